@@ -1,0 +1,19 @@
+"""The errors a user can cause; each carries the exit code of the command line (see cli.py)."""
+
+
+class DdlsimError(Exception):
+    """Something the user can put right; the text says where, what was expected, what came and what to do."""
+
+    exit_code = 1
+
+
+class ScenarioError(DdlsimError):
+    """A scenario, an override or a command line that cannot be run; nothing was run."""
+
+    exit_code = 2
+
+
+class DataMissing(DdlsimError):
+    """Data or a part of the environment that is not there; the text says how to get it."""
+
+    exit_code = 3

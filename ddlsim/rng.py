@@ -1,0 +1,27 @@
+"""Random numbers: one seed, one independent named stream per purpose and per node, no global state.
+
+A stream is a Philox generator keyed by a hash of (seed, purpose, indices), so adding a node, an option or
+another stream never shifts the numbers that any other stream hands out.
+"""
+
+import hashlib
+
+import numpy as np
+
+
+def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
+    """The generator of one named stream.
+
+    Args:
+        seed: the scenario's seed, any integer.
+        purpose: what the numbers are for, e.g. "batches".
+        indices: whose numbers they are, e.g. a node id, a round.
+    """
+    label = "/".join((str(seed), purpose, *map(str, indices)))
+    key = int.from_bytes(hashlib.sha256(label.encode()).digest()[:16], "little")
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+def stream_seed(seed: int, purpose: str, *indices: int) -> int:
+    """A 63-bit integer seed of a named stream, for libraries that only take integers (torch, networkx)."""
+    return int(stream(seed, purpose, *indices).integers(0, 2**63 - 1))
