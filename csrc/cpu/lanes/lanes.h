@@ -1,0 +1,45 @@
+// What one instruction set offers the kernels: a table of functions, one table per level of dispatch.
+//
+// lanes.cpp is compiled once per level. Nothing in it may come from the standard library or be inline in a shared
+// header: the linker keeps one copy of such a function for all levels, and it could be the one that needs AVX-512.
+#pragma once
+#include <cstdint>
+
+namespace ddlsim::cpu {
+
+// A block of rows in cache: every pointer and size that one merge step needs (see ../../merge.h).
+struct MergeBlock {
+    const float* x;
+    int64_t x_stride;
+    float* out;               // out row of target r: out + (targets ? targets[r] : r) * out_stride
+    int64_t out_stride;
+    const int64_t* indptr;
+    const int64_t* sources;
+    const float* weights;
+    const int64_t* targets;   // null: target r is row r of out
+    int64_t row_start, row_stop;
+    int64_t num_columns;
+    bool stream;              // store past the caches; out rows are then 64-byte aligned
+    const int64_t* ahead;     // rows of x whose next columns are fetched meanwhile
+    int64_t num_ahead;
+    int64_t ahead_columns;    // how many of them; 0: none
+};
+
+struct Lanes {
+    const char* name;  // "x86-64-v3", "baseline", ...
+    void (*merge_block)(const MergeBlock&);
+    void (*copy_block)(const float* from, float* to, int64_t num_columns, bool stream);
+    void (*fence)();   // makes streamed stores visible to the other threads
+};
+
+// The tables that this build contains, best first, ending with a null pointer.
+const Lanes* const* built_lanes();
+
+// The table in use: the best that this machine can run unless set_isa chose another.
+const Lanes& lanes();
+
+// Chooses a table by name; false when the build or the machine does not have it.
+bool set_isa(const char* name);
+bool can_run(const Lanes& table);
+
+}  // namespace ddlsim::cpu

@@ -1,0 +1,5 @@
+// Every part of the module registers itself by one function, called in module.cpp.
+#pragma once
+#include <pybind11/pybind11.h>
+
+void register_kernels(pybind11::module_& m);

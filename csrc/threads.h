@@ -1,0 +1,25 @@
+// Threads for the kernels: torch's own OpenMP pool when its libgomp is loaded, plain threads otherwise.
+//
+// A second pool beside torch's would fight its spinning workers for the cores, so libgomp is looked up at run
+// time and never linked. Work items are handed out in order; a kernel's result must not depend on who takes which.
+#pragma once
+#include <cstdint>
+
+namespace ddlsim {
+
+using Item = void (*)(const void* context, int64_t item);
+
+// Calls body(context, item) for every item in [0, num_items), on at most `threads` threads including the caller's.
+void for_each_item(int64_t num_items, int threads, Item body, const void* context);
+
+// The same for a callable body(int64_t item).
+template <class Body>
+void parallel_for(int64_t num_items, int threads, const Body& body) {
+    for_each_item(num_items, threads,
+                  [](const void* context, int64_t item) { (*static_cast<const Body*>(context))(item); }, &body);
+}
+
+// "libgomp" or "threads": which of the two runs parallel work now.
+const char* thread_backend();
+
+}  // namespace ddlsim
