@@ -1,0 +1,66 @@
+"""DePRL: a shared core learned by consensus, a head that never leaves its node's merges.
+
+Source: Xiong, Yan, Wang, Li, "DePRL: Achieving Linear Convergence Speedup in Personalized Decentralized Learning with
+Shared Representations", AAAI 2024, as the FACADE paper's code ran it: `steps` mode trains the head with the core frozen
+for the local steps, then the core with the head frozen for one; `epochs` mode does one pass over the data each (the
+published CIFAR-10 setting, with batches of 100). The whole model travels, only cores are merged, with
+Metropolis-Hastings weights, which on a regular graph are the plain mean. The DePRL paper's topology is static; FACADE's
+code uses a new graph each round: that is the scenario's choice of topology.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from annotated_types import Ge
+
+from ddlsim.engine.evaluation import Serving
+
+if TYPE_CHECKING:
+    from ddlsim.engine.node import Node
+    from ddlsim.engine.simulation import Steps
+    from ddlsim.learning.bank import Params
+
+
+@dataclass
+class State:
+    """A node's memory: its core and its personal head."""
+
+    core: "Params"
+    head: "Params"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DePRL:
+    """Personalised heads over a core learned by consensus.
+
+    Args:
+        local_training: `steps` (training.local_steps for the head, core_steps for the core) or `epochs` (one each).
+        core_steps: mini-batches that train the core, in `steps`.
+        final_all_reduce: whether all nodes average their cores after the last round.
+    """
+
+    local_training: Literal["steps", "epochs"] = "steps"
+    core_steps: Annotated[int, Ge(1)] = 1
+    final_all_reduce: bool = True
+
+    def start(self, node: "Node") -> State:
+        ((core, head),) = node.init_models()
+        return State(core, head)
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        epoch = node.steps_per_epoch
+        head_steps, core_steps = (node.local_steps, self.core_steps) if self.local_training == "steps" else (epoch, epoch)
+        _, state.head = yield node.train((state.core, state.head), head_steps, only="head")
+        state.core, _ = yield node.train((state.core, state.head), core_steps, only="core")
+        node.send(node.peers(round_num), round_num, core=state.core, head=state.head)
+        inbox = yield node.receive(round_num)
+        state.core = merge_cores(node, state.core, inbox, round_num)
+
+    def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
+        if self.final_all_reduce:
+            node.send(node.others(), round_num, core=state.core, head=state.head)
+            inbox = yield node.receive(round_num, node.others())
+            state.core = node.average(state.core, {m.src: m.payload["core"] for m in inbox})
+
+    def serving(self, node: "Node", state: State) -> Serving:
+        return Serving([(state.core, state.head)])

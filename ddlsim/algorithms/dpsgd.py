@@ -1,0 +1,68 @@
+"""D-PSGD: train, exchange models with the neighbours of a graph, merge with Metropolis-Hastings weights.
+
+Source: Lian, Zhang, Zhang, Hsieh, Zhang, Liu, "Can Decentralized Algorithms Outperform Centralized Algorithms?", NeurIPS
+2017, Algorithm 1, in the order of the FACADE paper's appendix B (local steps first). The weights are symmetric and
+doubly stochastic on any graph: 1 / (1 + the larger of the two degrees), the rest for oneself. Weights of neighbours
+whose message did not come fall to oneself. Use it with a static topology, as in the paper.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddlsim.engine.evaluation import Serving
+
+if TYPE_CHECKING:
+    from ddlsim.engine.network import Message
+    from ddlsim.engine.node import Node
+    from ddlsim.engine.simulation import Steps
+    from ddlsim.learning.bank import Params
+
+
+@dataclass
+class State:
+    """A node's memory: its model."""
+
+    model: "Params"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGD:
+    """Decentralized parallel SGD with Metropolis-Hastings weights.
+
+    Args:
+        shared_init: whether all nodes start from the same model, as in the paper.
+        final_all_reduce: whether all nodes exchange models with all others after the last round.
+    """
+
+    shared_init: bool = True
+    final_all_reduce: bool = True
+
+    def start(self, node: "Node") -> State:
+        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
+        return State(model)
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        (state.model,) = yield node.train((state.model,))
+        node.send(node.peers(round_num), round_num, model=state.model)
+        inbox = yield node.receive(round_num)
+        state.model = merge_metropolis_hastings(node, state.model, inbox, round_num)
+
+    def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
+        if self.final_all_reduce:
+            node.send(node.others(), round_num, model=state.model)
+            inbox = yield node.receive(round_num, node.others())
+            state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox})
+
+    def serving(self, node: "Node", state: State) -> Serving:
+        return Serving([(state.model,)])
+
+
+def merge_metropolis_hastings(node: "Node", own: "Params", inbox: "Sequence[Message]", round_num: int) -> "Params":
+    """The node's row of the round's Metropolis-Hastings mixing matrix, over what has arrived."""
+    graph = node.neighbours(round_num)
+    degree = len(graph[node.id])
+    terms = {m.src: (m.payload["model"], 1 / (1 + max(degree, len(graph[m.src])))) for m in inbox}
+    terms[node.id] = (own, 1 - sum(weight for _, weight in terms.values()))
+    ordered = [terms[peer] for peer in sorted(terms)]
+    return node.merge([params for params, _ in ordered], [weight for _, weight in ordered])

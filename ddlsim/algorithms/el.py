@@ -1,0 +1,70 @@
+"""Epidemic Learning: train, send the model to a few random nodes, average what arrives.
+
+Source: de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires, Sharma, "Epidemic Learning: Boosting Decentralized Learning
+with Randomized Communication", NeurIPS 2023. `oracle` uses the topology's graph of the round, known to all (with the
+topology random_regular that is EL-Oracle, and what the FACADE paper calls EL). `local` lets every node draw its own
+`fanout` receivers; as in the authors' code, the others get an empty notice, so that a receiver knows when a round is
+complete.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from annotated_types import Ge
+
+from ddlsim.engine.evaluation import Serving
+
+if TYPE_CHECKING:
+    from ddlsim.engine.node import Node
+    from ddlsim.engine.simulation import Steps
+    from ddlsim.learning.bank import Params
+
+
+@dataclass
+class State:
+    """A node's memory: its model."""
+
+    model: "Params"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpidemicLearning:
+    """Epidemic Learning: average with random nodes each round.
+
+    Args:
+        variant: `oracle` (the topology's graph of the round) or `local` (every node draws its receivers).
+        fanout: receivers per node and round of `local`.
+        shared_init: whether all nodes start from the same model.
+        final_all_reduce: whether all nodes exchange models with all others after the last round.
+    """
+
+    variant: Literal["oracle", "local"] = "oracle"
+    fanout: Annotated[int, Ge(1)] = 4
+    shared_init: bool = False
+    final_all_reduce: bool = True
+
+    def start(self, node: "Node") -> State:
+        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
+        return State(model)
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        (state.model,) = yield node.train((state.model,))
+        if self.variant == "oracle":
+            node.send(node.peers(round_num), round_num, model=state.model)
+            inbox = yield node.receive(round_num)
+        else:
+            drawn = node.rng("receivers").choice(node.others(), min(self.fanout, node.num_nodes - 1), replace=False)
+            receivers = {int(peer) for peer in drawn}
+            node.send(sorted(receivers), round_num, model=state.model)
+            node.send([peer for peer in node.others() if peer not in receivers], round_num)
+            inbox = yield node.receive(round_num, node.others())
+        state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox if "model" in m.payload})
+
+    def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
+        if self.final_all_reduce:
+            node.send(node.others(), round_num, model=state.model)
+            inbox = yield node.receive(round_num, node.others())
+            state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox})
+
+    def serving(self, node: "Node", state: State) -> Serving:
+        return Serving([(state.model,)])

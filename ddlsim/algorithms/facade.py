@@ -1,0 +1,106 @@
+"""FACADE: one shared core, several heads; a node trains and shares the head that fits its data best.
+
+Source: Biswas, Kermarrec, Sharma, Trinca, de Vos, "Fair Decentralized Learning", SaTML 2025, Algorithm 2, and the
+authors' published code, which made the paper's tables. Where the two differ `variant` chooses:
+
+- initial models: the paper starts every node from the same k models, the code from different ones on every node;
+- the head is picked, in the paper, by its loss on the mini-batch about to be trained on; in the code, on as many fresh
+  mini-batches as there are local steps, other ones for every head, and right after an evaluation on up to 100.
+
+Both cut the cycle train - send - receive - aggregate at the same place here (the code's: aggregation last); the paper's
+listing starts with the aggregation, which is the same sequence of operations.
+
+At evaluation a node uses the head with the lowest loss on its own training data. The published tables use the head
+with the lowest loss on the test set; `evaluation_head: lowest_test_loss` does so and every report says it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge
+
+from ddlsim.engine.evaluation import SELECTION_BATCHES, Choice, Serving
+
+if TYPE_CHECKING:
+    from ddlsim.engine.network import Message
+    from ddlsim.engine.node import Node
+    from ddlsim.engine.simulation import Steps
+    from ddlsim.learning.bank import Params
+
+
+@dataclass
+class State:
+    """A node's memory: its core, all its heads, and the head it trained last."""
+
+    core: "Params"
+    heads: "list[Params]"
+    head_index: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facade:
+    """Fair learning for clusters: a shared core, a head per cluster, nodes pick their head by loss.
+
+    Args:
+        heads: number of heads, k.
+        warmup_rounds: rounds in which all heads are one and the same and everything is shared.
+        variant: `code` or `paper`, where they differ (see the file's head).
+        evaluation_head: data whose loss picks the head that is evaluated; `lowest_test_loss` peeks, as published.
+        final_all_reduce: whether all nodes exchange models with all others after the last round.
+    """
+
+    heads: Annotated[int, Ge(1)] = 2
+    warmup_rounds: Annotated[int, Ge(0)] = 0
+    variant: Literal["code", "paper"] = "code"
+    evaluation_head: Choice = "train_loss"
+    final_all_reduce: bool = True
+
+    def start(self, node: "Node") -> State:
+        models = node.init_models(self.heads, own=self.variant == "code")
+        core, first_head = models[0]
+        heads = [first_head] * self.heads if self.warmup_rounds else [head for _, head in models]
+        return State(core, heads)
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        warming_up = round_num < self.warmup_rounds
+        batches, common = self._selection_batches(node, round_num)
+        losses = yield node.losses([(state.core, head) for head in state.heads], batches, common=common)
+        chosen = state.head_index = int(np.argmin(losses))
+        state.core, state.heads[chosen] = yield node.train((state.core, state.heads[chosen]))
+        if warming_up:
+            state.heads = [state.heads[chosen]] * self.heads
+        node.send(node.peers(round_num), round_num, core=state.core, head=state.heads[chosen], head_index=chosen)
+        inbox = yield node.receive(round_num)
+        self._aggregate(node, state, inbox, warming_up)
+        node.record("head", chosen, round_num)
+
+    def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
+        """All-reduce: everybody's last trained head and core, merged by the same rules."""
+        if self.final_all_reduce:
+            chosen = state.head_index
+            node.send(node.others(), round_num, core=state.core, head=state.heads[chosen], head_index=chosen)
+            inbox = yield node.receive(round_num, node.others())
+            self._aggregate(node, state, inbox, warming_up=False)
+
+    def serving(self, node: "Node", state: State) -> Serving:
+        return Serving([(state.core, head) for head in state.heads], self.evaluation_head)
+
+    def _selection_batches(self, node: "Node", round_num: int) -> tuple[int, bool]:
+        """How many mini-batches pick the head, and whether all heads see the same ones."""
+        if self.variant == "paper":
+            return 1, True
+        if round_num > 0 and node.evaluation_due(round_num):
+            return SELECTION_BATCHES, False
+        return node.local_steps, False
+
+    def _aggregate(self, node: "Node", state: State, inbox: "Sequence[Message]", warming_up: bool) -> None:
+        """Equations 3 and 4: cores over all; head c over those who trained head c, and one's own head c always."""
+        state.core = node.average(state.core, {m.src: m.payload["core"] for m in inbox})
+        if warming_up:
+            state.heads = [node.average(state.heads[0], {m.src: m.payload["head"] for m in inbox})] * self.heads
+            return
+        for index, head in enumerate(state.heads):
+            same = {m.src: m.payload["head"] for m in inbox if m.payload["head_index"] == index}
+            state.heads[index] = node.average(head, same)

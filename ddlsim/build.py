@@ -1,0 +1,212 @@
+"""From a scenario to a run: the only file that knows all parts."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddlsim import rundir
+from ddlsim.errors import DataMissing, ScenarioError
+
+if TYPE_CHECKING:
+    from ddlsim.engine.evaluation import Evaluated
+    from ddlsim.engine.simulation import Simulation
+    from ddlsim.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A scenario with the data it will really run on.
+
+    Args:
+        scenario: the scenario, or its fallback.
+        dataset: what was loaded.
+        missing: why the fallback is used; None when it is not.
+    """
+
+    scenario: "Scenario"
+    dataset: object
+    missing: str | None = None
+
+
+def load_data(scenario: "Scenario", data_dir: Path | None = None, fallback: bool = True, download: bool = True) -> Loaded:
+    """Finds the scenario's data set, or goes over to the scenario's fallback.
+
+    Raises:
+        DataMissing: if the data is not there and there is no fallback, or it is not wanted.
+    """
+    from ddlsim.data import DataSearch
+
+    search = DataSearch(data_dir, download)
+    try:
+        return Loaded(scenario, scenario.data.load(search))
+    except DataMissing as error:
+        other = scenario.fallback_scenario() if fallback else None
+        if other is None:
+            raise
+        return Loaded(other, other.data.load(search), str(error))
+
+
+def choose_device(wanted: str) -> str:
+    """`auto` takes a GPU when there is one.
+
+    Raises:
+        DataMissing: if CUDA is wanted and torch sees none.
+    """
+    import torch
+
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise DataMissing("device: cuda was asked for, but torch sees no CUDA device. Use --device auto or cpu.")
+    return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def prepare(loaded: Loaded):
+    """The data of every node and cluster; see ddlsim.data.prepare."""
+    from ddlsim.data import prepare as prepare_data
+
+    scenario = loaded.scenario
+    return prepare_data(
+        loaded.dataset, scenario.partition, scenario.shift, scenario.validation, scenario.nodes, scenario.seed
+    )
+
+
+def build_learner(scenario: "Scenario", prepared, device: str):
+    """Parameters, data and waves of all nodes on a device."""
+    import os
+
+    import torch
+
+    from ddlsim.learning.learner import Learner
+
+    if device == "cpu":
+        from ddlsim.learning.allocator import keep_freed_memory
+
+        keep_freed_memory()
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    shape, classes = prepared.image_shape, prepared.num_classes
+    return Learner(
+        type(scenario.model).__name__, lambda: scenario.model.build(shape, classes), prepared, scenario.training,
+        torch.device(device), threads, scenario.evaluation.batch_size,
+    )
+
+
+def build_simulation(
+    scenario: "Scenario", prepared, learner, recorder,
+    on_round: Callable[[int, float, int], None] = lambda *_: None,
+    on_evaluated: "Callable[[Evaluated], None]" = lambda _: None,
+) -> "Simulation":
+    """All objects of one run."""
+    from ddlsim.engine.network import Network
+    from ddlsim.engine.simulation import Simulation
+    from ddlsim.topologies import neighbours
+
+    num_nodes, network = scenario.nodes.count, scenario.network
+    scenario.topology.check(num_nodes)
+    links = network.links.draw(num_nodes, scenario.seed)
+    evaluation = scenario.evaluation
+
+    def make_network(env, on_delivery, on_abort) -> Network:
+        return Network(
+            env, num_nodes, links.uplink_bytes_per_s, links.downlink_bytes_per_s, links.latency_s,
+            fidelity=network.fidelity, on_delivery=on_delivery, on_abort=on_abort,
+        )
+
+    return Simulation(
+        algorithm=scenario.algorithm, learner=learner, make_network=make_network,
+        neighbours=lambda round_num: neighbours(scenario.topology, num_nodes, round_num, scenario.seed),
+        step_time_s=scenario.devices.draw(num_nodes, scenario.seed),
+        absences=scenario.churn.absences(num_nodes, scenario.seed) if scenario.churn else {},
+        node_cluster=np.asarray(prepared.node_cluster), recorder=recorder,
+        seed=scenario.seed, rounds=scenario.rounds, local_steps=scenario.training.local_steps,
+        evaluate_every=evaluation.every, header_bytes=network.header_bytes, synchronous=scenario.mode == "sync",
+        stop_at=evaluation.target_accuracy if evaluation.stop_at_target else None,
+        on_round=on_round, on_evaluated=on_evaluated,
+    )
+
+
+def run(
+    scenario: "Scenario", *, out: Path | None = None, data_dir: Path | None = None, fallback: bool = True,
+    download: bool = True, device: str | None = None, force: bool = False, profile: bool = False,
+    progress: str = "none", command: list[str] | None = None,
+) -> dict:
+    """Runs a scenario and leaves a run directory.
+
+    Args:
+        scenario: what to run.
+        out: the run directory; by default runs/<scenario>/<algorithm>-s<seed>-<digest>.
+        data_dir: where to look for data first.
+        fallback: whether the scenario's fallback may be used when its data is missing.
+        download: whether torchvision may download.
+        device: auto, cpu or cuda; by default the scenario's.
+        force: run again although the directory holds a complete run.
+        profile: keep where wall time went (`profile` in the summary).
+        progress: auto, plain or none.
+        command: for the manifest.
+    Returns:
+        The summary, as in summary.json.
+    Raises:
+        ScenarioError, DataMissing: see there; nothing was run.
+    """
+    from ddlsim.report.console import Progress
+
+    started = time.perf_counter()
+    device = choose_device(device or scenario.device)
+    loaded = load_data(scenario, data_dir, fallback, download)
+    scenario = loaded.scenario
+    directory = out or rundir.default_path(scenario)
+    finished = rundir.complete_summary(directory)
+    console = Progress(scenario.name, scenario.rounds, mode=progress)
+    try:
+        if finished and not force and rundir.same_scenario(directory, scenario):
+            console.message(f"{directory} holds this run already; --force runs it again.")
+            return finished
+        if loaded.missing:
+            console.message(f"{loaded.missing}\nFALLBACK: running on {scenario.data_name} instead of the scenario's data.")
+        prepared = prepare(loaded)
+        data_s = time.perf_counter() - started
+        directory = rundir.prepare(directory)
+        manifest = rundir.start_manifest(scenario, prepared, device, loaded.missing, command)
+        return _run_in(directory, manifest, scenario, prepared, device, console, started, data_s, profile)
+    finally:
+        console.close()
+
+
+def _run_in(directory, manifest, scenario, prepared, device, console, started, data_s, profile) -> dict:
+    """Runs with the directory's files open; whatever happens, what was computed is kept and summarised."""
+    from ddlsim.engine.recorder import Recorder, write_communication
+    from ddlsim.report.summary import summarise
+
+    rundir.write_scenario(directory, scenario)
+    rundir.write_manifest(directory, manifest)
+    recorder = Recorder(directory / "metrics.jsonl")
+    learner = build_learner(scenario, prepared, device)
+    node_cluster = np.asarray(prepared.node_cluster)
+
+    def on_evaluated(outcome: "Evaluated") -> None:
+        clusters = [float(outcome.accuracy[node_cluster == c].mean()) for c in range(node_cluster.max() + 1)]
+        console.evaluation(
+            outcome.completed, outcome.time_s, outcome.bytes_sent, float(outcome.accuracy.mean()), clusters
+        )
+
+    simulation = build_simulation(scenario, prepared, learner, recorder, console.round, on_evaluated)
+    prepared.release()
+    status = "failed"
+    try:
+        simulation.run()
+        status = "done"
+    except KeyboardInterrupt:
+        status = "interrupted"
+    finally:
+        learner.close()
+        recorder.close()
+        write_communication(directory / "communication.jsonl", simulation.network.traffic.rows())
+        rundir.finish_manifest(manifest, status, started, simulation.env.now)
+        if profile:
+            manifest["profile"] = rundir.wall_profile(learner.jobs.wall_s, data_s, manifest["wall_s"], simulation.env.now)
+        rundir.write_manifest(directory, manifest)
+        summary = summarise(directory)
+        rundir.write_json(directory / "summary.json", summary)
+    return summary

@@ -1,0 +1,63 @@
+"""How long computing takes on a simulated device: seconds per local SGD step, per node."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge, Gt
+
+from ddlsim.errors import ScenarioError
+from ddlsim.rng import stream
+
+FORWARD_SHARE = 1 / 3
+"""A forward pass costs a third of a training step (forward, gradient by inputs, gradient by weights)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant:
+    """Every node computes at the same speed.
+
+    Args:
+        step_time_s: seconds per local step.
+    """
+
+    step_time_s: Annotated[float, Ge(0)] = 0.05
+
+    def draw(self, num_nodes: int, seed: int) -> np.ndarray:
+        """Seconds per step, float64 [num_nodes]."""
+        return np.full(num_nodes, self.step_time_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerNode:
+    """Every node's speed is given.
+
+    Args:
+        step_times_s: seconds per local step, one per node.
+    """
+
+    step_times_s: tuple[Annotated[float, Ge(0)], ...]
+
+    def draw(self, num_nodes: int, seed: int) -> np.ndarray:
+        if len(self.step_times_s) != num_nodes:
+            raise ScenarioError(
+                f"devices.step_times_s: expected {num_nodes} values, one per node, got {len(self.step_times_s)}"
+            )
+        return np.array(self.step_times_s, dtype=float)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogNormal:
+    """Speeds differ from node to node by a log-normal factor.
+
+    Args:
+        median_step_time_s: median seconds per local step.
+        sigma: standard deviation of the logarithm; 0.5 makes the slowest of a hundred about three times the median.
+    """
+
+    median_step_time_s: Annotated[float, Gt(0)] = 0.05
+    sigma: Annotated[float, Ge(0)] = 0.5
+
+    def draw(self, num_nodes: int, seed: int) -> np.ndarray:
+        factors = [stream(seed, "device", node).normal() for node in range(num_nodes)]
+        return self.median_step_time_s * np.exp(self.sigma * np.array(factors))

@@ -1,0 +1,139 @@
+"""When and how a run is measured. Measuring costs no simulated time and steers nothing but the stop at a target."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ddlsim.engine.node import Node
+    from ddlsim.learning.kinds import Model
+
+SELECTION_BATCHES = 100
+"""Local mini-batches on which a node picks among several models for an evaluation (FACADE's code)."""
+
+Choice = Literal["train_loss", "validation_loss", "lowest_test_loss"]
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What a node would answer queries with.
+
+    Args:
+        models: candidates, whole models in parts.
+        choose: the data whose loss picks one of several candidates. `lowest_test_loss` peeks at the test set.
+    """
+
+    models: "Sequence[Model]"
+    choose: Choice = "train_loss"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a node held when it completed an evaluated round."""
+
+    time_s: float
+    bytes_sent: int
+    serving: Serving
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Outcome of one evaluation of all nodes.
+
+    Args:
+        completed: rounds completed.
+        time_s: simulated time when the last node was there.
+        bytes_sent: bytes all nodes had put on the wire when each was there.
+        accuracy: per node.
+    """
+
+    completed: int
+    time_s: float
+    bytes_sent: int
+    accuracy: np.ndarray
+
+
+class Evaluator:
+    """Collects snapshots of a round and evaluates when every node that took part has one.
+
+    Args:
+        learner: see learning/learner.py.
+        recorder: where rows go.
+        node_cluster: cluster per node.
+        rng: (purpose, node) -> its stream of random numbers.
+        on_evaluated: called with every outcome.
+    """
+
+    def __init__(self, learner, recorder, node_cluster: np.ndarray, rng: Callable[[str, int], np.random.Generator],
+                 on_evaluated: Callable[[Evaluated], None]):
+        self._learner = learner
+        self._recorder = recorder
+        self._node_cluster = node_cluster
+        self._rng = rng
+        self._on_evaluated = on_evaluated
+        self._open: dict[int, dict[int, Snapshot]] = {}
+
+    def snapshot(self, node: "Node", completed: int, snapshot: Snapshot) -> None:
+        """A node has completed an evaluated round."""
+        self._open.setdefault(completed, {})[node.id] = snapshot
+
+    def evaluate_complete(self, nodes: "Sequence[Node]", present: Callable[["Node"], Snapshot]) -> None:
+        """Evaluates every open round for which nobody is still on the way; absent nodes count as they are now."""
+        for completed in sorted(self._open):
+            on_the_way = any(
+                node.online and not node.done and node.first_round < completed and node.completed_rounds < completed
+                for node in nodes
+            )
+            if on_the_way:
+                return
+            snapshots = self._open.pop(completed)
+            for node in nodes:
+                if node.id not in snapshots:
+                    snapshots[node.id] = present(node)
+            self._evaluate(completed, [snapshots[node.id] for node in nodes])
+
+    def _evaluate(self, completed: int, snapshots: list[Snapshot]) -> None:
+        tests = [
+            self._learner.test(snapshot.serving.models, int(self._node_cluster[node]))
+            for node, snapshot in enumerate(snapshots)
+        ]
+        choices = [self._enqueue_choice(node, snapshot.serving) for node, snapshot in enumerate(snapshots)]
+        self._learner.jobs.force([*tests, *(job for job in choices if job is not None)])
+        accuracy = np.zeros(len(snapshots))
+        for node, (snapshot, test, choice) in enumerate(zip(snapshots, tests, choices, strict=True)):
+            lowest = int(np.argmin([loss for _, loss in test.value]))
+            chosen = lowest if choice is None else int(np.argmin(choice.value))
+            accuracy[node] = self._write(node, completed, snapshot, test.value, chosen, lowest)
+        self._recorder.flush()
+        self._on_evaluated(
+            Evaluated(completed, max(s.time_s for s in snapshots), sum(s.bytes_sent for s in snapshots), accuracy)
+        )
+
+    def _enqueue_choice(self, node: int, serving: Serving):
+        if len(serving.models) == 1 or serving.choose == "lowest_test_loss":
+            return None
+        split = "train" if serving.choose == "train_loss" else "validation"
+        rng = self._rng("evaluation batches", node)
+        return self._learner.losses(node, serving.models, SELECTION_BATCHES, rng, True, split)
+
+    def _write(self, node: int, completed: int, snapshot: Snapshot, tested: list[tuple[np.ndarray, float]],
+               chosen: int, lowest: int) -> float:
+        def row(name: str, value: Any) -> None:
+            self._recorder.row(snapshot.time_s, node, completed, name, value)
+
+        confusion, loss = tested[chosen]
+        accuracy = _accuracy(confusion)
+        row("accuracy", accuracy)
+        row("test_loss", loss)
+        row("confusion", confusion.tolist())
+        row("bytes_sent", snapshot.bytes_sent)
+        if len(tested) > 1:
+            row("accuracy_lowest_test_loss", _accuracy(tested[lowest][0]))
+            row("evaluated_head", chosen)
+        return accuracy
+
+
+def _accuracy(confusion: np.ndarray) -> float:
+    return float(np.trace(confusion) / confusion.sum())

@@ -1,0 +1,94 @@
+"""What has reached a node, by round, and whom it still waits for."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+import simpy
+
+from ddlsim.engine.network import Message
+
+
+class Mailbox:
+    """Messages of one kind to one node.
+
+    Args:
+        env: the SimPy environment.
+        may_come: (sender, round) -> whether a message of that round can still come from that sender.
+    """
+
+    def __init__(self, env: simpy.Environment, may_come: Callable[[int, int], bool]):
+        self._env = env
+        self._may_come = may_come
+        self._arrived: dict[int, dict[int, Message]] = defaultdict(dict)
+        self._failed: dict[int, set[int]] = defaultdict(set)
+        self._waits: list[tuple[int, set[int], simpy.Event]] = []
+
+    def deliver(self, message: Message) -> None:
+        """A message is in; the newest of a sender and round counts."""
+        self._arrived[message.round_num][message.src] = message
+        self._answered(message.src, message.round_num)
+
+    def fail(self, sender: int, round_num: int) -> None:
+        """A message was lost on the way and will not be sent again."""
+        self._failed[round_num].add(sender)
+        self._answered(sender, round_num)
+
+    def wait(self, round_num: int, senders: Iterable[int]) -> simpy.Event:
+        """An event that happens when everything that can still come from `senders` for this round has come."""
+        event = self._env.event()
+        missing = {sender for sender in senders if self._is_missing(sender, round_num)}
+        if missing:
+            self._waits.append((round_num, missing, event))
+        else:
+            event.succeed()
+        return event
+
+    def reconsider(self) -> None:
+        """Somebody left or fell behind: stop waiting for what cannot come any more."""
+        for wait in list(self._waits):
+            round_num, missing, _ = wait
+            missing -= {sender for sender in missing if not self._may_come(sender, round_num)}
+            self._close_if_done(wait)
+
+    def take(self, round_num: int) -> list[Message]:
+        """The round's messages ordered by sender; forgets it and everything older."""
+        taken = self._arrived.get(round_num, {})
+        for table in (self._arrived, self._failed):
+            for old in [known for known in table if known <= round_num]:
+                del table[old]
+        return [taken[sender] for sender in sorted(taken)]
+
+    def take_all(self, oldest_round: int) -> list[Message]:
+        """The newest message of every sender, whatever its round, unless older than `oldest_round`; forgets all."""
+        newest: dict[int, Message] = {}
+        for round_num in sorted(self._arrived):
+            if round_num >= oldest_round:
+                newest.update(self._arrived[round_num])
+        self._arrived.clear()
+        self._failed.clear()
+        return [newest[sender] for sender in sorted(newest)]
+
+    def clear(self) -> None:
+        """Forgets everything: the node has left."""
+        self._arrived.clear()
+        self._failed.clear()
+        self._waits.clear()
+
+    def waiting_for(self) -> dict[int, list[int]]:
+        """Round -> senders still waited for."""
+        return {round_num: sorted(missing) for round_num, missing, _ in self._waits}
+
+    def _is_missing(self, sender: int, round_num: int) -> bool:
+        settled = sender in self._arrived.get(round_num, ()) or sender in self._failed.get(round_num, ())
+        return not settled and self._may_come(sender, round_num)
+
+    def _answered(self, sender: int, round_num: int) -> None:
+        for wait in list(self._waits):
+            if wait[0] == round_num:
+                wait[1].discard(sender)
+                self._close_if_done(wait)
+
+    def _close_if_done(self, wait: tuple[int, set[int], simpy.Event]) -> None:
+        if not wait[1]:
+            self._waits.remove(wait)
+            wait[2].succeed()

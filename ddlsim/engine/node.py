@@ -1,0 +1,242 @@
+"""A node as an algorithm sees it: the verbs.
+
+A verb that costs simulated time returns a `Verb` to be yielded: `losses = yield node.losses(models, batches=10)`.
+What costs a device nothing worth counting (handing messages to the network, merging, recording) is a plain call:
+a message travels while the node goes on.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import simpy
+
+from ddlsim import rng as random_streams
+from ddlsim.engine.devices import FORWARD_SHARE
+from ddlsim.engine.mailbox import Mailbox
+from ddlsim.engine.network import Message
+from ddlsim.units import FLOAT32_BYTES
+
+if TYPE_CHECKING:
+    from ddlsim.engine.simulation import Simulation
+    from ddlsim.learning.bank import Params
+    from ddlsim.learning.kinds import Model
+
+PUSH, REQUEST, RESPONSE = "push", "request", "response"
+SCALAR_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """Something a node does that takes simulated time: the event of its end and its outcome."""
+
+    event: simpy.Event
+    result: Callable[[], Any]
+
+
+class Node:
+    """One simulated participant: its device, its data (by node id, in the learner), its mailboxes.
+
+    Args:
+        node_id: 0 .. num_nodes-1.
+        sim: the simulation it lives in; algorithms do not touch it.
+    """
+
+    def __init__(self, node_id: int, sim: "Simulation"):
+        self.id = node_id
+        self.num_nodes = sim.num_nodes
+        self.online = True
+        self.first_round = 0  # of its present stay; peers wait for it from this round on
+        self.round_num = 0
+        self.completed_rounds = 0
+        self.done = False
+        self._sim = sim
+        self._streams: dict[str, np.random.Generator] = {}
+        self.mailboxes = {
+            PUSH: Mailbox(sim.env, lambda sender, round_num: sim.may_come(sender, node_id, round_num)),
+            RESPONSE: Mailbox(sim.env, lambda sender, _: sim.nodes[sender].online),
+        }
+        self._published: dict[int, dict[str, Any]] = {}
+        self._requests: list[Message] = []
+
+    # -- what a node knows -----------------------------------------------------------------------------------------
+
+    @property
+    def now_s(self) -> float:
+        """Simulated seconds since the start."""
+        return self._sim.env.now
+
+    @property
+    def seed(self) -> int:
+        """The scenario's seed, the same on every node."""
+        return self._sim.seed
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run has."""
+        return self._sim.rounds
+
+    @property
+    def local_steps(self) -> int:
+        """Mini-batch SGD steps per round (training.local_steps)."""
+        return self._sim.local_steps
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Mini-batches in one pass over this node's samples."""
+        return self._sim.learner.steps_per_epoch(self.id)
+
+    @property
+    def true_cluster(self) -> int:
+        """The hidden truth; only oracle baselines may look."""
+        return int(self._sim.node_cluster[self.id])
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """This node's stream of random numbers for one purpose."""
+        if purpose not in self._streams:
+            self._streams[purpose] = random_streams.stream(self._sim.seed, purpose, self.id)
+        return self._streams[purpose]
+
+    def stream_seed(self, purpose: str, *, own: bool = True) -> int:
+        """An integer seed for one purpose: this node's own, or one that all nodes share."""
+        return random_streams.stream_seed(self._sim.seed, purpose, *((self.id,) if own else ()))
+
+    def peers(self, round_num: int) -> tuple[int, ...]:
+        """Neighbours in the topology's graph of this round, ascending."""
+        return self._sim.neighbours(round_num)[self.id]
+
+    def neighbours(self, round_num: int) -> Sequence[Sequence[int]]:
+        """The whole graph of this round, per node (Metropolis-Hastings weights need the peers' degrees)."""
+        return self._sim.neighbours(round_num)
+
+    def others(self) -> tuple[int, ...]:
+        """All other nodes, ascending."""
+        return tuple(peer for peer in range(self.num_nodes) if peer != self.id)
+
+    def evaluation_due(self, completed: int) -> bool:
+        """Whether the run is evaluated when this many rounds are completed."""
+        return self._sim.evaluation_due(completed)
+
+    # -- models ----------------------------------------------------------------------------------------------------
+
+    def init_models(self, count: int = 1, *, whole: bool = False, own: bool = True) -> "list[Model]":
+        """Fresh models: (core, head) each, or (model,) when whole; own = another start on every node."""
+        seed = self.stream_seed("init", own=own)
+        return self._sim.learner.init_models(seed, count, whole)
+
+    def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
+        """The weighted sum of parameters, in the given order."""
+        return self._sim.learner.merge(sources, weights)
+
+    def average(self, own: "Params", received: "Mapping[int, Params]") -> "Params":
+        """The plain mean of the node's own parameters and those received, summed in the order of node ids."""
+        if not received:
+            return own
+        all_of_them = sorted({**received, self.id: own}.items())
+        return self.merge([params for _, params in all_of_them], [1 / len(all_of_them)] * len(all_of_them))
+
+    # -- verbs that take time --------------------------------------------------------------------------------------
+
+    def train(self, model: "Model", steps: int | None = None, only: str | None = None) -> Verb:
+        """Local SGD steps on this node's samples; outcome: the trained model, part by part.
+
+        Args:
+            model: parts in order, (core, head) or (model,).
+            steps: number of mini-batches; training.local_steps by default.
+            only: "core" or "head" to train that part and freeze the other.
+        """
+        steps = self.local_steps if steps is None else steps
+        trained = self._sim.learner.train(self.id, model, steps, self.rng("training batches"), only)
+        return self._after(steps * self._sim.step_time_s[self.id], lambda: trained)
+
+    def losses(self, models: "Sequence[Model]", batches: int, *, common: bool = False, split: str = "train") -> Verb:
+        """Mean loss of each model over mini-batches of this node's samples; outcome: a list of floats.
+
+        Args:
+            models: candidates.
+            batches: mini-batches per model, at most one pass over the data.
+            common: the same mini-batches for all models.
+            split: "train" or "validation".
+        """
+        learner = self._sim.learner
+        job = learner.losses(self.id, models, batches, self.rng("loss batches"), common, split)
+        duration_s = len(models) * batches * FORWARD_SHARE * self._sim.step_time_s[self.id]
+        return self._after(duration_s, lambda: learner.value(job))
+
+    def sleep(self, seconds: float) -> Verb:
+        """Waits."""
+        return self._after(seconds, lambda: None)
+
+    def receive(self, round_num: int, senders: Iterable[int] | None = None) -> Verb:
+        """Messages pushed to this node, ordered by sender.
+
+        Synchronous: all of this round, once everything that can still come from `senders` (the round's peers by
+        default) has come. Asynchronous: at once, the newest of every sender within the staleness bound.
+        """
+        box = self.mailboxes[PUSH]
+        if not self._sim.synchronous:
+            return self._after(0.0, lambda: box.take_all(round_num - self._sim.staleness))
+        event = box.wait(round_num, self.peers(round_num) if senders is None else senders)
+        return Verb(event, lambda: box.take(round_num))
+
+    def pull(self, peers: Iterable[int], round_num: int) -> Verb:
+        """Asks peers for what they publish in this round; outcome: their messages, ordered by sender."""
+        peers = tuple(peers)
+        self._sim.send([self._message(peer, round_num, REQUEST, {}) for peer in peers])
+        box = self.mailboxes[RESPONSE]
+        return Verb(box.wait(round_num, peers), lambda: box.take(round_num))
+
+    # -- plain calls -----------------------------------------------------------------------------------------------
+
+    def send(self, peers: Iterable[int], round_num: int, **payload: Any) -> None:
+        """Hands one message per peer to the network; parameters travel as 4 bytes a value, numbers as 8."""
+        self._sim.send([self._message(peer, round_num, PUSH, payload) for peer in peers])
+
+    def publish(self, round_num: int, **payload: Any) -> None:
+        """Makes this available to peers that pull, now and later."""
+        self._published = {round_num: payload}
+        waiting, self._requests = self._requests, []
+        for request in waiting:
+            self.answer(request)
+
+    def answer(self, request: Message) -> None:
+        """Serves a peer's pull, or keeps it until this node has published for that round."""
+        round_num, payload = next(iter(self._published.items()), (-1, None))
+        if payload is not None and (round_num >= request.round_num or not self._sim.synchronous):
+            self._sim.send([self._message(request.src, request.round_num, RESPONSE, payload)])
+        else:
+            self._requests.append(request)
+
+    def record(self, name: str, value: Any, round_num: int) -> None:
+        """Writes one row of the run's metrics; the round counts as completed."""
+        self._sim.recorder.row(self.now_s, self.id, round_num + 1, name, value)
+
+    def drop_requests(self) -> list[Message]:
+        """Forgets pulls it has not answered: it leaves."""
+        dropped, self._requests = self._requests, []
+        return dropped
+
+    # --------------------------------------------------------------------------------------------------------------
+
+    def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
+        return Verb(self._sim.env.timeout(seconds), result)
+
+    def _message(self, peer: int, round_num: int, kind: str, payload: dict[str, Any]) -> Message:
+        return Message(
+            src=self.id, dst=peer, round_num=round_num, kind=kind, payload=payload,
+            payload_bytes=payload_bytes(payload), header_bytes=self._sim.header_bytes,
+        )
+
+
+def payload_bytes(payload: Any) -> int:
+    """Bytes on the wire of parameters (float32), arrays, numbers and collections of them."""
+    if hasattr(payload, "part"):
+        return payload.size * FLOAT32_BYTES
+    if isinstance(payload, np.ndarray):
+        return payload.nbytes
+    if isinstance(payload, Mapping):
+        return sum(payload_bytes(value) for value in payload.values())
+    if isinstance(payload, (list, tuple)):
+        return sum(payload_bytes(value) for value in payload)
+    return SCALAR_BYTES

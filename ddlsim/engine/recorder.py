@@ -1,0 +1,41 @@
+"""Rows of a run, written as they happen."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+
+class Recorder:
+    """Writes metrics.jsonl: one JSON object per line, keys time_s, node, round, name, value.
+
+    Args:
+        path: file to write; None keeps the rows in memory (`rows`), for tests and for use from Python.
+    """
+
+    def __init__(self, path: Path | None = None):
+        self.rows: list[dict[str, Any]] = []
+        self._file = path.open("w", encoding="utf-8") if path else None
+
+    def row(self, time_s: float, node: int | None, round_num: int, name: str, value: Any) -> None:
+        """One row; `round` counts completed rounds."""
+        found = {"time_s": float(time_s), "node": node, "round": round_num, "name": name, "value": value}
+        if self._file is None:
+            self.rows.append(found)
+        else:
+            self._file.write(json.dumps(found, separators=(",", ":")) + "\n")
+
+    def flush(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def write_communication(path: Path, rows: Iterable[dict[str, int]]) -> None:
+    """Writes communication.jsonl: one object per ordered pair with traffic, sorted by (src, dst)."""
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row, separators=(",", ":")) + "\n")

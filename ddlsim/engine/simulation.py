@@ -1,0 +1,255 @@
+"""One run in simulated time: a SimPy process per node, the network between them, and nodes that come and go."""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import simpy
+
+from ddlsim.engine.evaluation import Evaluated, Evaluator, Serving, Snapshot
+from ddlsim.engine.network import Message, Network
+from ddlsim.engine.node import PUSH, REQUEST, RESPONSE, Node, Verb
+from ddlsim.errors import DdlsimError
+from ddlsim.rng import stream
+
+Steps = Generator[Verb, Any, None]
+
+
+class Algorithm(Protocol):
+    """What every entry of ALGORITHMS offers. A node's whole memory is the state that `start` makes."""
+
+    def start(self, node: Node) -> Any:
+        """The node's state before its first round; costs no time."""
+
+    def round(self, node: Node, state: Any, round_num: int) -> Steps:
+        """One round, yielding verbs. A node that leaves abandons the round where it is; the state stays."""
+
+    def serving(self, node: Node, state: Any) -> Serving:
+        """What the node would answer queries with; evaluated."""
+
+    # def finish(self, node, state, round_num) -> Steps: optional last exchange after the last round
+
+
+class Simulation:
+    """All objects of one run.
+
+    Args:
+        algorithm: see Algorithm.
+        learner: see learning/learner.py.
+        make_network: (env, on_delivery, on_abort) -> Network.
+        neighbours: round -> per node its neighbours.
+        step_time_s: seconds per local step, per node.
+        absences: per node its absences (start_s, end_s).
+        node_cluster: hidden cluster per node.
+        recorder: where rows go.
+        settings: seed, rounds, local_steps, evaluate_every, header_bytes, synchronous, staleness, target_accuracy to
+            stop at (or None), as keyword arguments.
+        on_round: called when a round is completed by all who took part: (completed, time_s, bytes sent).
+        on_evaluated: called after every evaluation.
+    """
+
+    def __init__(
+        self, *, algorithm: Algorithm, learner, make_network: Callable[..., Network],
+        neighbours: Callable[[int], Sequence[Sequence[int]]], step_time_s: np.ndarray,
+        absences: dict[int, list[tuple[float, float]]], node_cluster: np.ndarray, recorder,
+        seed: int, rounds: int, local_steps: int, evaluate_every: int, header_bytes: int,
+        synchronous: bool = True, staleness: int = 0, stop_at: float | None = None,
+        on_round: Callable[[int, float, int], None] = lambda *_: None,
+        on_evaluated: Callable[[Evaluated], None] = lambda _: None,
+    ):
+        self.algorithm = algorithm
+        self.learner = learner
+        self.neighbours = neighbours
+        self.step_time_s = step_time_s
+        self.node_cluster = node_cluster
+        self.recorder = recorder
+        self.seed, self.rounds, self.local_steps = seed, rounds, local_steps
+        self.header_bytes, self.synchronous, self.staleness = header_bytes, synchronous, staleness
+        self._every = evaluate_every
+        self._stop_at = stop_at
+        self._on_round, self._on_evaluated = on_round, on_evaluated
+        self.env = simpy.Environment()
+        self.num_nodes = len(step_time_s)
+        self.network = make_network(self.env, self._delivered, self._aborted)
+        self.nodes = [Node(node_id, self) for node_id in range(self.num_nodes)]
+        self.evaluator = Evaluator(
+            learner, recorder, node_cluster, lambda purpose, node: self.nodes[node].rng(purpose), self._evaluated
+        )
+        self._states: list[Any] = [None] * self.num_nodes
+        self._in_flight: set[tuple[int, int, int]] = set()
+        self._completions: dict[int, int] = {}
+        self._reported = 0
+        self._stop = self.env.event()
+        self._returned: dict[int, simpy.Event] = {}
+        self._lives = [self.env.process(self._life(node)) for node in self.nodes]
+        for node_id, stays_away in absences.items():
+            self.env.process(self._come_and_go(self.nodes[node_id], stays_away))
+
+    def run(self) -> None:
+        """Runs until every node is through, or until the target is reached.
+
+        Raises:
+            DdlsimError: if nodes wait for messages that never come (a fault of the algorithm); names them.
+        """
+        try:
+            self.env.run(until=self._stop)
+        except RuntimeError as error:
+            if "No scheduled events left" not in str(error):
+                raise
+            stuck = {node.id: node.mailboxes[PUSH].waiting_for() for node in self.nodes if not node.done}
+            raise DdlsimError(
+                f"at {self.env.now:.3f} simulated seconds nothing can happen any more, but nodes still wait "
+                f"(node: round: senders): {stuck}. An algorithm must receive only from nodes that send to it."
+            ) from error
+
+    def state(self, node: Node) -> Any:
+        """What a node remembers."""
+        return self._states[node.id]
+
+    def evaluation_due(self, completed: int) -> bool:
+        """Whether the run is evaluated when this many rounds are completed."""
+        if completed == self.rounds:
+            return not hasattr(self.algorithm, "finish") or completed % self._every == 0
+        return completed > self.rounds or completed % self._every == 0
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def send(self, messages: list[Message]) -> None:
+        """Hands messages to the network; to a node that is away nothing can be sent."""
+        reachable = []
+        for message in messages:
+            if self.nodes[message.dst].online:
+                self._in_flight.add((message.src, message.dst, message.round_num))
+                reachable.append(message)
+            else:
+                self._fail(message)
+        if reachable:
+            self.network.send(reachable)
+
+    def may_come(self, sender: int, receiver: int, round_num: int) -> bool:
+        """Whether a message of this round can still come from `sender`."""
+        node = self.nodes[sender]
+        if (sender, receiver, round_num) in self._in_flight:
+            return True
+        return node.online and node.first_round <= round_num and node.completed_rounds <= round_num
+
+    def _delivered(self, message: Message) -> None:
+        self._in_flight.discard((message.src, message.dst, message.round_num))
+        node = self.nodes[message.dst]
+        if message.kind == REQUEST:
+            node.answer(message)
+        elif not self.synchronous or message.round_num >= node.round_num:
+            node.mailboxes[message.kind].deliver(message)
+
+    def _aborted(self, message: Message) -> None:
+        self._in_flight.discard((message.src, message.dst, message.round_num))
+        self._fail(message)
+
+    def _fail(self, message: Message) -> None:
+        if message.kind == REQUEST:
+            self.nodes[message.src].mailboxes[RESPONSE].fail(message.dst, message.round_num)
+        else:
+            self.nodes[message.dst].mailboxes[message.kind].fail(message.src, message.round_num)
+
+    # -- lives -----------------------------------------------------------------------------------------------------
+
+    def _life(self, node: Node) -> Generator[simpy.Event, Any, None]:
+        self._states[node.id] = self.algorithm.start(node)
+        last = self.rounds + 1 if hasattr(self.algorithm, "finish") else self.rounds
+        while node.round_num < last:
+            try:
+                yield from self._perform(self._steps(node))
+            except simpy.Interrupt:
+                yield self._returned[node.id]
+                continue
+            self._complete(node)
+        node.done = True
+        self._check_evaluations()
+        if all(other.done or not other.online for other in self.nodes) and not self._stop.triggered:
+            self._stop.succeed()
+
+    def _steps(self, node: Node) -> Steps:
+        step = self.algorithm.round if node.round_num < self.rounds else self.algorithm.finish  # type: ignore[attr-defined]
+        return step(node, self._states[node.id], node.round_num)
+
+    def _perform(self, steps: Steps) -> Generator[simpy.Event, Any, None]:
+        """Drives an algorithm's generator: waits for each verb, then hands back its outcome."""
+        outcome = None
+        try:
+            while True:
+                verb = steps.send(outcome)
+                yield verb.event
+                outcome = verb.result()
+        except StopIteration:
+            return
+        finally:
+            steps.close()
+
+    def _complete(self, node: Node) -> None:
+        completed = node.completed_rounds = node.round_num + 1
+        node.round_num = completed
+        self._completions[completed] = self._completions.get(completed, 0) + 1
+        if completed > self._reported and self._completions[completed] >= sum(n.online for n in self.nodes):
+            self._reported = completed
+            total = sum(self.network.bytes_sent(n.id) for n in self.nodes)
+            self._on_round(min(completed, self.rounds), self.env.now, total)
+        if self.evaluation_due(completed):
+            self.evaluator.snapshot(node, completed, self._snapshot(node))
+            self._check_evaluations()
+        self._reconsider()
+
+    def _snapshot(self, node: Node) -> Snapshot:
+        serving = self.algorithm.serving(node, self._states[node.id])
+        return Snapshot(self.env.now, self.network.bytes_sent(node.id), serving)
+
+    def _check_evaluations(self) -> None:
+        self.evaluator.evaluate_complete(self.nodes, self._snapshot)
+
+    def _evaluated(self, outcome: Evaluated) -> None:
+        self._on_evaluated(outcome)
+        if self._stop_at is not None and outcome.accuracy.mean() >= self._stop_at and not self._stop.triggered:
+            self._stop.succeed()
+
+    # -- churn -----------------------------------------------------------------------------------------------------
+
+    def _come_and_go(self, node: Node, stays_away: Iterable[tuple[float, float]]) -> Generator[simpy.Event, Any, None]:
+        for start_s, end_s in stays_away:
+            yield self.env.timeout(max(0.0, start_s - self.env.now))
+            if node.done:
+                return
+            self._leave(node)
+            yield self.env.timeout(end_s - self.env.now)
+            self._return(node)
+
+    def _leave(self, node: Node) -> None:
+        """Its flows and its training are aborted, its mail is lost, its state stays."""
+        node.online = False
+        self.recorder.row(self.env.now, node.id, node.completed_rounds, "online", 0)
+        self._returned[node.id] = self.env.event()
+        self.network.remove_node(node.id)
+        for request in node.drop_requests():
+            self._fail(request)
+        for mailbox in node.mailboxes.values():
+            mailbox.clear()
+        self._lives[node.id].interrupt()
+        self._reconsider()
+        self._check_evaluations()
+
+    def _return(self, node: Node) -> None:
+        """It comes back stale; in synchronous runs it joins the first round that nobody has begun."""
+        node.online = True
+        if self.synchronous:
+            begun = max((other.round_num for other in self.nodes if other.online and other is not node), default=-1)
+            node.first_round = node.round_num = max(node.round_num, begun + 1)
+        self.recorder.row(self.env.now, node.id, node.completed_rounds, "online", 1)
+        self.network.return_node(node.id)
+        self._returned[node.id].succeed()
+
+    def _reconsider(self) -> None:
+        for node in self.nodes:
+            for mailbox in node.mailboxes.values():
+                mailbox.reconsider()
+
+    def stream(self, purpose: str, *indices: int) -> np.random.Generator:
+        """A named stream of random numbers of this run."""
+        return stream(self.seed, purpose, *indices)

@@ -1,0 +1,92 @@
+"""Waves on a CPU: nodes side by side, one thread and one model instance each.
+
+Small models leave a many-threaded operator mostly waiting, so a wave gives every core its own nodes. One operator
+thread per node also fixes the order of every floating-point sum: the same numbers on one core and on many.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import nn
+
+from ddlsim.learning.bank import Params
+from ddlsim.learning.evaluating import losses_of, predictions_of
+from ddlsim.learning.kinds import LossJob, TestJob, TrainJob
+from ddlsim.learning.layout import Layout
+from ddlsim.learning.shards import Shards
+from ddlsim.learning.worker import Template, sgd_steps
+
+
+class CpuWaves:
+    """Runs waves of jobs over a pool of threads.
+
+    Args:
+        builders: per layout the function that makes a fresh module.
+        shards: the nodes' samples and the clusters' evaluation sets.
+        training: scenario section `training`.
+        chunk: images per forward pass in evaluations.
+        threads: number of threads.
+    """
+
+    def __init__(
+        self, builders: dict[Layout, Callable[[], nn.Module]], shards: Shards, training, chunk: int, threads: int
+    ):
+        self._builders = builders
+        self._shards = shards
+        self._training = training
+        self._chunk = chunk
+        self._local = threading.local()
+        self._build_lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(threads, "wave", initializer=torch.set_num_threads, initargs=(1,))
+
+    def train(self, jobs: Sequence[TrainJob], layouts: Sequence[Layout]) -> None:
+        """Runs every job's steps and fills its outputs."""
+        outputs = [allocate_outputs(job) for job in jobs]
+        list(self._pool.map(self._train_one, jobs, layouts, outputs))
+
+    def losses(self, jobs: Sequence[LossJob], layouts: Sequence[Layout]) -> list[list[float]]:
+        """The values of the jobs."""
+        return list(self._pool.map(
+            lambda job, layout: losses_of(job, self._template(layout), self._shards, self._chunk), jobs, layouts
+        ))  # fmt: skip
+
+    def test(self, jobs: Sequence[TestJob], layouts: Sequence[Layout]) -> list[list[tuple[np.ndarray, float]]]:
+        """The values of the jobs."""
+        return list(self._pool.map(
+            lambda job, layout: predictions_of(job, self._template(layout), self._shards, self._chunk), jobs, layouts
+        ))  # fmt: skip
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _template(self, layout: Layout) -> Template:
+        templates = self._local.__dict__.setdefault("templates", {})
+        if layout not in templates:
+            with self._build_lock:  # module constructors draw from torch's global generator
+                templates[layout] = Template(self._builders[layout], layout, torch.device("cpu"))
+        return templates[layout]
+
+    def _train_one(self, job: TrainJob, layout: Layout, outputs: list[Params | None]) -> None:
+        template = self._template(layout)
+        train_on(template, job, outputs, self._shards, self._training)
+
+
+def allocate_outputs(job: TrainJob) -> list[Params | None]:
+    """Gives the job's outputs their rows; banks may grow here, so it is done before workers take views of them."""
+    held = job.outputs()
+    for params in held:
+        if params is not None:
+            params.allocate()
+    return held
+
+
+def train_on(template: Template, job: TrainJob, outputs: list[Params | None], shards: Shards, training) -> None:
+    """Runs one training job on a template."""
+    template.load(job.inputs)
+    images, labels = shards.train[job.node]
+    rows = (torch.from_numpy(batch).to(images.device) for batch in job.batches)
+    sgd_steps(template, ((images[batch], labels[batch]) for batch in rows), training, job.only)
+    template.store(outputs, job.sizes)

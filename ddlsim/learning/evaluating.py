@@ -1,0 +1,51 @@
+"""Losses and predictions of one model after the other on one template; see kinds.py for what the jobs ask."""
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from ddlsim.learning.kinds import LossJob, TestJob
+from ddlsim.learning.shards import Shards
+from ddlsim.learning.worker import Template
+
+
+@torch.no_grad()
+def losses_of(job: LossJob, template: Template, shards: Shards, chunk: int) -> list[float]:
+    """Per model the mean over batches of the batch-mean cross-entropy, in eval mode; sums in float64."""
+    template.module.eval()
+    images, labels = shards.local(job.split, job.node)
+    found = []
+    for model, batches in zip(job.models, job.batches, strict=True):
+        template.load(model)
+        rows = torch.from_numpy(np.concatenate(batches)).to(images.device)
+        losses = [
+            F.cross_entropy(template.module(images[part]), labels[part], reduction="none") for part in rows.split(chunk)
+        ]
+        per_batch = torch.cat(losses).double().split([len(batch) for batch in batches])
+        found.append(float(torch.stack([batch.mean() for batch in per_batch]).mean()))
+    return found
+
+
+@torch.no_grad()
+def predictions_of(job: TestJob, template: Template, shards: Shards, chunk: int) -> list[tuple[np.ndarray, float]]:
+    """Per model its confusion matrix int64 [C, C] (row: true class) and mean loss on the whole evaluation set."""
+    module = template.module.eval()
+    images, labels = shards.evaluation(job.split, job.cluster)
+    classes = shards.num_classes
+    confusions = torch.zeros(len(job.models), classes * classes, dtype=torch.int64, device=labels.device)
+    losses = torch.zeros(len(job.models), dtype=torch.float64, device=labels.device)
+    for first in range(0, len(labels), chunk):
+        x, y = images[first : first + chunk], labels[first : first + chunk]
+        core = None
+        for index, model in enumerate(job.models):
+            if len(model) == 2 and model[0] is core:
+                template.load(model[1:], start=core.size)
+            else:
+                template.load(model)
+                core, features = model[0], module.core(x)
+            logits = module.head(features)
+            pairs = y * classes + logits.argmax(1)
+            confusions[index] += torch.bincount(pairs, minlength=classes * classes)
+            losses[index] += F.cross_entropy(logits, y, reduction="sum")
+    tables = confusions.reshape(-1, classes, classes).cpu().numpy()
+    return [(table, loss / len(labels)) for table, loss in zip(tables, losses.tolist(), strict=True)]

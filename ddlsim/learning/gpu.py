@@ -1,0 +1,116 @@
+"""Waves on a GPU: nodes of one architecture stacked into one model, so that one kernel serves them all.
+
+A wave's models are the rows of one matrix [N, P]; a step is the vectorised gradient (torch.func.vmap) of every row's
+loss on its own batch, and one update of the matrix. Rows never mix, so the numbers are those of one node after the
+other, up to the order of sums inside a kernel. What cannot be stacked (BatchNorm, whose statistics move during
+training, and nodes whose batches differ in size) trains one by one.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional as F
+
+from ddlsim.learning.cpu import allocate_outputs, train_on
+from ddlsim.learning.evaluating import losses_of, predictions_of
+from ddlsim.learning.kinds import LossJob, TestJob, TrainJob
+from ddlsim.learning.layout import MODEL, Layout
+from ddlsim.learning.shards import Shards
+from ddlsim.learning.worker import Template, make_optimizer
+
+
+class GpuWaves:
+    """Runs waves of jobs stacked on one device.
+
+    Args:
+        builders: per layout the function that makes a fresh module.
+        shards: the nodes' samples and the clusters' evaluation sets, on the device.
+        training: scenario section `training`.
+        chunk: images per forward pass in evaluations.
+        device: where everything lives.
+    """
+
+    def __init__(
+        self, builders: dict[Layout, Callable[[], nn.Module]], shards: Shards, training, chunk: int,
+        device: torch.device,
+    ):  # fmt: skip
+        self._shards = shards
+        self._training = training
+        self._chunk = chunk
+        self._templates = {layout: Template(build, layout, device) for layout, build in builders.items()}
+
+    def train(self, jobs: Sequence[TrainJob], layouts: Sequence[Layout]) -> None:
+        """Runs every job's steps and fills its outputs."""
+        alike: dict[tuple, list[TrainJob]] = defaultdict(list)
+        for job, layout in zip(jobs, layouts, strict=True):
+            sizes = tuple(len(batch) for batch in job.batches)
+            alike[layout, sizes, job.only, len(job.sizes)].append(job)
+        for (layout, _, only, _), group in alike.items():
+            stackable = all(entry.trainable for entry in layout.parts[MODEL].entries)
+            outputs = [allocate_outputs(job) for job in group]
+            if stackable and len(group) > 1:
+                self._train_stacked(layout, group, outputs, only)
+            else:
+                for job, held in zip(group, outputs, strict=True):
+                    train_on(self._templates[layout], job, held, self._shards, self._training)
+
+    def losses(self, jobs: Sequence[LossJob], layouts: Sequence[Layout]) -> list[list[float]]:
+        """The values of the jobs."""
+        return [losses_of(job, self._templates[layout], self._shards, self._chunk)
+                for job, layout in zip(jobs, layouts, strict=True)]  # fmt: skip
+
+    def test(self, jobs: Sequence[TestJob], layouts: Sequence[Layout]) -> list[list[tuple[np.ndarray, float]]]:
+        """The values of the jobs."""
+        return [predictions_of(job, self._templates[layout], self._shards, self._chunk)
+                for job, layout in zip(jobs, layouts, strict=True)]  # fmt: skip
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _train_stacked(self, layout: Layout, jobs: list[TrainJob], outputs: list, only: str | None) -> None:
+        module = self._templates[layout].module.train()
+        entries = layout.parts[MODEL].entries
+        stacked = torch.stack([torch.cat([params.values() for params in job.inputs]) for job in jobs])
+        trained = _trained_columns(layout, only)
+        weights = stacked[:, trained].clone()
+
+        def loss(own: torch.Tensor, others: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            before, after = others[: trained.start], others[trained.stop :]
+            flat = torch.cat([before, own, after])
+            views = {e.name: flat[e.start : e.stop].view(e.shape) for e in entries}
+            return F.cross_entropy(functional_call(module, views, (x,)), y)
+
+        gradients = vmap(grad(loss), randomness="different")
+        update = make_optimizer([weights], self._training)
+        for step in range(len(jobs[0].batches)):
+            x, y = self._batch(jobs, step)
+            found = gradients(weights, stacked, x, y)
+            with torch.no_grad():
+                update([found])
+        stacked[:, trained] = weights
+        for row, (job, held) in enumerate(zip(jobs, outputs, strict=True)):
+            start = 0
+            for params, size in zip(held, job.sizes, strict=True):
+                if params is not None:
+                    params.values().copy_(stacked[row, start : start + size])
+                start += size
+
+    def _batch(self, jobs: list[TrainJob], step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Every node's batch of one step: images [N, b, C, H, W], labels [N, b]."""
+        pairs = []
+        for job in jobs:
+            images, labels = self._shards.train[job.node]
+            rows = torch.from_numpy(job.batches[step]).to(images.device)
+            pairs.append((images[rows], labels[rows]))
+        return torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
+
+
+def _trained_columns(layout: Layout, only: str | None) -> slice:
+    """The columns of the whole model's row that are trained; one range, since there are no buffers."""
+    whole = layout.parts[MODEL]
+    chosen = [entry for entry in whole.entries if only is None or entry.name.startswith(only + ".")]
+    return slice(chosen[0].start, chosen[-1].stop)

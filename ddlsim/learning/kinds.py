@@ -1,0 +1,96 @@
+"""The kinds of jobs: what each needs, all of it fixed when it is enqueued."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ddlsim.learning.bank import Params
+from ddlsim.learning.jobs import Job
+
+Model = tuple[Params, ...]
+"""A whole model as its parts in row order: (model,) or (core, head)."""
+
+
+class TrainJob(Job):
+    """SGD steps of one node on its own samples; outputs the trained model, part by part.
+
+    Args:
+        model: where training starts.
+        node: whose data.
+        batches: sample indices per step.
+        only: train only this part ("core" or "head"), or None for all.
+    """
+
+    kind = "training"
+
+    def __init__(self, model: Model, node: int, batches: list[np.ndarray], only: str | None):
+        super().__init__(model)
+        self.node = node
+        self.batches = batches
+        self.only = only
+        self.sizes = [params.size for params in model]
+
+
+class LossJob(Job):
+    """Mean over batches of the batch-mean cross-entropy of several models on a node's samples, in eval mode.
+
+    Value: list of floats, one per model.
+
+    Args:
+        models: candidates; candidates that share their core have its features computed once where batches agree.
+        node: whose data.
+        batches: sample indices, per model.
+    """
+
+    kind = "head losses"
+
+    def __init__(self, models: Sequence[Model], node: int, batches: list[list[np.ndarray]], split: str = "train"):
+        super().__init__([params for model in models for params in model])
+        self.models = list(models)
+        self.node = node
+        self.batches = batches
+        self.split = split
+
+    def finish(self, value=None) -> None:
+        self.models = []
+        super().finish(value)
+
+
+class TestJob(Job):
+    """Predictions of several models on a whole evaluation set; neighbours in the list that share their core have its
+    features computed once.
+
+    Value: list of (confusion int64 [C, C], mean loss), one per model.
+
+    Args:
+        models: what to evaluate.
+        split: "test" or "validation".
+        cluster: whose copy of the evaluation set.
+    """
+
+    kind = "evaluation"
+
+    def __init__(self, models: Sequence[Model], split: str, cluster: int):
+        super().__init__([params for model in models for params in model])
+        self.models = list(models)
+        self.split = split
+        self.cluster = cluster
+
+    def finish(self, value=None) -> None:
+        self.models = []
+        super().finish(value)
+
+
+class MergeJob(Job):
+    """Weighted sum of parameters; outputs one row.
+
+    Args:
+        sources: summed in this order.
+        weights: as many.
+    """
+
+    kind = "merging"
+
+    def __init__(self, sources: Sequence[Params], weights: Sequence[float]):
+        super().__init__(sources)
+        self.weights = list(weights)

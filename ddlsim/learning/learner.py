@@ -1,0 +1,190 @@
+"""The door between simulated nodes and real computing: enqueues jobs, merges, and hands out parameters.
+
+Every method returns at once; see jobs.py for when the work is done.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from ddlsim.errors import DdlsimError
+from ddlsim.learning.bank import Bank, Params
+from ddlsim.learning.batches import draw_batches
+from ddlsim.learning.cpu import CpuWaves
+from ddlsim.learning.jobs import Job, Jobs
+from ddlsim.learning.kinds import LossJob, MergeJob, Model, TestJob, TrainJob
+from ddlsim.learning.layout import CORE, HEAD, MODEL, Layout, Part
+from ddlsim.learning.shards import Shards
+
+
+class Learner:
+    """Parameters, data and pending jobs of all nodes.
+
+    Args:
+        architecture: the model's name, for messages.
+        build: makes a fresh module with submodules `core` and `head`.
+        prepared: result of `ddlsim.data.prepare`.
+        training: scenario section `training`.
+        device: torch device.
+        threads: CPU threads of a wave.
+        chunk: images per forward pass in evaluations.
+    """
+
+    def __init__(self, architecture: str, build: Callable[[], nn.Module], prepared, training, device: torch.device,
+                 threads: int, chunk: int):
+        self._build = build
+        self._training = training
+        self._device = device
+        self.shards = Shards(prepared, device)
+        with torch.random.fork_rng(devices=[]):
+            self.layout = Layout(architecture, build())
+        self._banks: dict[Part, Bank] = {}
+        self._waves = make_waves({self.layout: build}, self.shards, training, chunk, device, threads)
+        runners = {"merging": self._run_merges, "training": self._run_training,
+                   "head losses": self._run_losses, "evaluation": self._run_tests}
+        self.jobs = Jobs(runners)
+        self._same_merge: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
+
+    # -- models ----------------------------------------------------------------------------------------------------
+
+    def init_models(self, seed: int, count: int = 1, whole: bool = False) -> list[Model]:
+        """Freshly initialised models, drawn one after the other from one seed with torch's default initialisation.
+
+        Args:
+            seed: of torch's generator, only for these draws.
+            count: how many.
+            whole: one row per model, (model,); otherwise (core, head).
+        """
+        state = torch.random.get_rng_state()
+        try:
+            torch.manual_seed(seed)
+            modules = [self._build() for _ in range(count)]
+        finally:
+            torch.random.set_rng_state(state)
+        parts = (MODEL,) if whole else (CORE, HEAD)
+        return [tuple(self._store(module, part) for part in parts) for module in modules]
+
+    def merge(self, sources: Sequence[Params], weights: Sequence[float]) -> Params:
+        """The weighted sum of parameters of one kind, summed in the given order.
+
+        Merging the same parameters with the same weights again gives the same handle, so nodes that end with the same
+        model (an all-reduce) are recognised as such.
+
+        Raises:
+            DdlsimError: if the shapes differ; the text names both models.
+        """
+        first = sources[0].part
+        for params in sources[1:]:
+            if params.part.signature != first.signature:
+                raise DdlsimError(
+                    f"cannot merge the {params.part.name} of {params.part.architecture} ({params.size} values) into the "
+                    f"{first.name} of {first.architecture} ({first.size} values): their shapes differ. Merge only what "
+                    "the models have in common, or give every node the same model."
+                )
+        key = (*((params.serial, float(weight)) for params, weight in zip(sources, weights, strict=True)),)
+        merged = self._same_merge.get(key)
+        if merged is None:
+            job = MergeJob(sources, weights)
+            merged = self._same_merge[key] = job.output(self._bank(first))
+            self.jobs.submit(job)
+        return merged
+
+    # -- jobs ------------------------------------------------------------------------------------------------------
+
+    def train(self, node: int, model: Model, steps: int, rng: np.random.Generator, only: str | None = None) -> Model:
+        """Local SGD from `model`; returns the model to be. `only` trains that part and returns the other unchanged."""
+        batches = draw_batches(rng, self.shards.num_samples("train", node), self._training.batch_size, steps)
+        job = TrainJob(model, node, batches, only)
+        trained = tuple(
+            job.output(self._bank(params.part)) if only in (None, params.part.name) else job.unchanged(params)
+            for params in model
+        )
+        self.jobs.submit(job)
+        return trained
+
+    def losses(self, node: int, models: Sequence[Model], num_batches: int, rng: np.random.Generator,
+               common: bool = False, split: str = "train") -> Job:
+        """Mean losses of models on a node's own data, over at most one pass of it.
+
+        Args:
+            num_batches: mini-batches per model.
+            common: the same batches for every model; otherwise each model gets its own.
+            split: "train" or "validation".
+        """
+        samples = self.shards.num_samples(split, node)
+        num_batches = min(num_batches, -(-samples // self._training.batch_size))
+        draws = [draw_batches(rng, samples, self._training.batch_size, num_batches)
+                 for _ in range(1 if common else len(models))]
+        return self.jobs.submit(LossJob(models, node, draws * len(models) if common else draws, split))
+
+    def test(self, models: Sequence[Model], cluster: int, split: str = "test") -> Job:
+        """Predictions of models on a cluster's evaluation set."""
+        return self.jobs.submit(TestJob(models, split, cluster))
+
+    def value(self, job: Job):
+        """What a job computes; runs it, and everything else that is ready, if it has not run yet."""
+        self.jobs.force([job])
+        return job.value
+
+    def steps_per_epoch(self, node: int) -> int:
+        """Mini-batches in one pass over a node's training samples."""
+        return -(-self.shards.num_samples("train", node) // self._training.batch_size)
+
+    def close(self) -> None:
+        """Ends the worker threads."""
+        self._waves.close()
+
+    # -- runners ---------------------------------------------------------------------------------------------------
+
+    def _run_training(self, jobs: list[TrainJob]) -> None:
+        self._waves.train(jobs, [self.layout] * len(jobs))
+        for job in jobs:
+            job.finish()
+
+    def _run_losses(self, jobs: list[LossJob]) -> None:
+        for job, value in zip(jobs, self._waves.losses(jobs, [self.layout] * len(jobs)), strict=True):
+            job.finish(value)
+
+    def _run_tests(self, jobs: list[TestJob]) -> None:
+        """Jobs that ask for the same models on the same data are computed once."""
+        distinct: dict[tuple, TestJob] = {}
+        keys = []
+        for job in jobs:
+            key = (job.split, job.cluster, tuple(tuple(params.serial for params in model) for model in job.models))
+            distinct.setdefault(key, job)
+            keys.append(key)
+        values = self._waves.test(list(distinct.values()), [self.layout] * len(distinct))
+        found = dict(zip(distinct, values, strict=True))
+        for job, key in zip(jobs, keys, strict=True):
+            job.finish(found[key])
+
+    def _run_merges(self, jobs: list[MergeJob]) -> None:
+        by_part: dict[Part, list[tuple[MergeJob, Params]]] = {}
+        for job in jobs:
+            (target,) = job.outputs()
+            by_part.setdefault(target.part, []).append((job, target))
+        for part, work in by_part.items():
+            targets = [target for _, target in work]
+            self._bank(part).merge(targets, [list(job.inputs) for job, _ in work], [job.weights for job, _ in work])
+        for job in jobs:
+            job.finish()
+
+    def _bank(self, part: Part) -> Bank:
+        if part not in self._banks:
+            self._banks[part] = Bank(part, self._device)
+        return self._banks[part]
+
+    def _store(self, module: nn.Module, part: str) -> Params:
+        return self._bank(self.layout.parts[part]).store(self.layout.flatten(module, part))
+
+
+def make_waves(builders, shards: Shards, training, chunk: int, device: torch.device, threads: int):
+    """The way in which this device runs waves."""
+    if device.type == "cuda":
+        from ddlsim.learning.gpu import GpuWaves
+
+        return GpuWaves(builders, shards, training, chunk, device)
+    return CpuWaves(builders, shards, training, chunk, threads)

@@ -1,0 +1,50 @@
+"""The samples on the device: every node's own, and every cluster's copy of the test and validation sets."""
+
+import numpy as np
+import torch
+
+Samples = tuple[torch.Tensor, torch.Tensor]
+"""Images float32 [n, C, H, W] and labels int64 [n]."""
+
+
+class Shards:
+    """Tensors of the prepared data.
+
+    Args:
+        prepared: result of `ddlsim.data.prepare`.
+        device: torch device.
+    """
+
+    def __init__(self, prepared, device: torch.device):
+        self.num_classes: int = prepared.num_classes
+        self.node_cluster = np.asarray(prepared.node_cluster)
+        self.train = [_to(device, pair) for pair in prepared.node_train]
+        self._node_validation = [_to(device, pair) for pair in prepared.node_validation or []]
+        self._cluster = {
+            "test": [_to(device, pair) for pair in prepared.cluster_test],
+            "validation": [_to(device, pair) for pair in prepared.cluster_validation or []],
+        }
+
+    def has_validation(self) -> bool:
+        return bool(self._cluster["validation"] or self._node_validation)
+
+    def num_samples(self, split: str, node: int) -> int:
+        """How many samples a node may use of its own "train" or "validation" data."""
+        return len(self.local(split, node)[1])
+
+    def local(self, split: str, node: int) -> Samples:
+        """A node's own samples: "train", or "validation" (its own split, else its cluster's)."""
+        if split == "train":
+            return self.train[node]
+        if self._node_validation:
+            return self._node_validation[node]
+        return self._cluster["validation"][self.node_cluster[node]]
+
+    def evaluation(self, split: str, cluster: int) -> Samples:
+        """A cluster's copy of an evaluation set."""
+        return self._cluster[split][cluster]
+
+
+def _to(device: torch.device, pair) -> Samples:
+    images, labels = pair
+    return torch.as_tensor(np.ascontiguousarray(images)).to(device), torch.as_tensor(labels).long().to(device)

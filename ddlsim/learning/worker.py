@@ -1,0 +1,127 @@
+"""One model instance whose tensors are views of one flat vector: what a CPU thread trains and evaluates with."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ddlsim.learning.bank import Params
+from ddlsim.learning.layout import MODEL, Layout
+
+
+class Template:
+    """A module of one architecture over a flat float32 vector [P]: loading a model is one copy per part.
+
+    Args:
+        build: makes a fresh module with submodules `core` and `head`.
+        layout: its layout.
+        device: where it lives.
+    """
+
+    def __init__(self, build: Callable[[], nn.Module], layout: Layout, device: torch.device):
+        self.layout = layout
+        self.flat = torch.zeros(layout.size, device=device)
+        with torch.random.fork_rng(devices=[]):
+            self.module = build().to(device)
+        self._counters: list[tuple[nn.Module, str, slice]] = []
+        self._view_state()
+        self.module.requires_grad_(True)
+
+    @torch.no_grad()
+    def load(self, parts: Sequence[Params], start: int = 0) -> None:
+        """Takes over the values of a model, given whole or as (core, head); or of its last parts, from column `start`."""
+        for params in parts:
+            self.flat[start : start + params.size].copy_(params.values())
+            start += params.size
+        for module, name, columns in self._counters:
+            getattr(module, name).copy_(self.flat[columns].reshape(getattr(module, name).shape))
+
+    @torch.no_grad()
+    def store(self, parts: Sequence[Params | None], sizes: Sequence[int]) -> None:
+        """Writes the present values to rows, in the same order as `load`; None skips a part."""
+        for module, name, columns in self._counters:
+            self.flat[columns] = getattr(module, name).reshape(-1).float()
+        start = 0
+        for params, size in zip(parts, sizes, strict=True):
+            if params is not None:
+                params.values().copy_(self.flat[start : start + size])
+            start += size
+
+    def trained(self, only: str | None = None) -> list[nn.Parameter]:
+        """The parameters to train: all, or those of `core` or `head` only (the others are frozen)."""
+        for name, parameter in self.module.named_parameters():
+            parameter.requires_grad_(only is None or name.startswith(only + "."))
+        return [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+
+    def _view_state(self) -> None:
+        """Moves every tensor of the module into the flat vector; integer counters keep a float copy there."""
+        tensors = dict(self.module.named_parameters())
+        buffers = dict(self.module.named_buffers())
+        for entry in self.layout.parts[MODEL].entries:
+            columns = slice(entry.start, entry.stop)
+            view = self.flat[columns].view(entry.shape)
+            if entry.name in tensors:
+                tensors[entry.name].data = view
+                continue
+            owner, _, name = entry.name.rpartition(".")
+            module = self.module.get_submodule(owner)
+            if buffers[entry.name].is_floating_point():
+                module._buffers[name] = view
+            else:
+                self._counters.append((module, name, columns))
+
+
+def sgd_steps(template: Template, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], settings, only: str | None) -> None:
+    """Local training: one optimizer step per batch, in place on the template.
+
+    A fresh optimizer each call, as in the published codes. Plain SGD is one fused update without optimizer state.
+
+    Args:
+        batches: (images [b, C, H, W], labels int64 [b]) per step.
+        settings: scenario section `training`.
+        only: "core" or "head" to train that part and keep the other, its statistics included.
+    """
+    parameters = template.trained(only)
+    kept = _frozen_columns(template, only)
+    template.module.train()
+    update = make_optimizer(parameters, settings)
+    for images, labels in batches:
+        loss = F.cross_entropy(template.module(images), labels)
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            update(gradients)
+    for columns, values in kept:
+        template.flat[columns] = values
+
+
+def _frozen_columns(template: Template, only: str | None) -> list[tuple[slice, torch.Tensor]]:
+    """Buffers of the part that is not trained: running statistics move in train mode, so they are put back."""
+    if only is None:
+        return []
+    entries = template.layout.parts[MODEL].entries
+    frozen = [e for e in entries if not e.trainable and not e.name.startswith(only + ".")]
+    return [(slice(e.start, e.stop), template.flat[e.start : e.stop].clone()) for e in frozen]
+
+
+def make_optimizer(parameters: Sequence[torch.Tensor], settings) -> Callable[[Sequence[torch.Tensor]], None]:
+    """A fresh optimizer as one function: gradients in, parameters updated in place.
+
+    Args:
+        parameters: tensors to update; every rule here works element by element, so they may hold one model or many.
+        settings: scenario section `training`.
+    """
+    rate = settings.learning_rate
+    if settings.optimizer == "sgd" and not settings.momentum and not settings.weight_decay:
+        return lambda gradients: torch._foreach_add_(list(parameters), list(gradients), alpha=-rate)
+    if settings.optimizer == "sgd":
+        optimizer = torch.optim.SGD(parameters, rate, settings.momentum, weight_decay=settings.weight_decay)
+    else:
+        optimizer = torch.optim.Adam(parameters, rate, weight_decay=settings.weight_decay)
+
+    def step(gradients: Sequence[torch.Tensor]) -> None:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+
+    return step
