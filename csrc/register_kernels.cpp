@@ -5,10 +5,13 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "cpu/lanes/lanes.h"
 #include "merge.h"
 #include "parts.h"
+#include "similarity.h"
+#include "simplex.h"
 #include "threads.h"
 
 namespace py = pybind11;
@@ -32,6 +35,71 @@ void merge_rows(Address x, int64_t x_stride, Address out, int64_t out_stride, co
     cpu::merge_rows(merge, threads);
 }
 
+// Addresses of the rows that similarity kernels read, and of their references; see RowSet.
+struct RowAddresses {
+    std::vector<const float*> rows, references;
+    RowSet set;
+
+    RowAddresses(Address x, int64_t stride, const Longs& numbers, Address reference, int64_t reference_stride,
+                 const Longs& reference_numbers, int64_t column_start, int64_t column_stop) {
+        rows = addresses(x, stride, numbers, column_start);
+        if (reference != 0) {
+            if (reference_numbers.size() != numbers.size())
+                throw std::invalid_argument("as many reference rows as rows, please");
+            references = addresses(reference, reference_stride, reference_numbers, column_start);
+        }
+        set = {numbers.size(), rows.data(), reference == 0 ? nullptr : references.data(), column_stop - column_start};
+    }
+
+    static std::vector<const float*> addresses(Address x, int64_t stride, const Longs& numbers, int64_t column) {
+        std::vector<const float*> found;
+        for (int64_t i = 0; i < numbers.size(); ++i)
+            found.push_back(reinterpret_cast<const float*>(x) + numbers.data()[i] * stride + column);
+        return found;
+    }
+};
+
+Product product_of(bool squared) { return squared ? Product::squared_distance : Product::dot; }
+
+py::array_t<double> all_pairs(Address x, int64_t stride, const Longs& rows, Address reference,
+                              int64_t reference_stride, const Longs& reference_rows, int64_t column_start,
+                              int64_t column_stop, bool squared, int threads) {
+    const RowAddresses at(x, stride, rows, reference, reference_stride, reference_rows, column_start, column_stop);
+    py::array_t<double> sums({rows.size(), rows.size()});
+    double* data = sums.mutable_data();
+    py::gil_scoped_release release;
+    cpu::all_pairs(at.set, product_of(squared), data, threads);
+    return sums;
+}
+
+py::array_t<double> listed_pairs(Address x, int64_t stride, const Longs& rows, Address reference,
+                                 int64_t reference_stride, const Longs& reference_rows, int64_t column_start,
+                                 int64_t column_stop, bool squared, const Longs& indptr, const Longs& peers,
+                                 int threads) {
+    const RowAddresses at(x, stride, rows, reference, reference_stride, reference_rows, column_start, column_stop);
+    if (indptr.size() != rows.size() + 1) throw std::invalid_argument("indptr does not fit the rows");
+    py::array_t<double> sums(peers.size());
+    double* data = sums.mutable_data();
+    py::gil_scoped_release release;
+    cpu::listed_pairs(at.set, indptr.data(), peers.data(), product_of(squared), data, threads);
+    return sums;
+}
+
+template <class T>
+Projection<T> projection_of(Address rows, int64_t stride, Address out, int64_t out_stride, int64_t num_rows,
+                            int64_t num_columns) {
+    return {reinterpret_cast<const T*>(rows), stride, reinterpret_cast<T*>(out), out_stride, num_rows, num_columns};
+}
+
+void project_simplex(Address rows, int64_t stride, Address out, int64_t out_stride, int64_t num_rows,
+                     int64_t num_columns, bool float64, int threads) {
+    py::gil_scoped_release release;
+    if (float64)
+        cpu::project_simplex(projection_of<double>(rows, stride, out, out_stride, num_rows, num_columns), threads);
+    else
+        cpu::project_simplex(projection_of<float>(rows, stride, out, out_stride, num_rows, num_columns), threads);
+}
+
 std::string isa() { return cpu::lanes().name; }
 
 void set_isa(const std::string& name) {
@@ -52,6 +120,12 @@ void register_kernels(py::module_& m) {
     m.def("merge_rows", &merge_rows, "x"_a, "x_stride"_a, "out"_a, "out_stride"_a, "indptr"_a, "sources"_a,
           "weights"_a, "targets"_a, "column_start"_a, "column_stop"_a, "out_column_start"_a, "in_place"_a,
           "threads"_a);
+    m.def("all_pairs", &all_pairs, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a,
+          "reference_rows"_a, "column_start"_a, "column_stop"_a, "squared"_a, "threads"_a);
+    m.def("listed_pairs", &listed_pairs, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a,
+          "reference_rows"_a, "column_start"_a, "column_stop"_a, "squared"_a, "indptr"_a, "peers"_a, "threads"_a);
+    m.def("project_simplex", &project_simplex, "rows"_a, "stride"_a, "out"_a, "out_stride"_a, "num_rows"_a,
+          "num_columns"_a, "float64"_a, "threads"_a);
     m.def("isa", &isa, "The instruction set that the kernels use.");
     m.def("set_isa", &set_isa, "name"_a, "Uses another of isas(), for tests.");
     m.def("isas", &isas, "The instruction sets that this build has and this machine runs, best first.");

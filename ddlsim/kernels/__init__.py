@@ -2,5 +2,19 @@
 
 from ddlsim.kernels.matrices import aligned_rows
 from ddlsim.kernels.merging import merge, merge_rows
+from ddlsim.kernels.products import dots, sqdist
+from ddlsim.kernels.similarity import class_cosine, cosine, inverse_l2, update_cosine
+from ddlsim.kernels.simplex import project_simplex
 
-__all__ = ["aligned_rows", "merge", "merge_rows"]
+__all__ = [
+    "aligned_rows",
+    "class_cosine",
+    "cosine",
+    "dots",
+    "inverse_l2",
+    "merge",
+    "merge_rows",
+    "project_simplex",
+    "sqdist",
+    "update_cosine",
+]

@@ -10,12 +10,19 @@
 namespace ddlsim::cpu {
 #include "vec.inc"
 #include "merge.inc"
+#include "similarity.inc"
+#include "simplex.inc"
 
 extern const Lanes DDLSIM_LANES_TABLE;
 const Lanes DDLSIM_LANES_TABLE = {
     DDLSIM_LANES_NAME,
     merge_block,
     copy_block,
+    gram_block,
+    pair_block,
+    subtract_block,
+    simplex_floats,
+    simplex_doubles,
     fence,
 };
 

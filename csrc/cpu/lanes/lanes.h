@@ -25,10 +25,48 @@ struct MergeBlock {
     int64_t ahead_columns;    // how many of them; 0: none
 };
 
+// One block of columns (at most 512) of two sets of rows, whose products are added to sums [num_a, sums_stride].
+struct GramBlock {
+    const float* const* a;
+    int64_t num_a;
+    const float* const* b;
+    int64_t num_b;
+    int64_t num_columns;
+    double* sums;
+    int64_t sums_stride;
+    bool upper;               // a and b are the same rows: what lies left of the diagonal's tile is not computed
+    bool squared;             // squared distances instead of dot products
+    const float* const* ahead;
+    int64_t num_ahead;
+    int64_t ahead_columns;
+};
+
+// One block of columns of rows with their peers, whose products are added to sums [indptr[num_rows]].
+struct PairBlock {
+    const float* const* rows;
+    int64_t num_rows;
+    const int64_t* indptr;
+    const int64_t* peers;
+    int64_t num_columns;
+    double* sums;
+    bool squared;
+    const float* const* ahead;
+    int64_t num_ahead;
+    int64_t ahead_columns;
+};
+
 struct Lanes {
     const char* name;  // "x86-64-v3", "baseline", ...
     void (*merge_block)(const MergeBlock&);
     void (*copy_block)(const float* from, float* to, int64_t num_columns, bool stream);
+    void (*gram_block)(const GramBlock&);
+    void (*pair_block)(const PairBlock&);
+    void (*subtract_block)(const float* x, const float* reference, float* difference, int64_t num_columns);
+    // work: 2 * num_columns doubles, and num_columns + 16 or 1,024 more, whatever is more.
+    void (*simplex_floats)(const float* rows, int64_t stride, float* out, int64_t out_stride, int64_t num_rows,
+                           int64_t num_columns, double* work);
+    void (*simplex_doubles)(const double* rows, int64_t stride, double* out, int64_t out_stride, int64_t num_rows,
+                            int64_t num_columns, double* work);
     void (*fence)();   // makes streamed stores visible to the other threads
 };
 

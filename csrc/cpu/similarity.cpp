@@ -1,0 +1,197 @@
+#include "similarity.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "lanes/lanes.h"
+#include "threads.h"
+
+namespace ddlsim::cpu {
+namespace {
+
+constexpr int64_t BLOCK = 512;        // columns summed in float32
+constexpr int64_t CHUNK = 16 * BLOCK; // columns summed in float64 before they join the total: the unit of threads
+constexpr int64_t GROUP = 96;         // rows of one operand: two groups of blocks stay in a 512 KB L2
+constexpr int64_t ALONE_BELOW = 400 * 1024;  // multiply-adds that one thread does in some 20 us
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The rows of one block of columns, where they lie or as differences in a panel, and what to fetch for the next.
+class Panel {
+public:
+    Panel(const RowSet& set, int64_t first, int64_t count) : set_(set), first_(first), count_(count), rows(count) {
+        if (set.references) differences_.resize(count * BLOCK);
+    }
+
+    void move_to(int64_t column, int64_t num_columns) {
+        for (int64_t i = 0; i < count_; ++i) {
+            rows[i] = set_.rows[first_ + i] + column;
+            if (!set_.references) continue;
+            float* difference = differences_.data() + i * BLOCK;
+            lanes().subtract_block(rows[i], set_.references[first_ + i] + column, difference, num_columns);
+            rows[i] = difference;
+        }
+    }
+
+    void list_ahead(int64_t column, std::vector<const float*>& ahead) const {
+        for (int64_t i = 0; i < count_; ++i) {
+            ahead.push_back(set_.rows[first_ + i] + column);
+            if (set_.references) ahead.push_back(set_.references[first_ + i] + column);
+        }
+    }
+
+private:
+    const RowSet& set_;
+    int64_t first_, count_;
+    std::vector<float> differences_;
+
+public:
+    std::vector<const float*> rows;
+};
+
+// Two groups of rows, and the sums of one chunk of columns added to their place.
+class GroupPair {
+public:
+    GroupPair(const RowSet& set, int64_t first_a, int64_t count_a, int64_t first_b, int64_t count_b, bool squared)
+        : set_(set), a_(set, first_a, count_a), b_(set, first_b, first_a == first_b ? 0 : count_b) {
+        block_.num_a = count_a;
+        block_.num_b = count_b;
+        block_.upper = first_a == first_b;
+        block_.squared = squared;
+    }
+
+    void add_chunk(int64_t chunk, double* sums) {
+        const int64_t stop = std::min((chunk + 1) * CHUNK, set_.num_columns);
+        block_.sums = sums;
+        block_.sums_stride = block_.num_b;
+        for (int64_t c = chunk * CHUNK; c < stop; c += BLOCK) {
+            block_.num_columns = std::min(BLOCK, stop - c);
+            block_.ahead_columns = std::min(BLOCK, set_.num_columns - c - BLOCK);
+            a_.move_to(c, block_.num_columns);
+            b_.move_to(c, block_.num_columns);
+            ahead_.clear();
+            if (block_.ahead_columns > 0) {
+                a_.list_ahead(c + BLOCK, ahead_);
+                b_.list_ahead(c + BLOCK, ahead_);
+            }
+            block_.a = a_.rows.data();
+            block_.b = block_.upper ? a_.rows.data() : b_.rows.data();
+            block_.ahead = ahead_.data();
+            block_.num_ahead = static_cast<int64_t>(ahead_.size());
+            lanes().gram_block(block_);
+        }
+    }
+
+private:
+    const RowSet& set_;
+    Panel a_, b_;
+    GramBlock block_{};
+    std::vector<const float*> ahead_;
+};
+
+struct Groups {
+    int64_t num_rows, size, count;
+    explicit Groups(int64_t n) : num_rows(n), size(n <= 2 * GROUP ? n : GROUP), count(ceil_div(n, size)) {}
+    int64_t rows_of(int64_t group) const { return std::min(size, num_rows - group * size); }
+};
+
+// Adds a pair of groups' sums to the matrix; the pair's other half is its mirror image.
+void add_to_matrix(const double* part, const Groups& groups, int64_t ga, int64_t gb, double* sums) {
+    const int64_t n = groups.num_rows, num_b = groups.rows_of(gb);
+    for (int64_t i = 0; i < groups.rows_of(ga); ++i)
+        for (int64_t j = ga == gb ? i : 0; j < num_b; ++j)
+            sums[(ga * groups.size + i) * n + gb * groups.size + j] += part[i * num_b + j];
+}
+
+void mirror(double* sums, int64_t n, bool zero_diagonal) {
+    for (int64_t i = 0; i < n; ++i) {
+        if (zero_diagonal) sums[i * n + i] = 0;
+        for (int64_t j = 0; j < i; ++j) sums[i * n + j] = sums[j * n + i];
+    }
+}
+
+}  // namespace
+
+void all_pairs(const RowSet& set, Product product, double* sums, int threads) {
+    const int64_t n = set.num_rows;
+    std::fill(sums, sums + n * n, 0.0);
+    if (n == 0) return;
+    const bool squared = product == Product::squared_distance;
+    const Groups groups(n);
+    const int64_t num_chunks = ceil_div(set.num_columns, CHUNK);
+    std::vector<std::pair<int64_t, int64_t>> pairs;
+    for (int64_t ga = 0; ga < groups.count; ++ga)
+        for (int64_t gb = ga; gb < groups.count; ++gb) pairs.emplace_back(ga, gb);
+    const auto num_pairs = static_cast<int64_t>(pairs.size());
+    if (n * n / 2 * set.num_columns < ALONE_BELOW) threads = 1;
+
+    const auto make = [&](int64_t p) {
+        const auto [ga, gb] = pairs[p];
+        return GroupPair(set, ga * groups.size, groups.rows_of(ga), gb * groups.size, groups.rows_of(gb), squared);
+    };
+    // Chunks join the total one by one and in order, whether a thread takes a pair of groups with all its chunks or
+    // a single chunk of it.
+    const int64_t part_size = groups.size * groups.size;
+    const int64_t wave = num_pairs >= 4 * threads ? 1 : std::min(num_chunks, ceil_div(4 * threads, num_pairs));
+    if (wave <= 1) {
+        parallel_for(num_pairs, threads, [&](int64_t p) {
+            GroupPair group_pair = make(p);
+            std::vector<double> part(part_size);
+            for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+                std::fill(part.begin(), part.end(), 0.0);
+                group_pair.add_chunk(chunk, part.data());
+                add_to_matrix(part.data(), groups, pairs[p].first, pairs[p].second, sums);
+            }
+        });
+    } else {
+        std::vector<double> parts(wave * num_pairs * part_size);
+        for (int64_t first = 0; first < num_chunks; first += wave) {
+            const int64_t count = std::min(wave, num_chunks - first);
+            std::fill(parts.begin(), parts.end(), 0.0);
+            parallel_for(count * num_pairs, threads, [&](int64_t item) {
+                make(item % num_pairs).add_chunk(first + item / num_pairs, parts.data() + item * part_size);
+            });
+            for (int64_t item = 0; item < count * num_pairs; ++item)
+                add_to_matrix(parts.data() + item * part_size, groups, pairs[item % num_pairs].first,
+                              pairs[item % num_pairs].second, sums);
+        }
+    }
+    mirror(sums, n, squared);
+}
+
+void listed_pairs(const RowSet& set, const int64_t* indptr, const int64_t* peers, Product product, double* sums,
+                  int threads) {
+    const int64_t num_pairs = indptr[set.num_rows];
+    std::fill(sums, sums + num_pairs, 0.0);
+    if (num_pairs * set.num_columns < ALONE_BELOW) threads = 1;
+    const int64_t num_chunks = ceil_div(set.num_columns, CHUNK);
+    const int64_t wave = std::min<int64_t>(num_chunks, 8 * threads);
+    std::vector<double> parts(wave * num_pairs);
+    for (int64_t first = 0; first < num_chunks; first += wave) {
+        const int64_t count = std::min(wave, num_chunks - first);
+        std::fill(parts.begin(), parts.end(), 0.0);
+        parallel_for(count, threads, [&](int64_t item) {
+            Panel panel(set, 0, set.num_rows);
+            std::vector<const float*> ahead;
+            const int64_t start = (first + item) * CHUNK, stop = std::min(start + CHUNK, set.num_columns);
+            for (int64_t c = start; c < stop; c += BLOCK) {
+                PairBlock b{};
+                b.num_columns = std::min(BLOCK, stop - c);
+                b.ahead_columns = std::min(BLOCK, set.num_columns - c - BLOCK);
+                panel.move_to(c, b.num_columns);
+                ahead.clear();
+                if (b.ahead_columns > 0) panel.list_ahead(c + BLOCK, ahead);
+                b.rows = panel.rows.data(), b.num_rows = set.num_rows;
+                b.indptr = indptr, b.peers = peers;
+                b.sums = parts.data() + item * num_pairs;
+                b.squared = product == Product::squared_distance;
+                b.ahead = ahead.data(), b.num_ahead = static_cast<int64_t>(ahead.size());
+                lanes().pair_block(b);
+            }
+        });
+        for (int64_t item = 0; item < count; ++item)
+            for (int64_t e = 0; e < num_pairs; ++e) sums[e] += parts[item * num_pairs + e];
+    }
+}
+
+}  // namespace ddlsim::cpu

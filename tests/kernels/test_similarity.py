@@ -1,0 +1,193 @@
+"""Similarities against float64 torch, on every instruction set of this machine."""
+
+import numpy as np
+import pytest
+import torch
+
+from ddlsim import native
+from ddlsim.kernels import aligned_rows, class_cosine, cosine, dots, inverse_l2, reference, sqdist, update_cosine
+
+
+@pytest.fixture(params=native.extension().isas())
+def isa(request):
+    before = native.extension().isa()
+    native.extension().set_isa(request.param)
+    yield request.param
+    native.extension().set_isa(before)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng()  # fresh numbers in every run
+
+
+def random_params(rng, num_rows, num_columns):
+    params = aligned_rows(num_rows, num_columns)
+    return params.copy_(torch.from_numpy(rng.standard_normal((num_rows, num_columns), dtype=np.float32)))
+
+
+def random_pairs(rng, num_models, count):
+    return rng.integers(0, num_models, (count, 2))
+
+
+@pytest.mark.parametrize(("n", "p"), [(1, 5), (2, 16), (7, 513), (33, 8200), (100, 700), (230, 90)])
+def test_cosine_of_all_pairs(isa, rng, n, p):
+    params = random_params(rng, n, p)
+    torch.testing.assert_close(cosine(params).double(), reference.cosine(params), atol=2e-7, rtol=0)
+
+
+@pytest.mark.parametrize("per_model", [False, True])
+def test_cosine_of_updates_subtracts_the_reference(isa, rng, per_model):
+    params = random_params(rng, 20, 1111)
+    start = params[:20 if per_model else 1] + 1e-3 * random_params(rng, 20, 1111)[:20 if per_model else 1]
+    start = start if per_model else start[0]
+    expected = reference.cosine(params, start)
+    torch.testing.assert_close(cosine(params, start).double(), expected, atol=2e-6, rtol=0)
+
+
+def test_alpha_mixes_the_last_update_and_the_one_since_the_start(rng):
+    params, last = random_params(rng, 6, 300), random_params(rng, 6, 300)
+    start = torch.randn(300)
+    for alpha in (0, 0.3, 1):
+        expected = alpha * reference.cosine(params, last) + (1 - alpha) * reference.cosine(params, start)
+        torch.testing.assert_close(update_cosine(params, start, last, alpha).double(), expected, atol=3e-7, rtol=0)
+
+
+@pytest.mark.parametrize("delta", [1e-1, 1e-3, 1e-4, 1e-5])
+def test_close_models_keep_their_distance(isa, rng, delta):
+    base = random_params(rng, 1, 20_000)
+    params = base + delta * random_params(rng, 12, 20_000)
+    expected = reference.sqdist(params).sqrt()
+    found = torch.from_numpy(sqdist(params)).sqrt()
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(inverse_l2(params).double(), reference.inverse_l2(params), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("product", [dots, sqdist])
+def test_a_pair_has_the_same_bits_alone_and_among_all(isa, rng, product):
+    params = random_params(rng, 120, 9001)
+    pairs = random_pairs(rng, 120, 300)
+    if product is sqdist:
+        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    every = product(params)
+    listed = product(params, pairs=pairs)
+    assert np.array_equal(listed, every[pairs[:, 0], pairs[:, 1]])
+    assert all(product(params, pairs=pairs[i : i + 1])[0] == listed[i] for i in range(0, len(pairs), 50))
+
+
+@pytest.mark.parametrize("shape", [(250, 2000), (30, 40_000)])
+def test_thread_count_does_not_change_a_bit(isa, rng, shape):
+    params = random_params(rng, *shape)
+    pairs = random_pairs(rng, shape[0], 500)
+    before = torch.get_num_threads()
+    results = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        results.append((dots(params), sqdist(params), dots(params, pairs=pairs)))
+    torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_listed_pairs_of_cosine_and_inverse_l2(isa, rng):
+    params = random_params(rng, 15, 777)
+    pairs = np.array([[3, 4], [4, 3], [0, 14], [7, 7]])
+    assert cosine(params, pairs=pairs).tolist() == cosine(params)[pairs[:, 0], pairs[:, 1]].tolist()
+    close = inverse_l2(params, pairs=torch.from_numpy(pairs)).numpy()
+    assert close[:3].tolist() == inverse_l2(params)[pairs[:3, 0], pairs[:3, 1]].tolist()
+    assert close[3] == np.float32(1e6)
+
+
+def test_models_may_be_scattered_rows_with_their_references_among_them(isa, rng):
+    matrix = random_params(rng, 30, 1000)
+    rows, before = [28, 3, 11], [0, 3, 19]
+    expected = cosine(matrix[rows].clone(), matrix[before].clone())
+    assert torch.equal(cosine(matrix, rows=rows, reference_rows=before), expected)
+    expected = inverse_l2(matrix[rows].clone())
+    assert torch.equal(inverse_l2(matrix, rows=rows), expected)
+
+
+def test_columns_choose_a_part_of_the_model(isa, rng):
+    params = random_params(rng, 9, 1000)
+    part = params[:, 137:850].clone()
+    torch.testing.assert_close(cosine(params, columns=(137, 850)), cosine(part), atol=1e-7, rtol=0)
+    start = random_params(rng, 1, 1000)[0]
+    expected = reference.cosine(part, start[137:850])
+    torch.testing.assert_close(cosine(params, start, columns=slice(137, 850)).double(), expected, atol=3e-7, rtol=0)
+
+
+def test_class_cosine_is_the_mean_over_the_classifier_rows(isa, rng):
+    params = random_params(rng, 11, 5 * 64 + 30)
+    expected = reference.class_cosine(params[:, 20:340].contiguous(), 5)
+    torch.testing.assert_close(class_cosine(params, 5, (20, 340)).double(), expected, atol=3e-7, rtol=0)
+    pairs = np.array([[1, 2], [10, 0]])
+    listed = class_cosine(params, 5, (20, 340), pairs=pairs).double()
+    torch.testing.assert_close(listed, expected[pairs[:, 0], pairs[:, 1]], atol=3e-7, rtol=0)
+
+
+def test_a_zero_vector_has_cosine_zero():
+    params = torch.tensor([[0.0, 0.0], [3.0, 4.0]])
+    assert cosine(params).tolist() == [[0, 0], [0, 1]]
+    assert cosine(params, pairs=[[0, 1], [1, 1]]).tolist() == [0, 1]
+
+
+def test_one_node_is_like_itself_and_has_no_neighbour():
+    params = torch.ones(1, 20)
+    assert cosine(params).tolist() == [[1]]
+    assert inverse_l2(params).tolist() == [[0]]
+
+
+def test_identical_models_have_inverse_distance_one_million():
+    assert inverse_l2(torch.ones(2, 20))[0, 1] == 1e6
+
+
+def test_no_pairs_give_no_similarities():
+    assert cosine(torch.ones(3, 4), pairs=[]).shape == (0,)
+    assert inverse_l2(torch.ones(3, 4), pairs=[]).shape == (0,)
+
+
+def test_nan_stays_with_its_model(isa):
+    params = torch.ones(3, 20)
+    params[1, 3] = float("nan")
+    assert cosine(params).isnan().tolist() == [[False, True, False], [True] * 3, [False, True, False]]
+    off_diagonal = inverse_l2(params)
+    assert off_diagonal[0, 1].isnan()
+    assert not off_diagonal[0, 2].isnan()
+
+
+def test_numpy_in_numpy_out(rng):
+    params = rng.standard_normal((5, 50), dtype=np.float32)
+    found = cosine(params)
+    assert isinstance(found, np.ndarray)
+    assert np.array_equal(found, cosine(torch.from_numpy(params)).numpy())
+
+
+def test_every_instruction_set_agrees(rng):
+    params = random_params(rng, 20, 3000)
+    extension = native.extension()
+    before = extension.isa()
+    results = []
+    for name in extension.isas():
+        extension.set_isa(name)
+        results.append(dots(params))
+    extension.set_isa(before)
+    for result in results:
+        np.testing.assert_allclose(result, results[0], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"pairs": [[0, 3]]}, IndexError),
+        ({"pairs": [[0, -1]]}, IndexError),
+        ({"pairs": [0, 1]}, ValueError),
+        ({"rows": [5]}, IndexError),
+        ({"reference": torch.zeros(7)}, ValueError),
+        ({"reference": torch.zeros(2, 8)}, ValueError),
+        ({"reference_rows": [0]}, ValueError),
+        ({"columns": (4, 9)}, ValueError),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, error):
+    with pytest.raises(error):
+        cosine(torch.zeros(3, 8), **arguments)
