@@ -1,0 +1,60 @@
+"""A tiny learner: three nodes, two clusters, a small convolutional network with a core and a head."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ddlsim.learning.learner import Learner
+
+
+class TinyNet(nn.Module):
+    """Convolution and GroupNorm (or BatchNorm) as core, one linear layer as head; 3 classes, 2x6x6 images."""
+
+    def __init__(self, batch_norm: bool = False):
+        super().__init__()
+        norm = nn.BatchNorm2d(4) if batch_norm else nn.GroupNorm(2, 4)
+        self.core = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), norm, nn.ReLU(), nn.Flatten())
+        self.head = nn.Linear(144, 3)
+
+    def forward(self, x):
+        return self.head(self.core(x))
+
+
+def prepared_data(num_nodes: int = 3, samples: int = 20) -> SimpleNamespace:
+    rng = np.random.default_rng(7)
+
+    def draw(count: int):
+        return rng.normal(size=(count, 2, 6, 6)).astype(np.float32), rng.integers(0, 3, count)
+
+    return SimpleNamespace(
+        num_classes=3, node_cluster=[0, 0, 1], node_train=[draw(samples) for _ in range(num_nodes)],
+        node_validation=None, cluster_validation=[draw(10), draw(10)], cluster_test=[draw(25), draw(25)],
+    )
+
+
+SETTINGS = dict(optimizer="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, batch_size=4)
+
+
+@pytest.fixture
+def make_learner():
+    made = []
+
+    def make(batch_norm: bool = False, threads: int = 2, **changes) -> Learner:
+        learner = Learner(
+            "tiny", lambda: TinyNet(batch_norm), prepared_data(), SimpleNamespace(**SETTINGS | changes),
+            torch.device("cpu"), threads, 10,
+        )
+        made.append(learner)
+        return learner
+
+    yield make
+    for learner in made:
+        learner.close()
+
+
+@pytest.fixture
+def tiny_net():
+    return TinyNet
