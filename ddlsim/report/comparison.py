@@ -1,0 +1,209 @@
+"""Runs side by side: a row per scenario, algorithm and setting, mean and spread over seeds, published beside."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ddlsim.errors import ScenarioError
+from ddlsim.report.published import published
+from ddlsim.report.records import Records, find_runs, read
+from ddlsim.report.summary import quality, summary_of
+from ddlsim.report.text import bytes_text, columns, comma_separated, markdown, number_text, percent_text, seconds_text
+
+Format = Literal["table", "md", "csv", "json"]
+
+COSTS = ("bytes", "sim_time_s", "target_round", "target_bytes", "target_sim_time_s")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that differ in nothing but their seed.
+
+    `numbers` holds per metric the mean and the population standard deviation over seeds (None where no run has it);
+    accuracies are fractions. Costs to the target are over the runs that reached it, `reached` of `len(seeds)`.
+    """
+
+    scenario: str
+    algorithm: str
+    settings: str  # what sets this row apart from others of its scenario and algorithm, e.g. "heads=3"
+    data: str
+    status: str
+    evaluated_round: int | None
+    seeds: list[int]
+    num_clusters: int
+    numbers: dict[str, dict | None]
+    published: dict[str, float]
+    target_accuracy: float | None
+    reached: int
+    labels: list[str]
+
+
+def compare(run_dirs: Iterable[str | Path], format: Format = "table") -> str:
+    """A table of runs, those that differ only in their seed in one row as mean and population standard deviation.
+
+    Runs that ended differently (status, last evaluated round, data used) never share a row.
+
+    Args:
+        run_dirs: run directories, or folders with runs below them.
+        format: table (plain text), md (GitHub markdown), csv or json (both with every number on its own).
+    Raises:
+        ScenarioError: if a path is no run and holds none, or the format is not known.
+    """
+    rows = compared(map(read, find_runs(run_dirs)))
+    if format == "json":
+        return json.dumps({"schema_version": 1, "rows": [vars(row) for row in rows]}, indent=2)
+    if format == "csv":
+        return comma_separated(*_csv(rows))
+    if format not in ("table", "md"):
+        raise ScenarioError(f"compare: unknown format {format!r}. Known: table, md, csv, json.")
+    header, cells = _cells(rows)
+    text = (columns if format == "table" else markdown)(header, cells, left=3)
+    notes = _notes(rows)
+    return "\n".join([text, *([""] if notes else []), *notes])
+
+
+def compared(runs: Iterable[Records]) -> list[Row]:
+    """The rows of a comparison, in the order in which the runs come."""
+    groups: dict[str, list[tuple[dict, Records]]] = {}
+    for records in runs:
+        summary = summary_of(records)
+        key = {name: summary[name] for name in ("scenario", "algorithm", "status", "evaluated_round", "data")}
+        groups.setdefault(json.dumps([key, _settings(records.scenario)], sort_keys=True), []).append((summary, records))
+    members = list(groups.values())
+    return [_row(group, members) for group in members]
+
+
+def _row(group: list[tuple[dict, Records]], groups: list[list[tuple[dict, Records]]]) -> Row:
+    summary, records = group[0]
+    siblings = [
+        _settings(other[0][1].scenario)
+        for other in groups
+        if all(other[0][0][name] == summary[name] for name in ("scenario", "algorithm"))
+    ]
+    data = summary["data"]
+    return Row(
+        scenario=summary["scenario"],
+        algorithm=summary["algorithm"],
+        settings=_what_differs(_settings(records.scenario), siblings),
+        data=f"{data['name']}{' (fallback)' if data['fallback'] else ''}",
+        status=summary["status"],
+        evaluated_round=summary["evaluated_round"],
+        seeds=[summary["seed"] for summary, _ in group],
+        num_clusters=len(summary["cluster_sizes"]),
+        numbers=_numbers([_flat(summary) for summary, _ in group]),
+        published=published(records.scenario, len(summary["cluster_sizes"])),
+        target_accuracy=summary["target"]["accuracy"],
+        reached=sum(bool(summary["target"]["reached"]) for summary, _ in group),
+        labels=list(dict.fromkeys(label for summary, _ in group for label in summary["labels"])),
+    )
+
+
+def _flat(summary: dict) -> dict[str, float | None]:
+    target = {f"target_{name}": summary["target"][name] for name in ("round", "bytes", "sim_time_s")}
+    costs = {"bytes": summary["bytes"]["total"], "sim_time_s": summary["sim_time_s"]}
+    return {**quality(summary), **costs, **target}
+
+
+def _numbers(runs: list[dict[str, float | None]]) -> dict[str, dict | None]:
+    numbers: dict[str, dict | None] = {}
+    for name in runs[0]:
+        values = [run[name] for run in runs if run[name] is not None]
+        numbers[name] = {"mean": float(np.mean(values)), "std": float(np.std(values))} if values else None
+    return numbers
+
+
+def _settings(scenario: dict) -> dict[str, str]:
+    """Every setting of a scenario by dotted path, without what does not change a run's meaning."""
+    apart = ("name", "description", "paper", "seed", "fallback")
+    found: dict[str, str] = {}
+
+    def walk(value, path: str) -> None:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                walk(item, f"{path}.{key}" if path else str(key))
+        else:
+            found[path] = json.dumps(value)
+
+    walk({key: value for key, value in scenario.items() if key not in apart}, "")
+    return found
+
+
+def _what_differs(own: dict[str, str], siblings: list[dict[str, str]]) -> str:
+    paths = [path for path in own if any(other.get(path) != own[path] for other in siblings)]
+    return " ".join(f"{path.removeprefix('algorithm.')}={own[path]}" for path in paths)
+
+
+def _cells(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    most = max(row.num_clusters for row in rows)
+    texts = {"accuracy_all": percent_text, **{f"accuracy_{c}": percent_text for c in range(most)}}
+    texts |= {"fair_accuracy": percent_text, "demographic_parity": number_text, "equalized_odds": number_text}
+    texts |= dict(zip(COSTS, (bytes_text, seconds_text, _round_text, bytes_text, seconds_text), strict=True))
+    titles = ["acc all", *(f"cluster {c}" for c in range(most)), "fair acc", "DP", "EO", "bytes", "sim time"]
+    titles += ["round to target", "bytes to target", "time to target"]
+    header = ["scenario", "algorithm", "data", "seeds", "round", *titles]
+    with_settings = any(row.settings for row in rows)
+    cells = []
+    for row in rows:
+        name = f"{row.algorithm} {row.settings}" if with_settings and row.settings else row.algorithm
+        state = "" if row.status == "done" else f" {row.status}"
+        line = [row.scenario, name, row.data, str(len(row.seeds)), f"{_or_dash(row.evaluated_round)}{state}"]
+        cells.append(line + [_cell(row, metric, as_text) for metric, as_text in texts.items()])
+    return header, cells
+
+
+def _cell(row: Row, metric: str, as_text) -> str:
+    number = row.numbers.get(metric)
+    text = as_text(number["mean"] if number else None)
+    if number and len(row.seeds) > 1 and as_text is not bytes_text and as_text is not seconds_text:
+        text += f" ± {as_text(number['std'])}"
+    if metric in row.published:
+        text += f" [{as_text(row.published[metric])}]"
+    if metric.startswith("target") and 0 < row.reached < len(row.seeds):
+        text += f" ({row.reached}/{len(row.seeds)})"
+    return text
+
+
+def _notes(rows: list[Row]) -> list[str]:
+    notes = []
+    if any(row.published for row in rows):
+        notes.append("[ ] published number; ± population standard deviation over seeds; accuracies in percent")
+    targets = sorted({row.target_accuracy for row in rows if row.target_accuracy is not None})
+    if targets:
+        accuracies = ", ".join(percent_text(target) for target in targets)
+        notes.append(f"to target: first evaluation with accuracy over all nodes at or above {accuracies} %")
+    for row in rows:
+        who = f"{row.scenario} {row.algorithm}"
+        if row.data.endswith("(fallback)"):
+            notes.append(f"!! {who}: FALLBACK DATA {row.data}: not comparable with published numbers")
+        notes += [f"!! {who}: {label}" for label in row.labels]
+        if row.status != "done":
+            notes.append(f"!! {who}: NOT FINISHED ({row.status})")
+    return list(dict.fromkeys(notes))
+
+
+def _csv(rows: list[Row]) -> tuple[list[str], list[list]]:
+    plain = ["scenario", "algorithm", "settings", "data", "status", "evaluated_round"]
+    metrics = list(dict.fromkeys(name for row in rows for name in row.numbers))
+    header = [*plain, "seeds", "target_accuracy", "reached"]
+    header += [f"{metric}_{part}" for metric in metrics for part in ("mean", "std", "published")]
+    lines = []
+    for row in rows:
+        line = [getattr(row, name) for name in plain]
+        line += [" ".join(map(str, row.seeds)), row.target_accuracy, row.reached]
+        for metric in metrics:
+            number = row.numbers.get(metric) or {"mean": None, "std": None}
+            line += [number["mean"], number["std"], row.published.get(metric)]
+        lines.append([*line, "; ".join(row.labels)])
+    return [*header, "labels"], lines
+
+
+def _round_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)

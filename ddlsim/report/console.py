@@ -1,0 +1,142 @@
+"""Progress of a run on standard error: a live bar on a terminal, plain lines every so often elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, TextIO
+
+from ddlsim.report.text import bytes_text, seconds_text
+
+HEARTBEAT_S = 60.0
+"""Without a terminal a line is written at each evaluation and at least this often (wall seconds)."""
+
+
+class Progress:
+    """What a run says while it computes; a context manager that closes itself.
+
+    Args:
+        scenario_name: shown before the bar.
+        rounds: how many rounds the run has.
+        mode: auto (a bar if the stream is a terminal, plain lines otherwise), plain, or none (messages only).
+        stream: where it goes; None: standard error.
+        clock: wall seconds; replaced in tests.
+    """
+
+    def __init__(
+        self,
+        scenario_name: str,
+        rounds: int,
+        mode: Literal["auto", "plain", "none"] = "auto",
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._rounds = rounds
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock
+        self._mode = mode
+        self._first: tuple[int, float] | None = None
+        self._last_line_s = clock()
+        self._accuracy = ""
+        self._bar = _Bar(scenario_name, rounds, self._stream) if mode == "auto" and self._stream.isatty() else None
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def round(self, completed: int, time_s: float, bytes_sent: int) -> None:
+        """All nodes have completed a round.
+
+        Args:
+            completed: rounds completed, from 1.
+            time_s: simulated seconds.
+            bytes_sent: bytes on the wire so far, of all nodes.
+        """
+        now = self._clock()
+        if self._first is None:
+            self._first = (completed, now)
+        if self._bar:
+            self._bar.update(completed, self._status(completed, time_s, bytes_sent))
+        elif now - self._last_line_s >= HEARTBEAT_S:
+            self._line(completed, time_s, bytes_sent)
+
+    def evaluation(
+        self,
+        completed: int,
+        time_s: float,
+        bytes_sent: int,
+        accuracy_all: float,
+        accuracy_clusters: Sequence[float],
+    ) -> None:
+        """All nodes have been evaluated; accuracies are fractions, 0 to 1, the other arguments as in `round`."""
+        clusters = " ".join(f"{accuracy:.3f}" for accuracy in accuracy_clusters)
+        self._accuracy = f"acc {accuracy_all:.3f} (clusters {clusters})"
+        if self._first is None:
+            self._first = (completed, self._clock())
+        if self._bar:
+            self._bar.update(completed, self._status(completed, time_s, bytes_sent))
+        else:
+            self._line(completed, time_s, bytes_sent)
+
+    def message(self, text: str) -> None:
+        """A line that stays, in every mode."""
+        if self._bar:
+            self._bar.message(text)
+        else:
+            print(text, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Take the bar away; more calls are harmless."""
+        if self._bar:
+            self._bar.stop()
+
+    def _line(self, completed: int, time_s: float, bytes_sent: int) -> None:
+        self._last_line_s = self._clock()
+        if self._mode != "none":
+            status = self._status(completed, time_s, bytes_sent)
+            print(f"round {completed}/{self._rounds}  {status}", file=self._stream, flush=True)
+
+    def _status(self, completed: int, time_s: float, bytes_sent: int) -> str:
+        parts = [f"sim {seconds_text(time_s)}", bytes_text(bytes_sent), self._accuracy, *self._speed(completed)]
+        return "  ".join(part for part in parts if part)
+
+    def _speed(self, completed: int) -> list[str]:
+        # From the first call on: what came before it (reading data, compiling) says nothing about what is to come.
+        since, start_s = self._first or (completed, 0.0)
+        done, took_s = completed - since, self._clock() - start_s
+        if done <= 0 or took_s <= 0:
+            return []
+        rate = done / took_s
+        speed = f"{rate:.1f} round/s" if rate >= 1 else f"{1 / rate:.1f} s/round"
+        return [speed, f"ETA {seconds_text(max(0, self._rounds - completed) / rate)}"]
+
+
+class _Bar:
+    """The live bar of a terminal."""
+
+    def __init__(self, scenario_name: str, rounds: int, stream: TextIO):
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+
+        self._progress = RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}", markup=False),
+            console=Console(file=stream),
+            refresh_per_second=4,
+            transient=True,
+        )
+        self._task = self._progress.add_task(scenario_name, total=rounds, status="")
+        self._progress.start()
+
+    def update(self, completed: int, status: str) -> None:
+        self._progress.update(self._task, completed=completed, status=status)
+
+    def message(self, text: str) -> None:
+        self._progress.console.print(text, markup=False, highlight=False)
+
+    def stop(self) -> None:
+        self._progress.stop()

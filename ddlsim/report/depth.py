@@ -1,0 +1,135 @@
+"""One run in depth, as text: its summary, its curves, which heads its clusters chose, who sent how much to whom."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from ddlsim import metrics
+from ddlsim.report.comparison import compare
+from ddlsim.report.published import published, source
+from ddlsim.report.records import Records, find_runs, read
+from ddlsim.report.summary import quality, summary_of, table
+from ddlsim.report.text import bytes_text, columns, number_text, percent_text, seconds_text
+
+MAX_CURVE_ROWS = 16
+
+
+def report(run_dirs: Iterable[str | Path]) -> str:
+    """Every run in depth, and a comparison behind them if there are several.
+
+    Args:
+        run_dirs: run directories, or folders with runs below them.
+    Raises:
+        ScenarioError: if one of them is no run and holds none.
+    """
+    found = find_runs(run_dirs)
+    parts = [_one(read(path)) for path in found]
+    if len(found) > 1:
+        parts.append(_section("All runs", compare(found)))
+    return "\n\n\n".join(parts) + "\n"
+
+
+def _one(records: Records) -> str:
+    summary = summary_of(records)
+    parts = [_section(str(records.directory), table(summary, terminal=False))]
+    if len(records.evaluations):
+        title = "Accuracy % per cluster over rounds, simulated time and bytes of all nodes"
+        parts.append(_section(title, curve(records, summary["target"]["accuracy"])))
+    if records.heads() is not None:
+        parts.append(_section("Nodes per head, by cluster, at the evaluations", heads(records)))
+    if records.communication is not None:
+        parts.append(_section("Communication", communication(records)))
+    beside = beside_published(records, summary)
+    if beside:
+        parts.append(_section(f"Published numbers ({source(records.scenario)}) beside ours", beside))
+    return "\n\n".join(parts)
+
+
+def _section(title: str, body: str) -> str:
+    return f"{title}\n{'=' * len(title)}\n{body}"
+
+
+def curve(records: Records, target: float | None) -> str:
+    """The accuracy curve per cluster; long runs are thinned to evaluations evenly spread.
+
+    The first and the last evaluation are always there, and so is the first one that reaches the target, marked `*`.
+    """
+    evaluations, clusters = records.evaluations, records.node_cluster
+    everyone = metrics.over_nodes(evaluations.accuracy)
+    per_cluster = metrics.over_clusters(evaluations.accuracy, clusters)
+    fair = metrics.fair_accuracy(per_cluster, (records.scenario.get("evaluation") or {}).get("fair_lambda", 2 / 3))
+    reached = None if target is None else metrics.first_reaching(everyone, target)
+    rows = []
+    for index in _thinned(len(evaluations), reached):
+        rows.append(
+            [
+                f"{evaluations.round[index]}{'*' if index == reached else ''}",
+                seconds_text(evaluations.time_s[index]),
+                bytes_text(evaluations.bytes_sent[index]),
+                percent_text(everyone[index]),
+                *map(percent_text, per_cluster[index]),
+                percent_text(fair[index]),
+            ]
+        )
+    header = ["round", "sim time", "bytes", "all", *(f"cluster {c}" for c in range(per_cluster.shape[1])), "fair"]
+    text = columns(header, rows, left=0)
+    return text if reached is None else f"{text}\n* first evaluation at or above the target {percent_text(target)} %"
+
+
+def _thinned(count: int, also: int | None, most: int = MAX_CURVE_ROWS) -> list[int]:
+    kept = set(np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist())
+    return sorted(kept if also is None else kept | {also})
+
+
+def heads(records: Records) -> str:
+    """How many nodes of each cluster used each head, over the evaluations; thinned like the curve."""
+    chosen, clusters = records.heads(), records.node_cluster
+    rounds = records.evaluations.round[-len(chosen) :]
+    num_heads = chosen.max() + 1
+    rows = []
+    for index in _thinned(len(chosen), None):
+        counts = metrics.head_counts(chosen[index], clusters)
+        padded = np.pad(counts, ((0, 0), (0, num_heads - counts.shape[1])))
+        rows.append([str(rounds[index]), *(" ".join(map(str, row)) for row in padded)])
+    header = ["round", *(f"cluster {cluster}" for cluster in range(clusters.max() + 1))]
+    return f"{columns(header, rows, left=0)}\n(numbers of nodes on head 0 to {num_heads - 1})"
+
+
+def communication(records: Records) -> str:
+    """Totals by cause, and how much went from cluster to cluster."""
+    traffic, clusters = records.communication, records.node_cluster
+    total = int((traffic.payload + traffic.header).sum())
+    lines = [
+        ("messages", f"{traffic.messages.sum():,}"),
+        ("bytes sent", bytes_text(total)),
+        ("  payload", bytes_text(int(traffic.payload.sum()))),
+        ("  header", bytes_text(int(traffic.header.sum()))),
+        ("  of these wasted", bytes_text(int(traffic.wasted.sum()))),
+        ("per node, mean", bytes_text(total / records.num_nodes)),
+        ("pairs with traffic", f"{len(traffic.src)} of {records.num_nodes * (records.num_nodes - 1)}"),
+    ]
+    matrix = traffic.matrix(records.num_nodes)
+    names = [f"cluster {cluster}" for cluster in range(clusters.max() + 1)]
+    rows = [
+        [name, *(bytes_text(matrix[np.ix_(clusters == a, clusters == b)].sum()) for b in range(len(names)))]
+        for a, name in enumerate(names)
+    ]
+    return "\n\n".join([columns([], lines), columns(["from, to", *names], rows)])
+
+
+def beside_published(records: Records, summary: dict) -> str:
+    """Published and own numbers in one table; empty if the scenario carries none."""
+    ours = quality(summary)
+    rows = []
+    for name, value in published(records.scenario, len(summary["cluster_sizes"])).items():
+        own = ours.get(name)
+        as_text, points = (percent_text, 100) if "accuracy" in name else (number_text, 1)
+        difference = "-" if own is None else f"{points * (own - value):+.{2 if points == 100 else 4}f}"
+        rows.append([name + (" %" if points == 100 else ""), as_text(value), as_text(own), difference])
+    if not rows:
+        return ""
+    text = columns(["", "published", "ours", "difference"], rows)
+    if summary["data"]["fallback"]:
+        text += f"\n!! ours is on fallback data ({summary['data']['name']}): the columns are not comparable"
+    return text

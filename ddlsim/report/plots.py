@@ -1,0 +1,133 @@
+"""Figures of one run: accuracy per cluster, who sent how much to whom, which heads the clusters chose.
+
+Needs matplotlib, the optional extra `plot`.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ddlsim import metrics
+from ddlsim.errors import DataMissing
+from ddlsim.report.records import Records, read
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Axis = Literal["rounds", "time", "bytes"]
+
+# Okabe and Ito's palette: distinct for colour-blind readers; dashes tell the lines apart in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", "-.", ":")
+
+
+def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", "pdf", "svg"] = "png") -> list[Path]:
+    """Every figure that the run's records allow, one file each.
+
+    Args:
+        run_dir: a run directory.
+        out_dir: folder for the files, made if it is not there.
+        format: file type.
+    Returns:
+        The files written.
+    Raises:
+        DataMissing: if matplotlib is not installed.
+        ScenarioError: if the directory is no run.
+    """
+    matplotlib = _matplotlib()
+    records = read(run_dir)
+    figures = {}
+    if len(records.evaluations):
+        figures |= {f"accuracy_{axis}": accuracy_figure(records, axis) for axis in ("rounds", "time", "bytes")}
+    if records.communication is not None:
+        figures["communication"] = communication_figure(records)
+    if records.heads() is not None:
+        figures["heads"] = heads_figure(records)
+    out_dir = Path(out_dir)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, figure in figures.items():
+        paths.append(out_dir / f"{name}.{format}")
+        with matplotlib.rc_context({"pdf.fonttype": 42}):  # text in a PDF stays text
+            figure.savefig(paths[-1], dpi=150)
+    return paths
+
+
+def accuracy_figure(records: Records, axis: Axis = "rounds") -> "Figure":
+    """Accuracy in percent per cluster and over all nodes, over rounds, simulated time or bytes of all nodes."""
+    evaluations = records.evaluations
+    x, label = {
+        "rounds": (evaluations.round, "rounds"),
+        "time": (evaluations.time_s / 3600, "simulated time (h)"),
+        "bytes": (evaluations.bytes_sent / 1e9, "bytes sent by all nodes (GB)"),
+    }[axis]
+    figure, axes = _figure(records)
+    sizes = np.bincount(records.node_cluster)
+    for cluster, curve in enumerate(metrics.over_clusters(evaluations.accuracy, records.node_cluster).T):
+        colour, dash = COLOURS[cluster % len(COLOURS)], DASHES[cluster % len(DASHES)]
+        axes.plot(x, 100 * curve, dash, color=colour, label=f"cluster {cluster} ({sizes[cluster]} nodes)")
+    everyone = metrics.over_nodes(evaluations.accuracy)
+    axes.plot(x, 100 * everyone, color="0.5", linewidth=1, label="all nodes")
+    axes.set_xlabel(label)
+    axes.set_ylabel("accuracy (%)")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
+def communication_figure(records: Records) -> "Figure":
+    """Heat map of the bytes sent from node to node, nodes ordered by cluster."""
+    order = np.argsort(records.node_cluster, kind="stable")
+    matrix = records.communication.matrix(records.num_nodes)[np.ix_(order, order)]
+    figure, axes = _figure(records)
+    image = axes.imshow(matrix / 1e6, cmap="viridis", interpolation="nearest")
+    figure.colorbar(image, label="MB sent")
+    for border in np.flatnonzero(np.diff(records.node_cluster[order])) + 0.5:
+        axes.axhline(border, color="white", linewidth=1)
+        axes.axvline(border, color="white", linewidth=1)
+    axes.set_xlabel("to node (ordered by cluster)")
+    axes.set_ylabel("from node (ordered by cluster)")
+    return figure
+
+
+def heads_figure(records: Records) -> "Figure":
+    """Head chosen by every node in every round, nodes ordered by cluster; white where a node chose none."""
+    from matplotlib.colors import BoundaryNorm, ListedColormap
+
+    rounds, heads = records.head_rounds()
+    order = np.argsort(records.node_cluster, kind="stable")
+    shown = np.ma.masked_less(heads[:, order].T, 0)
+    num_heads = heads.max() + 1
+    colours = ListedColormap([COLOURS[head % len(COLOURS)] for head in range(num_heads)])
+    figure, axes = _figure(records)
+    norm = BoundaryNorm(np.arange(num_heads + 1) - 0.5, num_heads)
+    edges = np.append(rounds - 0.5, rounds[-1] + 0.5)
+    image = axes.pcolormesh(edges, np.arange(records.num_nodes + 1) - 0.5, shown, cmap=colours, norm=norm)
+    figure.colorbar(image, label="head", ticks=range(num_heads))
+    for border in np.flatnonzero(np.diff(records.node_cluster[order])) + 0.5:
+        axes.axhline(border, color="white", linewidth=1)
+    axes.set_xlabel("round")
+    axes.set_ylabel("node (ordered by cluster)")
+    return figure
+
+
+def _figure(records: Records):
+    _matplotlib()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    data = records.manifest.get("data") or {}
+    fallback = f", FALLBACK DATA {data.get('name')}" if data.get("fallback") else ""
+    title = f"{records.manifest.get('scenario')}, {records.manifest.get('algorithm')}, seed {records.manifest.get('seed')}"
+    axes.set_title(title + fallback, fontsize=10)
+    return figure, axes
+
+
+def _matplotlib():
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise DataMissing("Figures need matplotlib, which is not installed: pip install 'ddlsim[plot]'.") from error
+    return matplotlib

@@ -1,0 +1,262 @@
+"""A run directory read into numpy arrays: what was recorded, when and by which node."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ddlsim.errors import DdlsimError, ScenarioError
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows of one metric in the order of recording; `node` is -1 where a row belongs to no node."""
+
+    time_s: np.ndarray  # float [R], simulated
+    node: np.ndarray  # int [R]
+    round: np.ndarray  # int [R], rounds completed
+    value: np.ndarray  # float [R]
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+
+@dataclass(frozen=True)
+class Communication:
+    """Traffic per ordered pair of nodes that exchanged any, all arrays [pairs].
+
+    `payload` and `header` are all bytes put on the wire, `wasted` those among them that did not arrive.
+    """
+
+    src: np.ndarray
+    dst: np.ndarray
+    messages: np.ndarray
+    payload: np.ndarray
+    header: np.ndarray
+    wasted: np.ndarray
+
+    def matrix(self, num_nodes: int) -> np.ndarray:
+        """Bytes sent (payload and header) from row to column, float [N, N]."""
+        matrix = np.zeros((num_nodes, num_nodes))
+        np.add.at(matrix, (self.src, self.dst), self.payload + self.header)
+        return matrix
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """The evaluations of a run, E of them, of N nodes; nan where a node was not evaluated.
+
+    An evaluation's time is that of its last node; its bytes are the nodes' own counts, added.
+    """
+
+    round: np.ndarray  # int [E], rounds completed
+    time_s: np.ndarray  # float [E], simulated
+    values: dict[str, np.ndarray]  # metric -> float [E, N]
+
+    def __len__(self) -> int:
+        return len(self.round)
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """Accuracy per evaluation and node, 0 to 1, [E, N]."""
+        return self.values["accuracy"]
+
+    @property
+    def bytes_sent(self) -> np.ndarray:
+        """Bytes that all nodes together had put on the wire at each evaluation, [E]; nan where not recorded."""
+        recorded = self.values.get("bytes_sent")
+        if recorded is None:
+            return np.full(len(self), np.nan)
+        # The counters only grow: a node that was not evaluated keeps its last count.
+        return np.maximum.accumulate(np.nan_to_num(recorded), axis=0).sum(1)
+
+
+@dataclass(frozen=True)
+class Records:
+    """One run: its directory, manifest, resolved scenario, metric rows and traffic."""
+
+    directory: Path
+    manifest: dict
+    scenario: dict
+    rows: dict[str, Rows]
+    communication: Communication | None  # None: not written (yet)
+    confusions: list = field(repr=False)  # (round, node, int [C, C]): the two newest of every node
+
+    @property
+    def node_cluster(self) -> np.ndarray:
+        """The cluster of each node, int [N]."""
+        return np.asarray(self.manifest["node_cluster"], dtype=int)
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return len(self.node_cluster)
+
+    @property
+    def status(self) -> str:
+        """running, done, failed or interrupted."""
+        return self.manifest.get("status", "unknown")
+
+    @cached_property
+    def evaluations(self) -> Evaluations:
+        """All complete evaluations, one per evaluated round; one that a crash cut short is left out."""
+        accuracy = self.rows.get("accuracy")
+        if accuracy is None:
+            nothing = np.zeros(0, dtype=int)
+            return Evaluations(nothing, nothing.astype(float), {})
+        rounds, count = np.unique(accuracy.round, return_counts=True)
+        if self.status != "done" and count[-1] < self.num_nodes:
+            rounds = rounds[:-1]
+        names = ("accuracy", "test_loss", "bytes_sent", "accuracy_lowest_test_loss")
+        values = {name: self._on_grid(self.rows[name], rounds) for name in names if name in self.rows}
+        time_s = np.array([accuracy.time_s[accuracy.round == completed].max() for completed in rounds], dtype=float)
+        return Evaluations(rounds, time_s, values)
+
+    @cached_property
+    def confusion(self) -> np.ndarray | None:
+        """Counts of the last complete evaluation, int [N, C, C] (zeros where not evaluated), or None."""
+        if not self.confusions or not len(self.evaluations):
+            return None
+        matrices = np.zeros((self.num_nodes, *self.confusions[0][2].shape), dtype=int)
+        for completed, node, matrix in self.confusions:
+            if completed == self.evaluations.round[-1]:
+                matrices[node] = matrix
+        return matrices
+
+    def heads(self) -> np.ndarray | None:
+        """Head in use at each evaluation and node, int [E, N], or None where none was recorded.
+
+        Evaluations before every node has chosen its first head are left out.
+        """
+        rows = self.rows.get("head")
+        if rows is None:
+            return None
+        heads = np.full((len(self.evaluations), self.num_nodes), -1)
+        for node in range(self.num_nodes):
+            own = rows.node == node
+            chosen = np.append(rows.value[own].astype(int), -1)  # index -1: before the first choice
+            heads[:, node] = chosen[np.searchsorted(rows.round[own], self.evaluations.round, side="right") - 1]
+        heads = heads[(heads >= 0).all(1)]
+        return heads if len(heads) else None
+
+    def head_rounds(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rounds [R] in which heads were chosen and the head of each node in them, int [R, N], -1 for none; or None."""
+        rows = self.rows.get("head")
+        if rows is None:
+            return None
+        rounds, index = np.unique(rows.round, return_inverse=True)
+        heads = np.full((len(rounds), self.num_nodes), -1)
+        heads[index, rows.node] = rows.value
+        return rounds, heads
+
+    def _on_grid(self, rows: Rows, rounds: np.ndarray) -> np.ndarray:
+        grid = np.full((len(rounds), self.num_nodes), np.nan)
+        here = np.isin(rows.round, rounds) & (rows.node >= 0)
+        grid[np.searchsorted(rounds, rows.round[here]), rows.node[here]] = rows.value[here]
+        return grid
+
+
+def read(run_dir: str | Path) -> Records:
+    """Read a run directory, also that of a run that is still going on or was killed.
+
+    Raises:
+        ScenarioError: if the directory is no run.
+        DdlsimError: if one of its files is damaged (a cut last line of a JSON-lines file is not damage).
+    """
+    directory = Path(run_dir)
+    missing = [name for name in (MANIFEST, "scenario.yaml") if not (directory / name).is_file()]
+    if missing:
+        what = f"has no {' and no '.join(missing)}" if directory.is_dir() else "is no directory"
+        raise ScenarioError(
+            f"{run_dir} is no run: it {what}. A run is the folder that `ddlsim run` wrote, "
+            "by default runs/<scenario>/<algorithm>-s<seed>-<hash>."
+        )
+    manifest = _read_json(directory / MANIFEST)
+    rows, confusions = _read_metrics(directory / "metrics.jsonl")
+    return Records(
+        directory=directory,
+        manifest=manifest,
+        scenario=_read_yaml(directory / "scenario.yaml"),
+        rows=rows,
+        communication=_read_communication(directory / "communication.jsonl"),
+        confusions=confusions,
+    )
+
+
+def find_runs(paths: Iterable[str | Path]) -> list[Path]:
+    """The run directories named by paths: a run itself, or all runs below a folder, sorted.
+
+    Raises:
+        ScenarioError: if a path is no run and holds none.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        runs = [path] if (path / MANIFEST).is_file() else sorted(p.parent for p in path.rglob(MANIFEST))
+        if not runs:
+            raise ScenarioError(f"{path} is no run and holds none: no {MANIFEST} in it or below it.")
+        found += runs
+    return list(dict.fromkeys(found))
+
+
+def json_lines(path: Path) -> Iterator[dict]:
+    """The objects of a JSON-lines file; a last line that a crash cut short is left out.
+
+    Raises:
+        DdlsimError: if another line is not JSON.
+    """
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as error:
+                if line.endswith("\n"):
+                    raise DdlsimError(f"{path}:{number}: not a JSON object: {line[:60].strip()!r}.") from error
+
+
+def _read_metrics(path: Path) -> tuple[dict[str, Rows], list]:
+    columns: dict[str, list[tuple]] = {}
+    newest: dict[int, list] = {}
+    for row in json_lines(path) if path.is_file() else ():
+        node = -1 if row["node"] is None else row["node"]
+        if row["name"] == "confusion":
+            # Only the newest ones are kept: all of them would be the largest part of a run by far.
+            entry = (row["round"], node, np.asarray(row["value"], dtype=int))
+            newest[node] = [*newest.get(node, [])[-1:], entry]
+        elif isinstance(row["value"], int | float):
+            columns.setdefault(row["name"], []).append((row["time_s"], node, row["round"], row["value"]))
+    return {name: _columns(rows) for name, rows in columns.items()}, [e for pair in newest.values() for e in pair]
+
+
+def _columns(rows: list[tuple]) -> Rows:
+    time_s, node, round_num, value = zip(*rows, strict=True)
+    return Rows(np.array(time_s, float), np.array(node, int), np.array(round_num, int), np.array(value, float))
+
+
+def _read_communication(path: Path) -> Communication | None:
+    if not path.is_file():
+        return None
+    names = ("src", "dst", "messages", "payload_bytes", "header_bytes", "wasted_bytes")
+    rows = [[row[name] for name in names] for row in json_lines(path)]
+    return Communication(*np.array(rows, dtype=np.int64).reshape(-1, len(names)).T)
+
+
+def _read_json(path: Path) -> dict:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise DdlsimError(f"{path}:{error.lineno}: not JSON: {error.msg}.") from error
+
+
+def _read_yaml(path: Path) -> dict:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")) or {}
+    except YAMLError as error:
+        raise DdlsimError(f"{path}: not valid YAML: {error}") from error

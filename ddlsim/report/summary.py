@@ -1,0 +1,244 @@
+"""One run in one dictionary (summary.json) and one small table, both from records alone."""
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from ddlsim import metrics
+from ddlsim.report.records import Records, read
+from ddlsim.report.text import bytes_text, columns, number_text, percent_text, seconds_text
+
+SCHEMA_VERSION = 1
+
+
+def summarise(run_dir: str | Path) -> dict:
+    """What a run achieved at its last complete evaluation, as plain numbers, strings, lists and dictionaries.
+
+    Accuracies are fractions, 0 to 1. A value that the run has not (yet) recorded is None. The target is judged on the
+    accuracy over all nodes: `round`, `bytes` and `sim_time_s` belong to the first evaluation that reaches it,
+    `interpolated` to where the straight line from the evaluation before meets it.
+
+    Raises:
+        ScenarioError: if the directory is no run.
+    """
+    return summary_of(read(run_dir))
+
+
+def summary_of(records: Records) -> dict:
+    """`summarise` of records that have been read already."""
+    manifest, evaluations = records.manifest, records.evaluations
+    data = manifest.get("data") or {}
+    return _plain(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "status": records.status,
+            "scenario": manifest.get("scenario"),
+            "algorithm": manifest.get("algorithm"),
+            "nodes": records.num_nodes,
+            "cluster_sizes": np.bincount(records.node_cluster),
+            "rounds": manifest.get("rounds"),
+            "evaluated_round": evaluations.round[-1] if len(evaluations) else None,
+            "seed": manifest.get("seed"),
+            "device": manifest.get("device"),
+            "data": {"name": data.get("name"), "fallback": bool(data.get("fallback", False))},
+            **_quality(records),
+            "bytes": _bytes(records),
+            "sim_time_s": max((rows.time_s.max() for rows in records.rows.values()), default=None),
+            "wall_s": manifest.get("wall_s"),
+            "target": _target(records),
+            "settlement": _settlement(records),
+            "labels": list(manifest.get("labels") or []),
+        }
+    )
+
+
+def _quality(records: Records) -> dict:
+    evaluations, clusters = records.evaluations, records.node_cluster
+    if not len(evaluations):
+        nothing = {"all": None, "clusters": None}
+        return {"accuracy": nothing, "fair_accuracy": None, "demographic_parity": None, "equalized_odds": None}
+    fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
+    per_cluster = metrics.over_clusters(evaluations.accuracy[-1], clusters)
+    confusion = records.confusion
+    quality = {
+        "accuracy": {"all": metrics.over_nodes(evaluations.accuracy[-1]), "clusters": per_cluster},
+        "fair_accuracy": metrics.fair_accuracy(per_cluster, fair_lambda),
+        "demographic_parity": None if confusion is None else metrics.demographic_parity(confusion, clusters),
+        "equalized_odds": None if confusion is None else metrics.equalized_odds(confusion, clusters),
+    }
+    peeked = evaluations.values.get("accuracy_lowest_test_loss")
+    if peeked is not None:
+        quality["accuracy_lowest_test_loss"] = {
+            "all": metrics.over_nodes(peeked[-1]),
+            "clusters": metrics.over_clusters(peeked[-1], clusters),
+        }
+    return quality
+
+
+def _bytes(records: Records) -> dict:
+    traffic = records.communication
+    if traffic is None:  # a run that has not ended: only the nodes' own counters are there
+        sent = records.evaluations.bytes_sent
+        return {"total": sent[-1] if len(sent) else None, "payload": None, "header": None, "wasted": None}
+    payload, header, wasted = (int(part.sum()) for part in (traffic.payload, traffic.header, traffic.wasted))
+    return {"total": payload + header, "payload": payload, "header": header, "wasted": wasted}
+
+
+def _target(records: Records) -> dict:
+    target = (records.scenario.get("evaluation") or {}).get("target_accuracy")
+    evaluations = records.evaluations
+    costs = {"round": evaluations.round, "bytes": evaluations.bytes_sent, "sim_time_s": evaluations.time_s}
+    if target is None or not len(evaluations):
+        nothing = dict.fromkeys(costs)
+        return {"accuracy": target, "reached": None, **nothing, "interpolated": nothing}
+    curve = metrics.over_nodes(evaluations.accuracy)
+    first = metrics.first_reaching(curve, target)
+    return {
+        "accuracy": target,
+        "reached": first is not None,
+        **{name: None if first is None else cost[first] for name, cost in costs.items()},
+        "interpolated": {
+            name: metrics.interpolated_cost_to_target(curve, cost, target) for name, cost in costs.items()
+        },
+    }
+
+
+def _settlement(records: Records) -> dict | None:
+    heads = records.heads()
+    if heads is None:
+        return None
+    found = metrics.settlement(heads, records.node_cluster)
+    rounds = records.evaluations.round[-len(heads) :]
+    return {
+        "settled": found.settled_after is not None,
+        "settled_round": None if found.settled_after is None else rounds[found.settled_after],
+        "heads": found.heads,
+        "agreement": found.agreement,
+        "apart": found.apart,
+    }
+
+
+def _plain(value):
+    """The same in JSON's types; nan becomes None."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def quality(summary: dict) -> dict[str, float | None]:
+    """A summary's accuracies and fairness by flat names: accuracy_all, accuracy_0, ..., fair_accuracy, ..."""
+    names = ("fair_accuracy", "demographic_parity", "equalized_odds")
+    clusters = {f"accuracy_{c}": value for c, value in enumerate(summary["accuracy"]["clusters"] or [])}
+    return {"accuracy_all": summary["accuracy"]["all"], **clusters, **{name: summary[name] for name in names}}
+
+
+def loud_lines(summary: dict) -> list[str]:
+    """What every report must say about a run before its numbers: fallback data, labels, an unfinished run."""
+    lines = []
+    if summary["data"]["fallback"]:
+        lines.append(
+            f"FALLBACK DATA: ran on {summary['data']['name']}, not on the data that the scenario asks for; "
+            "not comparable with numbers on that data"
+        )
+    lines += [f"NOTE: {label}" for label in summary["labels"]]
+    if summary["status"] != "done":
+        lines.append(f"NOT FINISHED: status {summary['status']}, evaluated up to round {summary['evaluated_round']}")
+    return lines
+
+
+def rows(summary: dict) -> list[tuple[str, str]]:
+    """The lines (what, value) of a run's summary table."""
+    accuracy, traffic = summary["accuracy"], summary["bytes"]
+    lines = [
+        ("scenario", f"{summary['scenario']}, {summary['algorithm']}, seed {summary['seed']}, {summary['device']}"),
+        ("data", f"{summary['data']['name']}{' (fallback)' if summary['data']['fallback'] else ''}"),
+        ("nodes", f"{summary['nodes']} in clusters {':'.join(map(str, summary['cluster_sizes']))}"),
+        ("rounds", f"{summary['rounds']} (last evaluation after {summary['evaluated_round']})"),
+        ("accuracy %, all nodes", percent_text(accuracy["all"])),
+    ]
+    for cluster, value in enumerate(accuracy["clusters"] or []):
+        lines.append((f"accuracy %, cluster {cluster} ({summary['cluster_sizes'][cluster]})", percent_text(value)))
+    peeked = summary.get("accuracy_lowest_test_loss")
+    if peeked:
+        values = " ".join(map(percent_text, peeked["clusters"]))
+        lines.append(("  with the head of lowest test loss", f"{percent_text(peeked['all'])} (clusters {values})"))
+    lines += [
+        ("fair accuracy %", percent_text(summary["fair_accuracy"])),
+        ("demographic parity", number_text(summary["demographic_parity"])),
+        ("equalized odds", number_text(summary["equalized_odds"])),
+        ("bytes sent", _bytes_line(traffic)),
+        ("simulated time", seconds_text(summary["sim_time_s"])),
+        ("wall time", seconds_text(summary["wall_s"])),
+    ]
+    lines += _target_lines(summary["target"])
+    if summary["settlement"]:
+        lines.append(("heads", settlement_text(summary["settlement"])))
+    return lines
+
+
+def _bytes_line(traffic: dict) -> str:
+    if traffic["payload"] is None:
+        return bytes_text(traffic["total"])
+    parts = ", ".join(f"{name} {bytes_text(traffic[name])}" for name in ("payload", "header", "wasted"))
+    return f"{bytes_text(traffic['total'])} ({parts})"
+
+
+def _target_lines(target: dict) -> list[tuple[str, str]]:
+    if target["accuracy"] is None:
+        return []
+    name = f"target {percent_text(target['accuracy'])} %"
+    if not target["reached"]:
+        return [(name, "not reached")]
+    between = target["interpolated"]
+    return [
+        (
+            f"{name}, first evaluation",
+            f"round {target['round']}, {bytes_text(target['bytes'])}, {seconds_text(target['sim_time_s'])}",
+        ),
+        (
+            "  interpolated",
+            f"round {between['round']:.1f}, {bytes_text(between['bytes'])}, {seconds_text(between['sim_time_s'])}",
+        ),
+    ]
+
+
+def settlement_text(settlement: dict) -> str:
+    """One line on which heads the clusters chose and since when."""
+    since = f"settled at round {settlement['settled_round']}" if settlement["settled"] else "still changing"
+    chosen = ", ".join(f"cluster {cluster} -> {head}" for cluster, head in enumerate(settlement["heads"]))
+    apart = "clusters apart" if settlement["apart"] else "clusters share a head"
+    return f"{chosen}; {apart}; {100 * settlement['agreement']:.0f} % agree with their cluster; {since}"
+
+
+def table(summary: dict, terminal: bool | None = None) -> str:
+    """A run's summary for the console: a rich table on a terminal, aligned plain text elsewhere.
+
+    Args:
+        summary: what `summarise` returns.
+        terminal: whether the text goes to a terminal; None: whether standard output is one.
+    """
+    terminal = sys.stdout.isatty() if terminal is None else terminal
+    loud, lines = loud_lines(summary), rows(summary)
+    if not terminal:
+        return "\n".join([*(f"!! {line}" for line in loud), columns([], lines, left=2)])
+    import io
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True)
+    grid = Table(show_header=False)
+    for what, value in lines:
+        grid.add_row(Text(what), Text(value, style="bold" if "accuracy" in what else ""))
+    for line in loud:
+        console.print(Text(f"!! {line}", style="bold red"))
+    console.print(grid)
+    return out.getvalue().rstrip("\n")

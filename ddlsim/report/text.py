@@ -1,0 +1,81 @@
+"""Numbers and tables as text: units that people read, columns that line up."""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+
+
+def bytes_text(count: float | None) -> str:
+    """Bytes in decimal units, e.g. `9.8 GB`."""
+    if count is None or math.isnan(count):
+        return "-"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(count) < 999.5 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}" if count < 100 else f"{count:.0f} {unit}"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """A duration in its two largest units, e.g. `1h02m`, `6m20s`, `12.3s`."""
+    if seconds is None or math.isnan(seconds):
+        return "-"
+    if seconds < 59.95:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    minutes = round(seconds / 60)
+    if minutes < 24 * 60:
+        return f"{minutes // 60}h{minutes % 60:02d}m"
+    hours = round(seconds / 3600)
+    return f"{hours // 24}d{hours % 24:02d}h"
+
+
+def percent_text(share: float | None) -> str:
+    """A share as percent with two decimals, without the sign, e.g. `73.31`."""
+    return "-" if share is None or math.isnan(share) else f"{100 * share:.2f}"
+
+
+def number_text(value: float | None, digits: int = 4) -> str:
+    """A number with fixed decimals, `-` for none."""
+    return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A table as aligned plain text.
+
+    Args:
+        header: column titles; an empty list for none.
+        rows: cells, as many per row as titles.
+        left: how many columns from the left are aligned left, the others right.
+    """
+    lines = [*([list(header)] if header else []), *map(list, rows)]
+    if not lines:
+        return ""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    cells = [
+        [cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))]
+        for line in lines
+    ]
+    text = ["  ".join(line).rstrip() for line in cells]
+    if header:
+        text.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(text)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A table as GitHub markdown; `left` as in `columns`."""
+    rule = ["---" if i < left else "---:" for i in range(len(header))]
+    lines = [header, rule, *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
+
+
+def comma_separated(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table as CSV; None gives an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+    return out.getvalue().rstrip("\n")
