@@ -20,6 +20,17 @@ std::vector<int64_t> distinct_sources(const Merge& m) {
     return rows;
 }
 
+// Whether all targets read the same sources in the same order; worth knowing from a handful of sources on.
+bool sources_are_shared(const Merge& m) {
+    const int64_t first = m.indptr[0], count = m.indptr[1] - first;
+    if (m.num_targets < 2 || count < 4) return false;
+    for (int64_t r = 1; r < m.num_targets; ++r) {
+        if (m.indptr[r + 1] - m.indptr[r] != count) return false;
+        if (!std::equal(m.sources + first, m.sources + first + count, m.sources + m.indptr[r])) return false;
+    }
+    return true;
+}
+
 int64_t block_columns(int64_t num_rows) {
     return std::clamp<int64_t>(CACHE_FLOATS / num_rows / 64 * 64, 128, 2048);
 }
@@ -49,6 +60,7 @@ void merge_rows(const Merge& m, int threads) {
     const bool stream =
         aligned(out) && m.out_stride % 16 == 0 && m.num_targets * num_columns >= STREAM_FROM_FLOATS;
     const Lanes& lane = lanes();
+    const auto merge_block = sources_are_shared(m) ? lane.merge_shared_block : lane.merge_block;
 
     parallel_for(column_items * row_items, threads, [&](int64_t item) {
         thread_local std::vector<float> scratch;
@@ -70,11 +82,11 @@ void merge_rows(const Merge& m, int threads) {
             b.ahead_columns = i + 1 < last ? std::min(block, num_columns - c - block) : 0;
             if (!m.in_place) {
                 b.out = out + c, b.out_stride = m.out_stride, b.targets = m.targets, b.stream = stream;
-                lane.merge_block(b);
+                merge_block(b);
                 continue;
             }
             b.out = scratch.data(), b.out_stride = block, b.targets = nullptr, b.stream = false;
-            lane.merge_block(b);
+            merge_block(b);
             for (int64_t r = 0; r < m.num_targets; ++r)
                 if (m.indptr[r + 1] > m.indptr[r])
                     lane.copy_block(scratch.data() + r * block, out + c + m.targets[r] * m.out_stride, b.num_columns,

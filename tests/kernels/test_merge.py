@@ -89,6 +89,16 @@ def test_merging_rows_one_by_one_gives_the_same_bits_as_together(rng):
     assert torch.equal(together, alone)
 
 
+@pytest.mark.parametrize("num_targets", [2, 6, 13])
+def test_a_dense_mixing_has_the_bits_of_the_same_rows_merged_alone(isa, rng, num_targets):
+    params = random_params(rng, 13, 1007)
+    mixing = rng.random((num_targets, 13), dtype=np.float32)
+    together = merge(params, mixing)
+    for target in range(num_targets):
+        assert torch.equal(merge(params, mixing[target : target + 1])[0], together[target])
+    torch.testing.assert_close(together.double(), torch.from_numpy(mixing).double() @ params.double(), atol=1e-5, rtol=0)
+
+
 def test_scattered_rows_are_merged_where_they_lie(isa, rng):
     matrix = random_params(rng, 50, 700)
     before = matrix.double().numpy().copy()

@@ -17,6 +17,7 @@ extern const Lanes DDLSIM_LANES_TABLE;
 const Lanes DDLSIM_LANES_TABLE = {
     DDLSIM_LANES_NAME,
     merge_block,
+    merge_shared_block,
     copy_block,
     gram_block,
     pair_block,

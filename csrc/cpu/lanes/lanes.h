@@ -58,6 +58,7 @@ struct PairBlock {
 struct Lanes {
     const char* name;  // "x86-64-v3", "baseline", ...
     void (*merge_block)(const MergeBlock&);
+    void (*merge_shared_block)(const MergeBlock&);  // every target has the sources of the first, at least one
     void (*copy_block)(const float* from, float* to, int64_t num_columns, bool stream);
     void (*gram_block)(const GramBlock&);
     void (*pair_block)(const PairBlock&);
