@@ -38,6 +38,7 @@ class Rows(NamedTuple):
     num_rows: int
     num_columns: int
     device: torch.device | None  # None: host memory
+    matrix: Matrix
 
     @property
     def stop_address(self) -> int:
@@ -78,7 +79,7 @@ def rows_of(matrix: Matrix, name: str, dtypes: Sequence[str] = ("float32",)) -> 
     num_rows, num_columns = matrix.shape
     if num_columns > 1 and strides[1] != 1:
         raise ValueError(f"{name} must have contiguous columns: pass {name}.contiguous() or a copy")
-    return Rows(address, strides[0], num_rows, num_columns, device)
+    return Rows(address, strides[0], num_rows, num_columns, device, matrix)
 
 
 def column_range(columns: tuple[int, int] | slice | None, num_columns: int) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ddlsim import native
+from ddlsim.kernels import on_device
 from ddlsim.kernels.matrices import (
     Matrix,
     Rows,
@@ -53,7 +54,7 @@ def merge(
         raise ValueError("out must not overlap params unless it is params itself")
     if not same:
         indptr, sources, weights = _keep_empty_rows(indptr, sources, weights, rows.num_rows)
-    _run(rows, target, out, indptr, sources, weights, np.arange(num_targets), (start, stop, out_start), same)
+    _run(rows, target, indptr, sources, weights, np.arange(num_targets), (start, stop, out_start), same)
     return out
 
 
@@ -91,7 +92,7 @@ def merge_rows(
     if np.count_nonzero(written) != len(targets):
         raise ValueError("targets must all be different")
     in_place = bool(written[sources].any())
-    _run(rows, rows, matrix, indptr, sources, weights, targets, (start, stop, start), in_place)
+    _run(rows, rows, indptr, sources, weights, targets, (start, stop, start), in_place)
 
 
 def csr_parts(mixing: Any, num_sources: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -165,14 +166,17 @@ def _new_like(params: Matrix, num_rows: int, num_columns: int) -> Matrix:
 
 
 def _run(
-    source: Rows, target: Rows, out: Matrix, indptr: np.ndarray, sources: np.ndarray, weights: np.ndarray,
+    source: Rows, target: Rows, indptr: np.ndarray, sources: np.ndarray, weights: np.ndarray,
     targets: np.ndarray, columns: tuple[int, int, int], in_place: bool,
 ) -> None:  # fmt: skip
     if source.device != target.device:
         raise ValueError(f"the matrices lie on different devices: {source.device} and {target.device}")
-    native.extension().merge_rows(
-        source.address, source.stride, target.address, target.stride, indptr, sources, weights, targets,
-        *columns, in_place, num_threads(),
-    )  # fmt: skip
-    if isinstance(out, torch.Tensor):
-        torch.autograd.graph.increment_version(out)
+    if source.device is not None:
+        on_device.merge(source, target, indptr, sources, weights, targets, columns, in_place)
+    else:
+        native.extension().merge_rows(
+            source.address, source.stride, target.address, target.stride, indptr, sources, weights, targets,
+            *columns, in_place, num_threads(),
+        )  # fmt: skip
+    if isinstance(target.matrix, torch.Tensor):
+        torch.autograd.graph.increment_version(target.matrix)

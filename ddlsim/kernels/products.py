@@ -1,7 +1,8 @@
 """Dot products and squared distances of parameter rows as float64 sums: what every similarity is made of.
 
 A row stands for row - reference where a reference is given; the difference is formed in float32 inside the kernel
-and never stored. A pair has the same bits in every call that names it, whatever else the call computes.
+and never stored. On the host a pair has the same bits in every call that names it, whatever else the call computes;
+on a CUDA device lists and whole matrices each have their own order of summation.
 """
 
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from ddlsim import native
+from ddlsim.kernels import on_device
 from ddlsim.kernels.matrices import Matrix, Rows, as_longs, check_row_numbers, column_range, num_threads, rows_of
 
 Columns = tuple[int, int] | slice | None
@@ -80,6 +82,8 @@ def models_of(
 
 def all_products(models: Models, squared: bool) -> np.ndarray | torch.Tensor:
     """Dot products (or squared distances) of all pairs of models, [n, n] float64."""
+    if models.rows.device is not None:
+        return on_device.all_products(models, squared)
     return native.extension().all_pairs(*models.arguments(), squared, num_threads())
 
 
@@ -92,6 +96,8 @@ def listed_products(models: Models, pairs: np.ndarray, squared: bool) -> np.ndar
     Returns:
         [E] float64.
     """
+    if models.rows.device is not None:
+        return on_device.listed_products(models, pairs, squared)
     used, local = np.unique(pairs, return_inverse=True)
     local = local.reshape(pairs.shape)
     order = np.argsort(local[:, 0], kind="stable")

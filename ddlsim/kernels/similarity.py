@@ -49,7 +49,7 @@ def inverse_l2(
     if positions is not None:
         return _like(params, 1 / (listed_products(models, positions, squared=True) ** 0.5 + DISTANCE_OFFSET))
     similarity = 1 / (all_products(models, squared=True) ** 0.5 + DISTANCE_OFFSET)
-    diagonal = range(len(models.numbers))
+    diagonal = np.arange(len(models.numbers))
     similarity[diagonal, diagonal] = 0
     return _like(params, similarity)
 

@@ -6,6 +6,7 @@ L. Condat, "Fast projection onto the simplex and the l1 ball", Mathematical Prog
 import torch
 
 from ddlsim import native
+from ddlsim.kernels import on_device
 from ddlsim.kernels.matrices import Matrix, num_threads, rows_of
 
 
@@ -35,10 +36,13 @@ def project_simplex(rows: Matrix, out: Matrix | None = None) -> Matrix:
     if source.num_rows and not source.num_columns:
         raise ValueError("a row without entries has no projection")
     double = "64" in str(rows.dtype)
-    native.extension().project_simplex(
-        source.address, source.stride, target.address, target.stride, source.num_rows, source.num_columns, double,
-        num_threads(),
-    )  # fmt: skip
+    if source.device is not None:
+        on_device.project_simplex(source, target, double)
+    else:
+        native.extension().project_simplex(
+            source.address, source.stride, target.address, target.stride, source.num_rows, source.num_columns, double,
+            num_threads(),
+        )  # fmt: skip
     if isinstance(out, torch.Tensor):
         torch.autograd.graph.increment_version(out)
     return out

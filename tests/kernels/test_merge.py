@@ -96,7 +96,8 @@ def test_a_dense_mixing_has_the_bits_of_the_same_rows_merged_alone(isa, rng, num
     together = merge(params, mixing)
     for target in range(num_targets):
         assert torch.equal(merge(params, mixing[target : target + 1])[0], together[target])
-    torch.testing.assert_close(together.double(), torch.from_numpy(mixing).double() @ params.double(), atol=1e-5, rtol=0)
+    expected = torch.from_numpy(mixing).double() @ params.double()
+    torch.testing.assert_close(together.double(), expected, atol=1e-5, rtol=0)
 
 
 def test_scattered_rows_are_merged_where_they_lie(isa, rng):

@@ -1,0 +1,30 @@
+# The optional module _cuda. DDLSIM_CUDA: AUTO builds it where a CUDA compiler works, ON insists, OFF never does.
+set(DDLSIM_CUDA AUTO CACHE STRING "Build the CUDA kernels: AUTO, ON or OFF")
+set_property(CACHE DDLSIM_CUDA PROPERTY STRINGS AUTO ON OFF)
+
+if(DDLSIM_CUDA STREQUAL "OFF")
+  return()
+endif()
+if(DDLSIM_CUDA STREQUAL "AUTO")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(NOT CMAKE_CUDA_COMPILER)
+    message(STATUS "ddlsim: no CUDA compiler, so no CUDA kernels (DDLSIM_CUDA=AUTO)")
+    return()
+  endif()
+endif()
+
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80 90)  # machine code for 8.x and 9.x, PTX for what comes after
+endif()
+enable_language(CUDA)
+pybind11_add_module(_cuda MODULE NO_EXTRAS
+  csrc/cuda/module.cpp
+  csrc/cuda/merge.cu
+  csrc/cuda/similarity.cu
+  csrc/cuda/simplex.cu
+)
+target_compile_definitions(_cuda PRIVATE DDLSIM_SOURCE_STAMP="${DDLSIM_SOURCE_STAMP}")
+# The runtime is linked in, so the module loads on machines without CUDA.
+set_target_properties(_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static CUDA_STANDARD 17)
+install(TARGETS _cuda LIBRARY DESTINATION ddlsim)

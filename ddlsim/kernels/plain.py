@@ -1,0 +1,70 @@
+"""The kernels in plain torch, for CUDA devices where ddlsim was installed without a CUDA compiler."""
+
+import numpy as np
+import torch
+
+ELEMENTS = 2**24  # of gathered rows at a time
+
+
+def merge(
+    source: torch.Tensor, out: torch.Tensor, indptr: np.ndarray, sources: np.ndarray, weights: np.ndarray,
+    targets: np.ndarray, columns: tuple[int, int, int],
+) -> None:  # fmt: skip
+    """out[targets[r], ...] = sum of weights * source rows; every source is read before anything is written."""
+    start, stop, out_start = columns
+    counts = np.diff(indptr)
+    kept = np.flatnonzero(counts)
+    if not kept.size:
+        return
+    merged = torch.zeros(len(kept), stop - start, device=source.device)
+    for entry in range(int(counts.max())):  # the entries of a row in their order, of all rows together
+        having = np.flatnonzero(counts[kept] > entry)
+        entries = indptr[kept[having]] + entry
+        weight = torch.from_numpy(weights[entries]).to(source.device)[:, None]
+        rows = torch.from_numpy(sources[entries]).to(source.device)
+        merged[torch.from_numpy(having).to(source.device)] += weight * source[rows, start:stop]
+    out[torch.from_numpy(targets[kept]).to(out.device), out_start : out_start + stop - start] = merged
+
+
+def all_products(models, squared: bool) -> torch.Tensor:
+    """Products of all pairs of models (`products.Models`), [n, n] float64."""
+    n = len(models.numbers)
+    sums = torch.zeros(n, n, dtype=torch.float64, device=models.rows.matrix.device)
+    for vectors in _column_blocks(models):
+        if squared:
+            sums += torch.stack([(vectors - one).double().square().sum(dim=1) for one in vectors])
+        else:
+            sums += vectors.double() @ vectors.double().T
+    return sums.fill_diagonal_(0) if squared else sums
+
+
+def listed_products(models, pairs: np.ndarray, squared: bool) -> torch.Tensor:
+    """Products of listed pairs [E, 2] of models, [E] float64."""
+    device = models.rows.matrix.device
+    left, right = (torch.from_numpy(np.ascontiguousarray(side)).to(device) for side in pairs.T)
+    sums = torch.zeros(len(pairs), dtype=torch.float64, device=device)
+    for vectors in _column_blocks(models):
+        a, b = vectors[left], vectors[right]
+        sums += ((a - b).double().square() if squared else a.double() * b.double()).sum(dim=1)
+    return sums
+
+
+def project_simplex(rows: torch.Tensor, out: torch.Tensor) -> None:
+    """By way of the host: rows are few and short."""
+    from ddlsim.kernels.simplex import project_simplex as project  # here: that module needs this one
+
+    out.copy_(project(rows.cpu()))
+
+
+def _column_blocks(models):
+    """The models' vectors, minus their references, some columns at a time: [n, block] float32."""
+    device = models.rows.matrix.device
+    numbers = torch.from_numpy(models.numbers).to(device)
+    references = torch.from_numpy(models.reference_numbers).to(device)
+    block = max(1, ELEMENTS // max(1, len(numbers)))
+    for start in range(models.start, models.stop, block):
+        stop = min(start + block, models.stop)
+        vectors = models.rows.matrix[numbers, start:stop]
+        if models.reference:
+            vectors = vectors - models.reference.matrix[references, start:stop]
+        yield vectors
