@@ -12,13 +12,21 @@ class Mailbox:
     """Messages of one kind to one node.
 
     Args:
+        label: (node id, kind), unique; mailboxes are looked at in this order.
         env: the SimPy environment.
         may_come: (sender, round) -> whether a message of that round can still come from that sender.
+        watch: called with (sender, mailbox) when it begins to wait: `reconsider` is due when that sender leaves or
+            completes a round.
     """
 
-    def __init__(self, env: simpy.Environment, may_come: Callable[[int, int], bool]):
+    def __init__(
+        self, label: tuple[int, str], env: simpy.Environment, may_come: Callable[[int, int], bool],
+        watch: "Callable[[int, Mailbox], None]" = lambda *_: None,
+    ):
+        self.label = label
         self._env = env
         self._may_come = may_come
+        self._watch = watch
         self._arrived: dict[int, dict[int, Message]] = defaultdict(dict)
         self._failed: dict[int, set[int]] = defaultdict(set)
         self._waits: list[tuple[int, set[int], simpy.Event]] = []
@@ -39,6 +47,8 @@ class Mailbox:
         missing = {sender for sender in senders if self._is_missing(sender, round_num)}
         if missing:
             self._waits.append((round_num, missing, event))
+            for sender in missing:
+                self._watch(sender, self)
         else:
             event.succeed()
         return event
@@ -48,6 +58,8 @@ class Mailbox:
         for wait in list(self._waits):
             round_num, missing, _ = wait
             missing -= {sender for sender in missing if not self._may_come(sender, round_num)}
+            for sender in missing:
+                self._watch(sender, self)
             self._close_if_done(wait)
 
     def take(self, round_num: int) -> list[Message]:

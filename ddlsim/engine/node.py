@@ -54,8 +54,8 @@ class Node:
         self._sim = sim
         self._streams: dict[str, np.random.Generator] = {}
         self.mailboxes = {
-            PUSH: Mailbox(sim.env, lambda sender, round_num: sim.may_come(sender, node_id, round_num)),
-            RESPONSE: Mailbox(sim.env, lambda sender, _: sim.nodes[sender].online),
+            PUSH: Mailbox((node_id, PUSH), sim.env, lambda sender, turn: sim.may_come(sender, node_id, turn), sim.watch),
+            RESPONSE: Mailbox((node_id, RESPONSE), sim.env, lambda sender, _: sim.nodes[sender].online, sim.watch),
         }
         self._published: dict[int, dict[str, Any]] = {}
         self._requests: list[Message] = []

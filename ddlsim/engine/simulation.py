@@ -1,5 +1,6 @@
 """One run in simulated time: a SimPy process per node, the network between them, and nodes that come and go."""
 
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -7,6 +8,7 @@ import numpy as np
 import simpy
 
 from ddlsim.engine.evaluation import Evaluated, Evaluator, Serving, Snapshot
+from ddlsim.engine.mailbox import Mailbox
 from ddlsim.engine.network import Message, Network
 from ddlsim.engine.node import PUSH, REQUEST, RESPONSE, Node, Verb
 from ddlsim.errors import DdlsimError
@@ -79,6 +81,8 @@ class Simulation:
         self._in_flight: set[tuple[int, int, int]] = set()
         self._completions: dict[int, int] = {}
         self._reported = 0
+        self._num_online = self.num_nodes
+        self._watchers: dict[int, set[Mailbox]] = defaultdict(set)
         self._stop = self.env.event()
         self._returned: dict[int, simpy.Event] = {}
         self._lives = [self.env.process(self._life(node)) for node in self.nodes]
@@ -189,14 +193,14 @@ class Simulation:
         completed = node.completed_rounds = node.round_num + 1
         node.round_num = completed
         self._completions[completed] = self._completions.get(completed, 0) + 1
-        if completed > self._reported and self._completions[completed] >= sum(n.online for n in self.nodes):
+        if completed > self._reported and self._completions[completed] >= self._num_online:
             self._reported = completed
             total = sum(self.network.bytes_sent(n.id) for n in self.nodes)
             self._on_round(min(completed, self.rounds), self.env.now, total)
         if self.evaluation_due(completed):
             self.evaluator.snapshot(node, completed, self._snapshot(node))
             self._check_evaluations()
-        self._reconsider()
+        self._reconsider(node)
 
     def _snapshot(self, node: Node) -> Snapshot:
         serving = self.algorithm.serving(node, self._states[node.id])
@@ -224,6 +228,7 @@ class Simulation:
     def _leave(self, node: Node) -> None:
         """Its flows and its training are aborted, its mail is lost, its state stays."""
         node.online = False
+        self._num_online -= 1
         self.recorder.row(self.env.now, node.id, node.completed_rounds, "online", 0)
         self._returned[node.id] = self.env.event()
         self.network.remove_node(node.id)
@@ -232,12 +237,13 @@ class Simulation:
         for mailbox in node.mailboxes.values():
             mailbox.clear()
         self._lives[node.id].interrupt()
-        self._reconsider()
+        self._reconsider(node)
         self._check_evaluations()
 
     def _return(self, node: Node) -> None:
         """It comes back stale; in synchronous runs it joins the first round that nobody has begun."""
         node.online = True
+        self._num_online += 1
         if self.synchronous:
             begun = max((other.round_num for other in self.nodes if other.online and other is not node), default=-1)
             node.first_round = node.round_num = max(node.round_num, begun + 1)
@@ -245,10 +251,14 @@ class Simulation:
         self.network.return_node(node.id)
         self._returned[node.id].succeed()
 
-    def _reconsider(self) -> None:
-        for node in self.nodes:
-            for mailbox in node.mailboxes.values():
-                mailbox.reconsider()
+    def watch(self, sender: int, mailbox: Mailbox) -> None:
+        """A mailbox waits for this sender."""
+        self._watchers[sender].add(mailbox)
+
+    def _reconsider(self, sender: Node) -> None:
+        """A sender has left or completed a round: who waits for it looks again."""
+        for mailbox in sorted(self._watchers.pop(sender.id, ()), key=lambda mailbox: mailbox.label):
+            mailbox.reconsider()
 
     def stream(self, purpose: str, *indices: int) -> np.random.Generator:
         """A named stream of random numbers of this run."""

@@ -1,0 +1,43 @@
+"""Ratios, not times: a bench times ours and a named alternative in turns, in the same process and the same minute."""
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import pytest
+
+
+@pytest.fixture
+def ratio(benchmark):
+    """ratio(ours, theirs, name, rounds): times both in turns and keeps median(ours) / median(theirs).
+
+    Under --benchmark-disable each runs once, so that CI checks the answers and not the clock. The figures stand in the
+    report's `extra_info`: alternative, ours_s, theirs_s, ratio.
+    """
+
+    def measure(ours: Callable[[], object], theirs: Callable[[], object], name: str, rounds: int = 7) -> float | None:
+        if benchmark.disabled:
+            benchmark(ours)
+            theirs()
+            return None
+        ours_s, theirs_s = [], []
+
+        def turn() -> None:
+            start = time.perf_counter()
+            theirs()
+            theirs_s.append(time.perf_counter() - start)
+
+        def timed() -> None:
+            start = time.perf_counter()
+            ours()
+            ours_s.append(time.perf_counter() - start)
+
+        benchmark.pedantic(timed, setup=turn, rounds=rounds, warmup_rounds=1)
+        found = median(ours_s[1:]) / median(theirs_s[1:])
+        benchmark.extra_info.update(
+            alternative=name, ours_s=round(median(ours_s[1:]), 6), theirs_s=round(median(theirs_s[1:]), 6),
+            ratio=round(found, 4),
+        )
+        return found
+
+    return measure

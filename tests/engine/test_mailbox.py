@@ -1,0 +1,79 @@
+"""What a node waits for, and when it stops waiting."""
+
+from types import SimpleNamespace
+
+import pytest
+
+simpy = pytest.importorskip("simpy")
+from ddlsim.engine.mailbox import Mailbox  # noqa: E402
+
+
+@pytest.fixture
+def absent() -> set[int]:
+    return set()
+
+
+@pytest.fixture
+def mailbox(absent) -> Mailbox:
+    return Mailbox((0, "push"), simpy.Environment(), lambda sender, round_num: sender not in absent)
+
+
+def message(src: int, round_num: int, text: str = ""):
+    return SimpleNamespace(src=src, round_num=round_num, payload=text)
+
+
+def test_wait_ends_with_the_last_sender(mailbox):
+    event = mailbox.wait(0, [1, 2])
+    mailbox.deliver(message(1, 0))
+    assert not event.triggered
+    mailbox.deliver(message(2, 0))
+    assert event.triggered
+
+
+def test_messages_of_other_rounds_do_not_end_a_wait(mailbox):
+    event = mailbox.wait(1, [1])
+    mailbox.deliver(message(1, 0))
+    mailbox.deliver(message(1, 2))
+    assert not event.triggered
+
+
+def test_early_messages_count(mailbox):
+    mailbox.deliver(message(1, 3))
+    assert mailbox.wait(3, [1]).triggered
+
+
+def test_nobody_waits_for_the_absent(mailbox, absent):
+    absent.add(2)
+    event = mailbox.wait(0, [1, 2])
+    mailbox.deliver(message(1, 0))
+    assert event.triggered
+
+
+def test_leaving_ends_the_wait(mailbox, absent):
+    event = mailbox.wait(0, [1, 2])
+    mailbox.deliver(message(1, 0))
+    absent.add(2)
+    mailbox.reconsider()
+    assert event.triggered
+
+
+def test_lost_message_is_not_waited_for(mailbox):
+    event = mailbox.wait(0, [1])
+    mailbox.fail(1, 0)
+    assert event.triggered
+    assert mailbox.take(0) == []
+
+
+def test_take_orders_by_sender_and_forgets_older_rounds(mailbox):
+    for sender, round_num in ((5, 1), (3, 1), (4, 0)):
+        mailbox.deliver(message(sender, round_num))
+    assert [m.src for m in mailbox.take(1)] == [3, 5]
+    assert mailbox.take(0) == []
+
+
+def test_take_all_gives_the_newest_of_each_sender_within_the_bound(mailbox):
+    mailbox.deliver(message(1, 2, "old"))
+    mailbox.deliver(message(1, 4, "new"))
+    mailbox.deliver(message(2, 0, "too old"))
+    assert [(m.src, m.payload) for m in mailbox.take_all(oldest_round=1)] == [(1, "new")]
+    assert mailbox.take_all(0) == []
