@@ -125,7 +125,7 @@ def beside_published(records: Records, summary: dict) -> str:
     for name, value in published(records.scenario, len(summary["cluster_sizes"])).items():
         own = ours.get(name)
         as_text, points = (percent_text, 100) if "accuracy" in name else (number_text, 1)
-        difference = "-" if own is None else f"{points * (own - value):+.{2 if points == 100 else 4}f}"
+        difference = "-" if own is None else f"{points * (own - value):+z.{2 if points == 100 else 4}f}"
         rows.append([name + (" %" if points == 100 else ""), as_text(value), as_text(own), difference])
     if not rows:
         return ""

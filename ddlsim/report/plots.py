@@ -118,10 +118,10 @@ def _figure(records: Records):
 
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
-    data = records.manifest.get("data") or {}
-    fallback = f", FALLBACK DATA {data.get('name')}" if data.get("fallback") else ""
-    title = f"{records.manifest.get('scenario')}, {records.manifest.get('algorithm')}, seed {records.manifest.get('seed')}"
-    axes.set_title(title + fallback, fontsize=10)
+    about = records.manifest
+    data = about.get("data") or {}
+    title = f"{about.get('scenario')}, {about.get('algorithm')}, seed {about.get('seed')}"
+    axes.set_title(f"{title}, FALLBACK DATA {data.get('name')}" if data.get("fallback") else title, fontsize=10)
     return figure, axes
 
 

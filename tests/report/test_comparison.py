@@ -1,0 +1,84 @@
+import csv
+import io
+import json
+
+import pytest
+
+from ddlsim.errors import ScenarioError
+from ddlsim.report import compare
+
+
+def better(rows, by):
+    return [row | {"value": row["value"] + by} if row["name"] == "accuracy" else row for row in rows]
+
+
+@pytest.fixture
+def two_seeds(make_run):
+    one = make_run("s0", seed=0, paper=make_run.PAPER)
+    return [one, make_run("s1", seed=1, paper=make_run.PAPER, rows=better(make_run.rows(), 0.02))]
+
+
+def test_seeds_share_a_row_with_mean_and_population_deviation(two_seeds):
+    (row,) = json.loads(compare(two_seeds, "json"))["rows"]
+    assert row["seeds"] == [0, 1]
+    assert row["numbers"]["accuracy_all"] == pytest.approx({"mean": 0.81, "std": 0.01})
+
+
+def test_published_numbers_stand_beside(two_seeds):
+    (row,) = json.loads(compare(two_seeds, "json"))["rows"]
+    assert row["published"] == pytest.approx(
+        {"accuracy_all": 0.8, "accuracy_0": 0.9, "accuracy_1": 0.6, "equalized_odds": 0.5}
+    )
+    assert "81.00 ± 1.00 [80.00]" in compare(two_seeds)
+
+
+def test_one_seed_has_no_deviation(make_run):
+    text = compare([make_run()])
+    assert "80.00" in text and "±" not in text
+
+
+def test_other_settings_get_their_own_row_that_names_them(make_run):
+    text = compare([make_run("a"), make_run("b", heads=3)])
+    assert "facade heads=2" in text and "facade heads=3" in text
+
+
+def test_unfinished_and_fallback_runs_never_share_a_row_with_others(make_run):
+    data = {"name": "fashion-mnist-mini", "fallback": True}
+    runs = [make_run("a"), make_run("b", seed=1, status="interrupted"), make_run("c", seed=2, data=data)]
+    rows = json.loads(compare(runs, "json"))["rows"]
+    assert [row["seeds"] for row in rows] == [[0], [1], [2]]
+    text = compare(runs)
+    assert "NOT FINISHED (interrupted)" in text and "FALLBACK DATA fashion-mnist-mini" in text
+
+
+def test_labels_are_said_below_the_table(make_run):
+    assert "!! tiny facade: peeks at test data" in compare([make_run(labels=["peeks at test data"])])
+
+
+def test_how_many_seeds_reached_the_target_is_said(make_run):
+    runs = [make_run("a"), make_run("b", seed=1, rows=make_run.rows(right={4: [(1, 1)] * 3}))]
+    (row,) = json.loads(compare(runs, "json"))["rows"]
+    assert row["reached"] == 1
+    assert "(1/2)" in compare(runs)
+
+
+def test_markdown_is_a_table_of_equal_columns(two_seeds):
+    table = [line for line in compare(two_seeds, "md").splitlines() if line.startswith("|")]
+    assert len(table) == 3
+    assert len({line.count("|") for line in table}) == 1
+
+
+def test_csv_has_every_number_on_its_own(two_seeds):
+    (row,) = csv.DictReader(io.StringIO(compare(two_seeds, "csv")))
+    assert float(row["accuracy_1_mean"]) == pytest.approx(0.61)
+    assert float(row["accuracy_1_published"]) == 0.6
+    assert row["seeds"] == "0 1"
+
+
+def test_a_run_without_evaluations_can_be_compared(make_run):
+    assert "running" in compare([make_run(rows=[], traffic=None, status="running")])
+
+
+def test_unknown_format_is_an_error_that_lists_the_known(make_run):
+    with pytest.raises(ScenarioError, match="Known: table, md, csv, json"):
+        compare([make_run()], "latex")

@@ -1,0 +1,86 @@
+import io
+
+import pytest
+
+from ddlsim.report.console import Progress
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_plain_evaluation_line_says_everything(clock):
+    out = io.StringIO()
+    with Progress("tiny", 1200, "plain", out, clock) as progress:
+        progress.round(1, 9.3, 24_500_000)
+        clock.now = 190.0
+        progress.evaluation(400, 3720.0, 9_800_000_000, 0.5812, [0.586, 0.497])
+    assert out.getvalue() == (
+        "round 400/1200  sim 1h02m  9.8 GB  acc 0.581 (clusters 0.586 0.497)  2.1 round/s  ETA 6m21s\n"
+    )
+
+
+def test_rounds_are_silent_until_a_minute_without_a_line(clock):
+    out = io.StringIO()
+    progress = Progress("tiny", 100, "plain", out, clock)
+    for completed in range(1, 8):
+        clock.now += 10
+        progress.round(completed, completed, 1000)
+    assert out.getvalue() == "round 6/100  sim 6.0s  1 kB  10.0 s/round  ETA 15m40s\n"
+
+
+def test_an_evaluation_line_starts_the_minute_anew(clock):
+    out = io.StringIO()
+    progress = Progress("tiny", 100, "plain", out, clock)
+    clock.now = 50
+    progress.evaluation(1, 1.0, 1000, 0.1, [0.1])
+    clock.now = 70
+    progress.round(2, 2.0, 2000)
+    assert len(out.getvalue().splitlines()) == 1
+
+
+def test_auto_without_a_terminal_is_plain(clock):
+    out = io.StringIO()
+    Progress("tiny", 10, "auto", out, clock).evaluation(10, 1.0, 10, 0.5, [0.5])
+    assert out.getvalue().startswith("round 10/10") and "\x1b" not in out.getvalue()
+
+
+def test_none_is_silent_but_for_messages(clock):
+    out = io.StringIO()
+    progress = Progress("tiny", 10, "none", out, clock)
+    progress.evaluation(5, 1.0, 10, 0.5, [0.5])
+    clock.now = 1000
+    progress.round(6, 1.0, 10)
+    progress.message("fallback data [mini]")
+    assert out.getvalue() == "fallback data [mini]\n"
+
+
+def test_a_terminal_gets_a_live_bar_and_lasting_messages(clock, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = Terminal()
+    with Progress("tiny[1]", 10, "auto", out, clock) as progress:
+        progress.message("data [mini]")
+        progress.round(1, 5.0, 1000)
+        clock.now = 2
+        progress.evaluation(5, 25.0, 5000, 0.5, [0.6, 0.4])
+        progress._bar._progress.refresh()
+    progress.close()
+    text = out.getvalue()
+    assert "data [mini]" in text and "tiny[1]" in text
+    assert "5/10" in text and "acc 0.500 (clusters 0.600 0.400)" in text and "ETA 2.5s" in text

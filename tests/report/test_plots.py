@@ -1,0 +1,51 @@
+import sys
+
+import pytest
+
+from ddlsim.errors import DataMissing
+from ddlsim.report.plots import accuracy_figure, communication_figure, heads_figure, save_plots
+from ddlsim.report.records import read
+
+
+def test_missing_matplotlib_names_the_extra(make_run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(DataMissing, match=r"ddlsim\[plot\]"):
+        save_plots(make_run(), tmp_path / "figures")
+
+
+@pytest.fixture
+def records(make_run):
+    pytest.importorskip("matplotlib")
+    return read(make_run())
+
+
+@pytest.mark.parametrize(("axis", "x"), [("rounds", [2, 4]), ("bytes", [603e-9, 1203e-9])])
+def test_accuracy_figure_draws_a_line_per_cluster_and_one_for_all(records, axis, x):
+    (axes,) = accuracy_figure(records, axis).axes
+    assert [line.get_ydata().tolist() for line in axes.lines[:2]] == [[60.0, 90.0], [40.0, 60.0]]
+    assert len(axes.lines) == 3
+    assert axes.lines[0].get_xdata() == pytest.approx(x)
+
+
+def test_communication_figure_orders_nodes_by_cluster(make_run):
+    pytest.importorskip("matplotlib")
+    axes = communication_figure(read(make_run(node_cluster=[1, 0, 0]))).axes[0]
+    # Order 1, 2, 0: node 1 sends 401 bytes to node 2.
+    assert (axes.images[0].get_array()[0] * 1e6).tolist() == pytest.approx([0, 401, 0])
+
+
+def test_heads_figure_shows_every_round_of_every_node(records):
+    axes = heads_figure(records).axes[0]
+    assert axes.collections[0].get_array().tolist() == [[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]]
+
+
+def test_save_plots_writes_what_the_records_allow(make_run, tmp_path):
+    pytest.importorskip("matplotlib")
+    paths = save_plots(make_run(rows=make_run.rows(heads={})), tmp_path / "figures", "svg")
+    assert [path.name for path in paths] == [
+        "accuracy_rounds.svg",
+        "accuracy_time.svg",
+        "accuracy_bytes.svg",
+        "communication.svg",
+    ]
+    assert all(path.read_text().lstrip().startswith("<?xml") for path in paths)

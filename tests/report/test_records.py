@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+
+from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.report.records import find_runs, read
+
+
+def test_evaluations_are_arrays_by_round_and_node(make_run):
+    evaluations = read(make_run()).evaluations
+    assert evaluations.round.tolist() == [2, 4]
+    assert evaluations.accuracy.tolist() == [[0.6, 0.6, 0.4], [0.9, 0.9, 0.6]]
+
+
+def test_an_evaluation_is_at_the_time_of_its_last_node_and_its_bytes_are_added(make_run):
+    evaluations = read(make_run()).evaluations
+    assert evaluations.time_s.tolist() == [22.0, 42.0]
+    assert evaluations.bytes_sent.tolist() == [603.0, 1203.0]
+
+
+def test_confusion_is_that_of_the_last_evaluation(make_run):
+    assert read(make_run()).confusion.tolist() == [[[4, 1], [0, 5]], [[5, 0], [1, 4]], [[3, 2], [2, 3]]]
+
+
+def test_heads_at_evaluations_and_in_all_rounds(make_run):
+    records = read(make_run())
+    assert records.heads().tolist() == [[0, 0, 1], [0, 0, 1]]
+    rounds, heads = records.head_rounds()
+    assert rounds.tolist() == [1, 2, 3, 4]
+    assert heads[0].tolist() == [0, 1, 1]
+
+
+def test_a_run_without_heads_has_none(make_run):
+    records = read(make_run(rows=make_run.rows(heads={})))
+    assert records.heads() is None and records.head_rounds() is None
+
+
+def test_a_cut_last_line_is_left_out(make_run):
+    directory = make_run(status="running")
+    whole = (directory / "metrics.jsonl").read_text()
+    (directory / "metrics.jsonl").write_text(whole[:-9])  # cuts the last node's bytes_sent
+    records = read(directory)
+    assert len(records.rows["bytes_sent"]) == 5
+    assert len(records.rows["accuracy"]) == 6
+
+
+def test_an_evaluation_cut_short_by_a_crash_does_not_count(make_run):
+    rows = make_run.rows()
+    last_accuracy = max(index for index, row in enumerate(rows) if row["name"] == "accuracy")
+    records = read(make_run(rows=rows[:last_accuracy], status="interrupted"))
+    assert records.evaluations.round.tolist() == [2]
+    assert records.confusion[0].tolist() == [[3, 2], [2, 3]]
+
+
+def test_damage_in_the_middle_is_an_error_with_its_line(make_run):
+    directory = make_run()
+    (directory / "metrics.jsonl").write_text('{"time_s":\n{}\n')
+    with pytest.raises(DdlsimError, match=r"metrics\.jsonl:1: not a JSON object"):
+        read(directory)
+
+
+def test_a_run_that_has_just_begun_has_no_evaluations(make_run):
+    directory = make_run(status="running", traffic=None)
+    (directory / "metrics.jsonl").unlink()
+    records = read(directory)
+    assert len(records.evaluations) == 0
+    assert records.confusion is None and records.communication is None
+
+
+def test_absent_node_keeps_its_bytes(make_run):
+    rows = [row for row in make_run.rows() if (row["node"], row["round"]) != (2, 4)]
+    evaluations = read(make_run(rows=rows)).evaluations
+    assert np.isnan(evaluations.accuracy[1, 2])
+    assert evaluations.bytes_sent.tolist() == [603.0, 400 + 401 + 202]
+
+
+def test_traffic_becomes_a_matrix(make_run):
+    matrix = read(make_run()).communication.matrix(3)
+    assert matrix.tolist() == [[0, 400, 0], [0, 0, 401], [402, 0, 0]]
+
+
+def test_a_run_without_traffic_has_empty_communication(make_run):
+    assert len(read(make_run(traffic=[])).communication.src) == 0
+
+
+@pytest.mark.parametrize("what", ["nowhere", "empty"])
+def test_a_directory_that_is_no_run_is_a_clear_error(tmp_path, what):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ScenarioError, match=r"is no run: it (is no directory|has no manifest\.json)"):
+        read(tmp_path / what)
+    with pytest.raises(ScenarioError, match="is no run and holds none"):
+        find_runs([tmp_path / what])
+
+
+def test_runs_are_found_below_a_folder_once(make_run, tmp_path):
+    one, other = make_run("tiny/facade-s0"), make_run("tiny/facade-s1")
+    assert find_runs([tmp_path, one]) == [one, other]

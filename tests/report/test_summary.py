@@ -1,0 +1,101 @@
+import json
+
+import pytest
+
+from ddlsim.report.summary import loud_lines, summarise, table
+
+KEYS = (
+    "schema_version status scenario algorithm nodes rounds seed device data accuracy fair_accuracy demographic_parity "
+    "equalized_odds bytes sim_time_s wall_s target labels"
+)
+
+
+def test_summary_has_every_promised_key_and_is_json(make_run):
+    summary = summarise(make_run())
+    assert set(KEYS.split()) <= set(summary)
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+
+
+def test_accuracy_per_cluster_and_over_all_nodes(make_run):
+    accuracy = summarise(make_run())["accuracy"]
+    assert accuracy["all"] == pytest.approx(0.8)
+    assert accuracy["clusters"] == pytest.approx([0.9, 0.6])
+
+
+def test_fairness_by_hand(make_run):
+    summary = summarise(make_run())
+    assert summary["fair_accuracy"] == pytest.approx(2 / 3 * 0.75 + 1 / 3 * 0.7)
+    # Cluster 0: both nodes together predict both classes equally often, as cluster 1 does.
+    assert summary["demographic_parity"] == pytest.approx(0)
+    assert summary["equalized_odds"] == pytest.approx(0.3 + 0.3)
+
+
+def test_bytes_by_cause(make_run):
+    assert summarise(make_run())["bytes"] == {"total": 1203, "payload": 1143, "header": 60, "wasted": 7}
+
+
+def test_bytes_of_an_unfinished_run_come_from_the_nodes_counters(make_run):
+    summary = summarise(make_run(status="interrupted", traffic=None))
+    assert summary["bytes"] == {"total": 1203, "payload": None, "header": None, "wasted": None}
+
+
+def test_target_at_the_first_evaluation_and_interpolated(make_run):
+    target = summarise(make_run())["target"]
+    # Over all nodes 0.5333 at round 2 and 0.8 at round 4: 0.7 lies at 0.625 of the way.
+    assert (target["accuracy"], target["reached"]) == (0.7, True)
+    assert (target["round"], target["bytes"], target["sim_time_s"]) == (4, 1203, 42.0)
+    assert target["interpolated"]["round"] == pytest.approx(2 + 0.625 * 2)
+    assert target["interpolated"]["bytes"] == pytest.approx(603 + 0.625 * 600)
+    assert target["interpolated"]["sim_time_s"] == pytest.approx(22 + 0.625 * 20)
+
+
+def test_target_not_reached_has_no_costs(make_run):
+    summary = summarise(make_run(rows=make_run.rows(right={2: [(1, 1)] * 3})))
+    assert summary["target"]["reached"] is False
+    assert summary["target"]["bytes"] is None and summary["target"]["interpolated"]["bytes"] is None
+    assert "not reached" in table(summary, terminal=False)
+
+
+def test_settlement_names_heads_and_round(make_run):
+    found = summarise(make_run())["settlement"]
+    assert found == {"settled": True, "settled_round": 2, "heads": [0, 1], "agreement": 1.0, "apart": True}
+
+
+def test_a_run_that_has_just_begun_is_summarised_without_numbers(make_run):
+    summary = summarise(make_run(rows=[], traffic=None, status="running"))
+    assert summary["accuracy"] == {"all": None, "clusters": None}
+    assert summary["target"]["reached"] is None
+    assert "running" in table(summary, terminal=False)
+
+
+def test_accuracy_of_the_published_head_choice_is_shown_apart(make_run):
+    extra = [
+        {"time_s": 42.0, "node": node, "round": 4, "name": "accuracy_lowest_test_loss", "value": value}
+        for node, value in enumerate((0.95, 0.95, 0.65))
+    ]
+    summary = summarise(make_run(rows=make_run.rows() + extra))
+    assert summary["accuracy_lowest_test_loss"]["clusters"] == pytest.approx([0.95, 0.65])
+    assert summary["accuracy"]["all"] == pytest.approx(0.8)
+    assert "with the head of lowest test loss" in table(summary, terminal=False)
+
+
+def test_fallback_and_labels_are_said_loudly_before_the_numbers(make_run):
+    data = {"name": "fashion-mnist-mini", "fallback": True}
+    summary = summarise(make_run(data=data, labels=["lowest_test_loss peeks at test data"]))
+    assert len(loud_lines(summary)) == 2
+    for terminal in (False, True):
+        first, second = table(summary, terminal=terminal).splitlines()[:2]
+        assert "FALLBACK DATA: ran on fashion-mnist-mini" in first
+        assert not terminal or "\x1b[" in first
+        assert "peeks" in second or "peeks" in table(summary, terminal=terminal)
+
+
+def test_a_finished_run_on_its_own_data_has_nothing_loud(make_run):
+    assert loud_lines(summarise(make_run())) == []
+
+
+def test_plain_table_has_no_control_characters(make_run):
+    text = table(summarise(make_run()), terminal=False)
+    assert "\x1b" not in text
+    assert "accuracy %, cluster 1 (1)" in text and "60.00" in text
+    assert "round 4, 1.2 kB, 42.0s" in text
