@@ -51,6 +51,13 @@ class DAC:
     shared_init: bool = False
     frozen_sampling: bool = False
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What every report must say about this choice of options."""
+        if self.frozen_sampling:
+            return ("frozen_sampling: peers are drawn with the same random numbers in every round, as published",)
+        return ()
+
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=not self.shared_init)
         return State(model)

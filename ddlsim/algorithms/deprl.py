@@ -54,7 +54,7 @@ class DePRL:
         state.core, _ = yield node.train((state.core, state.head), core_steps, only="core")
         node.send(node.peers(round_num), round_num, core=state.core, head=state.head)
         inbox = yield node.receive(round_num)
-        state.core = merge_cores(node, state.core, inbox, round_num)
+        state.core = node.mix(state.core, {m.src: m.payload["core"] for m in inbox}, round_num)
 
     def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
         if self.final_all_reduce:

@@ -6,14 +6,12 @@ doubly stochastic on any graph: 1 / (1 + the larger of the two degrees), the res
 whose message did not come fall to oneself. Use it with a static topology, as in the paper.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddlsim.engine.evaluation import Serving
 
 if TYPE_CHECKING:
-    from ddlsim.engine.network import Message
     from ddlsim.engine.node import Node
     from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
@@ -46,7 +44,7 @@ class DPSGD:
         (state.model,) = yield node.train((state.model,))
         node.send(node.peers(round_num), round_num, model=state.model)
         inbox = yield node.receive(round_num)
-        state.model = merge_metropolis_hastings(node, state.model, inbox, round_num)
+        state.model = node.mix(state.model, {m.src: m.payload["model"] for m in inbox}, round_num)
 
     def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
         if self.final_all_reduce:
@@ -56,13 +54,3 @@ class DPSGD:
 
     def serving(self, node: "Node", state: State) -> Serving:
         return Serving([(state.model,)])
-
-
-def merge_metropolis_hastings(node: "Node", own: "Params", inbox: "Sequence[Message]", round_num: int) -> "Params":
-    """The node's row of the round's Metropolis-Hastings mixing matrix, over what has arrived."""
-    graph = node.neighbours(round_num)
-    degree = len(graph[node.id])
-    terms = {m.src: (m.payload["model"], 1 / (1 + max(degree, len(graph[m.src])))) for m in inbox}
-    terms[node.id] = (own, 1 - sum(weight for _, weight in terms.values()))
-    ordered = [terms[peer] for peer in sorted(terms)]
-    return node.merge([params for params, _ in ordered], [weight for _, weight in ordered])

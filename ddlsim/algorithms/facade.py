@@ -57,6 +57,13 @@ class Facade:
     evaluation_head: Choice = "train_loss"
     final_all_reduce: bool = True
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What every report must say about this choice of options."""
+        if self.evaluation_head == "lowest_test_loss":
+            return ("evaluation_head lowest_test_loss: the evaluated head was picked on the test set, as published",)
+        return ()
+
     def start(self, node: "Node") -> State:
         models = node.init_models(self.heads, own=self.variant == "code")
         core, first_head = models[0]

@@ -136,6 +136,20 @@ class Node:
         all_of_them = sorted({**received, self.id: own}.items())
         return self.merge([params for _, params in all_of_them], [1 / len(all_of_them)] * len(all_of_them))
 
+    def mix(self, own: "Params", received: "Mapping[int, Params]", round_num: int) -> "Params":
+        """This node's row of the round's Metropolis-Hastings mixing matrix (see topologies.metropolis_hastings).
+
+        Each neighbour weighs 1 / (1 + the larger of the two degrees); oneself weighs the rest, and with it the weights
+        of neighbours whose message did not come.
+        """
+        graph = self.neighbours(round_num)
+        degree = len(graph[self.id])
+        weights = {peer: 1 / (1 + max(degree, len(graph[peer]))) for peer in received}
+        weights[self.id] = 1 - sum(weights.values())
+        everything = {**received, self.id: own}
+        peers = sorted(everything)
+        return self.merge([everything[peer] for peer in peers], [weights[peer] for peer in peers])
+
     # -- verbs that take time --------------------------------------------------------------------------------------
 
     def train(self, model: "Model", steps: int | None = None, only: str | None = None) -> Verb:

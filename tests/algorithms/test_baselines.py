@@ -1,0 +1,87 @@
+"""EL, D-PSGD, DePRL and DAC by hand."""
+
+import numpy as np
+import pytest
+from number_node import NumberNode, answer, message
+
+from ddlsim.algorithms.dac import DAC, sigmoid_tau
+from ddlsim.algorithms.deprl import DePRL
+from ddlsim.algorithms.dpsgd import DPSGD
+from ddlsim.algorithms.el import EpidemicLearning
+
+
+def test_el_averages_what_arrives():
+    node, el = NumberNode(), EpidemicLearning()
+    state = el.start(node)
+    answer(el.round(node, state, 0), (12.0,), [message(0, model=3.0), message(2, model=6.0)])
+    assert state.model == 7.0
+
+
+def test_el_local_sends_the_model_to_fanout_nodes_and_a_notice_to_the_rest():
+    node, el = NumberNode(num_nodes=6), EpidemicLearning(variant="local", fanout=2)
+    state = el.start(node)
+    answer(el.round(node, state, 0), (12.0,), [message(0), message(4, model=6.0)])
+    (receivers, _, payload), (rest, _, notice) = node.sent
+    assert payload == {"model": 12.0} and notice == {}
+    assert len(receivers) == 2 and sorted(receivers + rest) == [0, 2, 3, 4, 5]
+    assert state.model == 9.0
+
+
+def test_dpsgd_weights_are_metropolis_hastings():
+    node, dpsgd = NumberNode(), DPSGD()
+    state = dpsgd.start(node)  # node 1 has degree 2, node 0 degree 1, node 2 degree 2: both edges weigh 1/3
+    answer(dpsgd.round(node, state, 0), (12.0,), [message(0, model=3.0), message(2, model=6.0)])
+    assert state.model == pytest.approx(12 / 3 + 3 / 3 + 6 / 3)
+
+
+def test_dpsgd_keeps_the_weight_of_a_missing_neighbour():
+    node, dpsgd = NumberNode(), DPSGD()
+    state = dpsgd.start(node)
+    answer(dpsgd.round(node, state, 0), (12.0,), [message(0, model=3.0)])
+    assert state.model == pytest.approx(12 * 2 / 3 + 3 / 3)
+
+
+def test_deprl_trains_head_then_core_and_merges_cores_only():
+    node, deprl = NumberNode(), DePRL()
+    state = deprl.start(node)
+    verbs = answer(deprl.round(node, state, 0), (10.0, 1.5), (12.0, 1.5), [message(0, core=3.0, head=9.0)])
+    assert [verb[1:] for verb in verbs[:2]] == [((10.0, 1.0), 10, "head"), ((10.0, 1.5), 1, "core")]
+    assert state.head == 1.5
+    assert state.core == pytest.approx(12 * 2 / 3 + 3 / 3)
+
+
+def test_deprl_can_train_whole_epochs():
+    node, deprl = NumberNode(), DePRL(local_training="epochs")
+    verbs = answer(deprl.round(node, deprl.start(node), 0), (10.0, 1.5), (12.0, 1.5), [])
+    assert [verb[2] for verb in verbs[:2]] == [7, 7]
+
+
+def test_dac_likes_peers_with_low_loss():
+    node, dac = NumberNode(num_nodes=8), DAC(sampled_peers=2)
+    state = dac.start(node)
+    inbox = [message(3, model=3.0), message(5, model=6.0)]
+    verbs = answer(dac.round(node, state, 0), (12.0,), inbox, [0.5, 2.0])
+    assert verbs[1][0] == "pull" and len(verbs[1][1]) == 2
+    assert state.similarity == {3: 2.0, 5: 0.5}
+    assert state.model == 7.0
+    probabilities = dac._probabilities(node, state, round_num=6)
+    assert probabilities.sum() == pytest.approx(1)
+    assert node.others()[int(np.argmax(probabilities))] == 3
+
+
+def test_dac_draws_uniformly_at_first():
+    node, dac = NumberNode(num_nodes=8), DAC()
+    assert dac._probabilities(node, dac.start(node), 0) == pytest.approx(np.full(7, 1 / 7))
+
+
+def test_dac_frozen_sampling_draws_the_same_every_round():
+    node, dac = NumberNode(num_nodes=30), DAC(frozen_sampling=True)
+    uniform = np.full(29, 1 / 29)
+    assert dac._draw_peers(node, uniform) == dac._draw_peers(node, uniform)
+    assert dac.labels
+
+
+def test_tau_rises_as_published():
+    assert sigmoid_tau(0, 30, 0.2) == 1
+    assert sigmoid_tau(5, 30, 0.2) == pytest.approx(14.86, abs=0.01)
+    assert sigmoid_tau(50, 30, 0.2) == pytest.approx(31, abs=0.01)

@@ -1,0 +1,72 @@
+"""FACADE by hand: selection, what travels, equations 3 and 4."""
+
+import pytest
+from number_node import NumberNode, answer, message
+
+from ddlsim.algorithms.facade import Facade
+
+
+def test_trains_and_sends_the_head_of_lowest_loss():
+    node, facade = NumberNode(), Facade(heads=2)
+    state = facade.start(node)
+    verbs = answer(facade.round(node, state, 3), [0.9, 0.5], (11.0, 2.5), [])
+    assert verbs[1] == ("train", (10.0, 2.0), None, None)
+    assert node.sent == [((0, 2), 3, {"core": 11.0, "head": 2.5, "head_index": 1})]
+    assert node.recorded == [("head", 1, 3)]
+
+
+def test_ties_go_to_the_first_head():
+    node, facade = NumberNode(), Facade(heads=2)
+    state = facade.start(node)
+    answer(facade.round(node, state, 0), [0.5, 0.5], (11.0, 1.5), [])
+    assert state.head_index == 0
+
+
+def test_cores_are_averaged_over_all_and_heads_over_their_own_kind():
+    node, facade = NumberNode(), Facade(heads=2)
+    state = facade.start(node)
+    inbox = [message(0, core=2.0, head=5.0, head_index=1), message(2, core=5.0, head=9.0, head_index=1)]
+    answer(facade.round(node, state, 0), [0.1, 0.9], (11.0, 1.5), inbox)
+    assert state.core == (11 + 2 + 5) / 3
+    assert state.heads == [1.5, (2.0 + 5 + 9) / 3]
+
+
+def test_head_that_nobody_reports_stays():
+    node, facade = NumberNode(), Facade(heads=2)
+    state = facade.start(node)
+    answer(facade.round(node, state, 0), [0.1, 0.9], (11.0, 1.5), [message(0, core=1.0, head=3.5, head_index=0)])
+    assert state.heads == [2.5, 2.0]
+
+
+def test_warm_up_keeps_all_heads_the_same():
+    node, facade = NumberNode(), Facade(heads=2, warmup_rounds=1)
+    state = facade.start(node)
+    assert state.heads == [1.0, 1.0]
+    inbox = [message(0, core=2.0, head=5.5, head_index=1)]
+    answer(facade.round(node, state, 0), [0.1, 0.9], (11.0, 1.5), inbox)
+    assert state.heads == [3.5, 3.5]
+
+
+def test_all_reduce_merges_by_the_same_rules():
+    node, facade = NumberNode(), Facade(heads=2)
+    state = facade.start(node)
+    inbox = [message(peer, core=float(peer), head=8.0, head_index=1) for peer in (0, 2, 3)]
+    answer(facade.finish(node, state, 9), inbox)
+    assert node.sent[0][0] == (0, 2, 3)
+    assert state.core == (10 + 0 + 2 + 3) / 4
+    assert state.heads == [1.0, (2 + 3 * 8) / 4]
+
+
+@pytest.mark.parametrize(("variant", "due", "batches", "common"), [
+    ("code", False, 10, False), ("code", True, 100, False), ("paper", True, 1, True),
+])  # fmt: skip
+def test_variants_pick_the_head_on_different_batches(variant, due, batches, common):
+    node, facade = NumberNode(), Facade(heads=2, variant=variant)
+    node.due = {4} if due else set()
+    verbs = answer(facade.round(node, facade.start(node), 4), [0.1, 0.9], (11.0, 1.5), [])
+    assert verbs[0][2:] == (batches, common)
+
+
+def test_only_the_peeking_evaluation_is_labelled():
+    assert not Facade().labels
+    assert "test set" in Facade(evaluation_head="lowest_test_loss").labels[0]

@@ -1,0 +1,81 @@
+"""A node made of numbers: parameters are floats, verbs are answered by the test."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ddlsim.engine.node import Node
+
+
+class NumberNode:
+    """Stands in for engine.node.Node; `sent` and `recorded` keep what an algorithm did."""
+
+    def __init__(self, node_id=1, num_nodes=4, peers=(0, 2), models=((10.0, 1.0), (20.0, 2.0))):
+        self.id, self.num_nodes, self.seed, self.local_steps, self.steps_per_epoch = node_id, num_nodes, 0, 10, 7
+        self._peers, self._models = peers, models
+        self.due: set[int] = set()
+        self.sent: list[tuple[tuple[int, ...], int, dict]] = []
+        self.recorded: list[tuple[str, object, int]] = []
+        self.published: list[tuple[int, dict]] = []
+
+    def init_models(self, count=1, *, whole=False, own=True):
+        return [(model[0],) if whole else model for model in self._models[:count]]
+
+    def rng(self, purpose):
+        return np.random.default_rng(0)
+
+    def peers(self, round_num):
+        return self._peers
+
+    def neighbours(self, round_num):
+        return ((1,), (0, 2), (1, 3), (2,))
+
+    def others(self):
+        return tuple(peer for peer in range(self.num_nodes) if peer != self.id)
+
+    def evaluation_due(self, completed):
+        return completed in self.due
+
+    def average(self, own, received):
+        return sum([own, *received.values()]) / (1 + len(received))
+
+    mix = Node.mix
+
+    def merge(self, sources, weights):
+        return sum(source * weight for source, weight in zip(sources, weights, strict=True))
+
+    def train(self, model, steps=None, only=None):
+        return "train", model, steps, only
+
+    def losses(self, models, batches, *, common=False, split="train"):
+        return "losses", models, batches, common
+
+    def receive(self, round_num, senders=None):
+        return "receive", round_num, senders
+
+    def pull(self, peers, round_num):
+        return "pull", list(peers), round_num
+
+    def send(self, peers, round_num, **payload):
+        self.sent.append((tuple(peers), round_num, payload))
+
+    def publish(self, round_num, **payload):
+        self.published.append((round_num, payload))
+
+    def record(self, name, value, round_num):
+        self.recorded.append((name, value, round_num))
+
+
+def answer(steps, *outcomes):
+    """Drives an algorithm's generator with these outcomes; returns the verbs it yielded."""
+    verbs = [next(steps)]
+    for outcome in outcomes[:-1]:
+        verbs.append(steps.send(outcome))
+    with pytest.raises(StopIteration):
+        steps.send(outcomes[-1])
+    return verbs
+
+
+def message(src, **payload):
+    return SimpleNamespace(src=src, payload=payload)
