@@ -17,3 +17,9 @@ class DataMissing(DdlsimError):
     """Data or a part of the environment that is not there; the text says how to get it."""
 
     exit_code = 3
+
+
+class DataDamaged(DdlsimError):
+    """Data that is there but cannot be read; no fallback is taken, since the user meant this data."""
+
+    exit_code = 3

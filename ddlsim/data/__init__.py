@@ -1,0 +1,52 @@
+"""Data sets, who owns which sample (partitions) and how a cluster's samples look (shifts), each by name.
+
+To add one: a frozen dataclass (fields = YAML keys) that offers `load` (data set), `assign` (partition) or `apply`
+(shift), and a line in the table. Only numpy is imported here; torchvision and Pillow inside the functions that need
+them.
+"""
+
+from ddlsim.data.dataset import Dataset, DataSearch
+from ddlsim.data.prepared import PreparedData, prepare
+from ddlsim.registry import Registry
+
+DATASETS = Registry(
+    "dataset",
+    __name__,
+    {
+        "fashion-mnist-mini": ".mini:FashionMnistMini",
+        "fashion-mnist": ".standard:FashionMnist",
+        "mnist": ".standard:Mnist",
+        "cifar10": ".standard:Cifar10",
+        "cifar100": ".standard:Cifar100",
+        "imagenette": ".images:Imagenette",
+        "image-folder": ".images:ImageFolder",
+        "npz": ".npz:Npz",
+    },
+)
+
+PARTITIONS = Registry(
+    "partition",
+    __name__,
+    {
+        "random": ".partitions:Random",
+        "uniform": ".partitions:Uniform",
+        "dirichlet": ".partitions:Dirichlet",
+        "shards": ".partitions:Shards",
+        "label_clusters": ".partitions:LabelClusters",
+        "quantity_skew": ".partitions:QuantitySkew",
+    },
+)
+
+SHIFTS = Registry(
+    "shift",
+    __name__,
+    {
+        "none": ".shifts:NoShift",
+        "rotate": ".shifts:Rotate",
+        "label_swap": ".shifts:LabelSwap",
+        "label_shift": ".shifts:LabelShift",
+        "colour": ".shifts:Colour",
+    },
+)
+
+__all__ = ["DATASETS", "PARTITIONS", "SHIFTS", "DataSearch", "Dataset", "PreparedData", "prepare"]

@@ -1,0 +1,148 @@
+"""What a loaded data set is, where data is looked for, and what is said when it is not there."""
+
+import contextlib
+import hashlib
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ddlsim.errors import DataDamaged, DataMissing
+
+DOWNLOAD_TIMEOUT_S = 20.0
+"""How long a silent server is waited for; without it a machine that drops packets hangs for minutes."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images and labels as they are stored, before normalisation.
+
+    Args:
+        name: as in YAML.
+        train_images: uint8 [N, H, W, C]; float32 arrays (features) are taken as they are, not divided by 255.
+        train_labels: int64 [N], from 0.
+        test_images: like train_images.
+        test_labels: like train_labels.
+        num_classes: number of labels.
+        mean: per channel, float32 [C], on the scale 0..1 (of the values themselves for float images).
+        std: per channel, float32 [C], above 0.
+        origin: the file or folder that it was read from.
+    Raises:
+        DataDamaged: if the arrays do not fit each other.
+    """
+
+    name: str
+    train_images: np.ndarray
+    train_labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+    num_classes: int
+    mean: np.ndarray
+    std: np.ndarray
+    origin: str
+
+    def __post_init__(self):
+        for split, images, labels in (
+            ("train", self.train_images, self.train_labels),
+            ("test", self.test_images, self.test_labels),
+        ):
+            if images.ndim != 4 or len(images) != len(labels) or len(labels) == 0:
+                raise DataDamaged(
+                    f"{self.origin}: expected {split} images [N, H, W, C] and as many labels, at least one, got images "
+                    f"{list(images.shape)} and labels {list(labels.shape)}."
+                )
+            if labels.min() < 0 or labels.max() >= self.num_classes:
+                raise DataDamaged(
+                    f"{self.origin}: {split} labels must be 0..{self.num_classes - 1}, got {labels.min()}..{labels.max()}."
+                )
+        if self.train_images.shape[1:] != self.test_images.shape[1:]:
+            raise DataDamaged(
+                f"{self.origin}: train images are {list(self.train_images.shape[1:])}, test images "
+                f"{list(self.test_images.shape[1:])} (height, width, channels); they must be alike."
+            )
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of shapes, types and bytes of the four arrays, whatever file they came from."""
+        digest = hashlib.sha256()
+        for array in (self.train_images, self.train_labels, self.test_images, self.test_labels):
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class DataSearch:
+    """Where to look for data.
+
+    Args:
+        data_dir: looked in first; then $DDLSIM_DATA, then ~/.cache/ddlsim.
+        download: whether torchvision may download what is absent, into the first of these folders.
+    """
+
+    data_dir: Path | None = None
+    download: bool = True
+
+    def roots(self) -> dict[Path, str]:
+        """Folders in order, each with the way in which it was named."""
+        named = [(self.data_dir, "--data-dir"), (os.environ.get("DDLSIM_DATA"), "$DDLSIM_DATA"),
+                 (Path.home() / ".cache" / "ddlsim", "the cache")]  # fmt: skip
+        roots: dict[Path, str] = {}
+        for path, how in named:
+            if path:
+                roots.setdefault(Path(path).expanduser().absolute(), how)
+        return roots
+
+    def candidates(self, relative: Sequence[str]) -> Iterator[Path]:
+        """Every relative path under every root, root by root, that exists."""
+        for root in self.roots():
+            for path in relative:
+                with contextlib.suppress(OSError):
+                    if (root / path).exists():
+                        yield root / path
+
+    def fetch(self, get: Callable[[str], object]) -> str | None:
+        """Downloads into the first root.
+
+        Args:
+            get: downloads into the folder that it is given.
+        Returns:
+            None if it came, else why not.
+        """
+        if not self.download:
+            return "downloading is switched off"
+        root = next(iter(self.roots()))
+        before = socket.getdefaulttimeout()
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            socket.setdefaulttimeout(DOWNLOAD_TIMEOUT_S)
+            get(str(root))
+        except (OSError, RuntimeError, EOFError, ImportError) as error:
+            # URLError and timeouts are OSErrors; torchvision turns failed mirrors and checksums into RuntimeErrors
+            return f"the download into {root} failed: {error}"
+        finally:
+            socket.setdefaulttimeout(before)
+        return None
+
+    def missing(self, name: str, wanted: Sequence[str], layout: str, why: str | None = None) -> DataMissing:
+        """The error to raise when a data set is nowhere.
+
+        Args:
+            name: the data set, as in YAML.
+            wanted: the relative paths that were looked for in each folder.
+            layout: what has to be in them, a sentence.
+            why: why it was not downloaded either; None if there is nothing to download.
+        """
+        lines = [f"data: {name} is not on this machine." + (f" It was not downloaded: {why}." if why else "")]
+        lines.append(f"Looked for {' or '.join(wanted)} in:")
+        lines += [f"  {root}  ({how})" + ("" if root.is_dir() else ", no such folder") for root, how in self.roots().items()]
+        lines.append(f"To get it: {layout} Put it into one of these folders, or name its folder by --data-dir or $DDLSIM_DATA.")
+        lines.append(
+            "To try without it: a scenario with a `fallback:` runs on that instead (unless --no-fallback); or add "
+            "--set data.name=fashion-mnist-mini, which is inside the package."
+        )
+        return DataMissing("\n".join(lines))

@@ -1,0 +1,186 @@
+"""Folders of image files: Imagenette, and any folder with one sub-folder per class.
+
+Images are resized as the FACADE paper's code does: the short side to `size` pixels (bilinear, anti-aliased), then the
+square in the middle. No augmentation. Needs Pillow, which comes with torchvision.
+"""
+
+import math
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt, Lt
+
+from ddlsim.data.dataset import Dataset, DataSearch
+from ddlsim.data.npz import find_path, per_channel
+from ddlsim.data.readers import damaged, read_keras_npz
+from ddlsim.errors import DataDamaged
+from ddlsim.rng import stream
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif"})
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SPLIT_SEED = 0
+"""Train and test of a folder are split alike whatever the scenario's seed, so that runs can be compared."""
+
+Sample = tuple[Path, int]
+"""An image file and its class."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imagenette:
+    """Ten classes of ImageNet (fast.ai), 160-pixel version resized to 3 x 64 x 64: 9,469 + 3,925 images.
+
+    Args:
+        size: height and width after resizing the short side and cutting the middle out, pixels.
+    """
+
+    size: Annotated[int, Ge(1)] = 64
+
+    def load(self, search: DataSearch) -> Dataset:
+        """The data set.
+
+        Raises:
+            DataMissing: if it is in none of the places and did not come by download.
+            DataDamaged: if what is there cannot be read.
+        """
+        wanted = ["imagenette.npz", "imagenette2-160"]
+        found, why = next(search.candidates(wanted), None), None
+        if found is None:
+            why = search.fetch(_download_imagenette)
+            found = None if why else next(search.candidates(wanted), None)
+        if found is None:
+            raise search.missing(
+                "imagenette", ["imagenette.npz", "imagenette2-160/"],
+                "the folder imagenette2-160/ of the 160-pixel archive (train/ and val/, one folder per class), or "
+                "imagenette.npz in Keras's layout with images of data.size pixels.", why,
+            )  # fmt: skip
+        if found.suffix == ".npz":
+            arrays = read_keras_npz(found)
+            if arrays[0].shape[1:] != (self.size, self.size, 3):
+                raise damaged(found, f"images must be {self.size} x {self.size} x 3, got {list(arrays[0].shape[1:])}")
+        else:
+            classes = _class_names(found / "train")
+            arrays = _read_splits(_list(found / "train", classes), _list(found / "val", classes), self.size)
+        mean, std = np.float32(IMAGENET_MEAN), np.float32(IMAGENET_STD)
+        return Dataset("imagenette", *arrays, 10, mean, std, str(found))
+
+
+def _download_imagenette(root: str) -> None:
+    from torchvision.datasets import Imagenette as Fetched
+
+    Fetched(root, split="train", size="160px", download=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFolder:
+    """Your own pictures: path/train/<class>/... and path/test/<class>/..., or path/<class>/... to be split here.
+
+    Classes are the sub-folders' names in sorted order; files lie anywhere below them. `val` is read when there is no
+    `test`. The split is the same for every seed.
+
+    Args:
+        path: the folder, relative to the working directory or to one of the data folders.
+        size: height and width after resizing the short side and cutting the middle out, pixels.
+        test_fraction: part of every class that is the test set, when the folder is not split already.
+        split_by: image; or folder: what lies in one folder below the class (one photographer, one place) stays together.
+        mean: per channel or one for all, on the scale 0..1.
+        std: likewise, above 0.
+    """
+
+    path: str
+    size: Annotated[int, Ge(1)] = 64
+    test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2
+    split_by: Literal["image", "folder"] = "image"
+    mean: tuple[float, ...] = (0.5,)
+    std: tuple[Annotated[float, Gt(0)], ...] = (0.5,)
+
+    def load(self, search: DataSearch) -> Dataset:
+        """The data set.
+
+        Raises:
+            DataMissing: if there is no such folder.
+            DataDamaged: if it holds no images, or one cannot be read.
+        """
+        root = find_path(self.path, search, "image-folder", "a folder with one sub-folder of images per class.")
+        if (root / "train").is_dir():
+            test = root / ("test" if (root / "test").is_dir() else "val")
+            classes = _class_names(root / "train")
+            splits = _list(root / "train", classes), _list(test, classes)
+        else:
+            classes = _class_names(root)
+            splits = self._split(root, _list(root, classes), len(classes))
+        arrays = _read_splits(*splits, self.size)
+        mean = per_channel(self.mean, 3, "data.mean", str(root))
+        std = per_channel(self.std, 3, "data.std", str(root))
+        return Dataset("image-folder", *arrays, len(classes), mean, std, str(root))
+
+    def _split(self, root: Path, samples: list[Sample], num_classes: int) -> tuple[list[Sample], list[Sample]]:
+        """Per class, a random `test_fraction` of its images (or folders), at least one, goes to the test set."""
+        train: list[Sample] = []
+        test: list[Sample] = []
+        for label in range(num_classes):
+            own = [sample for sample in samples if sample[1] == label]
+            units = [path if self.split_by == "image" else path.parent for path, _ in own]
+            distinct = sorted(set(units))
+            if len(distinct) < 2:
+                raise DataDamaged(
+                    f"{root}: class {own[0][0].relative_to(root).parts[0]} has only one {self.split_by}, which cannot be "
+                    "split into train and test."
+                )
+            count = max(1, round(self.test_fraction * len(distinct)))
+            order = stream(SPLIT_SEED, "image-folder", label).permutation(len(distinct))
+            chosen = {distinct[index] for index in order[: min(count, len(distinct) - 1)]}
+            for sample, unit in zip(own, units, strict=True):
+                (test if unit in chosen else train).append(sample)
+        return train, test
+
+
+def _class_names(folder: Path) -> list[str]:
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    if not names:
+        raise DataDamaged(f"{folder}: expected one sub-folder of images per class, found none.")
+    return names
+
+
+def _list(folder: Path, classes: Sequence[str]) -> list[Sample]:
+    """The images of every class below a folder, sorted by path."""
+    samples = []
+    for label, name in enumerate(classes):
+        files = sorted(path for path in (folder / name).rglob("*") if path.suffix.lower() in SUFFIXES)
+        if not files:
+            raise DataDamaged(f"{folder / name}: no image in it (looked for {', '.join(sorted(SUFFIXES))}).")
+        samples += [(path, label) for path in files]
+    return samples
+
+
+def _read_splits(train: list[Sample], test: list[Sample], size: int):
+    """Train images, train labels, test images, test labels."""
+    arrays = []
+    for samples in (train, test):
+        images = np.empty((len(samples), size, size, 3), np.uint8)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # decoding runs outside Python's lock
+            for index, image in enumerate(pool.map(lambda sample: _read_image(sample[0], size), samples)):
+                images[index] = image
+        arrays += [images, np.array([label for _, label in samples], np.int64)]
+    return arrays
+
+
+def _read_image(path: Path, size: int) -> np.ndarray:
+    """One picture, uint8 [size, size, 3]."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as opened:
+            image = opened.convert("RGB")
+    except (OSError, UnidentifiedImageError, ValueError, SyntaxError) as error:
+        raise damaged(path, str(error)) from error
+    width, height = image.size
+    short = min(width, height)
+    width, height = math.floor(size * width / short), math.floor(size * height / short)
+    left, top = round((width - size) / 2), round((height - size) / 2)
+    resized = image.resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(resized.crop((left, top, left + size, top + size)))

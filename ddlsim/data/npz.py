@@ -1,0 +1,74 @@
+"""Any data set in an .npz file of Keras's layout: x_train, y_train, x_test, y_test."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge, Gt
+
+from ddlsim.data.dataset import Dataset, DataSearch
+from ddlsim.data.readers import read_keras_npz
+from ddlsim.errors import DataDamaged
+
+
+@dataclass(frozen=True, kw_only=True)
+class Npz:
+    """Your own arrays in one .npz file, in Keras's layout: x_train, y_train, x_test, y_test.
+
+    Images are uint8 [N, H, W] or [N, H, W, C]; floating-point features [N, F] or [N, H, W, C] are used as they are.
+
+    Args:
+        path: the file, relative to the working directory or to one of the data folders.
+        num_classes: number of labels; null: the highest label + 1.
+        mean: per channel or one for all, on the scale 0..1 of uint8 images; null: 0.5 for uint8, 0 for features.
+        std: likewise; null: 0.5 for uint8, 1 for features.
+    """
+
+    path: str
+    num_classes: Annotated[int, Ge(1)] | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[Annotated[float, Gt(0)], ...] | None = None
+
+    def load(self, search: DataSearch) -> Dataset:
+        """The data set.
+
+        Raises:
+            DataMissing: if there is no such file.
+            DataDamaged: if it cannot be read.
+        """
+        path = find_path(self.path, search, "npz", "an .npz file with x_train, y_train, x_test and y_test (numpy.savez).")
+        x_train, y_train, x_test, y_test = read_keras_npz(path)
+        classes = self.num_classes or int(max(y_train.max(initial=0), y_test.max(initial=0))) + 1
+        channels, is_bytes = x_train.shape[3], x_train.dtype == np.uint8
+        if x_test.dtype != x_train.dtype:
+            raise DataDamaged(f"{path}: x_train is {x_train.dtype}, x_test {x_test.dtype}; they must be alike.")
+        mean = per_channel(self.mean or (0.5 if is_bytes else 0.0,), channels, "data.mean", str(path))
+        std = per_channel(self.std or (0.5 if is_bytes else 1.0,), channels, "data.std", str(path))
+        return Dataset("npz", x_train, y_train, x_test, y_test, classes, mean, std, str(path))
+
+
+def find_path(path: str, search: DataSearch, name: str, layout: str) -> Path:
+    """The file or folder `path`, from the working directory or from one of the data folders.
+
+    Raises:
+        DataMissing: if it is in none of them.
+    """
+    here = Path(path).expanduser()
+    if here.exists():
+        return here.absolute()
+    found = next(search.candidates([path]), None)
+    if found is None:
+        raise search.missing(name, [str(here)], f"data.path names {layout}")
+    return found
+
+
+def per_channel(values: tuple[float, ...], channels: int, key: str, where: str) -> np.ndarray:
+    """One value per channel, float32 [C]; a single one is used for all.
+
+    Raises:
+        DataDamaged: if there is another number of them.
+    """
+    if len(values) not in (1, channels):
+        raise DataDamaged(f"{key}: expected 1 or {channels} values for the {channels} channels of {where}, got {len(values)}.")
+    return np.broadcast_to(np.float32(values), channels).copy()

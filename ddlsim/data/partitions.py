@@ -1,0 +1,231 @@
+"""Who owns which sample: every rule deals indices of the training labels to nodes, cluster by cluster.
+
+Sources: `random` as the FACADE paper's code cuts its data (Biswas et al., SaTML 2025), `uniform` as its text says;
+`dirichlet`: Hsu, Qi and Brown, "Measuring the effects of non-identical data distribution", 2019, with the minimum per
+node of Li et al., "Federated learning on non-IID data silos", ICDE 2022; `shards`: McMahan et al., "Communication-
+efficient learning of deep networks from decentralized data", AISTATS 2017; `label_clusters`: Listo Zec et al.,
+"Decentralized adaptive clustering of deep nets", 2022. Nobody's samples are anybody else's. Same generator, same cuts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, Protocol
+
+import numpy as np
+from annotated_types import Ge, Gt
+
+from ddlsim.errors import ScenarioError
+
+MAX_DRAWS = 1000
+"""How often proportions are drawn before giving up on the minimum per node."""
+
+Count = Annotated[int, Ge(1)]
+
+
+class Partition(Protocol):
+    """What every entry of PARTITIONS offers."""
+
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+        """Deals the samples.
+
+        Args:
+            labels: int64 [N].
+            clusters: number of nodes of each cluster.
+            rng: a generator of its own.
+        Returns:
+            Per node the indices of its samples, the nodes of the first cluster first.
+        Raises:
+            ScenarioError: if the rule cannot be kept.
+        """
+
+    def cluster_labels(self, num_clusters: int, num_classes: int) -> list[list[int]] | None:
+        """Per cluster the labels that it is evaluated on; None: all labels for all."""
+
+
+class _AllLabels:
+    def cluster_labels(self, num_clusters: int, num_classes: int) -> None:
+        """Every cluster is evaluated on all labels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Random(_AllLabels):
+    """Shuffle, cut into one piece per cluster, then one per node; equal sizes, labels as chance has it.
+
+    Remainders of the cuts are dropped.
+
+    Args:
+        samples_per_node: no node gets more than this; null: all there are.
+    """
+
+    samples_per_node: Count | None = None
+
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+        """See Partition."""
+        order = rng.permutation(len(labels))
+        ends = np.cumsum(clusters) * len(order) // sum(clusters)
+        return [
+            piece
+            for chunk, count in zip(np.split(order, ends[:-1]), clusters, strict=True)
+            for piece in _equal_cuts(chunk, count, len(order) // sum(clusters), self.samples_per_node)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform(_AllLabels):
+    """Every node gets the same number of samples of each label.
+
+    What does not divide evenly is dropped: per label less than one sample per node.
+
+    Args:
+        samples_per_node: no node gets more than this, rounded down to equal numbers of all labels; null: all there are.
+    """
+
+    samples_per_node: Count | None = None
+
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+        """See Partition."""
+        present = np.unique(labels)
+        per_label = None if self.samples_per_node is None else self.samples_per_node // len(present)
+        dealt: list[list[np.ndarray]] = [[] for _ in range(sum(clusters))]
+        for label in present:
+            order = rng.permutation(np.flatnonzero(labels == label))
+            size = len(order) // len(dealt)
+            for pieces, piece in zip(dealt, _equal_cuts(order, len(dealt), size, per_label), strict=True):
+                pieces.append(piece)
+        return [np.concatenate(pieces) for pieces in dealt]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dirichlet(_AllLabels):
+    """Each label is spread over the nodes in proportions drawn from a Dirichlet distribution.
+
+    All samples are dealt. Proportions are drawn again, up to 1,000 times, until every node has the minimum.
+
+    Args:
+        alpha: concentration; small: each node has few labels; large: all nodes alike.
+        min_samples: fewest samples that a node may have.
+    """
+
+    alpha: Annotated[float, Gt(0)]
+    min_samples: Count = 10
+
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+        """See Partition."""
+        num_nodes = sum(clusters)
+        by_label = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+        for _ in range(MAX_DRAWS):
+            shares = rng.dirichlet(np.full(num_nodes, self.alpha), size=len(by_label))
+            ends = [_ends(share, len(own)) for share, own in zip(shares, by_label, strict=True)]
+            sizes = sum(np.diff(end, prepend=0) for end in ends)
+            if sizes.min() >= self.min_samples:
+                pieces = [np.split(own, end[:-1]) for own, end in zip(by_label, ends, strict=True)]
+                return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
+        raise ScenarioError(
+            f"partition: {MAX_DRAWS} draws with alpha {self.alpha} left a node with fewer than {self.min_samples} of "
+            f"{len(labels)} samples for {num_nodes} nodes. Raise partition.alpha or lower partition.min_samples."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shards(_AllLabels):
+    """Sort by label, cut into equal shards, deal the same number of shards to every node.
+
+    All samples are dealt; shard sizes differ by one at most.
+
+    Args:
+        shards_per_node: how many; about as many labels per node.
+    """
+
+    shards_per_node: Count = 2
+
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+        """See Partition."""
+        num_shards = sum(clusters) * self.shards_per_node
+        order = rng.permutation(len(labels))
+        shards = np.array_split(order[np.argsort(labels[order], kind="stable")], num_shards)
+        dealt = rng.permutation(num_shards).reshape(-1, self.shards_per_node)
+        return [np.concatenate([shards[shard] for shard in own]) for own in dealt]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelClusters:
+    """Each cluster has its own labels, and is evaluated on these; inside a cluster the split is random.
+
+    A label of several clusters is shared out by their numbers of nodes. Remainders are dropped.
+
+    Args:
+        labels: per cluster the list of its labels; even: labels in order, as many for each cluster as possible.
+        samples_per_node: no node gets more than this; null: all there are.
+    """
+
+    labels: tuple[tuple[Annotated[int, Ge(0)], ...], ...] | Literal["even"] = "even"
+    samples_per_node: Count | None = None
+
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+        """See Partition."""
+        owned = self.cluster_labels(len(clusters), int(labels.max()) + 1)
+        pools: list[list[np.ndarray]] = [[] for _ in clusters]
+        for label in np.unique(labels):
+            owners = [cluster for cluster, own in enumerate(owned) if label in own]
+            if not owners:
+                continue
+            order = rng.permutation(np.flatnonzero(labels == label))
+            counts = np.array([clusters[cluster] for cluster in owners])
+            ends = np.cumsum(counts) * len(order) // counts.sum()
+            for cluster, piece in zip(owners, np.split(order, ends[:-1]), strict=True):
+                pools[cluster].append(piece)
+        nodes = []
+        for pieces, count in zip(pools, clusters, strict=True):
+            pool = rng.permutation(np.concatenate([np.empty(0, np.int64), *pieces]))
+            nodes += _equal_cuts(pool, count, len(pool) // count, self.samples_per_node)
+        return nodes
+
+    def cluster_labels(self, num_clusters: int, num_classes: int) -> list[list[int]]:
+        """Per cluster its labels.
+
+        Raises:
+            ScenarioError: if there is not one list per cluster, or a label does not exist.
+        """
+        if self.labels == "even":
+            return [part.tolist() for part in np.array_split(np.arange(num_classes), num_clusters)]
+        if len(self.labels) != num_clusters:
+            raise ScenarioError(
+                f"partition.labels: expected one list of labels for each of the {num_clusters} clusters, got "
+                f"{len(self.labels)} lists."
+            )
+        wrong = sorted({label for own in self.labels for label in own if label >= num_classes})
+        if wrong:
+            raise ScenarioError(f"partition.labels: labels are 0..{num_classes - 1}, got {', '.join(map(str, wrong))}.")
+        return [list(own) for own in self.labels]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantitySkew(_AllLabels):
+    """Nodes own different amounts, in proportions drawn from a Dirichlet distribution; labels as chance has it.
+
+    All samples are dealt. Proportions are drawn again, up to 1,000 times, until every node has the minimum.
+
+    Args:
+        alpha: concentration; small: few nodes own most; large: all own the same.
+        min_samples: fewest samples that a node may have.
+    """
+
+    alpha: Annotated[float, Gt(0)]
+    min_samples: Count = 10
+
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+        """See Partition."""
+        as_one = Dirichlet(alpha=self.alpha, min_samples=self.min_samples)
+        return as_one.assign(np.zeros_like(labels), clusters, rng)
+
+
+def _equal_cuts(order: np.ndarray, count: int, size: int, limit: int | None) -> list[np.ndarray]:
+    """The first `count` contiguous pieces of `size`, each cut to `limit`; the rest is dropped."""
+    return [order[node * size : (node + 1) * size][:limit] for node in range(count)]
+
+
+def _ends(share: np.ndarray, count: int) -> np.ndarray:
+    """Where the pieces of `count` samples end when cut in these proportions; the last ends at `count`."""
+    ends = np.floor(np.cumsum(share) * count).astype(np.int64).clip(max=count)
+    ends[-1] = count
+    return ends

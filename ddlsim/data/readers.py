@@ -1,0 +1,121 @@
+"""Reads the file formats that the standard data sets come in; a cut or corrupted file is a DataDamaged, no traceback.
+
+Formats: IDX (LeCun, Cortes and Burges, "The MNIST database"), the pickled batches of CIFAR (Krizhevsky, 2009), and
+Keras's .npz (x_train, y_train, x_test, y_test).
+"""
+
+import gzip
+import math
+import pickle
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from ddlsim.errors import DataDamaged
+
+IDX_UINT8 = 0x08
+KERAS_KEYS = ("x_train", "y_train", "x_test", "y_test")
+_PICKLED_NUMPY = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """An IDX file of bytes, plain or .gz, as uint8 of the shape that it states.
+
+    Raises:
+        DataDamaged: if it is no IDX file of bytes or its length is not what its head says.
+    """
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise damaged(path, str(error)) from error
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != IDX_UINT8:
+        raise damaged(path, "it does not start as an IDX file of bytes does")
+    start = 4 + 4 * raw[3]
+    shape = np.frombuffer(raw[4:start], dtype=">u4").tolist()
+    if len(shape) != raw[3] or len(raw) != start + math.prod(shape):
+        raise damaged(path, f"its head speaks of {' x '.join(map(str, shape))} bytes, {max(0, len(raw) - start)} follow")
+    return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(shape)
+
+
+class _NumpyOnly(pickle.Unpickler):
+    """A pickle can run any code; CIFAR's need nothing but numpy arrays."""
+
+    def find_class(self, module: str, name: str):
+        if (module, name) not in _PICKLED_NUMPY:
+            raise pickle.UnpicklingError(f"it wants {module}.{name}, which no CIFAR batch does")
+        return super().find_class(module, name)
+
+
+def read_cifar_batch(path: Path, label_key: str) -> tuple[np.ndarray, np.ndarray]:
+    """One pickled batch of CIFAR: images uint8 [n, 32, 32, 3] and labels int64 [n].
+
+    Args:
+        path: e.g. cifar-10-batches-py/data_batch_1.
+        label_key: "labels" (CIFAR-10) or "fine_labels" (CIFAR-100).
+    Raises:
+        DataDamaged: if it cannot be read as such.
+    """
+    try:
+        with path.open("rb") as file:
+            batch = _NumpyOnly(file, encoding="bytes").load()
+        flat = np.asarray(batch[b"data"], dtype=np.uint8).reshape(-1, 3, 32, 32)
+        labels = np.asarray(batch[label_key.encode()], dtype=np.int64)
+    except Exception as error:  # a damaged pickle fails in any way it likes
+        raise damaged(path, f"{type(error).__name__}: {error}") from error
+    return flat.transpose(0, 2, 3, 1), labels
+
+
+def read_keras_npz(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Train images, train labels, test images, test labels of an .npz in Keras's layout.
+
+    Images come back as uint8 or float32 [N, H, W, C] (a missing channel axis is added; a table [N, F] becomes
+    [N, 1, F, 1]), labels as int64 [N] (Keras's [N, 1] is flattened).
+
+    Raises:
+        DataDamaged: if an array is missing, cut, or of another kind.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            lacking = [key for key in KERAS_KEYS if key not in file]
+            if lacking:
+                raise damaged(path, f"no {', '.join(lacking)} in it; it has {', '.join(file.files) or 'nothing'}")
+            arrays = [file[key] for key in KERAS_KEYS]
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        raise damaged(path, str(error)) from error
+    x_train, y_train, x_test, y_test = arrays
+    return _images(path, x_train), _labels(path, y_train), _images(path, x_test), _labels(path, y_test)
+
+
+def damaged(path: Path, what: str) -> DataDamaged:
+    """The error for a file that is there but cannot be used."""
+    return DataDamaged(
+        f"{path} cannot be read: {what.rstrip('.')}. It may be cut or corrupted: delete it and get it again."
+    )
+
+
+def _images(path: Path, array: np.ndarray) -> np.ndarray:
+    if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
+        raise damaged(path, f"images must be uint8 or floating point, got {array.dtype}")
+    if array.ndim == 2:
+        array = array[:, None, :, None]
+    elif array.ndim == 3:
+        array = array[..., None]
+    if array.ndim != 4:
+        raise damaged(path, f"images must be [N, H, W], [N, H, W, C] or a table [N, F], got {list(array.shape)}")
+    return array if array.dtype == np.uint8 else array.astype(np.float32, copy=False)
+
+
+def _labels(path: Path, array: np.ndarray) -> np.ndarray:
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise damaged(path, f"labels must be whole numbers [N], got {array.dtype} {list(array.shape)}")
+    return array.astype(np.int64)

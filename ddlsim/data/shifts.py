@@ -1,0 +1,192 @@
+"""How a cluster's samples look: the same rule for its nodes' training data and for its copy of the test set.
+
+Sources: `rotate` as in the FACADE paper's code (angles per number of clusters, torchvision's RandomRotation on
+normalised images) and in Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022 (10 and 350 degrees).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, Protocol
+
+import numpy as np
+from annotated_types import Ge
+
+from ddlsim.errors import ScenarioError
+
+Samples = tuple[np.ndarray, np.ndarray]
+"""Images float32 [n, C, H, W] and labels int64 [n]."""
+
+CHANNEL_ORDERS = ("rgb", "brg", "gbr", "bgr", "rbg", "grb")
+AUTO_DEGREES = {1: (0.0,), 2: (0.0, 180.0), 3: (0.0, 90.0, 180.0), 4: (0.0, 90.0, 180.0, 270.0)}
+Label = Annotated[int, Ge(0)]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a shift may need to know beside the samples.
+
+    Args:
+        num_clusters: how many clusters there are.
+        num_classes: how many labels there are.
+        black: the value of black after normalisation, float32 [C].
+    """
+
+    num_clusters: int
+    num_classes: int
+    black: np.ndarray
+
+
+class Shift(Protocol):
+    """What every entry of SHIFTS offers."""
+
+    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
+        """The samples as a cluster sees them; the input is left as it is, unchanged arrays are handed through.
+
+        Args:
+            images: normalised, float32 [n, C, H, W].
+            labels: int64 [n].
+            cluster: which cluster, from 0.
+            setting: see there.
+        Raises:
+            ScenarioError: if the shift does not fit the clusters or the images.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoShift:
+    """All clusters see the images as they are."""
+
+    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
+        """See Shift."""
+        return images, labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotate:
+    """Each cluster's images are turned counter-clockwise by the cluster's angle.
+
+    Multiples of 90 degrees are exact; other angles take the nearest pixel and fill the corners.
+
+    Args:
+        degrees: angle of each cluster; auto: 0/180 for two clusters, 0/90/180(/270) for three or four.
+        order: after_normalising: corners become 0, the mean colour; before_normalising: corners become black.
+    """
+
+    degrees: tuple[float, ...] | Literal["auto"] = "auto"
+    order: Literal["after_normalising", "before_normalising"] = "after_normalising"
+
+    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
+        """See Shift."""
+        degrees = self.angles(setting.num_clusters)[cluster] % 360
+        height, width = images.shape[2:]
+        if degrees in (90, 270) and height != width:
+            raise ScenarioError(f"shift.degrees: only square images can be turned by 90 degrees, these are {height} x {width}.")
+        if degrees % 90 == 0:
+            turned = np.rot90(images, int(degrees) // 90, axes=(2, 3)) if degrees else images
+            return turned, labels
+        fill = setting.black if self.order == "before_normalising" else np.zeros_like(setting.black)
+        return rotate_nearest(images, degrees, fill), labels
+
+    def angles(self, num_clusters: int) -> tuple[float, ...]:
+        """Degrees of every cluster.
+
+        Raises:
+            ScenarioError: if there is not one for each.
+        """
+        if self.degrees == "auto":
+            if num_clusters not in AUTO_DEGREES:
+                raise ScenarioError(
+                    f"shift.degrees: auto knows 1 to 4 clusters, this scenario has {num_clusters}; list one angle for each."
+                )
+            return AUTO_DEGREES[num_clusters]
+        _one_per_cluster("shift.degrees", self.degrees, num_clusters)
+        return self.degrees
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSwap:
+    """Concept shift: each cluster exchanges the labels in its pairs.
+
+    Args:
+        pairs: per cluster the list of pairs of labels to exchange, e.g. [[], [[0, 1], [2, 3]]].
+    """
+
+    pairs: tuple[tuple[tuple[Label, Label], ...], ...]
+
+    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
+        """See Shift."""
+        _one_per_cluster("shift.pairs", self.pairs, setting.num_clusters)
+        table = np.arange(setting.num_classes)
+        for one, other in self.pairs[cluster]:
+            if max(one, other) >= setting.num_classes:
+                raise ScenarioError(f"shift.pairs: labels are 0..{setting.num_classes - 1}, got [{one}, {other}].")
+            table[[one, other]] = table[[other, one]]
+        return images, table[labels]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelShift:
+    """Concept shift: each cluster's labels are moved by its offset, around the end.
+
+    Args:
+        offsets: per cluster the number added to every label; auto: 0 for the first cluster, 1 for the second, ...
+    """
+
+    offsets: tuple[int, ...] | Literal["auto"] = "auto"
+
+    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
+        """See Shift."""
+        offsets = range(setting.num_clusters) if self.offsets == "auto" else self.offsets
+        _one_per_cluster("shift.offsets", offsets, setting.num_clusters)
+        return images, (labels + offsets[cluster]) % setting.num_classes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Colour:
+    """Each cluster sees the three colour channels in its own order (after normalising).
+
+    Args:
+        channels: per cluster the order, letters of rgb, e.g. [rgb, bgr]; auto: rgb, brg, gbr, bgr, rbg, grb.
+    """
+
+    channels: tuple[Literal["rgb", "brg", "gbr", "bgr", "rbg", "grb"], ...] | Literal["auto"] = "auto"
+
+    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
+        """See Shift."""
+        if images.shape[1] != 3:
+            raise ScenarioError(f"shift: colour needs images of 3 channels, these have {images.shape[1]}.")
+        orders = CHANNEL_ORDERS[: setting.num_clusters] if self.channels == "auto" else self.channels
+        _one_per_cluster("shift.channels", orders, setting.num_clusters)
+        order = ["rgb".index(letter) for letter in orders[cluster]]
+        return (images if order == [0, 1, 2] else images[:, order]), labels
+
+
+def rotate_nearest(images: np.ndarray, degrees: float, fill: np.ndarray) -> np.ndarray:
+    """Images turned counter-clockwise around their middle, nearest pixel, same size.
+
+    Pixel for pixel what torchvision.transforms.RandomRotation([degrees, degrees]) gives for tensors, which is why the
+    coordinates go through the range -1..1 in float32 as there: a tie between two pixels falls to the same side.
+
+    Args:
+        images: float32 [n, C, H, W].
+        degrees: angle.
+        fill: value of what comes from outside the image, float32 [C].
+    """
+    height, width = images.shape[2:]
+    angle = np.deg2rad(degrees)
+    cos, sin = np.float32(np.cos(angle)), np.float32(np.sin(angle))
+    half_w, half_h = np.float32(0.5 * width), np.float32(0.5 * height)
+    x = np.linspace(-0.5 * width + 0.5, 0.5 * width - 0.5, width, dtype=np.float32)[None, :]
+    y = np.linspace(-0.5 * height + 0.5, 0.5 * height - 0.5, height, dtype=np.float32)[:, None]
+    from_x = x * (cos / half_w) + y * (-sin / half_w)
+    from_y = x * (sin / half_h) + y * (cos / half_h)
+    columns = np.rint(((from_x + 1) * np.float32(width) - 1) / 2).astype(np.int64)
+    rows = np.rint(((from_y + 1) * np.float32(height) - 1) / 2).astype(np.int64)
+    inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
+    turned = images[:, :, rows.clip(0, height - 1), columns.clip(0, width - 1)]
+    return np.where(inside, turned, fill.astype(np.float32)[None, :, None, None])
+
+
+def _one_per_cluster(key: str, values: Sequence, num_clusters: int) -> None:
+    if len(values) != num_clusters:
+        raise ScenarioError(f"{key}: expected one entry for each of the {num_clusters} clusters, got {len(values)}.")
