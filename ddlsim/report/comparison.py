@@ -16,6 +16,7 @@ from ddlsim.report.text import bytes_text, columns, comma_separated, markdown, n
 
 Format = Literal["table", "md", "csv", "json"]
 
+FALLBACK = " (fallback)"
 COSTS = ("bytes", "sim_time_s", "target_round", "target_bytes", "target_sim_time_s")
 
 
@@ -89,7 +90,7 @@ def _row(group: list[tuple[dict, Records]], groups: list[list[tuple[dict, Record
         scenario=summary["scenario"],
         algorithm=summary["algorithm"],
         settings=_what_differs(_settings(records.scenario), siblings),
-        data=f"{data['name']}{' (fallback)' if data['fallback'] else ''}",
+        data=f"{data['name']}{FALLBACK if data['fallback'] else ''}",
         status=summary["status"],
         evaluated_round=summary["evaluated_round"],
         seeds=[summary["seed"] for summary, _ in group],
@@ -160,7 +161,7 @@ def _cell(row: Row, metric: str, as_text) -> str:
     text = as_text(number["mean"] if number else None)
     if number and len(row.seeds) > 1 and as_text is not bytes_text and as_text is not seconds_text:
         text += f" ± {as_text(number['std'])}"
-    if metric in row.published:
+    if metric in row.published and not row.data.endswith(FALLBACK):
         text += f" [{as_text(row.published[metric])}]"
     if metric.startswith("target") and 0 < row.reached < len(row.seeds):
         text += f" ({row.reached}/{len(row.seeds)})"
@@ -176,9 +177,11 @@ def _notes(rows: list[Row]) -> list[str]:
         accuracies = ", ".join(percent_text(target) for target in targets)
         notes.append(f"to target: first evaluation with accuracy over all nodes at or above {accuracies} %")
     for row in rows:
-        who = f"{row.scenario} {row.algorithm}"
-        if row.data.endswith("(fallback)"):
-            notes.append(f"!! {who}: FALLBACK DATA {row.data}: not comparable with published numbers")
+        who = f"{row.scenario} {row.algorithm} {row.settings}".strip()
+        if row.data.endswith(FALLBACK):
+            notes.append(f"!! {who}: FALLBACK DATA ({row.data.removesuffix(FALLBACK)}), not comparable with other data")
+        if len(set(row.seeds)) < len(row.seeds):
+            notes.append(f"!! {who}: one seed is there more than once: {sorted(row.seeds)}")
         notes += [f"!! {who}: {label}" for label in row.labels]
         if row.status != "done":
             notes.append(f"!! {who}: NOT FINISHED ({row.status})")

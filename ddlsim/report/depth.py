@@ -130,6 +130,9 @@ def beside_published(records: Records, summary: dict) -> str:
     if not rows:
         return ""
     text = columns(["", "published", "ours", "difference"], rows)
+    note = records.scenario["paper"].get("note")
+    if note:
+        text += f"\npublished: {note}"
     if summary["data"]["fallback"]:
         text += f"\n!! ours is on fallback data ({summary['data']['name']}): the columns are not comparable"
     return text

@@ -8,18 +8,19 @@ METRICS = ("accuracy_all", "fair_accuracy", "demographic_parity", "equalized_odd
 def published(scenario: dict, num_clusters: int) -> dict[str, float]:
     """The scenario's published numbers, as our metric names -> value; accuracies as fractions, 0 to 1.
 
-    Known keys of `paper`: `accuracy` with `all`, `majority` (cluster 0), `minority` (the last cluster), `cluster_0`,
-    `cluster_1`, ... or `clusters` (a list), in percent; `fair_accuracy` in percent; `demographic_parity`;
-    `equalized_odds`. A value may also be a mapping with `mean` beside other keys. Other keys are left alone.
+    Known keys of `paper`: `accuracy` with `all`, `clusters` (a list) or `cluster_0`, `cluster_1`, ..., `majority`
+    (cluster 0), `minority` (the last cluster); `fair_accuracy`; `demographic_parity`; `equalized_odds`. Accuracies are
+    fractions, or percent where they are above 1. A value may also be a mapping with `mean` beside other keys. Other
+    keys are left alone.
     """
     paper = scenario.get("paper") or {}
     found: dict[str, float] = {}
     for name, value in _accuracies(paper.get("accuracy"), num_clusters):
-        found[name] = value / 100
+        found[name] = _fraction(value)
     for name in METRICS[1:]:
         value = _number(paper.get(name))
         if value is not None:
-            found[name] = value / 100 if name == "fair_accuracy" else value
+            found[name] = _fraction(value) if name == "fair_accuracy" else value
     return found
 
 
@@ -38,6 +39,10 @@ def _accuracies(accuracy, num_clusters: int) -> Iterator[tuple[str, float]]:
             yield from ((f"accuracy_{i}", number) for i, v in enumerate(value) if (number := _number(v)) is not None)
         elif key in places and (number := _number(value)) is not None:
             yield places[key], number
+
+
+def _fraction(accuracy: float) -> float:
+    return accuracy / 100 if accuracy > 1 else accuracy
 
 
 def _number(value) -> float | None:

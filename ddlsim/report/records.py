@@ -191,12 +191,16 @@ def read(run_dir: str | Path) -> Records:
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     """The run directories named by paths: a run itself, or all runs below a folder, sorted.
 
+    Below a folder, runs that were moved aside (`<run>.earlier-<number>`) are left out.
+
     Raises:
         ScenarioError: if a path is no run and holds none.
     """
     found: list[Path] = []
     for path in map(Path, paths):
-        runs = [path] if (path / MANIFEST).is_file() else sorted(p.parent for p in path.rglob(MANIFEST))
+        runs = [path] if (path / MANIFEST).is_file() else sorted(
+            run.parent for run in path.rglob(MANIFEST) if ".earlier-" not in run.parent.name
+        )
         if not runs:
             raise ScenarioError(f"{path} is no run and holds none: no {MANIFEST} in it or below it.")
         found += runs

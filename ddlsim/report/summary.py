@@ -50,6 +50,8 @@ def summary_of(records: Records) -> dict:
             "target": _target(records),
             "settlement": _settlement(records),
             "labels": list(manifest.get("labels") or []),
+            "peak_rss_mib": manifest.get("peak_rss_mib"),
+            **({"profile": manifest["profile"]} if "profile" in manifest else {}),
         }
     )
 
@@ -179,6 +181,8 @@ def rows(summary: dict) -> list[tuple[str, str]]:
     lines += _target_lines(summary["target"])
     if summary["settlement"]:
         lines.append(("heads", settlement_text(summary["settlement"])))
+    for part, value in summary.get("profile", {}).items():
+        lines.append((f"wall s, {part}" if part != "simulated to wall" else part, number_text(value, 2)))
     return lines
 
 

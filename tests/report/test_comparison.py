@@ -32,6 +32,10 @@ def test_published_numbers_stand_beside(two_seeds):
     assert "81.00 ± 1.00 [80.00]" in compare(two_seeds)
 
 
+def test_published_numbers_do_not_stand_beside_fallback_data(make_run):
+    assert "[80.00]" not in compare([make_run(paper=make_run.PAPER, data={"name": "mini", "fallback": True})])
+
+
 def test_one_seed_has_no_deviation(make_run):
     text = compare([make_run()])
     assert "80.00" in text and "±" not in text
@@ -48,7 +52,7 @@ def test_unfinished_and_fallback_runs_never_share_a_row_with_others(make_run):
     rows = json.loads(compare(runs, "json"))["rows"]
     assert [row["seeds"] for row in rows] == [[0], [1], [2]]
     text = compare(runs)
-    assert "NOT FINISHED (interrupted)" in text and "FALLBACK DATA fashion-mnist-mini" in text
+    assert "NOT FINISHED (interrupted)" in text and "FALLBACK DATA (fashion-mnist-mini)" in text
 
 
 def test_labels_are_said_below_the_table(make_run):
@@ -60,6 +64,10 @@ def test_how_many_seeds_reached_the_target_is_said(make_run):
     (row,) = json.loads(compare(runs, "json"))["rows"]
     assert row["reached"] == 1
     assert "(1/2)" in compare(runs)
+
+
+def test_the_same_seed_twice_is_said(make_run):
+    assert "one seed is there more than once: [0, 0]" in compare([make_run("a"), make_run("b")])
 
 
 def test_markdown_is_a_table_of_equal_columns(two_seeds):

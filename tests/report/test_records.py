@@ -93,4 +93,5 @@ def test_a_directory_that_is_no_run_is_a_clear_error(tmp_path, what):
 
 def test_runs_are_found_below_a_folder_once(make_run, tmp_path):
     one, other = make_run("tiny/facade-s0"), make_run("tiny/facade-s1")
+    make_run("tiny/facade-s1.earlier-1")
     assert find_runs([tmp_path, one]) == [one, other]

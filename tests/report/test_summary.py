@@ -94,6 +94,12 @@ def test_a_finished_run_on_its_own_data_has_nothing_loud(make_run):
     assert loud_lines(summarise(make_run())) == []
 
 
+def test_profile_is_shown_where_the_run_kept_one(make_run):
+    summary = summarise(make_run(profile={"training": 1.25, "total": 1.5, "simulated to wall": 28.0}))
+    assert summary["profile"]["training"] == 1.25
+    assert "wall s, training" in table(summary, terminal=False)
+
+
 def test_plain_table_has_no_control_characters(make_run):
     text = table(summarise(make_run()), terminal=False)
     assert "\x1b" not in text
