@@ -5,7 +5,7 @@ To add one: a frozen dataclass (fields = YAML keys) that offers `load` (data set
 them.
 """
 
-from ddlsim.data.dataset import Dataset, DataSearch
+from ddlsim.data.dataset import DataSearch, Dataset
 from ddlsim.data.prepared import PreparedData, prepare
 from ddlsim.registry import Registry
 

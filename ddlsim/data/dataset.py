@@ -57,7 +57,8 @@ class Dataset:
                 )
             if labels.min() < 0 or labels.max() >= self.num_classes:
                 raise DataDamaged(
-                    f"{self.origin}: {split} labels must be 0..{self.num_classes - 1}, got {labels.min()}..{labels.max()}."
+                    f"{self.origin}: {split} labels must be 0..{self.num_classes - 1}, got {labels.min()}.."
+                    f"{labels.max()}."
                 )
         if self.train_images.shape[1:] != self.test_images.shape[1:]:
             raise DataDamaged(
@@ -139,8 +140,10 @@ class DataSearch:
         """
         lines = [f"data: {name} is not on this machine." + (f" It was not downloaded: {why}." if why else "")]
         lines.append(f"Looked for {' or '.join(wanted)} in:")
-        lines += [f"  {root}  ({how})" + ("" if root.is_dir() else ", no such folder") for root, how in self.roots().items()]
-        lines.append(f"To get it: {layout} Put it into one of these folders, or name its folder by --data-dir or $DDLSIM_DATA.")
+        for root, how in self.roots().items():
+            lines.append(f"  {root}  ({how})" + ("" if root.is_dir() else ", no such folder"))
+        lines.append(f"To get it: {layout}")
+        lines.append("Put it into one of these folders, or name the folder that holds it by --data-dir or $DDLSIM_DATA.")
         lines.append(
             "To try without it: a scenario with a `fallback:` runs on that instead (unless --no-fallback); or add "
             "--set data.name=fashion-mnist-mini, which is inside the package."

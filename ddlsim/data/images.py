@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from ddlsim.data.dataset import Dataset, DataSearch
+from ddlsim.data.dataset import DataSearch, Dataset
 from ddlsim.data.npz import find_path, per_channel
 from ddlsim.data.readers import damaged, read_keras_npz
 from ddlsim.errors import DataDamaged
@@ -86,7 +86,7 @@ class ImageFolder:
         path: the folder, relative to the working directory or to one of the data folders.
         size: height and width after resizing the short side and cutting the middle out, pixels.
         test_fraction: part of every class that is the test set, when the folder is not split already.
-        split_by: image; or folder: what lies in one folder below the class (one photographer, one place) stays together.
+        split_by: image; or folder: what lies in one folder below the class (one photographer, say) stays together.
         mean: per channel or one for all, on the scale 0..1.
         std: likewise, above 0.
     """
@@ -127,9 +127,9 @@ class ImageFolder:
             units = [path if self.split_by == "image" else path.parent for path, _ in own]
             distinct = sorted(set(units))
             if len(distinct) < 2:
+                name = own[0][0].relative_to(root).parts[0]
                 raise DataDamaged(
-                    f"{root}: class {own[0][0].relative_to(root).parts[0]} has only one {self.split_by}, which cannot be "
-                    "split into train and test."
+                    f"{root}: class {name} has only one {self.split_by}, which cannot be split into train and test."
                 )
             count = max(1, round(self.test_fraction * len(distinct)))
             order = stream(SPLIT_SEED, "image-folder", label).permutation(len(distinct))

@@ -1,8 +1,8 @@
 """The data set inside the package: a class-balanced part of Fashion-MNIST, so that every scenario runs offline.
 
-Source: Xiao, Rasul and Vollgraf, "Fashion-MNIST", 2017 (MIT licence, notice in embedded/LICENSE.fashion-mnist). Of each
-class the first 1,000 training images and the first 200 test images, in the original order; tools/make_fashion_mnist_mini.py
-makes the file.
+Source: Xiao, Rasul and Vollgraf, "Fashion-MNIST", 2017 (MIT licence, notice in embedded/LICENSE.fashion-mnist). Of
+each class the first 1,000 training images and the first 200 test images, in the original order; the file is made by
+tools/make_fashion_mnist_mini.py.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim.data.dataset import Dataset, DataSearch
+from ddlsim.data.dataset import DataSearch, Dataset
 from ddlsim.data.readers import read_keras_npz
 
 EMBEDDED = Path(__file__).parent / "embedded" / "fashion-mnist-mini.npz"

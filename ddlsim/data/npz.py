@@ -7,9 +7,9 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge, Gt
 
-from ddlsim.data.dataset import Dataset, DataSearch
+from ddlsim.data.dataset import DataSearch, Dataset
 from ddlsim.data.readers import read_keras_npz
-from ddlsim.errors import DataDamaged
+from ddlsim.errors import DataDamaged, ScenarioError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Npz:
             DataMissing: if there is no such file.
             DataDamaged: if it cannot be read.
         """
-        path = find_path(self.path, search, "npz", "an .npz file with x_train, y_train, x_test and y_test (numpy.savez).")
+        path = find_path(self.path, search, "npz", "a file with x_train, y_train, x_test and y_test (numpy.savez).")
         x_train, y_train, x_test, y_test = read_keras_npz(path)
         classes = self.num_classes or int(max(y_train.max(initial=0), y_test.max(initial=0))) + 1
         channels, is_bytes = x_train.shape[3], x_train.dtype == np.uint8
@@ -67,8 +67,11 @@ def per_channel(values: tuple[float, ...], channels: int, key: str, where: str) 
     """One value per channel, float32 [C]; a single one is used for all.
 
     Raises:
-        DataDamaged: if there is another number of them.
+        ScenarioError: if there is another number of them.
     """
     if len(values) not in (1, channels):
-        raise DataDamaged(f"{key}: expected 1 or {channels} values for the {channels} channels of {where}, got {len(values)}.")
+        raise ScenarioError(
+            f"{key}: expected one value, or one for each of the {channels} channels of {where}, "
+            f"got {len(values)}."
+        )
     return np.broadcast_to(np.float32(values), channels).copy()

@@ -85,8 +85,8 @@ def prepare(
     node_validation = None
     if validation.source == "node":
         owned, kept = _split_nodes(owned, validation.fraction, seed)
-        node_validation = [_node(dataset, own, shift, cluster, setting) for own, cluster in zip(kept, node_cluster, strict=True)]
-    node_train = [_node(dataset, own, shift, cluster, setting) for own, cluster in zip(owned, node_cluster, strict=True)]
+        node_validation = _per_node(dataset, kept, shift, node_cluster, setting)
+    node_train = _per_node(dataset, owned, shift, node_cluster, setting)
     labels = partition.cluster_labels(len(nodes.clusters), dataset.num_classes)
     cluster_test = _per_cluster(dataset, dataset.test_images, dataset.test_labels, test, shift, labels, setting)
     cluster_validation = None
@@ -96,8 +96,8 @@ def prepare(
     height, width, channels = dataset.train_images.shape[1:]
     sizes = [len(own) for own in owned]
     about = {
-        "name": dataset.name, "origin": dataset.origin, "sha256": dataset.sha256, "train": len(train), "test": len(test),
-        "validation": len(held_out), "per_node": {"min": min(sizes), "max": max(sizes), "total": sum(sizes)},
+        "name": dataset.name, "origin": dataset.origin, "sha256": dataset.sha256,
+        "train": len(train), "test": len(test), "validation": len(held_out), "per_node": {"min": min(sizes), "max": max(sizes), "total": sum(sizes)},
     }  # fmt: skip
     return PreparedData(
         node_train, cluster_test, cluster_validation, node_validation, node_cluster, dataset.num_classes,
@@ -122,14 +122,16 @@ def normalise(images: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarr
     for channel in range(channels):
         if images.dtype == np.uint8:
             values = np.arange(256, dtype=np.float32) / np.float32(255)
-            np.take((values - mean[channel]) / std[channel], images[..., channel], out=result[:, channel])
+            np.take((values - mean[channel]) / std[channel], images[..., channel], out=result[:, channel], mode="clip")
         else:
             np.subtract(images[..., channel], mean[channel], out=result[:, channel])
             result[:, channel] /= std[channel]
     return result
 
 
-def _split(dataset: Dataset, validation: Validation, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _split(
+    dataset: Dataset, validation: Validation, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Indices of the training pool, the test set and the validation set (empty if there is none of its own)."""
     pools = {"train": np.arange(len(dataset.train_labels)), "test": np.arange(len(dataset.test_labels))}
     held_out = np.empty(0, np.int64)
@@ -138,7 +140,8 @@ def _split(dataset: Dataset, validation: Validation, rng: np.random.Generator) -
         count = round(validation.fraction * len(pool))
         if not 0 < count < len(pool):
             raise ScenarioError(
-                f"validation.fraction: {validation.fraction} of {len(pool)} {validation.source} samples leaves nothing on one side."
+                f"validation.fraction: {validation.fraction} of {len(pool)} {validation.source} samples leaves one side "
+                "empty."
             )
         order = rng.permutation(pool)
         held_out, pools[validation.source] = np.sort(order[:count]), np.sort(order[count:])
@@ -175,16 +178,24 @@ def _split_nodes(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[l
     for node, own in enumerate(owned):
         count = max(1, round(fraction * len(own)))
         if count >= len(own):
-            raise ScenarioError(f"validation.fraction: {fraction} of node {node}'s {len(own)} samples leaves none to train on.")
+            raise ScenarioError(
+                f"validation.fraction: {fraction} of node {node}'s {len(own)} samples leaves none to train on."
+            )
         order = stream(seed, "validation", node).permutation(own)
         kept.append(order[:count])
         train.append(order[count:])
     return train, kept
 
 
-def _node(dataset: Dataset, own: np.ndarray, shift: Shift, cluster: int, setting: Setting) -> Samples:
-    images = normalise(dataset.train_images[own], dataset.mean, dataset.std)
-    return _contiguous(shift.apply(images, dataset.train_labels[own], int(cluster), setting))
+def _per_node(
+    dataset: Dataset, owned: list[np.ndarray], shift: Shift, node_cluster: np.ndarray, setting: Setting
+) -> list[Samples]:
+    """Every node's samples as its cluster sees them; the float copy is made node by node."""
+    samples = []
+    for own, cluster in zip(owned, node_cluster.tolist(), strict=True):
+        images = normalise(dataset.train_images[own], dataset.mean, dataset.std)
+        samples.append(_contiguous(shift.apply(images, dataset.train_labels[own], cluster, setting)))
+    return samples
 
 
 def _per_cluster(

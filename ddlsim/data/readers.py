@@ -17,6 +17,9 @@ from ddlsim.errors import DataDamaged
 
 IDX_UINT8 = 0x08
 KERAS_KEYS = ("x_train", "y_train", "x_test", "y_test")
+_UNREADABLE = (
+    OSError, ValueError, EOFError, AttributeError, NotImplementedError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 _PICKLED_NUMPY = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
@@ -41,7 +44,8 @@ def read_idx(path: Path) -> np.ndarray:
     start = 4 + 4 * raw[3]
     shape = np.frombuffer(raw[4:start], dtype=">u4").tolist()
     if len(shape) != raw[3] or len(raw) != start + math.prod(shape):
-        raise damaged(path, f"its head speaks of {' x '.join(map(str, shape))} bytes, {max(0, len(raw) - start)} follow")
+        follow = max(0, len(raw) - start)
+        raise damaged(path, f"its head speaks of {' x '.join(map(str, shape))} bytes, {follow} follow")
     return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(shape)
 
 
@@ -88,7 +92,7 @@ def read_keras_npz(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
             if lacking:
                 raise damaged(path, f"no {', '.join(lacking)} in it; it has {', '.join(file.files) or 'nothing'}")
             arrays = [file[key] for key in KERAS_KEYS]
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except _UNREADABLE as error:
         raise damaged(path, str(error)) from error
     x_train, y_train, x_test, y_test = arrays
     return _images(path, x_train), _labels(path, y_train), _images(path, x_test), _labels(path, y_test)

@@ -80,7 +80,9 @@ class Rotate:
         degrees = self.angles(setting.num_clusters)[cluster] % 360
         height, width = images.shape[2:]
         if degrees in (90, 270) and height != width:
-            raise ScenarioError(f"shift.degrees: only square images can be turned by 90 degrees, these are {height} x {width}.")
+            raise ScenarioError(
+                f"shift.degrees: only square images can be turned by 90 degrees, these are {height} x {width}."
+            )
         if degrees % 90 == 0:
             turned = np.rot90(images, int(degrees) // 90, axes=(2, 3)) if degrees else images
             return turned, labels
@@ -96,7 +98,8 @@ class Rotate:
         if self.degrees == "auto":
             if num_clusters not in AUTO_DEGREES:
                 raise ScenarioError(
-                    f"shift.degrees: auto knows 1 to 4 clusters, this scenario has {num_clusters}; list one angle for each."
+                    f"shift.degrees: auto knows 1 to 4 clusters, this scenario has {num_clusters}; list one angle for "
+                    "each."
                 )
             return AUTO_DEGREES[num_clusters]
         _one_per_cluster("shift.degrees", self.degrees, num_clusters)

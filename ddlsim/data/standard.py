@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ddlsim.data.dataset import Dataset, DataSearch
+from ddlsim.data.dataset import DataSearch, Dataset
 from ddlsim.data.readers import damaged, read_cifar_batch, read_idx, read_keras_npz
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

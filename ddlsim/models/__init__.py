@@ -1,0 +1,23 @@
+"""Models by name; each marks its `core` (what all share) and its `head` (what FACADE, DePRL keep apart).
+
+To add one: a file with a frozen dataclass (fields = YAML keys) that offers `build(image_shape, num_classes)` and
+returns a SplitModel, or any module with submodules `core` and `head` whose forward is head(core(x)); a line in this
+table. torch is imported inside `build`, so listing and checking need none.
+"""
+
+from ddlsim.registry import Registry
+
+MODELS = Registry(
+    "model",
+    __name__,
+    {
+        "gn_lenet": ".gn_lenet:GNLeNet",
+        "lenet64": ".gn_lenet:LeNet64",
+        "resnet8": ".resnet8:ResNet8",
+        "mlp": ".mlp:MLP",
+        "linear": ".mlp:Linear",
+        "cifar_cnn": ".cnn:CifarCNN",
+        "fashion_cnn": ".cnn:FashionCNN",
+        "resnet18": ".resnet18:ResNet18",
+    },
+)

@@ -1,0 +1,60 @@
+"""Fully connected models; the head is the last linear layer.
+
+Source of the mlp's default: Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022, and follow-ups
+(784-512-20 with dropout 0.2: 412,180 parameters).
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from annotated_types import Ge, Lt
+
+from ddlsim.models.shapes import ImageShape
+
+if TYPE_CHECKING:
+    from ddlsim.models.split import SplitModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLP:
+    """Fully connected layers with ReLU on the flattened image, any shape.
+
+    Args:
+        hidden: units of each hidden layer.
+        dropout: share of hidden units dropped while training, 0 to below 1.
+    """
+
+    hidden: tuple[Annotated[int, Ge(1)], ...] = (512,)
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Every image fits."""
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, torch's default initialisation."""
+        import math
+
+        from torch import nn
+
+        from ddlsim.models.split import SplitModel
+
+        units = math.prod(image_shape)
+        layers: list[nn.Module] = [nn.Flatten()]
+        for out in self.hidden:
+            layers += [nn.Linear(units, out), nn.ReLU()]
+            if self.dropout:
+                layers.append(nn.Dropout(self.dropout))
+            units = out
+        return SplitModel(nn.Sequential(*layers), nn.Linear(units, num_classes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear:
+    """One linear layer on the flattened image (multinomial logistic regression); the core is empty."""
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Every image fits."""
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, torch's default initialisation."""
+        return MLP(hidden=()).build(image_shape, num_classes)

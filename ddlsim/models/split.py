@@ -1,0 +1,22 @@
+"""A model in two parts."""
+
+import torch
+from torch import nn
+
+
+class SplitModel(nn.Module):
+    """core, then head.
+
+    Args:
+        core: images [n, C, H, W] to features.
+        head: features to logits [n, classes].
+    """
+
+    def __init__(self, core: nn.Module, head: nn.Module):
+        super().__init__()
+        self.core = core
+        self.head = head
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits [n, classes] of images [n, C, H, W]."""
+        return self.head(self.core(images))
