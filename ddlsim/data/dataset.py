@@ -143,7 +143,7 @@ class DataSearch:
         for root, how in self.roots().items():
             lines.append(f"  {root}  ({how})" + ("" if root.is_dir() else ", no such folder"))
         lines.append(f"To get it: {layout}")
-        lines.append("Put it into one of these folders, or name the folder that holds it by --data-dir or $DDLSIM_DATA.")
+        lines.append("Put it into one of these folders, or name its folder by --data-dir or $DDLSIM_DATA.")
         lines.append(
             "To try without it: a scenario with a `fallback:` runs on that instead (unless --no-fallback); or add "
             "--set data.name=fashion-mnist-mini, which is inside the package."

@@ -97,7 +97,8 @@ def prepare(
     sizes = [len(own) for own in owned]
     about = {
         "name": dataset.name, "origin": dataset.origin, "sha256": dataset.sha256,
-        "train": len(train), "test": len(test), "validation": len(held_out), "per_node": {"min": min(sizes), "max": max(sizes), "total": sum(sizes)},
+        "train": len(train), "test": len(test), "validation": len(held_out),
+        "per_node": {"min": min(sizes), "max": max(sizes), "total": sum(sizes)},
     }  # fmt: skip
     return PreparedData(
         node_train, cluster_test, cluster_validation, node_validation, node_cluster, dataset.num_classes,
@@ -106,9 +107,7 @@ def prepare(
 
 
 def normalise(images: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
-    """(x / 255 - mean) / std of bytes, (x - mean) / std of floats.
-
-    Bytes go through a table of 256 values per channel, which gives the same float32 as the arithmetic.
+    """(x / 255 - mean) / std of bytes, (x - mean) / std of floats; float32 at every step, as torchvision does it.
 
     Args:
         images: uint8 or float32 [n, H, W, C].
@@ -118,14 +117,13 @@ def normalise(images: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarr
         float32 [n, C, H, W], contiguous.
     """
     count, height, width, channels = images.shape
+    scale = 255 if images.dtype == np.uint8 else 1
     result = np.empty((count, channels, height, width), np.float32)
     for channel in range(channels):
-        if images.dtype == np.uint8:
-            values = np.arange(256, dtype=np.float32) / np.float32(255)
-            np.take((values - mean[channel]) / std[channel], images[..., channel], out=result[:, channel], mode="clip")
-        else:
-            np.subtract(images[..., channel], mean[channel], out=result[:, channel])
-            result[:, channel] /= std[channel]
+        one = result[:, channel]
+        np.divide(images[..., channel], np.float32(scale), out=one, dtype=np.float32)
+        one -= mean[channel]
+        one /= std[channel]
     return result
 
 
@@ -140,8 +138,8 @@ def _split(
         count = round(validation.fraction * len(pool))
         if not 0 < count < len(pool):
             raise ScenarioError(
-                f"validation.fraction: {validation.fraction} of {len(pool)} {validation.source} samples leaves one side "
-                "empty."
+                f"validation.fraction: {validation.fraction} of {len(pool)} {validation.source} samples leaves one "
+                "side empty."
             )
         order = rng.permutation(pool)
         held_out, pools[validation.source] = np.sort(order[:count]), np.sort(order[count:])

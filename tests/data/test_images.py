@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+
+from ddlsim.data import DataSearch
+from ddlsim.data.images import ImageFolder, Imagenette
+from ddlsim.errors import DataDamaged, DataMissing
+
+
+@pytest.fixture
+def picture():
+    from PIL import Image
+
+    def save(path, width=8, height=8, colour=(255, 0, 0)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (width, height), colour).save(path)
+
+    return save
+
+
+@pytest.fixture
+def search(tmp_path, monkeypatch):
+    monkeypatch.delenv("DDLSIM_DATA", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return DataSearch(tmp_path, download=False)
+
+
+def test_folders_are_classes_in_sorted_order(tmp_path, picture, search):
+    for split, count in (("train", 3), ("test", 1)):
+        for index in range(count):
+            picture(tmp_path / "mine" / split / "zebra" / f"{index}.png", colour=(0, 0, 255))
+            picture(tmp_path / "mine" / split / "ant" / f"{index}.png")
+    data = ImageFolder(path="mine", size=4).load(search)
+    assert data.train_labels.tolist() == [0, 0, 0, 1, 1, 1] and data.num_classes == 2
+    assert data.train_images.shape == (6, 4, 4, 3)
+    assert data.train_images[5, 2, 2].tolist() == [0, 0, 255]
+
+
+def test_an_unsplit_folder_is_split_class_by_class(tmp_path, picture, search):
+    for name in ("ant", "bee"):
+        for index in range(10):
+            picture(tmp_path / "mine" / name / f"{index}.png")
+    data = ImageFolder(path="mine", size=4, test_fraction=0.3).load(search)
+    assert np.bincount(data.train_labels).tolist() == [7, 7]
+    assert np.bincount(data.test_labels).tolist() == [3, 3]
+
+
+def test_split_by_folder_keeps_a_folder_together(tmp_path, picture, search):
+    for folder in range(4):
+        for index in range(5):
+            picture(tmp_path / "mine" / "ant" / str(folder) / f"{index}.png", colour=(folder, 0, 0))
+    data = ImageFolder(path="mine", size=4, test_fraction=0.25, split_by="folder").load(search)
+    assert len(data.test_labels) == 5
+    assert len(np.unique(data.test_images[..., 0])) == 1
+    assert not set(np.unique(data.test_images[..., 0])) & set(np.unique(data.train_images[..., 0]))
+
+
+@pytest.mark.parametrize("width, height", [(160, 213), (200, 160), (64, 64), (161, 160), (90, 41)])
+def test_resizing_is_what_torchvision_gives(tmp_path, search, width, height):
+    from PIL import Image
+    from torchvision.transforms import CenterCrop, Compose, Resize
+
+    pixels = np.random.default_rng(width).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    for split in ("train", "test"):
+        path = tmp_path / "mine" / split / "ant" / "one.png"
+        path.parent.mkdir(parents=True)
+        Image.fromarray(pixels).save(path)
+    expected = np.asarray(Compose([Resize(64), CenterCrop(64)])(Image.fromarray(pixels)))
+    assert np.array_equal(ImageFolder(path="mine").load(search).train_images[0], expected)
+
+
+def test_an_image_that_cannot_be_read_is_named(tmp_path, picture, search):
+    picture(tmp_path / "mine" / "train" / "ant" / "one.png")
+    picture(tmp_path / "mine" / "test" / "ant" / "one.png")
+    (tmp_path / "mine" / "train" / "ant" / "two.jpg").write_bytes(b"\xff\xd8\xff cut")
+    with pytest.raises(DataDamaged, match=r"two\.jpg cannot be read"):
+        ImageFolder(path="mine").load(search)
+
+
+def test_a_class_without_images_is_named(tmp_path, picture, search):
+    picture(tmp_path / "mine" / "train" / "ant" / "one.png")
+    (tmp_path / "mine" / "test" / "ant").mkdir(parents=True)
+    with pytest.raises(DataDamaged, match="ant: no image"):
+        ImageFolder(path="mine").load(search)
+
+
+def test_a_folder_that_is_nowhere_is_data_missing(search):
+    with pytest.raises(DataMissing, match="elsewhere"):
+        ImageFolder(path="elsewhere").load(search)
+
+
+def test_imagenette_reads_train_and_val_of_the_160_pixel_folder(tmp_path, picture, search):
+    for label in range(10):
+        picture(tmp_path / "imagenette2-160" / "train" / f"n{label}" / "a.JPEG", 200, 160)
+        picture(tmp_path / "imagenette2-160" / "val" / f"n{label}" / "b.JPEG", 160, 200)
+    data = Imagenette().load(search)
+    assert data.train_images.shape == (10, 64, 64, 3) and data.test_labels.tolist() == list(range(10))
+    assert data.mean.tolist() == pytest.approx([0.485, 0.456, 0.406])
+
+
+def test_imagenette_npz_of_another_size_is_refused(tmp_path, search):
+    arrays = {"x": np.zeros((2, 32, 32, 3), np.uint8), "y": np.arange(2)}
+    named = {f"{key}_{split}": arrays[key] for key in "xy" for split in ("train", "test")}
+    np.savez(tmp_path / "imagenette.npz", **named)
+    with pytest.raises(DataDamaged, match="64 x 64 x 3"):
+        Imagenette().load(search)

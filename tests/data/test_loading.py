@@ -1,0 +1,242 @@
+import gzip
+import os
+import pickle
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ddlsim.data import DATASETS, DataSearch
+from ddlsim.data.npz import Npz
+from ddlsim.data.standard import Cifar10, Cifar100, FashionMnist, Mnist
+from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+
+
+@pytest.fixture(autouse=True)
+def nowhere_else(monkeypatch, tmp_path):
+    """Only what a test lays out is found."""
+    monkeypatch.delenv("DDLSIM_DATA", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+def offline(path):
+    return DataSearch(path, download=False)
+
+
+def keras_npz(path, shape=(32, 32, 3), fill=7, **replaced):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays = {
+        "x_train": np.full((4, *shape), fill, np.uint8), "y_train": np.arange(4)[:, None],
+        "x_test": np.full((2, *shape), fill, np.uint8), "y_test": np.arange(2)[:, None], **replaced,
+    }  # fmt: skip
+    np.savez(path, **{key: array for key, array in arrays.items() if array is not None})
+
+
+def idx(array):
+    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+def fashion_folder(root, packed=False):
+    folder = root / "FashionMNIST" / "raw"
+    folder.mkdir(parents=True)
+    for split, count in (("train", 3), ("t10k", 2)):
+        for kind, array in (
+            ("images-idx3", np.full((count, 28, 28), count, np.uint8)),
+            ("labels-idx1", np.arange(count, dtype=np.uint8)),
+        ):  # fmt: skip
+            raw = idx(array)
+            path = folder / f"{split}-{kind}-ubyte{'.gz' if packed else ''}"
+            path.write_bytes(gzip.compress(raw) if packed else raw)
+    return folder
+
+
+def cifar_batch(path, key, value):
+    flat = np.zeros((2, 3, 32, 32), np.uint8)
+    flat[:, 2] = value  # blue
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps({b"data": flat.reshape(2, -1), key: [0, 1]}))
+
+
+def test_the_embedded_data_is_class_balanced_and_needs_no_search(tmp_path):
+    data = DATASETS["fashion-mnist-mini"]().load(offline(tmp_path))
+    assert data.train_images.shape == (10_000, 28, 28, 1) and data.test_images.shape == (2_000, 28, 28, 1)
+    assert np.bincount(data.train_labels).tolist() == [1000] * 10
+    assert np.bincount(data.test_labels).tolist() == [200] * 10
+    assert data.sha256 == "0c23f98af71dc358efa77f0bc434c43438d38f70b554d25d41cac4809df96114"
+
+
+def test_the_embedded_data_s_licence_lies_beside_it():
+    import ddlsim.data
+
+    embedded = Path(ddlsim.data.__file__).parent / "embedded"
+    assert "Zalando SE" in (embedded / "LICENSE.fashion-mnist").read_text(encoding="utf-8")
+    assert (embedded / "fashion-mnist-mini.npz").stat().st_size < 8_000_000
+
+
+def test_missing_data_says_where_it_looked_and_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("DDLSIM_DATA", str(tmp_path / "from-variable"))
+    with pytest.raises(DataMissing) as caught:
+        Cifar10().load(offline(tmp_path / "given"))
+    text = str(caught.value)
+    for part in ("cifar10.npz", "cifar-10-batches-py/", "given", "from-variable", str(Path(".cache") / "ddlsim"),
+                 "--data-dir", "$DDLSIM_DATA", "x_train", "fallback", "fashion-mnist-mini"):  # fmt: skip
+        assert part in text
+    assert caught.value.exit_code == 3
+
+
+def test_missing_data_is_downloaded_into_the_first_folder(tmp_path, monkeypatch):
+    from torchvision import datasets
+
+    monkeypatch.setattr(datasets, "CIFAR10", lambda root, download: keras_npz(Path(root) / "cifar10.npz"))
+    assert Cifar10().load(DataSearch(tmp_path / "new")).origin == str(tmp_path / "new" / "cifar10.npz")
+
+
+def test_a_failed_download_is_told_with_its_reason(tmp_path, monkeypatch):
+    from torchvision import datasets
+
+    def fail(root, download):
+        raise RuntimeError("no mirror answered")
+
+    monkeypatch.setattr(datasets, "MNIST", fail)
+    with pytest.raises(DataMissing, match="no mirror answered"):
+        Mnist().load(DataSearch(tmp_path))
+
+
+def test_the_given_folder_comes_before_the_variable_before_the_cache(tmp_path, monkeypatch):
+    places = [tmp_path / "given", tmp_path / "variable", tmp_path / "home" / ".cache" / "ddlsim"]
+    monkeypatch.setenv("DDLSIM_DATA", str(places[1]))
+    for place in reversed(places):
+        keras_npz(place / "cifar10.npz")
+        assert Cifar10().load(offline(places[0])).origin == str(place / "cifar10.npz")
+
+
+def test_keras_npz_gives_flat_int64_labels(tmp_path):
+    keras_npz(tmp_path / "cifar10.npz")
+    data = Cifar10().load(offline(tmp_path))
+    assert data.train_labels.tolist() == [0, 1, 2, 3] and data.train_labels.dtype == np.int64
+    assert data.train_images.shape == (4, 32, 32, 3)
+
+
+def test_keras_mnist_without_channel_axis_gets_one(tmp_path):
+    keras_npz(tmp_path / "mnist.npz", shape=(28, 28))
+    assert Mnist().load(offline(tmp_path)).train_images.shape == (4, 28, 28, 1)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_torchvision_s_idx_files_are_read_plain_or_packed(tmp_path, packed):
+    fashion_folder(tmp_path, packed)
+    data = FashionMnist().load(offline(tmp_path))
+    assert data.train_images.shape == (3, 28, 28, 1) and data.test_labels.tolist() == [0, 1]
+    assert (data.train_images == 3).all()
+
+
+@pytest.mark.parametrize(
+    "dataset, key", [(Cifar10(), b"labels"), (Cifar100(), b"fine_labels")], ids=["cifar10", "cifar100"]
+)
+def test_torchvision_s_cifar_batches_come_out_channels_last(tmp_path, dataset, key):
+    for file in (*dataset.train_files, dataset.test_file):
+        cifar_batch(tmp_path / dataset.folders[0] / file, key, value=9)
+    data = dataset.load(offline(tmp_path))
+    assert data.train_images.shape == (2 * len(dataset.train_files), 32, 32, 3)
+    assert data.train_images[0, 5, 5].tolist() == [0, 0, 9]
+
+
+def test_a_folder_that_lacks_a_file_is_not_taken(tmp_path):
+    folder = fashion_folder(tmp_path)
+    (folder / "t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(DataMissing):
+        FashionMnist().load(offline(tmp_path))
+
+
+def test_a_cut_idx_file_is_named(tmp_path):
+    path = fashion_folder(tmp_path) / "train-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DataDamaged, match=r"train-images-idx3-ubyte cannot be read.*3 x 28 x 28"):
+        FashionMnist().load(offline(tmp_path))
+
+
+def test_a_cut_gz_file_is_named(tmp_path):
+    path = fashion_folder(tmp_path, packed=True) / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(DataDamaged, match=r"train-images-idx3-ubyte\.gz cannot be read"):
+        FashionMnist().load(offline(tmp_path))
+
+
+@pytest.mark.parametrize("spoil", [lambda raw: raw[: len(raw) // 2], lambda raw: b"", lambda raw: b"<html>" + raw])
+def test_a_cut_npz_is_named(tmp_path, spoil):
+    path = tmp_path / "cifar10.npz"
+    keras_npz(path)
+    path.write_bytes(spoil(path.read_bytes()[:-10]))
+    with pytest.raises(DataDamaged, match=r"cifar10\.npz cannot be read"):
+        Cifar10().load(offline(tmp_path))
+
+
+def test_flipped_bytes_in_an_npz_are_noticed(tmp_path):
+    path = tmp_path / "cifar10.npz"
+    keras_npz(path)
+    raw = bytearray(path.read_bytes())
+    raw[3000] ^= 0xFF
+    path.write_bytes(raw)
+    with pytest.raises(DataDamaged, match="CRC"):
+        Cifar10().load(offline(tmp_path))
+
+
+def test_a_cifar_batch_that_would_run_code_is_refused(tmp_path):
+    for file in (*Cifar10.train_files, Cifar10.test_file):
+        cifar_batch(tmp_path / "cifar-10-batches-py" / file, b"labels", 0)
+    evil = type("Evil", (), {"__reduce__": lambda self: (os.mkdir, (str(tmp_path / "owned"),))})
+    (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(pickle.dumps(evil()))
+    with pytest.raises(DataDamaged, match=r"test_batch cannot be read.*mkdir"):
+        Cifar10().load(offline(tmp_path))
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize(
+    "replaced, text",
+    [
+        ({"y_test": None}, "no y_test"),
+        ({"x_train": np.zeros((4, 28, 28), np.uint8)}, "32 x 32 x 3"),
+        ({"x_train": np.zeros((4, 32, 32, 3), np.int64)}, "uint8 or floating"),
+        ({"y_train": np.array([0, 1, 2, 99])}, "0..9"),
+        ({"y_train": np.arange(3)}, "as many labels"),
+        ({"y_train": np.zeros(4)}, "whole numbers"),
+    ],
+)
+def test_an_npz_with_the_wrong_arrays_says_which(tmp_path, replaced, text):
+    keras_npz(tmp_path / "cifar10.npz", **replaced)
+    with pytest.raises(DataDamaged, match=text):
+        Cifar10().load(offline(tmp_path))
+
+
+def test_own_npz_counts_its_classes_and_is_found_in_a_data_folder(tmp_path):
+    keras_npz(tmp_path / "sub" / "mine.npz", shape=(5, 6, 3))
+    data = Npz(path="sub/mine.npz").load(offline(tmp_path))
+    assert data.num_classes == 4 and data.train_images.shape == (4, 5, 6, 3)
+    assert data.mean.tolist() == [0.5] * 3
+
+
+def test_a_table_of_features_is_taken_as_it_is(tmp_path):
+    path = tmp_path / "table.npz"
+    keras_npz(path, x_train=np.ones((4, 6)), x_test=np.ones((2, 6)))
+    data = Npz(path=str(path)).load(offline(None))
+    assert data.train_images.shape == (4, 1, 6, 1) and data.train_images.dtype == np.float32
+    assert (data.mean.tolist(), data.std.tolist()) == ([0.0], [1.0])
+
+
+def test_own_npz_that_is_nowhere_is_data_missing(tmp_path):
+    with pytest.raises(DataMissing, match=r"nothing\.npz"):
+        Npz(path="nothing.npz").load(offline(tmp_path))
+
+
+def test_a_mean_for_the_wrong_number_of_channels_is_refused(tmp_path):
+    keras_npz(tmp_path / "mine.npz")
+    with pytest.raises(ScenarioError, match=r"data\.mean"):
+        Npz(path="mine.npz", mean=(0.1, 0.2)).load(offline(tmp_path))
+
+
+def test_the_digest_tells_data_apart_wherever_it_lies(tmp_path):
+    for folder, fill in (("a", 7), ("b", 7), ("c", 8)):
+        keras_npz(tmp_path / folder / "cifar10.npz", fill=fill)
+    a, b, c = (Cifar10().load(offline(tmp_path / folder)).sha256 for folder in "abc")
+    assert a == b != c

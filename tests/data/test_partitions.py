@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+
+from ddlsim.data import PARTITIONS
+from ddlsim.data.partitions import Dirichlet, LabelClusters, QuantitySkew, Random, Shards, Uniform
+from ddlsim.errors import ScenarioError
+from ddlsim.rng import stream
+
+LABELS = np.repeat(np.arange(10), 103)  # 1,030 samples, sorted by label
+ALL = [
+    Random(), Uniform(), Dirichlet(alpha=0.5), Shards(shards_per_node=2), LabelClusters(), QuantitySkew(alpha=1.0),
+]  # fmt: skip
+
+
+def deal(partition, clusters=(5, 2), labels=LABELS, seed=0):
+    return partition.assign(labels, clusters, stream(seed, "partition"))
+
+
+def histograms(dealt, labels=LABELS):
+    return np.array([np.bincount(labels[own], minlength=10) for own in dealt])
+
+
+def named(partition):
+    return type(partition).__name__
+
+
+def test_every_partition_in_the_table_is_tested_here():
+    assert {type(partition) for partition in ALL} == {PARTITIONS[name] for name in PARTITIONS}
+
+
+@pytest.mark.parametrize("partition", ALL, ids=named)
+def test_no_sample_has_two_owners(partition):
+    dealt = np.concatenate(deal(partition))
+    assert len(np.unique(dealt)) == len(dealt)
+
+
+@pytest.mark.parametrize("partition", ALL, ids=named)
+def test_every_node_of_every_cluster_gets_samples(partition):
+    dealt = deal(partition)
+    assert len(dealt) == 7
+    assert min(map(len, dealt)) > 0
+
+
+@pytest.mark.parametrize("partition", ALL, ids=named)
+def test_same_seed_same_cuts_and_another_seed_others(partition):
+    first, again, other = deal(partition), deal(partition), deal(partition, seed=1)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("partition", [Dirichlet(alpha=0.5), Shards(), QuantitySkew(alpha=1.0)], ids=named)
+def test_all_samples_are_dealt(partition):
+    assert sum(map(len, deal(partition))) == len(LABELS)
+
+
+@pytest.mark.parametrize("clusters, size", [((16, 16), 1406), ((30, 2), 1406), ((24, 8), 1406), ((20, 10, 2), 1406)])
+def test_random_gives_the_published_number_of_cifar10_samples_per_node(clusters, size):
+    labels = np.zeros(45_000, np.int64)
+    assert {len(own) for own in deal(Random(), clusters, labels)} == {size}
+
+
+def test_random_leaves_label_counts_to_chance():
+    assert len(np.unique(histograms(deal(Random())))) > 1
+
+
+def test_uniform_gives_every_node_the_same_number_of_each_label_and_drops_the_rest():
+    assert np.array_equal(histograms(deal(Uniform())), np.full((7, 10), 103 // 7))
+
+
+def test_uniform_drops_a_label_that_has_fewer_samples_than_nodes():
+    labels = np.array([0] * 14 + [1] * 6)
+    assert all(set(labels[own]) == {0} for own in deal(Uniform(), labels=labels))
+
+
+def test_samples_per_node_limits_every_node():
+    assert [len(own) for own in deal(Random(samples_per_node=40))] == [40] * 7
+    assert np.array_equal(histograms(deal(Uniform(samples_per_node=45))), np.full((7, 10), 4))
+    assert [len(own) for own in deal(LabelClusters(samples_per_node=30))] == [30] * 7
+
+
+def test_small_dirichlet_alpha_is_more_uneven_than_a_large_one():
+    uneven, even = (histograms(deal(Dirichlet(alpha=alpha, min_samples=1))).std() for alpha in (0.1, 100.0))
+    assert uneven > 4 * even
+
+
+def test_dirichlet_keeps_the_minimum_per_node():
+    assert min(map(len, deal(Dirichlet(alpha=0.2, min_samples=60)))) >= 60
+
+
+def test_dirichlet_that_cannot_keep_the_minimum_says_so():
+    with pytest.raises(ScenarioError, match=r"partition\.alpha"):
+        deal(Dirichlet(alpha=0.5, min_samples=1000))
+
+
+def test_a_node_with_two_shards_has_few_labels():
+    assert (histograms(deal(Shards(shards_per_node=2), clusters=(15, 5))) > 0).sum(1).max() <= 4
+
+
+def test_shards_differ_by_one_sample_at_most():
+    sizes = [len(own) for own in deal(Shards(shards_per_node=1))]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_label_clusters_hold_only_their_own_labels():
+    dealt = deal(LabelClusters(labels=((0, 1, 8, 9), (2, 3, 4, 5, 6, 7))), clusters=(3, 2))
+    assert [set(LABELS[own]) for own in dealt] == [{0, 1, 8, 9}] * 3 + [{2, 3, 4, 5, 6, 7}] * 2
+
+
+def test_even_label_clusters_are_labels_in_order():
+    assert LabelClusters().cluster_labels(5, 10) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+
+
+def test_a_label_of_two_clusters_is_shared_out_by_their_numbers_of_nodes():
+    labels = np.zeros(100, np.int64)
+    dealt = deal(LabelClusters(labels=((0,), (0,))), clusters=(3, 1), labels=labels)
+    assert [len(own) for own in dealt] == [25] * 4
+
+
+@pytest.mark.parametrize("labels, text", [(((0,),), "2 clusters"), (((0,), (12,)), "0..9")])
+def test_label_lists_that_do_not_fit_are_refused(labels, text):
+    with pytest.raises(ScenarioError, match=text):
+        LabelClusters(labels=labels).cluster_labels(2, 10)
+
+
+def test_quantity_skew_gives_different_amounts():
+    sizes = [len(own) for own in deal(QuantitySkew(alpha=0.5, min_samples=5))]
+    assert max(sizes) > 3 * min(sizes)

@@ -1,0 +1,142 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ddlsim.data.dataset import Dataset
+from ddlsim.data.partitions import LabelClusters, Random, Uniform
+from ddlsim.data.prepared import normalise, prepare
+from ddlsim.data.shifts import NoShift, Rotate
+from ddlsim.errors import ScenarioError
+
+
+def tiny(num_train=40, num_test=20, num_classes=4):
+    """Image i is all i, but for its first pixel, which is 255; its label is i mod classes."""
+    def images(count):
+        stack = np.tile(np.arange(count, dtype=np.uint8)[:, None, None, None], (1, 2, 2, 1))
+        stack[:, 0, 0] = 255
+        return stack
+
+    labels = [np.arange(count) % num_classes for count in (num_train, num_test)]
+    mean, std = np.zeros(1, np.float32), np.full(1, 1 / 255, np.float32)  # so that pixel values come out as they are
+    return Dataset("tiny", images(num_train), labels[0], images(num_test), labels[1], num_classes, mean, std, "here")
+
+
+def prepared(clusters=(2, 2), source="none", fraction=0.25, placement="contiguous", **keys):
+    parts = {"partition": Random(), "shift": Rotate(), "seed": 0, "dataset": tiny(), **keys}
+    return prepare(
+        parts["dataset"], parts["partition"], parts["shift"], SimpleNamespace(source=source, fraction=fraction),
+        SimpleNamespace(clusters=clusters, placement=placement), parts["seed"],
+    )  # fmt: skip
+
+
+def numbers(samples):
+    """Which images these are: no corner but one is 255, so the smallest pixel tells."""
+    return sorted(np.rint(samples[0].min(axis=(1, 2, 3))).astype(int).tolist())
+
+
+def test_images_are_float32_contiguous_channels_first():
+    for images, labels in [*prepared().node_train, *prepared().cluster_test]:
+        assert images.dtype == np.float32 and images.flags.c_contiguous and images.shape[1:] == (1, 2, 2)
+        assert labels.dtype == np.int64
+
+
+def test_labels_stay_with_their_images():
+    for images, labels in prepared().node_train:
+        which = np.rint(images.min(axis=(1, 2, 3))).astype(int)
+        assert np.array_equal(labels, which % 4)
+
+
+def test_a_cluster_s_shift_is_on_its_nodes_and_on_its_test_set():
+    data = prepared()
+    marked = [np.argwhere(np.rint(images[0, 0]) == 255).tolist() for images, _ in data.node_train]
+    assert marked == [[[0, 0]], [[0, 0]], [[1, 1]], [[1, 1]]]
+    assert data.cluster_test[0][0][5, 0, 0, 0] > 200 and data.cluster_test[1][0][5, 0, 1, 1] > 200
+
+
+def test_every_cluster_has_the_whole_test_set():
+    assert [numbers(samples) for samples in prepared().cluster_test] == [list(range(20))] * 2
+
+
+def test_clusters_that_see_the_same_share_one_copy():
+    test = prepared(shift=NoShift()).cluster_test
+    assert np.shares_memory(test[0][0], test[1][0])
+
+
+def test_validation_from_train_is_never_trained_on():
+    data = prepared(source="train")
+    held_out = numbers(data.cluster_validation[0])
+    assert len(held_out) == 10 and data.about["validation"] == 10
+    assert not set(held_out) & {number for samples in data.node_train for number in numbers(samples)}
+
+
+def test_validation_from_test_is_lost_to_the_test_set():
+    data = prepared(source="test")
+    assert len(data.cluster_test[0][1]) == 15
+    assert sorted(numbers(data.cluster_validation[1]) + numbers(data.cluster_test[1])) == list(range(20))
+
+
+def test_validation_per_node_is_taken_from_the_node_s_own_samples():
+    data, whole = prepared(source="node"), prepared()
+    assert data.cluster_validation is None
+    for own, kept, before in zip(data.node_train, data.node_validation, whole.node_train, strict=True):
+        assert len(kept[1]) == round(0.25 * 10)
+        assert sorted(numbers(own) + numbers(kept)) == numbers(before)
+
+
+def test_validation_that_leaves_nothing_is_refused():
+    with pytest.raises(ScenarioError, match=r"validation\.fraction"):
+        prepared(source="train", fraction=0.001)
+
+
+def test_label_clusters_are_tested_on_their_own_labels():
+    data = prepared(partition=LabelClusters(labels=((0, 1), (2, 3))), source="train")
+    assert [set(labels) for _, labels in data.cluster_test] == [{0, 1}, {2, 3}]
+    assert [set(labels) for _, labels in data.cluster_validation] == [{0, 1}, {2, 3}]
+
+
+def test_shuffled_placement_keeps_cluster_sizes_and_gives_nodes_their_cluster_s_look():
+    data = prepared(clusters=(6, 2), placement="shuffled", seed=3)
+    assert np.bincount(data.node_cluster).tolist() == [6, 2]
+    assert data.node_cluster.tolist() != [0] * 6 + [1] * 2
+    upright = [np.rint(images[0, 0, 0, 0]) == 255 for images, _ in data.node_train]
+    assert upright == [cluster == 0 for cluster in data.node_cluster]
+
+
+def test_same_seed_same_data_and_another_seed_other():
+    first, again, other = prepared(seed=1), prepared(seed=1), prepared(seed=2)
+    assert np.array_equal(first.node_train[0][0], again.node_train[0][0])
+    assert not np.array_equal(first.node_train[0][0], other.node_train[0][0])
+
+
+def test_a_node_without_samples_is_refused():
+    with pytest.raises(ScenarioError, match="node 0"):
+        prepared(partition=Uniform(), clusters=(20, 20))
+
+
+def test_about_says_what_was_dealt():
+    about = prepared().about
+    assert about["per_node"] == {"min": 10, "max": 10, "total": 40}
+    assert (about["train"], about["test"], about["origin"]) == (40, 20, "here")
+    assert about["sha256"] == tiny().sha256
+
+
+def test_release_lets_the_samples_go():
+    data = prepared()
+    data.release()
+    assert data.node_train == [] and data.cluster_test == []
+
+
+def test_normalise_is_what_torchvision_gives():
+    import torch
+    from torchvision.transforms import functional
+
+    images = np.arange(768, dtype=np.int64).astype(np.uint8).reshape(4, 8, 8, 3)
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    expected = torch.stack([functional.normalize(functional.to_tensor(image), mean, std) for image in images])
+    assert np.array_equal(normalise(images, np.float32(mean), np.float32(std)), expected.numpy())
+
+
+def test_float_features_are_not_divided_by_255():
+    features = np.array([2.0, 4.0], np.float32).reshape(1, 1, 2, 1)
+    assert normalise(features, np.float32([1]), np.float32([2])).ravel().tolist() == [0.5, 1.5]

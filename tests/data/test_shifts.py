@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+
+from ddlsim.data.shifts import Colour, LabelShift, LabelSwap, NoShift, Rotate, Setting, rotate_nearest
+from ddlsim.errors import ScenarioError
+
+LABELS = np.array([0, 1, 2, 3])
+CORNERS = np.array([[1, 2], [3, 4]], np.float32).reshape(1, 1, 2, 2)
+
+
+def setting(num_clusters=2, num_classes=4, channels=1, black=-1.0):
+    return Setting(num_clusters, num_classes, np.full(channels, black, np.float32))
+
+
+def turned(degrees, num_clusters=2, cluster=1, images=CORNERS, **keys):
+    rotate = Rotate(degrees=degrees, **keys)
+    return rotate.apply(images, LABELS, cluster, setting(num_clusters, channels=images.shape[1]))[0]
+
+
+def test_no_shift_hands_the_arrays_through():
+    images, labels = NoShift().apply(CORNERS, LABELS, 1, setting())
+    assert images is CORNERS and labels is LABELS
+
+
+def test_90_degrees_turn_counter_clockwise():
+    assert turned((0, 90)).reshape(2, 2).tolist() == [[2, 4], [1, 3]]
+
+
+def test_two_clusters_are_0_and_180_by_default():
+    assert turned("auto", cluster=0).reshape(2, 2).tolist() == [[1, 2], [3, 4]]
+    assert turned("auto", cluster=1).reshape(2, 2).tolist() == [[4, 3], [2, 1]]
+
+
+def test_four_clusters_are_quarter_turns_by_default():
+    assert Rotate().angles(4) == (0, 90, 180, 270)
+    assert Rotate().angles(3) == (0, 90, 180)
+
+
+def test_angles_beyond_a_turn_are_the_same_as_within():
+    assert np.array_equal(turned((0, 450)), turned((0, 90)))
+    assert np.array_equal(turned((0, -90)), turned((0, 270)))
+
+
+def test_five_clusters_need_their_angles_listed():
+    with pytest.raises(ScenarioError, match="list one angle"):
+        Rotate().angles(5)
+
+
+def test_one_angle_for_each_cluster():
+    with pytest.raises(ScenarioError, match="each of the 3 clusters"):
+        turned((0, 90), num_clusters=3)
+
+
+def test_only_square_images_are_turned_by_90_degrees():
+    with pytest.raises(ScenarioError, match="square"):
+        turned((0, 90), images=np.zeros((1, 1, 2, 3), np.float32))
+
+
+def test_rotation_keeps_labels_and_its_input():
+    before = CORNERS.copy()
+    assert Rotate().apply(CORNERS, LABELS, 1, setting())[1] is LABELS
+    assert np.array_equal(CORNERS, before)
+
+
+def test_corners_are_the_mean_colour_after_normalising_and_black_before():
+    images = np.full((1, 1, 8, 8), 0.25, np.float32)
+    assert turned((0, 45), images=images)[0, 0, 0, 0] == 0
+    assert turned((0, 45), images=images, order="before_normalising")[0, 0, 0, 0] == -1
+
+
+@pytest.mark.parametrize("size", [28, 32, 33])
+@pytest.mark.parametrize("degrees", [10, 45, 61.5, 135, 350])
+def test_any_angle_is_what_torchvision_gives(size, degrees):
+    import torch
+    from torchvision.transforms import RandomRotation
+
+    images = np.random.default_rng(0).normal(size=(2, 3, size, size)).astype(np.float32)
+    expected = RandomRotation([degrees, degrees])(torch.from_numpy(images)).numpy()
+    assert np.array_equal(rotate_nearest(images, degrees, np.zeros(3, np.float32)), expected)
+
+
+@pytest.mark.parametrize("quarter", [1, 2, 3])
+def test_quarter_turns_are_what_torchvision_gives(quarter):
+    import torch
+    from torchvision.transforms import RandomRotation
+
+    images = np.random.default_rng(0).normal(size=(2, 3, 32, 32)).astype(np.float32)
+    expected = RandomRotation([90 * quarter, 90 * quarter])(torch.from_numpy(images)).numpy()
+    assert np.array_equal(turned((0, 90 * quarter), images=images), expected)
+
+
+def test_label_swap_exchanges_the_pairs_of_its_cluster_only():
+    swap = LabelSwap(pairs=((), ((0, 1), (2, 3))))
+    assert swap.apply(CORNERS, LABELS, 0, setting())[1].tolist() == [0, 1, 2, 3]
+    assert swap.apply(CORNERS, LABELS, 1, setting())[1].tolist() == [1, 0, 3, 2]
+
+
+def test_label_swap_of_a_label_that_does_not_exist_is_refused():
+    with pytest.raises(ScenarioError, match=r"0\.\.3"):
+        LabelSwap(pairs=((), ((0, 9),))).apply(CORNERS, LABELS, 1, setting())
+
+
+def test_label_shift_moves_labels_around_the_end():
+    assert LabelShift().apply(CORNERS, LABELS, 1, setting())[1].tolist() == [1, 2, 3, 0]
+    assert LabelShift(offsets=(0, -1)).apply(CORNERS, LABELS, 1, setting())[1].tolist() == [3, 0, 1, 2]
+
+
+def test_colour_reorders_channels():
+    red_green_blue = np.arange(3, dtype=np.float32).reshape(1, 3, 1, 1)
+    colour = Colour(channels=("rgb", "bgr"))
+    assert colour.apply(red_green_blue, LABELS, 0, setting(channels=3))[0] is red_green_blue
+    assert colour.apply(red_green_blue, LABELS, 1, setting(channels=3))[0].ravel().tolist() == [2, 1, 0]
+
+
+def test_colour_needs_three_channels():
+    with pytest.raises(ScenarioError, match="3 channels"):
+        Colour().apply(CORNERS, LABELS, 0, setting())
