@@ -1,0 +1,217 @@
+// Python's view of the flow network. The engine uses it through ddlsim/engine/network.py only.
+#include "flow/bindings.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include "flow/flow_network.h"
+
+namespace py = pybind11;
+
+namespace ddlsim::flow {
+namespace {
+
+using Ints = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+using Floats = py::array_t<double, py::array::c_style | py::array::forcecast>;
+
+Rate to_rate(double bytes_per_s) {
+    if (!(bytes_per_s >= 0)) throw py::value_error("a capacity must be zero or more bytes/s, got " + std::to_string(bytes_per_s));
+    const double units = std::nearbyint(bytes_per_s * static_cast<double>(kUnitsPerByteRate));
+    return units >= static_cast<double>(kMaxCapacity) ? kMaxCapacity : static_cast<Rate>(units);
+}
+
+Id to_node(const FlowNetwork& network, std::int64_t node) {
+    if (node < 0 || node >= network.num_nodes()) {
+        throw py::index_error("no node " + std::to_string(node) + " in a network of " + std::to_string(network.num_nodes()));
+    }
+    return static_cast<Id>(node);
+}
+
+void check_sizes(std::int64_t payload_bytes, std::int64_t header_bytes) {
+    if (payload_bytes < 0 || header_bytes < 0) throw py::value_error("a message has zero or more bytes");
+}
+
+FlowNetwork::Message to_message(const FlowNetwork& network, std::int64_t src, std::int64_t dst, std::int64_t payload_bytes,
+                                std::int64_t header_bytes, Time latency_ns, bool lost) {
+    check_sizes(payload_bytes, header_bytes);
+    return {to_node(network, src), to_node(network, dst), payload_bytes, header_bytes, latency_ns, lost};
+}
+
+std::vector<Id> to_route(const FlowNetwork& network, const std::vector<Id>& links) {
+    for (std::size_t i = 0; i < links.size(); ++i) {
+        if (links[i] >= network.num_links()) throw py::index_error("no link " + std::to_string(links[i]));
+        if (std::find(links.begin(), links.begin() + i, links[i]) != links.begin() + i) {
+            throw py::value_error("link " + std::to_string(links[i]) + " stands twice in the route");
+        }
+    }
+    return links;
+}
+
+template <class T, class Get>
+Ints column(const T& rows, Get get) {
+    Ints out(static_cast<py::ssize_t>(rows.size()));
+    std::int64_t* to = out.mutable_data();
+    for (const auto& row : rows) *to++ = static_cast<std::int64_t>(get(row));
+    return out;
+}
+
+std::int64_t at(const Ints& values, py::ssize_t i) { return values.size() == 1 ? values.data()[0] : values.data()[i]; }
+
+py::ssize_t common_size(std::initializer_list<const Ints*> arrays) {
+    py::ssize_t size = 1;
+    for (const Ints* array : arrays) {
+        if (array->size() == 1) continue;
+        if (size != 1 && array->size() != size) throw py::value_error("arrays of one call must have one length (or 1)");
+        size = array->size();
+    }
+    return size;
+}
+
+Ints send_many(FlowNetwork& self, Time now_ns, const Ints& src, const Ints& dst, const Ints& payload_bytes,
+               const Ints& header_bytes, const Ints& latency_ns) {
+    self.advance(now_ns);
+    const py::ssize_t count = common_size({&src, &dst, &payload_bytes, &header_bytes, &latency_ns});
+    Ints slots(count);
+    for (py::ssize_t i = 0; i < count; ++i) {
+        slots.mutable_data()[i] = self.send(to_message(self, at(src, i), at(dst, i), at(payload_bytes, i), at(header_bytes, i),
+                                                       at(latency_ns, i), false));
+    }
+    return slots;
+}
+
+py::list step(FlowNetwork& self, Time until_ns) {
+    std::vector<Id> ended;
+    self.step(until_ns, ended);
+    py::list slots(ended.size());
+    for (std::size_t i = 0; i < ended.size(); ++i) slots[i] = py::int_(ended[i]);
+    return slots;
+}
+
+py::tuple run(FlowNetwork& self, Time until_ns) {
+    std::vector<Id> ended;
+    std::vector<Time> times;
+    {
+        py::gil_scoped_release release;
+        while (self.step(until_ns, ended)) times.resize(ended.size(), self.now());
+    }
+    return py::make_tuple(column(times, [](Time time) { return time; }), column(ended, [](Id slot) { return slot; }));
+}
+
+py::dict traffic(FlowNetwork& self) {
+    std::vector<PairCounters::Pair> pairs(self.pairs().pairs().begin(), self.pairs().pairs().end());
+    using Pair = PairCounters::Pair;
+    std::sort(pairs.begin(), pairs.end(),
+              [](const Pair& a, const Pair& b) { return a.src != b.src ? a.src < b.src : a.dst < b.dst; });
+    py::dict columns;
+    columns["src"] = column(pairs, [](const Pair& pair) { return pair.src; });
+    columns["dst"] = column(pairs, [](const Pair& pair) { return pair.dst; });
+    columns["messages"] = column(pairs, [](const Pair& pair) { return pair.messages; });
+    columns["payload_bytes"] = column(pairs, [](const Pair& pair) { return pair.payload_bytes; });
+    columns["header_bytes"] = column(pairs, [](const Pair& pair) { return pair.header_bytes; });
+    columns["wasted_bytes"] = column(pairs, [](const Pair& pair) { return pair.wasted_bytes; });
+    return columns;
+}
+
+py::tuple rates(FlowNetwork& self) {
+    const auto all = self.rates();
+    using FlowRate = FlowNetwork::FlowRate;
+    return py::make_tuple(column(all, [](const FlowRate& flow) { return flow.slot; }),
+                          column(all, [](const FlowRate& flow) { return flow.rate; }),
+                          column(all, [](const FlowRate& flow) { return flow.sent_bytes; }));
+}
+
+}  // namespace
+
+void register_flow(py::module_& m) {
+    using Network = FlowNetwork;
+    m.attr("RATE_UNITS_PER_BYTE_S") = kUnitsPerByteRate;
+    m.attr("NEVER_NS") = kNever;
+    py::class_<Network>(m, "FlowNetwork", "Max-min fair flows in simulated time; times in ns, capacities in bytes/s.")
+        .def(py::init<bool, bool>(), py::kw_only(), py::arg("bandwidth") = true, py::arg("incremental") = true)
+        .def("add_nodes",
+             [](Network& self, const Floats& uplink, const Floats& downlink, const Ints& latency_ns) {
+                 if (uplink.size() != downlink.size() || uplink.size() != latency_ns.size()) {
+                     throw py::value_error("uplink, downlink and latency_ns must have one length");
+                 }
+                 for (py::ssize_t i = 0; i < uplink.size(); ++i) {
+                     if (latency_ns.data()[i] < 0) throw py::value_error("a latency must be zero or more");
+                     self.add_node(to_rate(uplink.data()[i]), to_rate(downlink.data()[i]), latency_ns.data()[i]);
+                 }
+             },
+             py::arg("uplink"), py::arg("downlink"), py::arg("latency_ns"))
+        .def("add_link", [](Network& self, double capacity) { return self.add_link(to_rate(capacity)); })
+        .def("set_capacity",
+             [](Network& self, Time now_ns, std::int64_t node, double uplink, double downlink) {
+                 self.advance(now_ns);
+                 self.set_capacity(to_node(self, node), to_rate(uplink), to_rate(downlink));
+             })
+        .def("set_link_capacity",
+             [](Network& self, Time now_ns, Id link, double capacity) {
+                 self.advance(now_ns);
+                 if (link >= self.num_links()) throw py::index_error("no link " + std::to_string(link));
+                 self.set_link_capacity(link, to_rate(capacity));
+             })
+        .def("send",
+             [](Network& self, Time now_ns, std::int64_t src, std::int64_t dst, std::int64_t payload_bytes,
+                std::int64_t header_bytes, Time latency_ns, bool lost, const std::vector<Id>& links) {
+                 self.advance(now_ns);
+                 return self.send(to_message(self, src, dst, payload_bytes, header_bytes, latency_ns, lost), to_route(self, links));
+             },
+             py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"), py::arg("header_bytes") = 0,
+             py::arg("latency_ns") = -1, py::arg("lost") = false, py::arg("links") = std::vector<Id>{})
+        .def("multicast",
+             [](Network& self, Time now_ns, std::int64_t src, const std::vector<std::int64_t>& dst, std::int64_t payload_bytes,
+                std::int64_t header_bytes) {
+                 self.advance(now_ns);
+                 std::vector<Id> slots;
+                 slots.reserve(dst.size());
+                 for (std::int64_t to : dst) {
+                     slots.push_back(self.send(to_message(self, src, to, payload_bytes, header_bytes, -1, false)));
+                 }
+                 return slots;
+             })
+        .def("send_many", &send_many, py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"),
+             py::arg("header_bytes"), py::arg("latency_ns"))
+        .def("cancel", [](Network& self, Time now_ns, Id slot) { self.advance(now_ns); return self.cancel(slot); })
+        .def("remove_node",
+             [](Network& self, Time now_ns, std::int64_t node) {
+                 self.advance(now_ns);
+                 std::vector<std::pair<Id, std::int64_t>> aborted;
+                 for (const auto& flow : self.remove_node(to_node(self, node))) aborted.push_back({flow.slot, flow.sent_bytes});
+                 return aborted;
+             })
+        .def("next_time", &Network::next_time, "Time of the next event in ns; NEVER_NS when there is none.")
+        .def("step", &step, "Go to the first instant up to until_ns with ended messages; their slots in order of sending.")
+        .def("run", &run, py::arg("until_ns") = kNever, "All batches up to until_ns: (times_ns, slots).")
+        .def("recount_as_wasted",
+             [](Network& self, Id src, Id dst, std::int64_t payload_bytes, std::int64_t header_bytes) {
+                 PairCounters::Pair& pair = self.pairs().at(src, dst);
+                 --pair.messages;
+                 pair.payload_bytes -= payload_bytes;
+                 pair.header_bytes -= header_bytes;
+                 pair.wasted_bytes += payload_bytes + header_bytes;
+             })
+        .def("bytes_sent", [](Network& self, Time now_ns, std::int64_t node) {
+            self.advance(now_ns);
+            return self.bytes_sent(to_node(self, node));
+        })
+        .def("traffic", &traffic, "Counters per ordered pair of nodes, as columns, sorted by (src, dst).")
+        .def("rates", &rates, "(slots, rates, sent_bytes) of the flows that take bandwidth; rates in 2^-16 byte/s.")
+        .def("load", [](Network& self) { return column(self.load(), [](Rate rate) { return rate; }); })
+        .def("uplink", [](Network& self, std::int64_t node) { return self.uplink(to_node(self, node)); })
+        .def("check", &Network::check)
+        .def("work",
+             [](Network& self) {
+                 const Levels& levels = self.levels();
+                 return py::dict(py::arg("repairs") = levels.repairs, py::arg("fills") = levels.fills,
+                                 py::arg("popped") = levels.popped, py::arg("touched") = levels.touched);
+             })
+        .def_property_readonly("now", &Network::now)
+        .def_property_readonly("num_nodes", &Network::num_nodes);
+}
+
+}  // namespace ddlsim::flow

@@ -1,0 +1,68 @@
+// What tests and utilisation figures ask of the network; nothing here changes what happens.
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "flow/flow_network.h"
+
+namespace ddlsim::flow {
+
+std::vector<FlowNetwork::FlowRate> FlowNetwork::rates() {
+    resolve();
+    std::vector<FlowRate> all;
+    for (Id slot = 0; slot < flows_.size(); ++slot) {
+        if (flows_[slot].state == kSending) all.push_back({slot, flows_[slot].rate, sent_bytes(slot)});
+    }
+    return all;
+}
+
+std::vector<Rate> FlowNetwork::load() {
+    resolve();
+    std::vector<Rate> used(num_links(), 0);
+    for (Id link = 0; link < num_links(); ++link) {
+        for (const Entry* entry = levels_.begin(link); entry != levels_.end(link); ++entry) used[link] += flows_[entry->flow].rate;
+    }
+    return used;
+}
+
+namespace {
+void require(bool holds, const std::string& what, Id where) {
+    if (!holds) throw std::logic_error(what + " (" + std::to_string(where) + ")");
+}
+}  // namespace
+
+// Capacity is never exceeded; every flow has a link that is full (to less than one unit per flow) and on which no flow
+// is faster; the kept levels are those of progressive filling; every flow that moves has its event.
+void FlowNetwork::check() {
+    resolve();
+    const std::vector<Rate> scratch = levels_.from_scratch();
+    const std::vector<Rate> used = load();
+    std::vector<char> is_full(num_links(), 0);
+    std::vector<Rate> fastest(num_links(), 0);
+    std::vector<Id> seen(flows_.size(), 0);
+    for (Id link = 0; link < num_links(); ++link) {
+        require(levels_.level(link) == scratch[link], "level differs from progressive filling on link", link);
+        require(used[link] <= levels_.capacity(link), "capacity exceeded on link", link);
+        is_full[link] = levels_.capacity(link) - used[link] < Rate{levels_.num_flows(link)};
+        for (const Entry* entry = levels_.begin(link); entry != levels_.end(link); ++entry) {
+            fastest[link] = std::max(fastest[link], flows_[entry->flow].rate);
+            require(flows_[entry->flow].state == kSending, "a flow that does not send stands on link", link);
+            ++seen[entry->flow];
+        }
+    }
+    for (Id slot = 0; slot < flows_.size(); ++slot) {
+        const Flow& flow = flows_[slot];
+        if (flow.state != kSending) continue;
+        std::vector<Id> links = {flow.uplink, flow.downlink};
+        if (flow.route != kNone) links = levels_.route(flow.route);
+        require(seen[slot] == links.size(), "a link of the flow does not list it", slot);
+        const bool has_bottleneck = std::any_of(links.begin(), links.end(), [&](Id link) {
+            return is_full[link] && fastest[link] <= flow.rate;
+        });
+        require(has_bottleneck, "no bottleneck link for flow", slot);
+        require(flow.rate == 0 || events_.contains(slot), "no event for flow", slot);
+        require(events_.empty() || events_.top_key() >= now_, "an event lies in the past", events_.empty() ? 0 : events_.top());
+    }
+}
+
+}  // namespace ddlsim::flow

@@ -1,0 +1,263 @@
+#include "flow/flow_network.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace ddlsim::flow {
+
+Id FlowNetwork::add_node(Rate uplink, Rate downlink, Time access_latency) {
+    const Id link = levels_.add_link(uplink);
+    levels_.add_link(downlink);
+    link_node_.resize(levels_.num_links(), kNone);
+    link_node_[link] = link_node_[link + 1] = num_nodes();
+    nodes_.push_back({link, access_latency});
+    return num_nodes() - 1;
+}
+
+void FlowNetwork::set_capacity(Id node, Rate uplink, Rate downlink) {
+    levels_.set_capacity(nodes_[node].uplink, uplink);
+    levels_.set_capacity(nodes_[node].uplink + 1, downlink);
+}
+
+void FlowNetwork::advance(Time now) {
+    if (now == now_) return;
+    if (now < now_) throw std::invalid_argument("time runs backwards");
+    if (next_time() < now) throw std::invalid_argument("events before that time have not been stepped through");
+    now_ = now;
+}
+
+Id FlowNetwork::send(const Message& message, std::vector<Id> shared_links) {
+    Id slot;
+    if (free_slots_.empty()) {
+        slot = static_cast<Id>(flows_.size());
+        flows_.emplace_back();
+        sizes_.emplace_back();
+        events_.reserve_ids(flows_.size());
+    } else {
+        slot = free_slots_.back();
+        free_slots_.pop_back();
+    }
+    Flow& flow = flows_[slot];
+    sizes_[slot] = {message.payload_bytes, message.header_bytes};
+    flow = Flow{};
+    flow.left = Work(sizes_[slot].total()) * kWorkPerByte;
+    flow.sequence = next_sequence_++;
+    flow.uplink = nodes_[message.src].uplink;
+    flow.downlink = nodes_[message.dst].uplink + 1;
+    flow.lost = message.lost;
+    flow.state = kWaiting;
+    if (!shared_links.empty()) {
+        shared_links.insert(shared_links.begin(), {flow.uplink, flow.downlink});
+        flow.route = levels_.add_route(std::move(shared_links));
+    }
+    if (!bandwidth_ && message.src != message.dst) nodes_[message.src].bytes_sent += sizes_[slot].total();
+    Time latency = message.latency;
+    if (latency < 0) latency = nodes_[message.src].access_latency + nodes_[message.dst].access_latency;
+    if (latency == 0 && bandwidth_ && flow.left > 0 && message.src != message.dst) {
+        start(slot);
+    } else {
+        events_.set(slot, now_ + latency);
+    }
+    return slot;
+}
+
+void FlowNetwork::start(Id slot) {
+    Flow& flow = flows_[slot];
+    flow.state = kSending;
+    flow.settled = now_;
+    const bool routed = flow.route != kNone;
+    flow.at_uplink = levels_.attach(flow.uplink, {slot, routed ? kRouted | flow.route : flow.downlink});
+    flow.at_downlink = levels_.attach(flow.downlink, {slot, routed ? kRouted | flow.route : flow.uplink});
+    if (routed) {
+        if (route_positions_.size() <= flow.route) route_positions_.resize(flow.route + 1);
+        const std::vector<Id>& links = levels_.route(flow.route);
+        std::vector<Id>& positions = route_positions_[flow.route];
+        positions.clear();
+        for (std::size_t i = 2; i < links.size(); ++i) {
+            positions.push_back(levels_.attach(links[i], {slot, kRouted | flow.route}));
+        }
+    }
+    started_.push_back(slot);
+}
+
+// The flow in `slot` now stands at `position` in the list of `link`.
+void FlowNetwork::moved(Id link, Id slot, Id position) {
+    if (slot == kNone) return;
+    Flow& flow = flows_[slot];
+    if (link == flow.uplink) {
+        flow.at_uplink = position;
+    } else if (link == flow.downlink) {
+        flow.at_downlink = position;
+    } else {
+        const std::vector<Id>& links = levels_.route(flow.route);
+        const auto found = std::find(links.begin() + 2, links.end(), link);
+        route_positions_[flow.route][static_cast<std::size_t>(found - links.begin()) - 2] = position;
+    }
+}
+
+void FlowNetwork::leave_links(Id slot) {
+    Flow& flow = flows_[slot];
+    moved(flow.uplink, levels_.detach(flow.uplink, flow.at_uplink), flow.at_uplink);
+    moved(flow.downlink, levels_.detach(flow.downlink, flow.at_downlink), flow.at_downlink);
+    if (flow.route == kNone) return;
+    const std::vector<Id>& links = levels_.route(flow.route);
+    for (std::size_t i = 2; i < links.size(); ++i) {
+        const Id position = route_positions_[flow.route][i - 2];
+        moved(links[i], levels_.detach(links[i], position), position);
+    }
+}
+
+// The message is through: free its slot and count it.
+void FlowNetwork::finish(Id slot) {
+    Flow& flow = flows_[slot];
+    if (flow.state == kSending) leave_links(slot);
+    if (flow.route != kNone) levels_.drop_route(flow.route);
+    flow.state = kFree;
+    free_slots_.push_back(slot);
+    if (src(flow) == dst(flow)) return;
+    const Size& size = sizes_[slot];
+    if (bandwidth_) nodes_[src(flow)].bytes_sent += size.total();
+    PairCounters::Pair& pair = pairs_.at(src(flow), dst(flow));
+    if (flow.lost) {
+        pair.wasted_bytes += size.total();
+    } else {
+        ++pair.messages;
+        pair.payload_bytes += size.payload_bytes;
+        pair.header_bytes += size.header_bytes;
+    }
+}
+
+void FlowNetwork::settle(Flow& flow) {
+    const Work done = Work(flow.rate) * Work(now_ - flow.settled);
+    flow.left = done < flow.left ? flow.left - done : 0;
+    flow.settled = now_;
+}
+
+std::int64_t FlowNetwork::sent_bytes(Id slot) {
+    Flow& flow = flows_[slot];
+    if (src(flow) == dst(flow)) return 0;
+    if (!bandwidth_) return sizes_[slot].total();  // on the wire at once
+    if (flow.state != kSending) return 0;
+    settle(flow);
+    return sizes_[slot].total() - static_cast<std::int64_t>((flow.left + (kWorkPerByte - 1)) / kWorkPerByte);
+}
+
+std::int64_t FlowNetwork::abort(Id slot) {
+    const std::int64_t sent = sent_bytes(slot);
+    Flow& flow = flows_[slot];
+    if (flow.state == kSending) leave_links(slot);
+    if (flow.route != kNone) levels_.drop_route(flow.route);
+    flow.state = kFree;
+    events_.remove(slot);
+    free_slots_.push_back(slot);
+    if (sent > 0) {
+        if (bandwidth_) nodes_[src(flow)].bytes_sent += sent;
+        pairs_.at(src(flow), dst(flow)).wasted_bytes += sent;
+    }
+    return sent;
+}
+
+std::int64_t FlowNetwork::cancel(Id slot) {
+    if (!in_flight(slot)) throw std::invalid_argument("no such flow");
+    resolve();
+    return abort(slot);
+}
+
+std::vector<FlowNetwork::Aborted> FlowNetwork::remove_node(Id node) {
+    resolve();
+    const Id uplink = nodes_[node].uplink;
+    std::vector<Id> slots;
+    for (Id slot = 0; slot < flows_.size(); ++slot) {
+        const Flow& flow = flows_[slot];
+        if (flow.state != kFree && (flow.uplink == uplink || flow.downlink == uplink + 1)) slots.push_back(slot);
+    }
+    std::sort(slots.begin(), slots.end(), [&](Id a, Id b) { return flows_[a].sequence < flows_[b].sequence; });
+    std::vector<Aborted> aborted;
+    aborted.reserve(slots.size());
+    for (Id slot : slots) aborted.push_back({slot, abort(slot)});
+    return aborted;
+}
+
+void FlowNetwork::set_rate(Id slot, Rate rate, bool in_order) {
+    Flow& flow = flows_[slot];
+    settle(flow);
+    flow.rate = rate;
+    Time end = kNever;
+    if (flow.left == 0) {
+        end = now_;
+    } else if (rate > 0) {
+        const Work wait = (flow.left + Work(rate - 1)) / Work(rate);
+        if (wait < Work(kNever - now_)) end = now_ + static_cast<Time>(wait);
+    }
+    if (in_order) {
+        end == kNever ? events_.remove(slot) : events_.set(slot, end);
+    } else {
+        events_.set_unordered(slot, end);
+    }
+}
+
+// Rates of all flows for the present moment.
+void FlowNetwork::resolve() {
+    if (!levels_.dirty()) return;
+    const std::vector<Levels::Change>& changes = levels_.update();
+    const bool in_order = !levels_.filled_from_scratch();
+    for (const Levels::Change& change : changes) {
+        const Rate level = levels_.level(change.link);
+        const Rate below = std::min(level, change.old_level);
+        for (const Entry* entry = levels_.begin(change.link); entry != levels_.end(change.link); ++entry) {
+            const Rate rate = levels_.rate(change.link, *entry);
+            if (rate < below) continue;  // another link held it and still does
+            if (rate != flows_[entry->flow].rate) set_rate(entry->flow, rate, in_order);
+        }
+    }
+    for (Id slot : started_) {
+        const Flow& flow = flows_[slot];
+        if (flow.state != kSending || flow.settled != now_ || flow.rate != 0) continue;
+        const Entry entry = levels_.begin(flow.uplink)[flow.at_uplink];
+        const Rate rate = levels_.rate(flow.uplink, entry);
+        if (rate != 0) set_rate(slot, rate, in_order);
+    }
+    started_.clear();
+    if (!in_order) events_.restore_order();
+}
+
+Time FlowNetwork::next_time() {
+    resolve();
+    return events_.empty() ? kNever : events_.top_key();
+}
+
+bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
+    if (until < now_) throw std::invalid_argument("time runs backwards");
+    while (true) {
+        const Time time = next_time();
+        if (time > until || time == kNever) {
+            if (until != kNever) now_ = until;
+            return false;
+        }
+        now_ = time;
+        batch_.clear();
+        while (!events_.empty() && events_.top_key() == time) batch_.push_back(events_.pop());
+        std::sort(batch_.begin(), batch_.end(), [&](Id a, Id b) { return flows_[a].sequence < flows_[b].sequence; });
+        const std::size_t before = ended.size();
+        for (Id slot : batch_) {
+            const Flow& flow = flows_[slot];
+            if (flow.state == kWaiting && flow.left > 0 && bandwidth_ && flow.uplink + 1 != flow.downlink) {
+                start(slot);
+            } else {
+                finish(slot);
+                ended.push_back(slot);
+            }
+        }
+        if (ended.size() > before) return true;
+    }
+}
+
+std::int64_t FlowNetwork::bytes_sent(Id node) {
+    resolve();
+    std::int64_t bytes = nodes_[node].bytes_sent;
+    const Id uplink = nodes_[node].uplink;
+    for (const Entry* entry = levels_.begin(uplink); entry != levels_.end(uplink); ++entry) bytes += sent_bytes(entry->flow);
+    return bytes;
+}
+
+}  // namespace ddlsim::flow

@@ -1,0 +1,125 @@
+// Messages as flows over the links of a network, in simulated time.
+//
+// A message waits for its latency and then sends its bytes over its sender's uplink, its receiver's downlink and any
+// shared links of its route, at its max-min fair rate (levels.h). It is delivered when its last byte is through:
+// at ceil(work left / rate) ns from the last change of its rate. What is left to send is brought up to date only then.
+//
+//   zero bytes          delivered after the latency, whatever the capacities
+//   message to oneself  delivered after its latency; it takes no bandwidth and is not counted
+//   capacity zero       flows stall and go on when the capacity returns
+//   equal times         one batch, in the order in which the messages were sent
+//   share under one unit (2^-16 byte/s) per flow: rounds down to zero, the flow stalls
+//   end beyond 292 years of simulated time: never
+#pragma once
+
+#include <vector>
+
+#include "flow/indexed_heap.h"
+#include "flow/levels.h"
+#include "flow/pair_counters.h"
+#include "flow/units.h"
+
+namespace ddlsim::flow {
+
+class FlowNetwork {
+  public:
+    // bandwidth false: latency only; bytes are counted, but take no time.
+    FlowNetwork(bool bandwidth, bool incremental) : bandwidth_(bandwidth), levels_(incremental) {}
+
+    Id add_node(Rate uplink, Rate downlink, Time access_latency);
+    Id add_link(Rate capacity) { return levels_.add_link(capacity); }  // shared; its id goes into routes
+    Id num_nodes() const { return static_cast<Id>(nodes_.size()); }
+    Id num_links() const { return levels_.num_links(); }
+
+    Time now() const { return now_; }
+    void advance(Time now);  // no event may lie before it
+    void set_capacity(Id node, Rate uplink, Rate downlink);
+    void set_link_capacity(Id link, Rate capacity) { levels_.set_capacity(link, capacity); }
+
+    struct Message {
+        Id src, dst;
+        std::int64_t payload_bytes, header_bytes;
+        Time latency = -1;  // -1: both access latencies
+        bool lost = false;  // takes its way, but counts as wasted
+    };
+    // Returns the slot that names the flow until it ends; slots are used again.
+    Id send(const Message& message, std::vector<Id> shared_links = {});
+
+    std::int64_t cancel(Id slot);  // bytes that had been sent, now counted as wasted
+    struct Aborted {
+        Id slot;
+        std::int64_t sent_bytes;
+    };
+    std::vector<Aborted> remove_node(Id node);  // every flow from and to it, in the order of sending
+
+    Time next_time();
+    // Goes to the first instant up to `until` at which messages end and appends their slots. False: there is
+    // none, and it is `until` now (kNever: the time stands still).
+    bool step(Time until, std::vector<Id>& ended);
+
+    bool in_flight(Id slot) const { return slot < flows_.size() && flows_[slot].state != kFree; }
+    std::int64_t bytes_sent(Id node);  // put on the wire until now, parts of messages too
+    PairCounters& pairs() { return pairs_; }
+    const Levels& levels() const { return levels_; }
+
+    struct FlowRate {
+        Id slot;
+        Rate rate;
+        std::int64_t sent_bytes;
+    };
+    std::vector<FlowRate> rates();       // of all flows that take bandwidth, by slot
+    std::vector<Rate> load();            // bandwidth in use, per link
+    Id uplink(Id node) const { return nodes_[node].uplink; }
+    void check();                        // throws std::logic_error when an invariant is broken
+
+  private:
+    enum State : std::uint8_t { kFree, kWaiting, kSending };
+    struct Flow {  // what an event touches: one cache line
+        Work left = 0;
+        Rate rate = 0;
+        Time settled = 0;  // `left` is right for this time
+        std::uint64_t sequence = 0;
+        Id uplink = 0, downlink = 0, at_uplink = 0, at_downlink = 0;
+        Id route = kNone;
+        State state = kFree;
+        bool lost = false;
+    };
+    struct Size {
+        std::int64_t payload_bytes = 0, header_bytes = 0;
+        std::int64_t total() const { return payload_bytes + header_bytes; }
+    };
+    struct Node {
+        Id uplink;  // the downlink is the next link
+        Time access_latency;
+        std::int64_t bytes_sent = 0;  // of messages that ended; without bandwidth, of all
+    };
+
+    Id src(const Flow& flow) const { return link_node_[flow.uplink]; }
+    Id dst(const Flow& flow) const { return link_node_[flow.downlink]; }
+    void start(Id slot);
+    void leave_links(Id slot);
+    void moved(Id link, Id slot, Id position);
+    void finish(Id slot);
+    std::int64_t abort(Id slot);
+    std::int64_t sent_bytes(Id slot);
+    void settle(Flow& flow);
+    void set_rate(Id slot, Rate rate, bool in_order);
+    void resolve();
+
+    bool bandwidth_;
+    Time now_ = 0;
+    std::uint64_t next_sequence_ = 0;
+    Levels levels_;
+    IndexedHeap events_;  // flows by the end of their latency or of their last byte
+    std::vector<Flow> flows_;
+    std::vector<Size> sizes_;
+    std::vector<Id> free_slots_;
+    std::vector<Id> started_;                        // sending since the last resolve
+    std::vector<std::vector<Id>> route_positions_;   // by route: position in each link after the first two
+    std::vector<Node> nodes_;
+    std::vector<Id> link_node_;
+    std::vector<Id> batch_;
+    PairCounters pairs_;
+};
+
+}  // namespace ddlsim::flow

@@ -1,0 +1,90 @@
+// Max-min fair sharing as levels of links: a flow's rate is the least level of its links.
+//
+// The level of a link is the rate at which it fills when all rates are raised together (progressive filling; Bertsekas
+// and Gallager, Data Networks, section 6.5.2); kUnlimited when it never fills. In integers: with m(f) the least level
+// of f's other links, the level of a link of capacity C is the smallest x with
+//     sum of m(f) over m(f) < x   +   (x + 1) * number of flows with m(f) >= x   >   C,
+// so links that fill at the same whole number fill together. The level then depends only on levels strictly below it;
+// therefore exactly one set of levels exists, in whatever order links are visited, and it can be repaired in
+// increasing order from the links that changed.
+#pragma once
+
+#include <vector>
+
+#include "flow/entry_lists.h"
+#include "flow/indexed_heap.h"
+#include "flow/units.h"
+
+namespace ddlsim::flow {
+
+class Levels {
+  public:
+    struct Change {
+        Id link;
+        Rate old_level;
+    };
+
+    // incremental false: every update fills from scratch (the slow mode, for tests and benches).
+    explicit Levels(bool incremental) : incremental_(incremental) {}
+
+    Id add_link(Rate capacity);
+    Id num_links() const { return static_cast<Id>(capacity_.size()); }
+    Rate capacity(Id link) const { return capacity_[link]; }
+    Rate level(Id link) const { return level_[link]; }
+    void set_capacity(Id link, Rate capacity);
+
+    // Routes: the links of a flow that has more than two. The caller owns the positions.
+    Id add_route(std::vector<Id> links);
+    void drop_route(Id route);
+    const std::vector<Id>& route(Id route) const { return routes_[route]; }
+
+    Id attach(Id link, Entry entry);
+    Id detach(Id link, Id position);  // the flow that moved to `position`, or kNone
+    Entry* begin(Id link) { return lists_.begin(link); }
+    Entry* end(Id link) { return lists_.end(link); }
+    Id num_flows(Id link) const { return lists_.size(link); }
+
+    // Rate of a flow seen from one of its links.
+    Rate rate(Id link, Entry entry) const { return std::min(level_[link], least_other(link, entry)); }
+
+    bool dirty() const { return !dirty_.empty(); }
+    bool filled_from_scratch() const { return filled_; }
+
+    // Brings all levels up to date; returns each link whose level changed, once, with the level it had before.
+    const std::vector<Change>& update();
+
+    std::vector<Rate> from_scratch();  // the levels by progressive filling, without touching the kept ones
+
+    // Work done so far, for benches and tests.
+    std::uint64_t repairs = 0, fills = 0, popped = 0, touched = 0;
+
+  private:
+    Rate least_other(Id link, Entry entry) const;
+    Rate water_fill(Id link);
+    bool repair();
+    void revisit(Id link);
+    void fill(std::vector<Rate>& levels);
+    void close(Entry entry, Id link, Rate level);
+    void mark_dirty(Id link);
+    void note_change(Id link, Rate old_level);
+
+    bool incremental_;
+    bool filled_ = false;
+    Id active_links_ = 0;
+    EntryLists lists_;
+    std::vector<std::vector<Id>> routes_;
+    std::vector<Id> free_routes_;
+    std::vector<Rate> capacity_, level_;
+    std::vector<Rate> target_;  // water_fill of each link for the present levels; a link is consistent at target == level
+    std::vector<char> is_dirty_, is_changed_;
+    std::vector<Id> dirty_;
+    std::vector<Change> changes_;
+    IndexedHeap queue_;         // inconsistent links, by min(level, target)
+    std::vector<Rate> scratch_;
+    std::vector<Rate> residual_;  // fill: capacity that fixed flows leave
+    std::vector<Id> open_;        // fill: flows not fixed yet
+    enum : char { kOpen, kFull, kDone };
+    std::vector<char> state_;  // fill
+};
+
+}  // namespace ddlsim::flow
