@@ -5,4 +5,5 @@ PYBIND11_MODULE(_native, m) {
     m.doc() = "Native core of ddlsim: parameter kernels and the shared-bandwidth network.";
     m.attr("source_stamp") = DDLSIM_SOURCE_STAMP;
     register_kernels(m);
+    register_flow(m);
 }

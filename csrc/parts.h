@@ -2,4 +2,5 @@
 #pragma once
 #include <pybind11/pybind11.h>
 
+void register_flow(pybind11::module_& m);
 void register_kernels(pybind11::module_& m);

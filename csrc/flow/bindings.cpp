@@ -1,14 +1,14 @@
 // Python's view of the flow network. The engine uses it through ddlsim/engine/network.py only.
-#include "flow/bindings.h"
-
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
 
 #include "flow/flow_network.h"
+#include "parts.h"
 
 namespace py = pybind11;
 
@@ -71,6 +71,17 @@ py::ssize_t common_size(std::initializer_list<const Ints*> arrays) {
     return size;
 }
 
+std::vector<Id> multicast(FlowNetwork& self, Time now_ns, std::int64_t src, const std::vector<std::int64_t>& dst,
+                          std::int64_t payload_bytes, std::int64_t header_bytes, Time latency_ns) {
+    self.advance(now_ns);
+    std::vector<Id> slots;
+    slots.reserve(dst.size());
+    for (std::int64_t to : dst) {
+        slots.push_back(self.send(to_message(self, src, to, payload_bytes, header_bytes, latency_ns, false)));
+    }
+    return slots;
+}
+
 Ints send_many(FlowNetwork& self, Time now_ns, const Ints& src, const Ints& dst, const Ints& payload_bytes,
                const Ints& header_bytes, const Ints& latency_ns) {
     self.advance(now_ns);
@@ -125,8 +136,10 @@ py::tuple rates(FlowNetwork& self) {
 }
 
 }  // namespace
+}  // namespace ddlsim::flow
 
 void register_flow(py::module_& m) {
+    using namespace ddlsim::flow;
     using Network = FlowNetwork;
     m.attr("RATE_UNITS_PER_BYTE_S") = kUnitsPerByteRate;
     m.attr("NEVER_NS") = kNever;
@@ -163,17 +176,8 @@ void register_flow(py::module_& m) {
              },
              py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"), py::arg("header_bytes") = 0,
              py::arg("latency_ns") = -1, py::arg("lost") = false, py::arg("links") = std::vector<Id>{})
-        .def("multicast",
-             [](Network& self, Time now_ns, std::int64_t src, const std::vector<std::int64_t>& dst, std::int64_t payload_bytes,
-                std::int64_t header_bytes) {
-                 self.advance(now_ns);
-                 std::vector<Id> slots;
-                 slots.reserve(dst.size());
-                 for (std::int64_t to : dst) {
-                     slots.push_back(self.send(to_message(self, src, to, payload_bytes, header_bytes, -1, false)));
-                 }
-                 return slots;
-             })
+        .def("multicast", &multicast, "One message to several nodes; the slots of its flows.", py::arg("now_ns"),
+             py::arg("src"), py::arg("dst"), py::arg("payload_bytes"), py::arg("header_bytes"), py::arg("latency_ns") = -1)
         .def("send_many", &send_many, py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"),
              py::arg("header_bytes"), py::arg("latency_ns"))
         .def("cancel", [](Network& self, Time now_ns, Id slot) { self.advance(now_ns); return self.cancel(slot); })
@@ -202,6 +206,12 @@ void register_flow(py::module_& m) {
         .def("traffic", &traffic, "Counters per ordered pair of nodes, as columns, sorted by (src, dst).")
         .def("rates", &rates, "(slots, rates, sent_bytes) of the flows that take bandwidth; rates in 2^-16 byte/s.")
         .def("load", [](Network& self) { return column(self.load(), [](Rate rate) { return rate; }); })
+        .def("capacities",
+             [](Network& self) {
+                 std::vector<Rate> capacities;
+                 for (Id link = 0; link < self.num_links(); ++link) capacities.push_back(self.levels().capacity(link));
+                 return column(capacities, [](Rate rate) { return rate; });
+             })
         .def("uplink", [](Network& self, std::int64_t node) { return self.uplink(to_node(self, node)); })
         .def("check", &Network::check)
         .def("work",
@@ -213,5 +223,3 @@ void register_flow(py::module_& m) {
         .def_property_readonly("now", &Network::now)
         .def_property_readonly("num_nodes", &Network::num_nodes);
 }
-
-}  // namespace ddlsim::flow

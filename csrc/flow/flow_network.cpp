@@ -53,6 +53,7 @@ Id FlowNetwork::send(const Message& message, std::vector<Id> shared_links) {
     if (!bandwidth_ && message.src != message.dst) nodes_[message.src].bytes_sent += sizes_[slot].total();
     Time latency = message.latency;
     if (latency < 0) latency = nodes_[message.src].access_latency + nodes_[message.dst].access_latency;
+    if (message.src == message.dst) latency = 0;
     if (latency == 0 && bandwidth_ && flow.left > 0 && message.src != message.dst) {
         start(slot);
     } else {

@@ -5,7 +5,7 @@
 // at ceil(work left / rate) ns from the last change of its rate. What is left to send is brought up to date only then.
 //
 //   zero bytes          delivered after the latency, whatever the capacities
-//   message to oneself  delivered after its latency; it takes no bandwidth and is not counted
+//   message to oneself  delivered at the same instant; it takes no bandwidth and is not counted
 //   capacity zero       flows stall and go on when the capacity returns
 //   equal times         one batch, in the order in which the messages were sent
 //   share under one unit (2^-16 byte/s) per flow: rounds down to zero, the flow stalls

@@ -1,0 +1,323 @@
+"""Messages between nodes in simulated time: the engine's only door to the flow network (csrc/flow/flow_network.h).
+
+Outside, time is SimPy's float of seconds; inside it is a whole number of nanoseconds. A time enters rounded to the
+nearest nanosecond and leaves as ns / 1e9, which returns to the same nanosecond up to 2^50 ns (13 simulated days);
+later the resolution is that of a float of seconds, and a time is moved to the nearest one that keeps events in order.
+
+SimPy sees one pending event, the next thing that happens on the network. A send only hands flows over; one late event
+of the same instant then asks for the next time, however many messages were sent in that instant.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import simpy
+from simpy.events import NORMAL
+
+from ddlsim import rng
+from ddlsim.engine.traffic import Traffic
+from ddlsim.native import extension
+
+NS_PER_S = 1_000_000_000
+LATE = NORMAL + 1
+ENDED = -1
+
+Fidelity = Literal["flow", "latency", "ideal"]
+Latency = float | Sequence | np.ndarray | Callable[[int, int], float]
+
+
+@dataclass(slots=True)
+class Message:
+    """What one node sends to another.
+
+    Args:
+        src, dst: sender and receiver.
+        round_num: round it belongs to.
+        kind: what the receiver does with it.
+        payload: content; the network does not look at it.
+        payload_bytes, header_bytes: bytes on the wire; header_bytes None: the network's.
+        sent_s: simulated time of sending, set by the network.
+        lost: on its way to be lost (see Network's drop_prob), set by the network.
+        slot: the flow that carries it, set by the network; ENDED before and after.
+    """
+
+    src: int
+    dst: int
+    round_num: int
+    kind: str
+    payload: Any
+    payload_bytes: int
+    header_bytes: int | None = None
+    sent_s: float = 0.0
+    lost: bool = False
+    slot: int = ENDED
+
+
+class _Alarm(simpy.Event):
+    """Calls back after a delay; a LATE one after everything else that is already due at its instant."""
+
+    __slots__ = ()
+
+    def __init__(self, env: simpy.Environment, delay_s: float, call: Callable[[Any], None], priority: int = NORMAL):
+        super().__init__(env)
+        self._ok = True
+        self._value = None
+        self.callbacks.append(call)
+        env.schedule(self, priority, delay_s)
+
+
+class Network:
+    """The links of all nodes and every message on its way.
+
+    A message waits for its latency, then shares uplink and downlink max-min fairly with the others (`flow`), or
+    arrives after the latency alone (`latency`), or at the same instant (`ideal`). A message to oneself arrives at
+    the same instant and is not counted.
+
+    Args:
+        env: SimPy's environment.
+        num_nodes: N.
+        uplink_bytes_per_s, downlink_bytes_per_s: capacities, [N] or one for all; 0 stalls what is on the link.
+        latency_s: one-way, before the first byte: one number for every message; [N] access latencies, of which a
+            message takes its sender's and its receiver's; a matrix [N, N]; or a function (src, dst) -> seconds.
+        fidelity: flow, latency or ideal.
+        header_bytes: added to messages that do not say their own.
+        on_delivery: called with each message that arrives, in order of (time, sending).
+        on_abort: called with each message that will never arrive: one end left (at once), one end was away when it
+            was sent (same instant), or it was dropped (`message.lost`, when its last byte would have arrived).
+        drop_prob: chance that a message is lost on its way; its bytes are sent, and wasted.
+        on_drop: what follows a loss: the whole message again at once, or nothing.
+        seed: of the losses.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        num_nodes: int,
+        uplink_bytes_per_s: float | np.ndarray,
+        downlink_bytes_per_s: float | np.ndarray,
+        latency_s: Latency = 0.0,
+        *,
+        fidelity: Fidelity = "flow",
+        header_bytes: int = 0,
+        on_delivery: Callable[[Message], None],
+        on_abort: Callable[[Message], None] = lambda _: None,
+        drop_prob: float = 0.0,
+        on_drop: Literal["retransmit", "drop"] = "retransmit",
+        seed: int = 0,
+    ):
+        self.header_bytes = header_bytes
+        self._env = env
+        self._fidelity = fidelity
+        self._on_delivery, self._on_abort = on_delivery, on_abort
+        self._drop_prob, self._on_drop, self._seed = drop_prob, on_drop, seed
+        self._drop_streams: dict[int, np.random.Generator] = {}
+        self._core = extension().FlowNetwork(bandwidth=fidelity == "flow")
+        self._online: list[bool] = []
+        self._flying: list[Message | None] = []  # by slot
+        self._refused: list[Message] = []
+        self._wake: _Alarm | None = None
+        self._wake_ns = -1
+        self._rearming = False
+        self._latency_ns: int | Callable[[int, int], int] = 0
+        self._add(num_nodes, uplink_bytes_per_s, downlink_bytes_per_s, self._use_latency(latency_s, num_nodes))
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Puts messages on their way at this instant, in this order; one call per sender and moment is the fast way."""
+        if not messages:
+            return
+        now_s = self._env.now
+        online, refused = self._online, len(self._refused)
+        first = messages[0]
+        alike = self._drop_prob == 0 and not callable(self._latency_ns)
+        receivers = []
+        for message in messages:
+            message.sent_s = now_s
+            if message.header_bytes is None:
+                message.header_bytes = self.header_bytes
+            if not (online[message.src] and online[message.dst]):
+                self._refused.append(message)
+            receivers.append(message.dst)
+            if message.payload_bytes != first.payload_bytes or message.src != first.src \
+                    or message.header_bytes != first.header_bytes:
+                alike = False
+        if alike and len(self._refused) == refused:
+            slots = self._core.multicast(
+                self._now_ns(), first.src, receivers, first.payload_bytes, first.header_bytes, self._latency_ns
+            )
+            for message, slot in zip(messages, slots, strict=True):
+                self._keep(message, slot)
+        else:
+            for message in messages:
+                if online[message.src] and online[message.dst]:
+                    self._launch(message)
+        self._rearm()
+
+    def cancel(self, message: Message) -> bool:
+        """Takes a message back; what was sent of it is wasted. False: it was not on its way."""
+        if message.slot == ENDED:
+            return False
+        self._core.cancel(self._now_ns(), message.slot)
+        self._flying[message.slot] = None
+        message.slot = ENDED
+        self._rearm()
+        return True
+
+    def _launch(self, message: Message) -> None:
+        latency_ns = self._latency_ns
+        if callable(latency_ns):
+            latency_ns = latency_ns(message.src, message.dst)
+        message.lost = self._draw_loss(message)
+        size = message.payload_bytes, message.header_bytes
+        slot = self._core.send(self._now_ns(), message.src, message.dst, *size, latency_ns, message.lost)
+        self._keep(message, slot)
+
+    def _keep(self, message: Message, slot: int) -> None:
+        message.slot = slot
+        if slot == len(self._flying):
+            self._flying.append(message)
+        else:
+            self._flying[slot] = message
+
+    def _draw_loss(self, message: Message) -> bool:
+        if self._drop_prob == 0 or message.src == message.dst:
+            return False
+        if message.src not in self._drop_streams:
+            self._drop_streams[message.src] = rng.stream(self._seed, "lost messages", message.src)
+        return bool(self._drop_streams[message.src].random() < self._drop_prob)
+
+    # -- nodes and links -------------------------------------------------------------------------------------------
+
+    def remove_node(self, node: int) -> None:
+        """A node leaves: messages from and to it are aborted at once; what was sent of them is wasted."""
+        self._online[node] = False
+        aborted = [self._take(slot) for slot, _ in self._core.remove_node(self._now_ns(), node)]
+        self._rearm()
+        for message in aborted:
+            self._on_abort(message)
+
+    def return_node(self, node: int) -> None:
+        """A node that left is there again, with its links as they were."""
+        self._online[node] = True
+
+    def add_nodes(self, uplink_bytes_per_s: np.ndarray, downlink_bytes_per_s: np.ndarray, latency_s: np.ndarray):
+        """New nodes with the next numbers; latency_s: access latencies, used if the network was made with such."""
+        access = np.zeros(len(latency_s), dtype=np.int64) if self._latency_ns != -1 else _to_ns(latency_s)
+        self._add(len(uplink_bytes_per_s), uplink_bytes_per_s, downlink_bytes_per_s, access)
+
+    def set_capacity(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
+        """New capacities from this instant on."""
+        self._core.set_capacity(self._now_ns(), node, uplink_bytes_per_s, downlink_bytes_per_s)
+        self._rearm()
+
+    @property
+    def num_nodes(self) -> int:
+        return self._core.num_nodes
+
+    def _add(self, count: int, uplink: float | np.ndarray, downlink: float | np.ndarray, access_ns: np.ndarray) -> None:
+        self._core.add_nodes(np.broadcast_to(uplink, count), np.broadcast_to(downlink, count), access_ns)
+        self._online += [True] * count
+
+    def _use_latency(self, latency_s: Latency, num_nodes: int) -> np.ndarray:
+        """Sets how a message's latency is found; returns the access latencies [N] in ns."""
+        access_ns = np.zeros(num_nodes, dtype=np.int64)
+        if self._fidelity == "ideal":
+            return access_ns
+        if callable(latency_s):
+            self._latency_ns = lambda src, dst: round(latency_s(src, dst) * NS_PER_S)
+            return access_ns
+        table_ns = _to_ns(latency_s)
+        if table_ns.ndim == 0:
+            self._latency_ns = int(table_ns)
+        elif table_ns.shape == (num_nodes,):
+            self._latency_ns = -1  # the core adds the two access latencies
+            return table_ns
+        elif table_ns.shape == (num_nodes, num_nodes):
+            self._latency_ns = lambda src, dst: int(table_ns[src, dst])
+        else:
+            raise ValueError(f"latency_s must be one number, [{num_nodes}] or [{num_nodes}, {num_nodes}], "
+                             f"got {list(table_ns.shape)}")
+        return access_ns
+
+    # -- counters --------------------------------------------------------------------------------------------------
+
+    @property
+    def traffic(self) -> Traffic:
+        """What has ended so far, per ordered pair of nodes."""
+        return Traffic(**self._core.traffic())
+
+    def bytes_sent(self, node: int) -> int:
+        """Bytes this node has put on the wire until now, parts of messages included."""
+        return self._core.bytes_sent(self._now_ns(), node)
+
+    def utilisation(self) -> tuple[np.ndarray, np.ndarray]:
+        """Share of uplinks and of downlinks in use at this instant, two float arrays [N]; 0 where capacity is 0."""
+        self._now_ns()
+        used, capacity = self._core.load(), self._core.capacities()
+        share = np.divide(used, capacity, out=np.zeros(len(used)), where=capacity > 0)
+        return share[0::2], share[1::2]
+
+    # -- simulated time --------------------------------------------------------------------------------------------
+
+    def _now_ns(self) -> int:
+        """This instant for the core: never before its own time, never past what it still has to deliver."""
+        core = self._core
+        now_ns = max(round(self._env.now * NS_PER_S), core.now)
+        return now_ns if now_ns == core.now else min(now_ns, core.next_time())
+
+    def _rearm(self) -> None:
+        if not self._rearming:
+            self._rearming = True
+            _Alarm(self._env, 0, self._rearm_now, LATE)
+
+    def _rearm_now(self, _: Any = None) -> None:
+        self._rearming = False
+        refused, self._refused = self._refused, []
+        for message in refused:
+            self._on_abort(message)
+        next_ns = self._core.next_time()
+        if next_ns == self._wake_ns:
+            return
+        self._wake_ns = next_ns  # the alarm that was set before finds that it is not the one, and does nothing
+        self._wake = None
+        if next_ns != extension().NEVER_NS:
+            self._wake = _Alarm(self._env, max(0.0, next_ns / NS_PER_S - self._env.now), self._advance)
+
+    def _advance(self, alarm: _Alarm) -> None:
+        if alarm is not self._wake:
+            return
+        slots = self._core.step(self._wake_ns)
+        self._wake, self._wake_ns = None, -1
+        if not slots:
+            self._rearm_now()
+            return
+        self._rearm()
+        # Slots are used again by what the receivers send: all messages are taken out before the first is handed over.
+        for message in [self._take(slot) for slot in slots]:
+            self._arrive(message)
+
+    def _take(self, slot: int) -> Message:
+        message = self._flying[slot]
+        self._flying[slot] = None
+        message.slot = ENDED
+        return message
+
+    def _arrive(self, message: Message) -> None:
+        if message.lost:
+            if self._on_drop == "retransmit" and self._online[message.src] and self._online[message.dst]:
+                self._launch(message)
+            else:
+                self._on_abort(message)
+        elif self._online[message.dst]:
+            self._on_delivery(message)
+        else:  # its receiver left at this very instant, on account of a message before it
+            if message.src != message.dst:
+                self._core.recount_as_wasted(message.src, message.dst, message.payload_bytes, message.header_bytes)
+            self._on_abort(message)
+
+
+def _to_ns(seconds: Any) -> np.ndarray:
+    return np.rint(np.asarray(seconds, dtype=float) * NS_PER_S).astype(np.int64)
