@@ -9,6 +9,7 @@
 
 namespace ddlsim::cpu {
 #include "vec.inc"
+#include "group_norm_pool.inc"
 #include "merge.inc"
 #include "similarity.inc"
 #include "simplex.inc"
@@ -24,6 +25,8 @@ const Lanes DDLSIM_LANES_TABLE = {
     subtract_block,
     simplex_floats,
     simplex_doubles,
+    pool_images,
+    pool_images_back,
     fence,
 };
 

@@ -5,6 +5,8 @@
 #pragma once
 #include <cstdint>
 
+#include "../../group_norm_pool.h"
+
 namespace ddlsim::cpu {
 
 // A block of rows in cache: every pointer and size that one merge step needs (see ../../merge.h).
@@ -68,6 +70,9 @@ struct Lanes {
                            int64_t num_columns, double* work);
     void (*simplex_doubles)(const double* rows, int64_t stride, double* out, int64_t out_stride, int64_t num_rows,
                             int64_t num_columns, double* work);
+    // The whole batch, image by image; sums: 2 * C doubles of work.
+    void (*pool_images)(const GroupNormPoolForward&);
+    void (*pool_images_back)(const GroupNormPoolBackward&, double* sums);
     void (*fence)();   // makes streamed stores visible to the other threads
 };
 

@@ -1,0 +1,129 @@
+"""Group normalisation, ReLU and 2x2 max pooling as one layer, the part of GN-LeNet that is not convolution.
+
+Y. Wu and K. He, "Group Normalization", ECCV 2018. On one CPU thread the three operations of torch and their way back
+take as long as the convolutions beside them; the native kernel reads and writes each image once per direction and
+keeps, besides its input, two numbers per group and one byte per pooled pixel.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ddlsim import native
+
+
+def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float) -> torch.Tensor:
+    """The same in plain torch; arguments and result as in `group_norm_relu_pool`."""
+    return F.max_pool2d(F.relu(F.group_norm(x, groups, weight, bias, eps)), 2)
+
+
+def group_norm_relu_pool(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float = 1e-5
+) -> torch.Tensor:
+    """Normalises each group of channels of each image, cuts at zero, and keeps the largest of every 2x2 pixels.
+
+    Native for contiguous float32 images in host memory; plain torch for everything else, within torch.func transforms
+    (vmap, grad), and for second derivatives.
+
+    Args:
+        x: [N, C, H, W], H and W at least 2.
+        weight: [C], factor after normalisation.
+        bias: [C].
+        groups: into how many groups of consecutive channels; divides C.
+        eps: added to the variance.
+
+    Returns:
+        [N, C, H // 2, W // 2].
+
+    Raises:
+        RuntimeError: from torch, if the shapes do not fit.
+    """
+    if not _fits_native(x, weight, bias, groups):
+        return reference(x, weight, bias, groups, eps)
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad or bias.requires_grad):
+        return _GroupNormReLUPool.apply(x, weight, bias, groups, eps)
+    return _forward(x, weight, bias, groups, eps)
+
+
+class GroupNormReLUPool(nn.Module):
+    """nn.GroupNorm, ReLU and MaxPool2d(2) in one; parameters, their names and initial values are nn.GroupNorm's.
+
+    Args:
+        groups: number of groups; divides `channels`.
+        channels: C of the images.
+        eps: added to the variance.
+    """
+
+    def __init__(self, groups: int, channels: int, eps: float = 1e-5):
+        super().__init__()
+        if groups < 1 or channels % groups:
+            raise ValueError(f"{channels} channels do not divide into {groups} groups")
+        self.groups, self.eps = groups, eps
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return group_norm_relu_pool(x, self.weight, self.bias, self.groups, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.groups}, {len(self.weight)}, eps={self.eps}"
+
+
+class _GroupNormReLUPool(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, groups, eps):
+        mean, rstd = torch.empty(len(x), groups, dtype=torch.float32), torch.empty(len(x), groups, dtype=torch.float32)
+        winner = torch.empty(_pooled_shape(x), dtype=torch.uint8)
+        ctx.groups, ctx.eps = groups, eps
+        ctx.save_for_backward(x, weight, bias, mean, rstd, winner)
+        return _forward(x, weight, bias, groups, eps, mean.data_ptr(), rstd.data_ptr(), winner.data_ptr())
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, weight, bias, mean, rstd, winner = ctx.saved_tensors
+        if torch.is_grad_enabled():  # these gradients are to be differentiated again
+            return _gradients_with_graph(ctx, (x, weight, bias), grad_out)
+        grad_out = grad_out.contiguous()
+        grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
+        native.extension().group_norm_pool_backward(
+            _native_shape(x, ctx.groups), x.data_ptr(), weight.data_ptr(), mean.data_ptr(), rstd.data_ptr(),
+            winner.data_ptr(), grad_out.data_ptr(), grad_x.data_ptr(), grad_weight.data_ptr(), grad_bias.data_ptr(),
+        )  # fmt: skip
+        return grad_x, grad_weight, grad_bias, None, None
+
+
+def _gradients_with_graph(ctx, inputs, grad_out) -> tuple[torch.Tensor | None, ...]:
+    wanted = [tensor for tensor, needed in zip(inputs, ctx.needs_input_grad[:3], strict=True) if needed]
+    out = reference(*inputs, ctx.groups, ctx.eps)
+    found = iter(torch.autograd.grad(out, wanted, grad_out, create_graph=True))
+    return *(next(found) if needed else None for needed in ctx.needs_input_grad[:3]), None, None
+
+
+def _forward(x, weight, bias, groups, eps, mean: int = 0, rstd: int = 0, winner: int = 0) -> torch.Tensor:
+    """Without the last three, which are addresses: inference."""
+    out = torch.empty(_pooled_shape(x), dtype=torch.float32)
+    native.extension().group_norm_pool(
+        _native_shape(x, groups), x.data_ptr(), weight.data_ptr(), bias.data_ptr(), eps, out.data_ptr(), mean, rstd,
+        winner,
+    )  # fmt: skip
+    return out
+
+
+def _fits_native(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int) -> bool:
+    """Also false where something does not fit at all: torch then says what."""
+    if torch._C._functorch.maybe_current_level() is not None or torch.compiler.is_compiling():
+        return False
+    tensors = (x, weight, bias)
+    if any(t.device.type != "cpu" or t.dtype != torch.float32 or not t.is_contiguous() for t in tensors):
+        return False
+    if x.ndim != 4 or x.shape[2] < 2 or x.shape[3] < 2 or groups < 1 or x.shape[1] % groups:
+        return False
+    return x.shape[1] > 0 and weight.shape == bias.shape == (x.shape[1],)
+
+
+def _pooled_shape(x: torch.Tensor) -> tuple[int, int, int, int]:
+    return (x.shape[0], x.shape[1], x.shape[2] // 2, x.shape[3] // 2)
+
+
+def _native_shape(x: torch.Tensor, groups: int) -> tuple[int, int, int, int, int]:
+    return (x.shape[0], x.shape[1], groups, x.shape[2], x.shape[3])
