@@ -58,12 +58,13 @@ class LeNet64:
 def _build(image_shape: ImageShape, num_classes: int) -> "SplitModel":
     from torch import nn
 
+    from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
     from ddlsim.models.split import SplitModel
 
     channels, height, width = image_shape
     layers: list[nn.Module] = []
     for out in CHANNELS:
-        layers += [nn.Conv2d(channels, out, 5, padding=2), nn.GroupNorm(GROUPS, out), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(channels, out, 5, padding=2), GroupNormReLUPool(GROUPS, out)]
         channels = out
     features = channels * (height // SHRINK) * (width // SHRINK)
     return SplitModel(nn.Sequential(*layers, nn.Flatten()), nn.Linear(features, num_classes))
