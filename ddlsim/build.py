@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddlsim import rundir
-from ddlsim.errors import DataMissing, ScenarioError
+from ddlsim.errors import DataMissing
 
 if TYPE_CHECKING:
     from ddlsim.engine.evaluation import Evaluated
@@ -32,7 +32,9 @@ class Loaded:
     missing: str | None = None
 
 
-def load_data(scenario: "Scenario", data_dir: Path | None = None, fallback: bool = True, download: bool = True) -> Loaded:
+def load_data(
+    scenario: "Scenario", data_dir: Path | None = None, fallback: bool = True, download: bool = True
+) -> Loaded:
     """Finds the scenario's data set, or goes over to the scenario's fallback.
 
     Raises:
@@ -164,8 +166,9 @@ def run(
             console.message(f"{directory} holds this run already; --force runs it again.")
             return finished
         if loaded.missing:
-            console.message(f"{loaded.missing}\nFALLBACK: running on {scenario.data_name} instead of the scenario's data.")
+            console.message(f"{loaded.missing}\nFALLBACK: running on {scenario.data_name} instead.")
         prepared = prepare(loaded)
+        scenario.model.check(prepared.image_shape)
         data_s = time.perf_counter() - started
         directory = rundir.prepare(directory)
         manifest = rundir.start_manifest(scenario, prepared, device, loaded.missing, command)
@@ -205,7 +208,7 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
         write_communication(directory / "communication.jsonl", simulation.network.traffic.rows())
         rundir.finish_manifest(manifest, status, started, simulation.env.now)
         if profile:
-            manifest["profile"] = rundir.wall_profile(learner.jobs.wall_s, data_s, manifest["wall_s"], simulation.env.now)
+            manifest["profile"] = rundir.wall_profile(learner.jobs.wall_s, data_s, manifest)
         rundir.write_manifest(directory, manifest)
         summary = summarise(directory)
         rundir.write_json(directory / "summary.json", summary)

@@ -106,8 +106,9 @@ def finish_manifest(manifest: dict, status: str, started: float, sim_time_s: flo
     manifest["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-def wall_profile(wall_s: dict[str, float], data_s: float, total_s: float, sim_time_s: float) -> dict[str, float]:
+def wall_profile(wall_s: dict[str, float], data_s: float, manifest: dict) -> dict[str, float]:
     """Where wall time went, in seconds; `events and algorithms` is what is left."""
+    total_s, sim_time_s = manifest["wall_s"], manifest["sim_time_s"]
     parts = {"data": data_s, **dict(wall_s)}
     parts["events and algorithms"] = total_s - sum(parts.values())
     return {**{name: round(value, 3) for name, value in parts.items()}, "total": total_s,

@@ -48,8 +48,9 @@ class DePRL:
         return State(core, head)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
-        epoch = node.steps_per_epoch
-        head_steps, core_steps = (node.local_steps, self.core_steps) if self.local_training == "steps" else (epoch, epoch)
+        head_steps, core_steps = node.local_steps, self.core_steps
+        if self.local_training == "epochs":
+            head_steps = core_steps = node.steps_per_epoch
         _, state.head = yield node.train((state.core, state.head), head_steps, only="head")
         state.core, _ = yield node.train((state.core, state.head), core_steps, only="core")
         node.send(node.peers(round_num), round_num, core=state.core, head=state.head)

@@ -54,7 +54,7 @@ class Node:
         self._sim = sim
         self._streams: dict[str, np.random.Generator] = {}
         self.mailboxes = {
-            PUSH: Mailbox((node_id, PUSH), sim.env, lambda sender, turn: sim.may_come(sender, node_id, turn), sim.watch),
+            PUSH: Mailbox((node_id, PUSH), sim.env, lambda sender, num: sim.may_come(sender, node_id, num), sim.watch),
             RESPONSE: Mailbox((node_id, RESPONSE), sim.env, lambda sender, _: sim.nodes[sender].online, sim.watch),
         }
         self._published: dict[int, dict[str, Any]] = {}

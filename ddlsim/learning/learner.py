@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ddlsim.errors import DdlsimError
+from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.learning.bank import Bank, Params
 from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.cpu import CpuWaves
@@ -64,6 +64,11 @@ class Learner:
             modules = [self._build() for _ in range(count)]
         finally:
             torch.random.set_rng_state(state)
+        if not whole and not self.layout.parts[CORE].size:
+            raise ScenarioError(
+                f"model: {self.layout.architecture} has no core, and this algorithm shares core and head apart. "
+                "Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models (el, dpsgd)."
+            )
         parts = (MODEL,) if whole else (CORE, HEAD)
         return [tuple(self._store(module, part) for part in parts) for module in modules]
 
@@ -80,9 +85,9 @@ class Learner:
         for params in sources[1:]:
             if params.part.signature != first.signature:
                 raise DdlsimError(
-                    f"cannot merge the {params.part.name} of {params.part.architecture} ({params.size} values) into the "
-                    f"{first.name} of {first.architecture} ({first.size} values): their shapes differ. Merge only what "
-                    "the models have in common, or give every node the same model."
+                    f"cannot merge the {params.part.name} of {params.part.architecture} ({params.size} values) into "
+                    f"the {first.name} of {first.architecture} ({first.size} values): their shapes differ. Merge only "
+                    "what the models have in common, or give every node the same model."
                 )
         key = (*((params.serial, float(weight)) for params, weight in zip(sources, weights, strict=True)),)
         merged = self._same_merge.get(key)

@@ -30,7 +30,7 @@ class Template:
 
     @torch.no_grad()
     def load(self, parts: Sequence[Params], start: int = 0) -> None:
-        """Takes over the values of a model, given whole or as (core, head); or of its last parts, from column `start`."""
+        """Takes over the values of a model, whole or as (core, head); or of its last parts, from column `start`."""
         for params in parts:
             self.flat[start : start + params.size].copy_(params.values())
             start += params.size
@@ -72,7 +72,9 @@ class Template:
                 self._counters.append((module, name, columns))
 
 
-def sgd_steps(template: Template, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], settings, only: str | None) -> None:
+def sgd_steps(
+    template: Template, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], settings, only: str | None
+) -> None:
     """Local training: one optimizer step per batch, in place on the template.
 
     A fresh optimizer each call, as in the published codes. Plain SGD is one fused update without optimizer state.

@@ -58,7 +58,7 @@ def test_nobody_waits_for_ever_under_churn(tmp_path, name):
 
 def test_offline_node_receives_nothing(tmp_path, name):
     away = "churn={name: schedule, offline: [{node: 3, start_s: 0, end_s: 1000}]}"
-    _, rows = run(tmp_path, name, away)
+    run(tmp_path, name, away)
     lines = (tmp_path / "run" / "communication.jsonl").read_text().splitlines()
     assert not [pair for pair in map(json.loads, lines) if 3 in (pair["src"], pair["dst"])]
 

@@ -65,7 +65,8 @@ def test_number_of_threads_changes_no_bit(make_learner):
 @pytest.mark.parametrize("only", [None, "core", "head"])
 def test_stacked_wave_equals_one_by_one(make_learner, only):
     plain, stacked = make_learner(), make_learner()
-    stacked._waves = GpuWaves({stacked.layout: stacked._build}, stacked.shards, stacked._training, 10, torch.device("cpu"))
+    build, cpu = {stacked.layout: stacked._build}, torch.device("cpu")
+    stacked._waves = GpuWaves(build, stacked.shards, stacked._training, 10, cpu)
     flats = []
     for learner in (plain, stacked):
         trained = [learner.train(node, learner.init_models(node)[0], 5, rng(node), only) for node in range(3)]
