@@ -1,8 +1,8 @@
 """D-PSGD: train, exchange models with the neighbours of a graph, merge with Metropolis-Hastings weights.
 
 Source: Lian, Zhang, Zhang, Hsieh, Zhang, Liu, "Can Decentralized Algorithms Outperform Centralized Algorithms?",
-NeurIPS 2017, Algorithm 1, in the order of the FACADE paper's appendix B (local steps first). The weights are symmetric and
-doubly stochastic on any graph: 1 / (1 + the larger of the two degrees), the rest for oneself. Weights of neighbours
+NeurIPS 2017, Algorithm 1, in the order of the FACADE paper's appendix B (local steps first). The weights are symmetric
+and doubly stochastic on any graph: 1 / (1 + the larger of the two degrees), the rest for oneself. Weights of neighbours
 whose message did not come fall to oneself. Use it with a static topology, as in the paper.
 """
 
