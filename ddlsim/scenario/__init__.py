@@ -1,0 +1,14 @@
+"""Scenario files: YAML text -> frozen, checked Scenario, and back.
+
+Every error that a user can make in a scenario is found here, before data or a GPU is touched, and all of them at once.
+tree.py reads YAML with places, load.py merges, validate.py checks and words the errors, model.py is the scenario.
+"""
+
+from ddlsim.scenario.find import by_name
+from ddlsim.scenario.load import from_mapping, load
+from ddlsim.scenario.model import Scenario
+from ddlsim.scenario.problems import ScenarioProblems
+from ddlsim.scenario.schema import json_schema
+from ddlsim.scenario.write import digest, to_yaml
+
+__all__ = ["Scenario", "ScenarioProblems", "by_name", "digest", "from_mapping", "json_schema", "load", "to_yaml"]

@@ -1,0 +1,84 @@
+"""What no single key can tell: keys that do not fit each other. Nothing here touches data or a GPU."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ddlsim.errors import ScenarioError
+from ddlsim.scenario.model import Scenario
+
+_PATH = re.compile(r"([a-z_]+(?:\.[a-z_]+)*): ", re.ASCII)
+_MANY_CLASSES = 10_000
+"""More labels than any data set has: how many there are is not known before the data is read."""
+
+Place = tuple[str | int, ...]
+
+
+def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    """Pairs (path of the key to blame, what is wrong with it)."""
+    evaluation, count = scenario.evaluation, scenario.nodes.count
+    if evaluation.stop_at_target and evaluation.target_accuracy is None:
+        yield ("evaluation", "stop_at_target"), "needs evaluation.target_accuracy, which is null"
+    for place, part in (
+        (("topology",), scenario.topology),
+        (("network", "links"), scenario.network.links),
+        (("devices",), scenario.devices),
+        (("churn",), scenario.churn),
+    ):
+        yield from _refusal(place, lambda part=part: _fit_nodes(part, count, scenario.seed))
+    yield from _absences(scenario)
+    yield from _refusal(("shift",), lambda: _shift_nothing(scenario))
+    if hasattr(scenario.partition, "cluster_labels"):
+        clusters = len(scenario.nodes.clusters)
+        yield from _refusal(("partition",), lambda: scenario.partition.cluster_labels(clusters, _MANY_CLASSES))
+
+
+def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, str]]:
+    """What a part says when it is tried; its text may begin with the dotted path of the key to blame."""
+    try:
+        attempt()
+    except ScenarioError as error:
+        text = str(error)
+        path = _PATH.match(text)
+        if path and path[1].split(".")[0] == place[0]:
+            yield tuple(path[1].split(".")), text[path.end() :]
+        else:
+            yield place, text
+
+
+def _fit_nodes(part: Any, count: int, seed: int) -> None:
+    """Tries a part on the number of nodes, by its own `check` or by drawing."""
+    if hasattr(part, "check"):
+        part.check(count)
+    elif hasattr(part, "draw") and len(inspect.signature(part.draw).parameters) == 2:
+        part.draw(count, seed)
+
+
+def _absences(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    for i, absence in enumerate(getattr(scenario.churn, "offline", ())):
+        if absence.node >= scenario.nodes.count:
+            text = f"node ids are 0 to {scenario.nodes.count - 1} in this scenario, got {absence.node}"
+            yield ("churn", "offline", i, "node"), text
+        if absence.end_s <= absence.start_s:
+            yield (
+                ("churn", "offline", i, "end_s"),
+                f"must lie after start_s ({absence.start_s:g}), got {absence.end_s:g}",
+            )
+
+
+def _shift_nothing(scenario: Scenario) -> None:
+    """Shifts no samples at all for every cluster, which is enough to see whether the clusters fit."""
+    from ddlsim.data.shifts import Setting
+
+    clusters = len(scenario.nodes.clusters)
+    setting = Setting(num_clusters=clusters, num_classes=_MANY_CLASSES, black=np.zeros(3, np.float32))
+    for cluster in range(clusters):
+        try:
+            scenario.shift.apply(np.zeros((0, 3, 2, 2), np.float32), np.zeros(0, np.int64), cluster, setting)
+        except ScenarioError:
+            raise
+        except Exception:  # a shift from elsewhere that cannot do with no samples; it speaks for itself in a run
+            return

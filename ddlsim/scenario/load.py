@@ -1,0 +1,158 @@
+"""A file with its `extends`, overrides and fallback -> a checked Scenario."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ddlsim.errors import ScenarioError
+from ddlsim.scenario.find import find
+from ddlsim.scenario.merge import at_place, has, merge, put
+from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
+from ddlsim.scenario.problems import Mark, Problem, ScenarioProblems, in_order
+from ddlsim.scenario.tree import Tree, from_plain, parse_file, parse_value
+from ddlsim.scenario.validate import validate
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+    """Reads, merges and checks a scenario.
+
+    Args:
+        path: a YAML file, or the bare name of one in ./scenarios or among those that come with ddlsim.
+        overrides: "dotted.key=value" texts, as given to --set; values are YAML.
+    Raises:
+        ScenarioError: every problem of the scenario at once, each with its place; nothing has been run.
+    """
+    file = find(path)
+    tree = _read(file, str(file), ())
+    tree = _apply_overrides(tree, overrides)
+    return _finish(tree, file.stem)
+
+
+def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:
+    """Checks a scenario that is given as a plain mapping with the keys of a file.
+
+    Raises:
+        ScenarioError: every problem at once.
+    """
+    return _finish(from_plain(mapping, Mark("scenario")), name)
+
+
+def with_fallback(scenario: Scenario) -> Scenario | None:
+    """A scenario with its fallback applied, or None if it has none."""
+    if scenario.fallback is None:
+        return None
+    mark = Mark("fallback")
+    whole = from_plain(to_plain(scenario), mark)
+    fallback = whole.value.pop("fallback", Tree({}, mark))
+    applied, problems = validate(merge(whole, fallback))
+    if applied is None:
+        raise ScenarioProblems(problems)
+    return applied
+
+
+def _finish(tree: Tree, name: str) -> Scenario:
+    tree.value.setdefault("name", Tree(name, tree.mark))
+    tree = merge(from_plain(DEFAULTS, tree.mark), tree)
+    fallback = tree.value.get("fallback")
+    main = Tree({key: child for key, child in tree.value.items() if key != "fallback"}, tree.mark)
+    scenario, problems = validate(main)
+    if fallback is not None and fallback.value is not None:
+        problems += _fallback_problems(main, fallback, problems)
+    if problems:
+        raise ScenarioProblems(in_order(problems))
+    return scenario.model_copy(update={"fallback": fallback.plain()}) if fallback is not None else scenario
+
+
+def _fallback_problems(main: Tree, fallback: Tree, told: list[Problem]) -> list[Problem]:
+    """What would be wrong with the fallback applied; what is wrong without it as well is told already."""
+    if not fallback.is_mapping:
+        return [Problem(fallback.mark, "fallback", "expected a mapping (key: value) or null")]
+    problems = [
+        Problem(fallback.value[key].key, f"fallback.{key}", f"a fallback cannot hold {key!r}")
+        for key in ("extends", "fallback", "name")
+        if key in fallback.value
+    ]
+    if problems:
+        return problems
+    _, found = validate(merge(main, fallback))
+    own = _marks(fallback) | {fallback.key}
+    for problem in found:
+        if problem in told:
+            continue
+        if problem.mark in own:
+            problems.append(Problem(problem.mark, f"fallback.{problem.path}", problem.text))
+        else:
+            problems.append(Problem(problem.mark, problem.path, f"with the fallback applied: {problem.text}"))
+    return problems
+
+
+def _marks(tree: Tree) -> set[Mark]:
+    return {tree.mark, tree.key}.union(*(_marks(child) for _, child in tree.children()))
+
+
+def _read(file: Path, source: str, above: tuple[Path, ...]) -> Tree:
+    """A file laid over what it extends."""
+    try:
+        tree = parse_file(file.read_text(encoding="utf-8"), source)
+    except OSError as error:
+        raise ScenarioError(f"{source}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{source}: is not UTF-8 text (byte {error.start})") from error
+    extends = tree.value.pop("extends", None)
+    if extends is None:
+        return tree
+    if not isinstance(extends.value, str) or not extends.value:
+        raise ScenarioProblems([Problem(extends.mark, "extends", "expected the path of a scenario file")])
+    parent = file.parent / extends.value
+    if not parent.suffix and not parent.is_file():
+        parent = parent.with_suffix(".yaml")
+    above = (*above, file.resolve())
+    if parent.resolve() in above:
+        chain = " -> ".join(one.name for one in (*above[above.index(parent.resolve()) :], parent))
+        raise ScenarioProblems([Problem(extends.mark, "extends", f"goes round in a circle: {chain}")])
+    if not parent.is_file():
+        text = f"no file {parent} (the path is relative to {file.parent})"
+        raise ScenarioProblems([Problem(extends.mark, "extends", text)])
+    below = _read(parent, _shown_path(parent), above)
+    below.value.pop("name", None)  # a run under its parent's name would be taken for the parent
+    return merge(below, tree)
+
+
+def _shown_path(path: Path) -> str:
+    """A path without "x/.." in it, relative if it was given so."""
+    resolved = path.resolve()
+    try:
+        return str(path if path.is_absolute() and ".." not in path.parts else resolved.relative_to(Path.cwd()))
+    except ValueError:
+        return str(resolved)
+
+
+def _apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
+    problems: list[Problem] = []
+    changes: list[tuple[tuple[str, ...], Tree]] = []
+    for text in overrides:
+        try:
+            changes.append(_parse_override(text))
+        except ScenarioProblems as error:
+            problems += error.problems
+    if problems:
+        raise ScenarioProblems(problems)
+    # Names first: a new name drops the old part's keys, and must not drop what another override gives.
+    for path, value in sorted(changes, key=lambda change: change[0][-1] != "name"):
+        tree = put(tree, path, value)
+        within = ("fallback", *path)
+        # A number given on the command line holds with the fallback too; only the data has to be the fallback's.
+        if path[0] not in ("fallback", "data", "extends") and has(tree, within):
+            tree = put(tree, within, at_place(value, value.mark))
+    return tree
+
+
+def _parse_override(text: str) -> tuple[tuple[str, ...], Tree]:
+    mark = Mark(f"--set {text}")
+    key, equals, value = text.partition("=")
+    path = tuple(key.strip().split("."))
+    if not equals or not all(path):
+        raise ScenarioProblems([Problem(mark, "", "expected KEY=VALUE, e.g. --set algorithm.heads=3")])
+    if path[0] == "extends":
+        raise ScenarioProblems([Problem(mark, "extends", "can only stand in a file")])
+    return path, parse_value(value, mark)

@@ -1,0 +1,63 @@
+"""One rule for laying a mapping over another: defaults, `extends`, `fallback` and `--set` all follow it.
+
+A mapping is merged key by key, but one that gives a `name` for a named part replaces that part whole: the keys of the
+part that stood there belong to another one. Everything else replaces what was there.
+"""
+
+from ddlsim.scenario.parts import PART_PATHS
+from ddlsim.scenario.problems import Mark
+from ddlsim.scenario.tree import Tree
+
+
+def is_part(path: tuple[str, ...]) -> bool:
+    """Whether a named part stands at this path, in the scenario or in its fallback."""
+    return (path[1:] if path[:1] == ("fallback",) else path) in PART_PATHS
+
+
+def merge(below: Tree, above: Tree, path: tuple[str, ...] = ()) -> Tree:
+    """`above` laid over `below`; both stay as they are, values keep the place where they were written."""
+    if not (below.is_mapping and above.is_mapping) or (is_part(path) and "name" in above.value):
+        return above
+    merged = dict(below.value)
+    for key, child in above.value.items():
+        merged[key] = merge(merged[key], child, (*path, key)) if key in merged else child
+    return Tree(merged, above.mark, above.key)
+
+
+def put(tree: Tree, path: tuple[str, ...], value: Tree) -> Tree:
+    """A tree with one value put at a path, as `--set` does.
+
+    Another `name` for a named part drops the keys that belonged to the part that stood there; the same name keeps them.
+    """
+    return _put(tree, path, value, ())
+
+
+def _put(tree: Tree | None, rest: tuple[str, ...], value: Tree, path: tuple[str, ...]) -> Tree:
+    if not rest:
+        return value
+    here = dict(tree.value) if tree is not None and tree.is_mapping else {}
+    key = rest[0]
+    if rest == ("name",) and is_part(path) and "name" in here and here["name"].value != value.value:
+        here = {}
+    here[key] = _put(here.get(key), rest[1:], value, (*path, key))
+    mark, at = (tree.mark, tree.key) if tree is not None else (value.mark, value.key)
+    return Tree(here, mark, at)
+
+
+def has(tree: Tree, path: tuple[str, ...]) -> bool:
+    """Whether a tree gives a value at this path or below it."""
+    for key in path:
+        below = tree.child(key)
+        if below is None:
+            return False
+        tree = below
+    return True
+
+
+def at_place(tree: Tree, mark: Mark) -> Tree:
+    """The same tree with every value at one place."""
+    if tree.is_mapping:
+        return Tree({key: at_place(child, mark) for key, child in tree.value.items()}, mark)
+    if isinstance(tree.value, list):
+        return Tree([at_place(child, mark) for child in tree.value], mark)
+    return Tree(tree.value, mark)

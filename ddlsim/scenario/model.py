@@ -1,0 +1,194 @@
+"""The scenario as a frozen object: every section, its keys, types, bounds and defaults."""
+
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+from ddlsim.scenario import parts
+from ddlsim.scenario.parts import NamedPart
+
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class Nodes(_Section):
+    """How many nodes there are, in which clusters.
+
+    Args:
+        clusters: number of nodes of each cluster, e.g. [30, 2].
+        placement: contiguous: node ids run cluster by cluster; shuffled: they are dealt by the seed.
+    """
+
+    clusters: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)]
+    placement: Literal["contiguous", "shuffled"] = "contiguous"
+
+    @property
+    def count(self) -> int:
+        """The number of nodes."""
+        return sum(self.clusters)
+
+
+class Validation(_Section):
+    """Which samples are set aside for choices during training.
+
+    Args:
+        source: train or test: a part of that set for each cluster; node: a part of each node's own samples; none.
+        fraction: how much of it, above 0 and below 1.
+    """
+
+    source: Literal["train", "test", "node", "none"] = "none"
+    fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
+
+
+class Training(_Section):
+    """What one round of local training is.
+
+    Args:
+        optimizer: sgd or adam.
+        learning_rate: step size, above 0.
+        momentum: of sgd, 0 up to below 1.
+        weight_decay: 0 or more.
+        batch_size: samples per step.
+        local_steps: steps per round.
+    """
+
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    learning_rate: Annotated[float, Gt(0)]
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
+    weight_decay: Annotated[float, Ge(0)] = 0.0
+    batch_size: Annotated[int, Ge(1)] = 8
+    local_steps: Annotated[int, Ge(1)] = 10
+
+
+class Network(_Section):
+    """How messages travel.
+
+    Args:
+        fidelity: flow: messages share bandwidth; latency: each has its link to itself; ideal: no delay at all.
+        header_bytes: added to every message.
+        links: the nodes' access to the network.
+    """
+
+    fidelity: Literal["flow", "latency", "ideal"] = "flow"
+    header_bytes: Annotated[int, Ge(0)] = 64
+    links: Annotated[Any, NamedPart("links")]
+
+
+class Evaluation(_Section):
+    """When and how the nodes' models are tested.
+
+    Args:
+        every: rounds between evaluations; there is one after the last round in any case.
+        target_accuracy: mean accuracy over all nodes whose cost is reported, above 0 up to 1; null: none.
+        stop_at_target: whether the run ends when the target is reached.
+        fair_lambda: weight of accuracy in fair accuracy, 0 to 1.
+        batch_size: samples per forward pass.
+    """
+
+    every: Annotated[int, Ge(1)] = 40
+    target_accuracy: Annotated[float, Gt(0), Le(1)] | None = None
+    stop_at_target: bool = False
+    fair_lambda: Annotated[float, Ge(0), Le(1)] = 2 / 3
+    batch_size: Annotated[int, Ge(1)] = 250
+
+
+class Scenario(_Section):
+    """One experiment: who learns what from whom, over which network, for how long.
+
+    Args:
+        name: names the run's directory; by default the file's name without its ending.
+        description: one line for people.
+        paper: published numbers, shown beside the run's own; free form.
+        seed: of all random streams.
+        rounds: communication rounds of each node.
+        mode: sync: a round waits for its messages; async: a node takes what has arrived.
+        device: where training is computed: auto, cpu or cuda.
+        nodes: how many nodes, in which clusters.
+        algorithm: the learning algorithm.
+        model: the network that is trained.
+        data: the data set.
+        partition: which node owns which samples.
+        shift: how a cluster's samples differ from another's.
+        validation: which samples are set aside for choices during training.
+        training: what one round of local training is.
+        topology: who may talk to whom.
+        network: how messages travel.
+        devices: how fast nodes compute.
+        churn: when nodes are away; null: never.
+        evaluation: when and how the models are tested.
+        fallback: keys to change when the data is not there; null: no fallback.
+    """
+
+    name: Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+    description: str = ""
+    paper: dict[str, Any] | None = None
+    seed: Annotated[int, Ge(0)] = 0
+    rounds: Annotated[int, Ge(1)]
+    mode: Literal["sync", "async"] = "sync"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    nodes: Nodes
+    algorithm: Annotated[Any, NamedPart("algorithm")]
+    model: Annotated[Any, NamedPart("model")]
+    data: Annotated[Any, NamedPart("data")]
+    partition: Annotated[Any, NamedPart("partition")]
+    shift: Annotated[Any, NamedPart("shift")]
+    validation: Validation
+    training: Training
+    topology: Annotated[Any, NamedPart("topology")]
+    network: Network
+    devices: Annotated[Any, NamedPart("devices")]
+    churn: Annotated[Any, NamedPart("churn")] | None = None
+    evaluation: Evaluation
+    fallback: dict[str, Any] | None = None
+
+    @property
+    def algorithm_name(self) -> str:
+        """The algorithm's name in its table."""
+        return parts.table("algorithm").name_of(self.algorithm)
+
+    @property
+    def data_name(self) -> str:
+        """The data set's name in its table."""
+        return parts.table("data").name_of(self.data)
+
+    def fallback_scenario(self) -> "Scenario | None":
+        """This scenario with its fallback applied (and none left), or None if it has none."""
+        from ddlsim.scenario.load import with_fallback
+
+        return with_fallback(self)
+
+
+DEFAULTS: dict[str, Any] = {
+    "partition": {"name": "uniform"},
+    "shift": {"name": "none"},
+    "validation": {},
+    "training": {},
+    "topology": {"name": "random_regular", "degree": 4},
+    "network": {"links": {"name": "uniform", "uplink_mbps": 100, "downlink_mbps": 100, "latency_ms": 20}},
+    "devices": {"name": "constant", "step_time_s": 0.05},
+    "evaluation": {},
+}
+"""What a scenario lies on: sections and parts that it need not give."""
+
+
+def to_plain(scenario: Scenario) -> dict[str, Any]:
+    """A scenario as plain YAML data with every default written out."""
+    found: dict[str, Any] = {}
+    for key in Scenario.model_fields:
+        value = getattr(scenario, key)
+        if key in ("paper", "fallback", "description") and not value:
+            continue
+        found[key] = _plain(key, value)
+    return found
+
+
+def _plain(key: str, value: Any) -> Any:
+    if value is not None and key in parts.TABLES:
+        return parts.to_plain(key, value)
+    if isinstance(value, BaseModel):
+        return {name: _plain(name, getattr(value, name)) for name in type(value).model_fields}
+    return parts.plain(value)

@@ -1,0 +1,171 @@
+"""Named parts inside a scenario: which table each comes from, and a mapping with a `name` -> the frozen dataclass.
+
+The tables are imported when a name is looked up, so reading a scenario costs no torch.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import re
+from functools import cache
+from typing import Any, NotRequired, get_args, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError, core_schema
+from typing_extensions import TypedDict
+
+from ddlsim.errors import ScenarioError
+from ddlsim.registry import Registry
+from ddlsim.scenario.problems import did_you_mean
+
+TABLES = {
+    "algorithm": "ddlsim.algorithms:ALGORITHMS",
+    "model": "ddlsim.models:MODELS",
+    "data": "ddlsim.data:DATASETS",
+    "partition": "ddlsim.data:PARTITIONS",
+    "shift": "ddlsim.data:SHIFTS",
+    "topology": "ddlsim.topologies:TOPOLOGIES",
+    "links": "ddlsim.engine:LINKS",
+    "devices": "ddlsim.engine:DEVICES",
+    "churn": "ddlsim.engine:CHURNS",
+}
+"""Key in the scenario -> table of the names that may stand there."""
+
+PART_PATHS = {("network", key) if key == "links" else (key,) for key in TABLES}
+"""Where named parts stand in a scenario."""
+
+
+def table(key: str) -> Registry:
+    """The table that the names under a key come from."""
+    module, _, attribute = TABLES[key].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+class NamedPart:
+    """Marks a pydantic field as a named part: `{name: facade, heads: 2}` becomes `Facade(heads=2)`."""
+
+    def __init__(self, key: str):
+        self.key = key
+
+    def __get_pydantic_core_schema__(self, source, handler):
+        return core_schema.no_info_plain_validator_function(self.make)
+
+    def make(self, value: Any) -> Any:
+        """The part that a mapping names.
+
+        Raises:
+            ValidationError: with every error of the mapping, located by key.
+        """
+        if not isinstance(value, dict):
+            raise PydanticCustomError("part_type", "expected a mapping with a name")
+        if "name" not in value:
+            raise _located("missing", None, value)
+        known = table(self.key)
+        keys = {key: child for key, child in value.items() if key != "name"}
+        try:
+            cls = known[value["name"]]
+        except (KeyError, TypeError):
+            raise _located("unknown_name", unknown_name(known, value["name"]), value["name"]) from None
+        try:
+            return cls(**checker(cls).validate_json(_to_json(keys)))
+        except ValidationError:
+            raise
+        except (ValueError, ScenarioError) as error:  # the part's own __post_init__
+            raise PydanticCustomError("refused", "{text}", {"text": str(error)}) from error
+
+
+def unknown_name(known: Registry, name: object) -> str:
+    """What to say to a name that is not in a table."""
+    return f"unknown name {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}"
+
+
+def _located(kind: str, text: str | None, value: Any) -> ValidationError:
+    error: Any = kind if text is None else PydanticCustomError(kind, "{text}", {"text": text})
+    return ValidationError.from_exception_data("part", [{"type": error, "loc": ("name",), "input": value}])
+
+
+def _to_json(value: Any) -> str:
+    import json
+
+    # Checked as JSON, pydantic's strict mode takes a list for a tuple and a mapping for a nested dataclass.
+    return json.dumps(value)
+
+
+@cache
+def checker(cls: type) -> TypeAdapter:
+    """What checks a part's keys, strictly: types, bounds, no other keys."""
+    hints = get_type_hints(cls, include_extras=True)
+    keys = {
+        field.name: hints[field.name] if is_required(field) else NotRequired[hints[field.name]]
+        for field in keys_of(cls)
+    }
+    shape = TypedDict(cls.__name__, keys)  # type: ignore[operator]
+    shape.__pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+    return TypeAdapter(shape)
+
+
+def keys_of(cls: type) -> list[dataclasses.Field]:
+    """The fields of a part that are YAML keys."""
+    return [field for field in dataclasses.fields(cls) if field.init]
+
+
+def is_required(field: dataclasses.Field) -> bool:
+    """Whether a key has no default."""
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def default_of(field: dataclasses.Field) -> Any:
+    """A key's default as plain YAML data; call only if it is not required."""
+    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return plain(value)
+
+
+def to_plain(key: str, part: Any) -> dict[str, Any]:
+    """A part as the mapping that makes it again: its name, then all its keys."""
+    return {"name": table(key).name_of(part), **plain(part)}
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, tuples and paths as plain YAML data."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in keys_of(type(value))}
+    if isinstance(value, dict):
+        return {str(key): plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(child) for child in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def nested_dataclass(hint: Any) -> type | None:
+    """The dataclass inside an annotation such as tuple[Absence, ...], if there is one."""
+    if dataclasses.is_dataclass(hint):
+        return hint
+    return next((found for arg in get_args(hint) if (found := nested_dataclass(arg))), None)
+
+
+def first_line(cls: Any) -> str:
+    """The first line of a docstring."""
+    return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+
+def key_docs(cls: type) -> dict[str, str]:
+    """Key -> its text, from the `Args:` of a class docstring (base classes' docstrings count as well)."""
+    found: dict[str, str] = {}
+    for base in cls.__mro__:
+        lines = inspect.cleandoc(base.__doc__ or "").splitlines()
+        if "Args:" not in lines:
+            continue
+        key = None
+        for line in lines[lines.index("Args:") + 1 :]:
+            if line and not line.startswith(" "):
+                break
+            start = re.match(r"    (\w+): (.*)", line)
+            if start:
+                key = None if start[1] in found else start[1]
+                if key:
+                    found[key] = start[2]
+            elif key and line.strip():
+                found[key] += f" {line.strip()}"
+    return found

@@ -1,0 +1,116 @@
+"""The JSON Schema of scenario files, for editors, from the same definitions that check them."""
+
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from ddlsim.scenario import parts
+from ddlsim.scenario.model import DEFAULTS, Scenario, _Section
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+Schema = dict[str, Any]
+
+
+class _Quiet(GenerateJsonSchema):
+    """Named parts are written by `_part`; pydantic itself only sees a function there."""
+
+    def function_plain_schema(self, schema) -> Schema:
+        return {}
+
+
+def json_schema() -> Schema:
+    """Draft 2020-12. A file that `extends` another may leave out what that one gives."""
+    whole = _section(Scenario, ())
+    properties = whole["properties"]
+    properties["extends"] = {"type": "string", "description": "Path of the scenario that this one changes."}
+    overrides = {key: value for key, value in properties.items() if key not in ("name", "extends", "fallback")}
+    properties["fallback"] = {
+        "description": properties["fallback"]["description"],
+        "oneOf": [{"type": "null"}, {"type": "object", "properties": overrides, "additionalProperties": False}],
+    }
+    required = [key for key in whole.pop("required", []) if key != "name" and key not in DEFAULTS]
+    return {
+        "$schema": DIALECT,
+        "title": "ddlsim scenario",
+        **whole,
+        "if": {"not": {"required": ["extends"]}},
+        "then": {"required": required},
+    }
+
+
+def _section(cls: type[_Section], path: tuple[str, ...]) -> Schema:
+    """A section; its keys are all optional, because it may lie on another file's."""
+    plain = cls.model_json_schema(schema_generator=_Quiet)
+    docs = parts.key_docs(cls)
+    properties: Schema = {}
+    for key, field in cls.model_fields.items():
+        if key in parts.TABLES:
+            properties[key] = _part(key)
+        elif isinstance(field.annotation, type) and issubclass(field.annotation, _Section):
+            properties[key] = _section(field.annotation, (*path, key))
+        else:
+            properties[key] = _untitled(plain["properties"][key])
+        if key in docs:
+            properties[key]["description"] = docs[key]
+    found = {
+        "type": "object",
+        "description": parts.first_line(cls),
+        "properties": properties,
+        "additionalProperties": False,
+    }
+    return {**found, "required": plain.get("required", [])} if not path else found
+
+
+def _part(key: str) -> Schema:
+    """A named part: the name decides which other keys there are (if-then per name)."""
+    known = parts.table(key)
+    every: Schema = {"name": {"enum": list(known), "description": f"One of: {', '.join(known)}."}}
+    branches = []
+    for name in known:
+        then = _keys(known[name], name)
+        every.update({own: {} for own in then["properties"] if own not in every})
+        branches.append({"if": {"properties": {"name": {"const": name}}, "required": ["name"]}, "then": then})
+    nullable = key == "churn"
+    # Without a name a part lies on another file's part, whose keys are not known here.
+    return {
+        "type": ["object", "null"] if nullable else "object",
+        "properties": every,
+        "additionalProperties": False,
+        "allOf": branches,
+    }
+
+
+def _keys(cls: type, name: str) -> Schema:
+    generated = parts.checker(cls).json_schema(schema_generator=_Quiet)
+    definitions = generated.pop("$defs", {})
+    docs = parts.key_docs(cls)
+    properties: Schema = {"name": {"const": name, "description": parts.first_line(cls)}}
+    for field in parts.keys_of(cls):
+        own = _inlined(_untitled(generated["properties"][field.name]), definitions)
+        if field.name in docs:
+            own["description"] = docs[field.name]
+        if not parts.is_required(field):
+            own["default"] = parts.default_of(field)
+        properties[field.name] = own
+    return {
+        "description": parts.first_line(cls),
+        "properties": properties,
+        "required": generated.get("required", []),
+        "additionalProperties": False,
+    }
+
+
+def _untitled(schema: Schema) -> Schema:
+    return {key: value for key, value in schema.items() if key != "title"}
+
+
+def _inlined(schema: Any, definitions: Schema) -> Any:
+    """References to the definitions of one part, replaced by what they refer to."""
+    if isinstance(schema, list):
+        return [_inlined(one, definitions) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        found = definitions[schema["$ref"].rpartition("/")[2]]
+        return _inlined(_untitled(found), definitions)
+    return {key: _inlined(value, definitions) for key, value in schema.items()}

@@ -1,0 +1,195 @@
+"""YAML text -> a tree of values that know where they were written.
+
+YAML 1.2 by ruamel.yaml: `30:2` and `on` stay text, `1e-3` is a number. A key that is written twice in one mapping is a
+problem, not the last one silently winning.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+
+from ddlsim.scenario.problems import Mark, Problem, ScenarioProblems
+
+NUMBER_LIKE = re.compile(r"[-+]?(\d[\d_]*\.?|\d*\.\d+|\d+\.\d*)([eE][-+]?\d+)?$")
+_MERGE = "tag:yaml.org,2002:merge"
+_PLAIN_TAGS = {
+    f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null", "str", "map", "seq", "timestamp")
+}
+
+
+@dataclass
+class Tree:
+    """A value with its places.
+
+    Args:
+        value: a scalar, a dict of text -> Tree, or a list of Tree.
+        mark: where the value stands.
+        key: where its key stands; the same as `mark` if it has none.
+        option: the value was given on the command line.
+    """
+
+    value: Any
+    mark: Mark
+    key: Mark = field(default=None)  # type: ignore[assignment]
+
+    def __post_init__(self):
+        self.key = self.key or self.mark
+
+    @property
+    def is_mapping(self) -> bool:
+        return isinstance(self.value, dict)
+
+    def plain(self) -> Any:
+        """The value without places."""
+        if self.is_mapping:
+            return {key: child.plain() for key, child in self.value.items()}
+        if isinstance(self.value, list):
+            return [child.plain() for child in self.value]
+        return self.value
+
+    def children(self) -> Iterator[tuple[str | int, "Tree"]]:
+        """Keys or positions with the trees below them."""
+        if self.is_mapping:
+            yield from self.value.items()
+        elif isinstance(self.value, list):
+            yield from enumerate(self.value)
+
+    def child(self, key: object) -> "Tree | None":
+        """The tree below a key or position, if there is one."""
+        if self.is_mapping:
+            return self.value.get(key)
+        if isinstance(self.value, list) and isinstance(key, int) and 0 <= key < len(self.value):
+            return self.value[key]
+        return None
+
+
+def from_plain(value: Any, mark: Mark) -> Tree:
+    """A tree of plain values that all stand at one place."""
+    if isinstance(value, dict):
+        return Tree({str(key): from_plain(child, mark) for key, child in value.items()}, mark)
+    if isinstance(value, list | tuple):
+        return Tree([from_plain(child, mark) for child in value], mark)
+    return Tree(value, mark)
+
+
+def parse_file(text: str, source: str) -> Tree:
+    """The tree of a YAML file whose top level is a mapping.
+
+    Args:
+        text: the file's text.
+        source: its path, for messages.
+    Raises:
+        ScenarioProblems: bad YAML, repeated keys, a top level that is no mapping.
+    """
+    lines = text.splitlines()
+
+    def mark(at) -> Mark:
+        line = lines[at.line] if at.line < len(lines) else ""
+        return Mark(source, at.line + 1, at.column + 1, line)
+
+    tree = _parse(text, mark, Mark(source, 1, 1, lines[0] if lines else ""))
+    if tree.value is None:
+        return Tree({}, tree.mark)
+    if not tree.is_mapping:
+        raise ScenarioProblems([Problem(tree.mark, "", "expected a mapping (key: value) at the top level")])
+    return tree
+
+
+def parse_value(text: str, mark: Mark) -> Tree:
+    """The tree of a YAML scalar or flow collection that was given as an option; everything in it stands at `mark`."""
+    return _parse(text, lambda _: mark, mark)
+
+
+def _parse(text: str, mark_of, top: Mark) -> Tree:
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        root = yaml.compose(text)
+    except MarkedYAMLError as error:
+        at = error.problem_mark or error.context_mark
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        raise ScenarioProblems([Problem(mark_of(at) if at else top, "", f"not valid YAML: {what}")]) from error
+    except YAMLError as error:
+        raise ScenarioProblems([Problem(top, "", f"not valid YAML: {str(error).splitlines()[0]}")]) from error
+    if root is None:
+        return Tree(None, top)
+    builder = _Builder(mark_of)
+    tree = builder.build(root, "", ())
+    if builder.problems:
+        raise ScenarioProblems(builder.problems)
+    return tree
+
+
+class _Builder:
+    """Turns composed YAML nodes into a Tree, collecting problems."""
+
+    def __init__(self, mark_of):
+        self.mark_of = mark_of
+        self.problems: list[Problem] = []
+
+    def build(self, node, path: str, above: tuple[int, ...]) -> Tree:
+        mark = self.mark_of(node.start_mark)
+        if id(node) in above:
+            self.problems.append(Problem(mark, path, "an alias (*name) cannot stand inside what it names"))
+            return Tree(None, mark)
+        if _tag(node) not in _PLAIN_TAGS:
+            self.problems.append(Problem(mark, path, f"unknown YAML tag {_tag(node)}; write the value without a tag"))
+            return Tree(None, mark)
+        above = (*above, id(node))
+        if isinstance(node, MappingNode):
+            return Tree(self._mapping(node, path, above), mark)
+        if isinstance(node, SequenceNode):
+            return Tree([self.build(child, f"{path}.{i}", above) for i, child in enumerate(node.value)], mark)
+        return Tree(self._scalar(node, mark, path), mark)
+
+    def _mapping(self, node: MappingNode, path: str, above: tuple[int, ...]) -> dict[str, Tree]:
+        found: dict[str, Tree] = {}
+        merged: dict[str, Tree] = {}
+        for key_node, value_node in node.value:
+            key_mark = self.mark_of(key_node.start_mark)
+            if _tag(key_node) == _MERGE:
+                for part in value_node.value if isinstance(value_node, SequenceNode) else [value_node]:
+                    tree = self.build(part, path, above)
+                    merged = {**(tree.value if tree.is_mapping else {}), **merged}
+                continue
+            if not isinstance(key_node, ScalarNode):
+                self.problems.append(Problem(key_mark, path, "expected a key of plain text"))
+                continue
+            key = key_node.value
+            here = f"{path}.{key}" if path else key
+            child = self.build(value_node, here, above)
+            child.key = key_mark
+            if key in found:
+                first = found[key].key
+                where = f"line {first.line}" if first.line is not None else "before"
+                self.problems.append(Problem(key_mark, here, f"key {key!r} is written twice, first in {where}"))
+            else:
+                found[key] = child
+        return {**merged, **found}
+
+    def _scalar(self, node: ScalarNode, mark: Mark, path: str) -> Any:
+        if _tag(node).endswith((":str", ":timestamp")):
+            if node.style is None and NUMBER_LIKE.match(node.value):  # such as 1e-3, whatever the YAML version says
+                return float(node.value.replace("_", ""))
+            return node.value
+        value = _constructor().construct_object(node)
+        if isinstance(value, float) and math.isnan(value):
+            self.problems.append(Problem(mark, path, "expected a number, got .nan"))
+            return None
+        return value
+
+
+@cache
+def _constructor():
+    yaml = YAML(typ="safe", pure=True)
+    return yaml.constructor
+
+
+def _tag(node) -> str:
+    return str(node.tag or "tag:yaml.org,2002:str")

@@ -1,0 +1,38 @@
+"""A scenario back to YAML, and its digest."""
+
+import hashlib
+import io
+import json
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from ddlsim.scenario.model import Scenario, to_plain
+
+
+def to_yaml(scenario: Scenario) -> str:
+    """YAML with every default written out; loads to an equal scenario."""
+    yaml = YAML(typ="rt", pure=True)
+    yaml.width = 120
+    yaml.version = None
+    out = io.StringIO()
+    yaml.dump(_styled(to_plain(scenario)), out)
+    return out.getvalue()
+
+
+def digest(scenario: Scenario) -> str:
+    """8 hex digits of what the scenario says; name, description and published numbers do not count."""
+    said = {key: value for key, value in to_plain(scenario).items() if key not in ("name", "description", "paper")}
+    return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:8]
+
+
+def _styled(value: Any) -> Any:
+    """Mappings in block style, lists in flow style."""
+    if isinstance(value, dict):
+        return CommentedMap((key, _styled(child)) for key, child in value.items())
+    if isinstance(value, list):
+        styled = CommentedSeq(_styled(child) for child in value)
+        styled.fa.set_flow_style()
+        return styled
+    return value
