@@ -1,0 +1,92 @@
+"""The door to the compiled module: found where it is, refused when it is old, and clear when it is missing."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddlsim import native
+
+NEEDED = ("__init__.py", "native.py", "errors.py")
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A source tree without compiled modules."""
+    package = tmp_path / "tree" / "ddlsim"
+    package.mkdir(parents=True)
+    for name in NEEDED:
+        shutil.copy(native.PACKAGE_DIR / name, package)
+    return package.parent
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A folder of installed packages with ddlsim's compiled module."""
+    package = tmp_path / "site" / "ddlsim"
+    package.mkdir(parents=True)
+    shutil.copy(native.extension().__file__, package)
+    info = package.parent / "ddlsim-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ddlsim\nVersion: 0.1.0\n")
+    return package.parent
+
+
+def run(*path: Path, **environment: str) -> subprocess.CompletedProcess:
+    """Loads the module in a Python that sees these folders and no installed packages."""
+    code = "from ddlsim import native; print(native.extension().__file__); import ddlsim._native"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), **environment}
+    command = [sys.executable, "-S", "-c", code]
+    return subprocess.run(command, cwd=path[0], env=environment, capture_output=True, text=True)
+
+
+def write_sources(tree: Path, text: str) -> None:
+    (tree / "csrc").mkdir()
+    (tree / "csrc" / "module.cpp").write_text(text)
+
+
+def test_a_missing_module_says_how_to_build_it(tree):
+    failed = run(tree)
+    assert failed.returncode != 0
+    assert "DataMissing" in failed.stderr
+    assert "pip install ." in failed.stderr
+
+
+def test_an_installed_module_is_found_behind_a_source_tree(tree, site):
+    done = run(tree, site)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().startswith(str(site))
+
+
+def test_a_module_older_than_its_sources_is_refused(tree, site):
+    write_sources(tree, "// newer")
+    failed = run(tree, site)
+    assert "DataMissing" in failed.stderr
+    assert "built from other sources" in failed.stderr
+    assert "pip install ." in failed.stderr
+
+
+def test_an_old_module_can_be_used_knowingly(tree, site):
+    write_sources(tree, "// newer")
+    done = run(tree, site, DDLSIM_ALLOW_STALE="1")
+    assert done.returncode == 0, done.stderr
+    assert "built from other sources" in done.stderr
+
+
+def test_the_stamp_follows_every_source_file(tree):
+    write_sources(tree, "// one")
+    first = native.source_stamp(tree / "csrc")
+    (tree / "csrc" / "other.cu").write_text("")
+    second = native.source_stamp(tree / "csrc")
+    (tree / "csrc" / "notes.txt").write_text("not a source")
+    assert first != second == native.source_stamp(tree / "csrc")
+
+
+def test_the_build_stamps_what_python_computes():
+    csrc = native.PACKAGE_DIR.parent / "csrc"
+    if not csrc.is_dir():
+        pytest.skip("no C++ sources beside the package")
+    assert native.extension().source_stamp == native.source_stamp(csrc)
