@@ -1,0 +1,246 @@
+"""The kernels on parameter matrices against what one would write with torch, numpy or scipy, and against the machine.
+
+Each bench checks its answer first, then times ours and every alternative in turns in one process. extra_info holds
+medians: `ours_s`; `alternative`, `theirs_s`, `ratio` (ours / theirs) of the first alternative; `others` likewise; and
+`floor_s`, `of_floor` (ours / floor): what memory (read rate of torch.dot on 128 MB) and arithmetic (rate of torch.mm
+on 1,024 x 1,024) allow at best. Alternatives write into memory that is already there.
+
+    pytest benches/bench_kernels.py             the sizes of small networks
+    pytest benches/bench_kernels.py -m slow     52 x 11.2 million: 5 GB of memory, minutes
+"""
+
+import time
+from statistics import median
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from scipy.spatial.distance import pdist
+from torch.nn import functional as F
+
+from ddlsim.kernels import (
+    aligned_rows,
+    class_cosine,
+    cosine,
+    inverse_l2,
+    merge,
+    project_simplex,
+    reference,
+    update_cosine,
+)
+
+PEERS = 5
+SMALL = [(32, 89_834), (100, 62_006), (1000, 62_006)]
+SIZES = [*SMALL, pytest.param((52, 11_200_000), marks=pytest.mark.slow)]
+
+
+@pytest.fixture(params=[1, 2], ids=["1_thread", "2_threads"])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def params(request):
+    n, p = request.param
+    start = torch.randn(p)
+    params = aligned_rows(n, p)
+    for row in params:
+        row.copy_(start + 0.1 * torch.randn(p))
+    return params
+
+
+@pytest.fixture(scope="module")
+def machine():
+    """Seconds per byte read and per floating-point operation, by thread count."""
+    flat, square = torch.ones(2**25), torch.ones(1024, 1024)
+    rates, before = {}, torch.get_num_threads()
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        read_s = min(seconds(lambda: torch.dot(flat, flat)) for _ in range(7)) / (4 * 2**25)
+        flop_s = min(seconds(lambda: torch.mm(square, square)) for _ in range(7)) / (2 * 1024**3)
+        rates[threads] = read_s, flop_s
+    torch.set_num_threads(before)
+    return rates
+
+
+def seconds(call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def compare(benchmark, ours, theirs: dict, floor_s: float) -> None:
+    """Times ours and theirs in turns; see the head of this file for what is kept."""
+    if benchmark.disabled:
+        benchmark(ours)
+        return
+    once = seconds(ours)
+    rounds = int(np.clip(1.0 / once, 3, 15))
+    theirs_s = {name: [] for name in theirs}
+    ours_s = []
+
+    def turn() -> None:
+        for name, call in theirs.items():
+            theirs_s[name].append(seconds(call))
+
+    benchmark.pedantic(lambda: ours_s.append(seconds(ours)), setup=turn, rounds=rounds, warmup_rounds=1)
+    own = median(ours_s)
+    found = {name: {"s": median(times), "ratio": own / median(times)} for name, times in theirs_s.items()}
+    first, *rest = found
+    benchmark.extra_info.update(
+        ours_s=own, alternative=first, theirs_s=found[first]["s"], ratio=found[first]["ratio"],
+        others={name: found[name] for name in rest}, floor_s=floor_s, of_floor=own / floor_s,
+    )
+
+
+def regular_mixing(n: int) -> sparse.csr_matrix:
+    """Every node with itself and five others, equal weights, entries sorted."""
+    rng = np.random.default_rng(0)
+    sources = [np.sort(np.append(rng.permutation(np.delete(np.arange(n), i))[:PEERS], i)) for i in range(n)]
+    weights = np.full(n * (PEERS + 1), 1 / (PEERS + 1), np.float32)
+    return sparse.csr_matrix((weights, np.concatenate(sources), np.arange(n + 1) * (PEERS + 1)), shape=(n, n))
+
+
+def normalized_mm(vectors: torch.Tensor) -> torch.Tensor:
+    unit = F.normalize(vectors)
+    return unit @ unit.T
+
+
+def divided_mm(vectors: torch.Tensor) -> torch.Tensor:
+    gram = vectors @ vectors.T
+    norms = gram.diagonal().sqrt()
+    return gram / (norms[:, None] * norms)
+
+
+def gram_floor_s(params, rates, terms: int = 1) -> float:
+    n, p = params.shape
+    return terms * max(rates[0] * 4 * n * p, rates[1] * n * (n + 1) * p)
+
+
+def test_cosine_of_all_pairs(benchmark, params, threads, machine):
+    few = slice(0, 8)
+    torch.testing.assert_close(cosine(params[few]).double(), reference.cosine(params[few]), atol=2e-7, rtol=0)
+    theirs = {"torch mm": lambda: divided_mm(params), "torch normalize, mm": lambda: normalized_mm(params)}
+    if threads == 1:
+        theirs["numpy matmul"] = lambda: params.numpy() @ params.numpy().T
+    compare(benchmark, lambda: cosine(params), theirs, gram_floor_s(params, machine[threads]))
+
+
+def test_cosine_of_updates(benchmark, params, threads, machine):
+    start, last = params[0] - 0.1 * torch.randn(params.shape[1]), params + 0.01
+    few = slice(0, 8)
+    expected = 0.5 * reference.cosine(params[few], last[few]) + 0.5 * reference.cosine(params[few], start)
+    found = update_cosine(params[few], start, last[few], 0.5)
+    torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=0)
+    theirs = {
+        "torch subtract, normalize, mm": lambda: (
+            0.5 * normalized_mm(params - last) + 0.5 * normalized_mm(params - start)
+        )
+    }
+    ours = lambda: update_cosine(params, start, last, 0.5)  # noqa: E731
+    compare(benchmark, ours, theirs, gram_floor_s(params, machine[threads], terms=2))
+
+
+def test_inverse_l2_of_all_pairs(benchmark, params, threads, machine):
+    few = params[:8]
+    torch.testing.assert_close(inverse_l2(few).double(), reference.inverse_l2(few), rtol=1e-6, atol=0)
+    theirs = {"torch cdist": lambda: torch.cdist(params, params)}
+    if threads == 1 and params.numel() < 10**7:
+        theirs["scipy pdist"] = lambda: pdist(params.numpy())
+    compare(benchmark, lambda: inverse_l2(params), theirs, gram_floor_s(params, machine[threads]))
+
+
+def test_cosine_of_listed_pairs(benchmark, params, threads, machine):
+    mixing = regular_mixing(len(params)).tocoo()
+    pairs = np.stack([mixing.row, mixing.col], axis=1)[mixing.row != mixing.col]
+    assert torch.equal(cosine(params, pairs=pairs), cosine(params)[pairs[:, 0], pairs[:, 1]])
+    listed = pairs.tolist()
+
+    def dot_loop():
+        norms = params.norm(dim=1)
+        return [torch.dot(params[i], params[j]) / (norms[i] * norms[j]) for i, j in listed]
+
+    def cosine_loop():
+        return [F.cosine_similarity(params[i], params[j], dim=0) for i, j in listed]
+
+    floor_s = machine[threads][0] * 4 * params.numel()
+    theirs = {"torch dot loop": dot_loop, "torch cosine_similarity loop": cosine_loop}
+    compare(benchmark, lambda: cosine(params, pairs=pairs), theirs, floor_s)
+
+
+def test_mean_cosine_of_class_rows(benchmark, threads, machine):
+    params = aligned_rows(100, 10 * 512).normal_()
+    expected = reference.class_cosine(params, 10)
+    torch.testing.assert_close(class_cosine(params, 10).double(), expected, atol=3e-7, rtol=0)
+
+    def batched():
+        unit = F.normalize(params.view(100, 10, 512), dim=2).transpose(0, 1)
+        return torch.bmm(unit, unit.transpose(1, 2)).mean(dim=0)
+
+    compare(benchmark, lambda: class_cosine(params, 10), {"torch bmm": batched}, gram_floor_s(params, machine[threads]))
+
+
+@pytest.mark.parametrize("where", ["buffered", "in_place"])
+def test_sparse_merge(benchmark, params, threads, machine, where):
+    n, p = params.shape
+    mixing = regular_mixing(n)
+    few = params[:, :1000].clone()
+    torch.testing.assert_close(
+        merge(few, mixing).double(), reference.merge(few, torch.from_numpy(mixing.toarray())), atol=1e-6, rtol=0
+    )
+    out = params if where == "in_place" else aligned_rows(n, p)
+    other = torch.empty(n, p)
+    as_torch = torch.sparse_csr_tensor(mixing.indptr, mixing.indices, mixing.data, size=(n, n))
+    rows = [slice(*mixing.indptr[i : i + 2]) for i in range(n)]
+    entries = [list(zip(mixing.indices[row].tolist(), mixing.data[row].tolist(), strict=True)) for row in rows]
+
+    def axpy_loop():
+        for target, row in zip(other, entries, strict=True):
+            torch.mul(params[row[0][0]], row[0][1], out=target)
+            for source, weight in row[1:]:
+                target.add_(params[source], alpha=weight)
+
+    theirs = {"torch copy_": lambda: other.copy_(params), "torch add_ loop": axpy_loop}
+    if n * p < 10**8:
+        theirs["torch CSR mm"] = lambda: torch.mm(as_torch, params, out=other)
+        theirs["scipy CSR"] = lambda: mixing @ params.numpy()
+    compare(benchmark, lambda: merge(params, mixing, out=out), theirs, machine[threads][0] * 8 * n * p)
+
+
+@pytest.mark.parametrize("size", [(32, 89_834), (100, 62_006)], ids=["32x89834", "100x62006"])
+def test_dense_merge(benchmark, size, threads, machine):
+    n, p = size
+    params, mixing = aligned_rows(n, p).normal_(), torch.rand(n, n)
+    out, other = aligned_rows(n, p), torch.empty(n, p)
+    torch.testing.assert_close(merge(params, mixing).double(), reference.merge(params, mixing), atol=1e-4, rtol=0)
+    floor_s = max(machine[threads][0] * 8 * n * p, machine[threads][1] * 2 * n * n * p)
+    theirs = {"torch mm": lambda: torch.mm(mixing, params, out=other)}
+    compare(benchmark, lambda: merge(params, mixing, out=out), theirs, floor_s)
+
+
+@pytest.mark.parametrize("num_columns", [10, 100, 1000])
+def test_simplex_projection(benchmark, num_columns, machine):
+    torch.set_num_threads(1)
+    rows = torch.rand(500_000 // num_columns, num_columns)
+    rows = rows / rows.sum(dim=1, keepdim=True) + torch.randn_like(rows) * 0.1 / num_columns
+    out = torch.empty_like(rows)
+    torch.testing.assert_close(project_simplex(rows).double(), reference.project_simplex(rows), atol=3e-7, rtol=0)
+    counts = torch.arange(1, num_columns + 1)
+
+    def torch_sort():
+        sums = (ordered := rows.sort(dim=1, descending=True).values).cumsum(dim=1) - 1
+        support = (ordered * counts > sums).sum(dim=1, keepdim=True)
+        return (rows - sums.gather(1, support - 1) / support).clamp_min_(0)
+
+    def numpy_sort():
+        sums = (ordered := np.sort(rows.numpy(), axis=1)[:, ::-1]).cumsum(axis=1) - 1
+        support = (ordered * counts.numpy() > sums).sum(axis=1)
+        thresholds = sums[np.arange(len(sums)), support - 1] / support
+        return np.maximum(rows.numpy() - thresholds[:, None], 0)
+
+    theirs = {"torch sort": torch_sort, "numpy sort": numpy_sort}
+    compare(benchmark, lambda: project_simplex(rows, out=out), theirs, machine[1][0] * 8 * rows.numel())
