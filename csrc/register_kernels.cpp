@@ -117,6 +117,7 @@ py::list isas() {
 
 void register_kernels(py::module_& m) {
     using namespace py::literals;
+    if (isas().empty()) throw py::import_error("ddlsim needs a processor with SSE4.2 (x86-64-v2) or better");
     m.def("merge_rows", &merge_rows, "x"_a, "x_stride"_a, "out"_a, "out_stride"_a, "indptr"_a, "sources"_a,
           "weights"_a, "targets"_a, "column_start"_a, "column_stop"_a, "out_column_start"_a, "in_place"_a,
           "threads"_a);

@@ -34,7 +34,7 @@ bool can_run(const Lanes& table) {
 static const Lanes* best() {
     for (auto table = tables; *table; ++table)
         if (can_run(**table)) return *table;
-    return nullptr;  // module.cpp refuses to load then
+    return nullptr;  // register_kernels refuses to load then
 }
 
 static std::atomic<const Lanes*> chosen{best()};
