@@ -101,6 +101,7 @@ def build_simulation(
     on_evaluated: "Callable[[Evaluated], None]" = lambda _: None,
 ) -> "Simulation":
     """All objects of one run."""
+    from ddlsim.engine.capacity_trace import follow
     from ddlsim.engine.network import Network
     from ddlsim.engine.simulation import Simulation
     from ddlsim.topologies import neighbours
@@ -111,10 +112,13 @@ def build_simulation(
     evaluation = scenario.evaluation
 
     def make_network(env, on_delivery, on_abort) -> Network:
-        return Network(
+        made = Network(
             env, num_nodes, links.uplink_bytes_per_s, links.downlink_bytes_per_s, links.latency_s,
             fidelity=network.fidelity, on_delivery=on_delivery, on_abort=on_abort,
         )
+        if links.changes:
+            env.process(follow(env, made, links.changes))
+        return made
 
     return Simulation(
         algorithm=scenario.algorithm, learner=learner, make_network=make_network,

@@ -2,7 +2,21 @@
 
 from ddlsim.registry import Registry
 
-LINKS = Registry("link", __name__, {})
+LINKS = Registry(
+    "link",
+    __name__,
+    {
+        "uniform": ".links:Uniform",
+        "4g": ".links:Mobile4G",
+        "5g": ".links:Mobile5G",
+        "wifi6": ".links:Wifi6",
+        "fibre": ".links:Fibre",
+        "datacenter": ".links:Datacenter",
+        "internet": ".links:Internet",
+        "table": ".links:Table",
+        "mix": ".links:Mix",
+    },
+)
 DEVICES = Registry(
     "device",
     __name__,

@@ -1,0 +1,91 @@
+"""The network alone: given flows over given links, when does each one end? The engine is the one that a run uses."""
+
+from dataclasses import asdict, dataclass
+from itertools import groupby
+
+import numpy as np
+import simpy
+
+from ddlsim.engine.csv_rows import Column, Row, read_rows
+from ddlsim.engine.links import read_links
+from ddlsim.engine.network import Message, Network
+from ddlsim.errors import ScenarioError
+from ddlsim.units import mbps_to_bytes_per_s, ms_to_s
+
+FLOW_COLUMNS = {
+    "start_s": Column(below=1e9),
+    "src": Column(whole=True),
+    "dst": Column(whole=True),
+    "bytes": Column(whole=True, below=2**62),
+}
+
+
+@dataclass(frozen=True)
+class ReplayedFlow:
+    """One flow and when its last byte arrived; finish_s None: never, it stalled on a link of capacity zero."""
+
+    start_s: float
+    src: int
+    dst: int
+    bytes: int
+    finish_s: float | None
+
+    def row(self) -> dict[str, float | int | None]:
+        """As a dictionary, keys in the order of the fields."""
+        return asdict(self)
+
+
+def replay(flows_path: str, links_path: str) -> list[ReplayedFlow]:
+    """Sends the flows of one file over the links of another.
+
+    Args:
+        flows_path: CSV with the columns start_s,src,dst,bytes; flows that start together are taken in its order.
+        links_path: CSV with the columns node,uplink_mbps,downlink_mbps,latency_ms; node ids need not be consecutive;
+            latency_ms is the one-way latency of the node's access, a flow waits for that of both its ends.
+
+    Returns:
+        One row per flow, in the order of the file.
+
+    Raises:
+        ScenarioError: a file cannot be read, has wrong rows, or a flow names a node without links.
+    """
+    links = read_links(links_path)
+    rows = read_rows(flows_path, FLOW_COLUMNS)
+    unknown = [
+        f"{flows_path}:{line}: {end}: expected a node of {links_path}, got {row[end]}"
+        for line, row in rows for end in ("src", "dst") if row[end] not in links
+    ]
+    if unknown:
+        raise ScenarioError("\n".join(unknown[:20]))
+    finish_s = _finish_times([row for _, row in rows], links)
+    return [ReplayedFlow(**row, finish_s=found) for (_, row), found in zip(rows, finish_s, strict=True)]
+
+
+def _finish_times(flows: list[Row], links: dict[int, tuple[float, float, float]]) -> list[float | None]:
+    if not links:
+        return []
+    index = {node: i for i, node in enumerate(sorted(links))}
+    up, down, latency = np.array([links[node] for node in index]).T
+    finish_s: list[float | None] = [None] * len(flows)
+    env = simpy.Environment()
+
+    def arrived(message: Message) -> None:
+        finish_s[message.payload] = env.now
+
+    network = Network(
+        env, len(index), mbps_to_bytes_per_s(up), mbps_to_bytes_per_s(down), ms_to_s(latency), on_delivery=arrived
+    )
+
+    def message(i: int) -> Message:
+        flow = flows[i]
+        return Message(index[flow["src"]], index[flow["dst"]], 0, "flow", payload=i, payload_bytes=flow["bytes"])
+
+    def start():
+        order = sorted(range(len(flows)), key=lambda i: flows[i]["start_s"])
+        for start_s, together in groupby(order, key=lambda i: flows[i]["start_s"]):
+            yield env.timeout(start_s - env.now)
+            network.send([message(i) for i in together])
+
+    env.process(start())
+    env.run()
+    return finish_s
