@@ -77,7 +77,7 @@ def _fallback_problems(main: Tree, fallback: Tree, told: list[Problem]) -> list[
     _, found = validate(merge(main, fallback))
     own = _marks(fallback) | {fallback.key}
     for problem in found:
-        if problem in told:
+        if any(problem.mark == one.mark and problem.path == one.path for one in told):
             continue
         if problem.mark in own:
             problems.append(Problem(problem.mark, f"fallback.{problem.path}", problem.text))

@@ -35,6 +35,7 @@ def json_schema() -> Schema:
         **whole,
         "if": {"not": {"required": ["extends"]}},
         "then": {"required": required},
+        "$defs": {key: _part(key) for key in parts.TABLES},
     }
 
 
@@ -45,7 +46,7 @@ def _section(cls: type[_Section], path: tuple[str, ...]) -> Schema:
     properties: Schema = {}
     for key, field in cls.model_fields.items():
         if key in parts.TABLES:
-            properties[key] = _part(key)
+            properties[key] = {"$ref": f"#/$defs/{key}"}
         elif isinstance(field.annotation, type) and issubclass(field.annotation, _Section):
             properties[key] = _section(field.annotation, (*path, key))
         else:

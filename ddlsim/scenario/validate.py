@@ -122,7 +122,7 @@ def _problem(tree: Tree, path: Path, errors: list[dict]) -> Problem:
     kinds = [error["type"] for error in errors]
     if "missing" in kinds:
         return Problem(value.key, dotted(path), f"required key {path[-1]!r} is missing{_name_hint(path)}")
-    if "extra_forbidden" in kinds:
+    if "extra_forbidden" in kinds or "unexpected_keyword_argument" in kinds:
         return Problem(value.key, dotted(path), _unknown_key(tree, path))
     if "unknown_name" in kinds or "refused" in kinds:
         return Problem(value.mark, dotted(path), errors[0]["msg"])

@@ -7,15 +7,25 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.representer import RoundTripRepresenter
 
 from ddlsim.scenario.model import Scenario, to_plain
+
+
+class _Representer(RoundTripRepresenter):
+    """Writes `null` where ruamel.yaml writes nothing."""
+
+
+_Representer.add_representer(
+    type(None), lambda representer, _: representer.represent_scalar("tag:yaml.org,2002:null", "null")
+)
 
 
 def to_yaml(scenario: Scenario) -> str:
     """YAML with every default written out; loads to an equal scenario."""
     yaml = YAML(typ="rt", pure=True)
     yaml.width = 120
-    yaml.version = None
+    yaml.Representer = _Representer
     out = io.StringIO()
     yaml.dump(_styled(to_plain(scenario)), out)
     return out.getvalue()
