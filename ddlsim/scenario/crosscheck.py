@@ -43,8 +43,11 @@ def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, 
     except ScenarioError as error:
         text = str(error)
         path = _PATH.match(text)
-        if path and path[1].split(".")[0] == place[0]:
-            yield tuple(path[1].split(".")), text[path.end() :]
+        keys = tuple(path[1].split(".")) if path else ()
+        if keys[:1] == place[:1]:
+            yield keys, text[path.end() :]
+        elif keys[:1] == place[-1:]:  # the part knows its own key, not the section that it stands in
+            yield (*place, *keys[1:]), text[path.end() :]
         else:
             yield place, text
 

@@ -68,7 +68,7 @@ def _part(key: str) -> Schema:
     every: Schema = {"name": {"enum": list(known), "description": f"One of: {', '.join(known)}."}}
     branches = []
     for name in known:
-        then = _keys(known[name], name)
+        then = part_keys(known[name], name)
         every.update({own: {} for own in then["properties"] if own not in every})
         branches.append({"if": {"properties": {"name": {"const": name}}, "required": ["name"]}, "then": then})
     nullable = key == "churn"
@@ -81,7 +81,7 @@ def _part(key: str) -> Schema:
     }
 
 
-def _keys(cls: type, name: str) -> Schema:
+def part_keys(cls: type, name: str) -> Schema:
     generated = parts.checker(cls).json_schema(schema_generator=_Quiet)
     definitions = generated.pop("$defs", {})
     docs = parts.key_docs(cls)

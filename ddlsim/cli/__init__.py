@@ -1,0 +1,49 @@
+"""The command line. Each command imports what it needs when it runs, so that --help, check and list start at once.
+
+stdout carries the result and nothing else, stderr progress and messages. Exit codes: 0 done, 1 the run failed, 2 usage
+or scenario (nothing was run), 3 data or a part of the environment is missing, 130 interrupted.
+"""
+
+from typing import Annotated
+
+import typer
+
+from ddlsim.cli import check, data, doctor, listing, network, results, run
+from ddlsim.cli.exits import Commands
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Discrete-event simulator of decentralized deep learning: real training, simulated time and network.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from ddlsim import __version__
+
+        typer.echo(f"ddlsim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Show the traceback of an unexpected error.")
+    ] = False,
+) -> None:
+    """Read by Commands.invoke: whatever a command raises is turned into a message and an exit code there."""
+
+
+for module in (run, check, listing, results, data, network, doctor):
+    module.register(app)
+
+
+def main() -> None:
+    """The console script."""
+    app()

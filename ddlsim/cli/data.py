@@ -1,0 +1,91 @@
+"""ddlsim data: which data sets are on this machine."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where to look for data first.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command group."""
+    group = typer.Typer(no_args_is_help=True, help="Which data sets are on this machine.")
+    group.command("list")(list_data)
+    group.command("check")(check_data)
+    app.add_typer(group, name="data")
+
+
+def list_data(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Show where data is looked for and which data sets are there; downloads nothing."""
+    from ddlsim.data import DATASETS, DataSearch
+
+    search = DataSearch(data_dir, download=False)
+    rows = [{"name": name, **find_dataset(name, search)} for name in DATASETS]
+    if as_json:
+        roots = {str(path): how for path, how in search.roots().items()}
+        typer.echo(json.dumps({"schema_version": 1, "folders": roots, "datasets": rows}, indent=1))
+        return
+    typer.echo("Looked in: " + ", ".join(f"{path} ({how})" for path, how in search.roots().items()))
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
+        typer.echo(f"{row['name']:{width}}  {row['state']:8}  {row['detail']}".rstrip())
+
+
+def check_data(
+    names: Annotated[list[str], typer.Argument(help="Data sets.", metavar="NAME...")],
+    data_dir: DataDir = None,
+    download: Annotated[bool, typer.Option("--download/--no-download", help="Download what is missing.")] = False,
+) -> None:
+    """Read data sets whole and print their sizes and digests; exit code 3 if one is missing or damaged."""
+    from ddlsim.data import DATASETS, DataSearch
+    from ddlsim.scenario.parts import unknown_name
+
+    worst = 0
+    for name in names:
+        if name not in DATASETS:
+            raise ScenarioError(unknown_name(DATASETS, name))
+        if _needs_keys(DATASETS[name]):
+            raise ScenarioError(f"{name} is read from a path that a scenario gives; `ddlsim run` checks it.")
+        try:
+            dataset = DATASETS[name]().load(DataSearch(data_dir, download))
+        except (DataMissing, DataDamaged) as error:
+            typer.echo(str(error), err=True)
+            worst = error.exit_code
+            continue
+        shape = " x ".join(map(str, dataset.train_images.shape[1:]))
+        typer.echo(
+            f"{name}: {len(dataset.train_labels)} train, {len(dataset.test_labels)} test, {shape}, "
+            f"{dataset.num_classes} classes, sha256 {dataset.sha256}, from {dataset.origin}"
+        )
+    if worst:
+        raise typer.Exit(worst)
+
+
+def find_dataset(name: str, search) -> dict[str, str]:
+    """Whether a data set is there, by reading it."""
+    from ddlsim.data import DATASETS
+
+    cls = DATASETS[name]
+    if _needs_keys(cls):
+        return {"state": "by path", "detail": "a scenario gives data.path"}
+    try:
+        dataset = cls().load(search)
+    except DataDamaged as error:
+        return {"state": "damaged", "detail": str(error).splitlines()[0]}
+    except DataMissing:
+        return {"state": "missing", "detail": f"`ddlsim data check {name}` says how to get it"}
+    except Exception as error:
+        return {"state": "damaged", "detail": f"{type(error).__name__}: {error}".splitlines()[0]}
+    return {"state": "here", "detail": str(dataset.origin)}
+
+
+def _needs_keys(cls: type) -> bool:
+    from ddlsim.scenario.parts import is_required
+
+    return any(is_required(field) for field in fields(cls) if field.init)

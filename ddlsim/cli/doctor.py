@@ -1,0 +1,187 @@
+"""ddlsim doctor: is everything here that a run needs, and if not, what to do."""
+
+import importlib
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PACKAGES = ("torch", "torchvision", "numpy", "simpy", "networkx", "pydantic", "ruamel.yaml", "typer", "rich")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Args:
+        what: what was looked at.
+        state: ok, note (worth knowing) or bad (a run needs it).
+        detail: what was found.
+        cure: what to do about it; empty if nothing.
+    """
+
+    what: str
+    state: str
+    detail: str
+    cure: str = ""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(doctor)
+
+
+def doctor(
+    data_dir: Annotated[Path | None, typer.Option(help="Where to look for data first.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check the environment; each fault with its cure. Exit code 3 if a run could not start."""
+    found = list(findings(data_dir))
+    bad = [finding for finding in found if finding.state == "bad"]
+    if as_json:
+        typer.echo(
+            json.dumps({"schema_version": 1, "ok": not bad, "findings": [asdict(one) for one in found]}, indent=1)
+        )
+    else:
+        width = max(len(finding.what) for finding in found)
+        for finding in found:
+            typer.echo(f"{finding.state:4}  {finding.what:{width}}  {finding.detail}")
+            if finding.cure:
+                typer.echo(f"{'':4}  {'':{width}}  -> {finding.cure}")
+        typer.echo("Everything a run needs is here." if not bad else f"{len(bad)} to put right before a run.")
+    if bad:
+        raise typer.Exit(3)
+
+
+def findings(data_dir: Path | None) -> Iterator[Finding]:
+    """Everything that is looked at, in order; a check that breaks is itself a finding."""
+    for what, look in (
+        ("versions", _versions),
+        ("torch", _torch),
+        ("torchvision", _torchvision),
+        ("compiled kernels", _kernels),
+        ("CUDA", _cuda),
+        ("threads", _threads),
+        ("data", lambda: _data(data_dir)),
+        ("writing here", _writing),
+    ):
+        yield from _safely(what, look)
+
+
+def _safely(what: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from look()
+    except Exception as error:
+        yield Finding(what, "bad", f"{type(error).__name__}: {error}".splitlines()[0], "see the message")
+
+
+def _versions() -> Iterator[Finding]:
+    from ddlsim import __version__
+
+    wanted = sys.version_info >= (3, 11)
+    cure = "" if wanted else "use Python 3.11 or later"
+    yield Finding("python", "ok" if wanted else "bad", f"{platform.python_version()} on {platform.machine()}", cure)
+    yield Finding("ddlsim", "ok", f"{__version__} in {Path(__file__).resolve().parents[1]}")
+    for package in PACKAGES:
+        try:
+            yield Finding(package, "ok", metadata.version(package))
+        except metadata.PackageNotFoundError:
+            yield Finding(package, "bad", "not installed", f"pip install {package}")
+
+
+def _torch() -> Iterator[Finding]:
+    try:
+        import torch
+    except Exception as error:
+        yield Finding("import torch", "bad", f"{type(error).__name__}: {error}".splitlines()[0], "pip install torch")
+        return
+    yield Finding("import torch", "ok", f"{torch.__version__}, {torch.get_num_threads()} threads")
+
+
+def _torchvision() -> Iterator[Finding]:
+    try:
+        importlib.import_module("torchvision")
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        cure = "pip install --force-reinstall torch torchvision"
+        if "nms" in text:  # the sign of builds for different devices: pip counts 2.x+cpu and 2.x as one version
+            cure = "torch and torchvision are builds for different devices; install both from one index: " + cure
+        yield Finding("import torchvision", "note", text, f"only downloads need it. {cure}")
+        return
+    yield Finding("import torchvision", "ok", "fits torch")
+
+
+def _kernels() -> Iterator[Finding]:
+    from ddlsim.errors import DdlsimError
+
+    try:
+        from ddlsim import native
+
+        module = native.extension()
+    except DdlsimError as error:
+        yield Finding("compiled kernels", "bad", str(error), "pip install . in the repository's root")
+        return
+    detail = f"instruction set {module.isa()}"
+    if hasattr(module, "isas"):
+        detail += f" (of {', '.join(map(str, module.isas()))})"
+    yield Finding("compiled kernels", "ok", f"{detail}, {module.__file__}")
+
+
+def _cuda() -> Iterator[Finding]:
+    import torch
+
+    if not torch.cuda.is_available():
+        yield Finding("CUDA", "note", "torch sees no device; runs use the CPU")
+        return
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    yield Finding("CUDA", "ok", f"{', '.join(names)} (CUDA {torch.version.cuda})")
+    from ddlsim import native
+
+    if native.cuda() is None:
+        cure = "reinstall ddlsim where nvcc is found (DDLSIM_CUDA=ON says why it is not)"
+        yield Finding("CUDA kernels", "note", "not built; plain torch is used on the GPU, slower", cure)
+    else:
+        yield Finding("CUDA kernels", "ok", "built")
+
+
+def _threads() -> Iterator[Finding]:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get("OMP_NUM_THREADS")
+    note = f", OMP_NUM_THREADS={limit}" if limit else ""
+    yield Finding("threads", "ok", f"{usable} usable cores{note}")
+
+
+def _data(data_dir: Path | None) -> Iterator[Finding]:
+    from ddlsim.cli.data import find_dataset
+    from ddlsim.data import DATASETS, DataSearch
+
+    search = DataSearch(data_dir, download=False)
+    states = {name: find_dataset(name, search)["state"] for name in DATASETS}
+    here = [name for name, state in states.items() if state == "here"]
+    missing = [name for name, state in states.items() if state == "missing"]
+    yield Finding("data here", "ok" if here else "bad", ", ".join(here) or "none", "" if here else "reinstall ddlsim")
+    for name, state in states.items():
+        if state == "damaged":
+            yield Finding(f"data {name}", "bad", "damaged", f"`ddlsim data check {name}` says what is wrong")
+    if missing:
+        cure = "a run downloads what torchvision can; `ddlsim data list` says where data is looked for"
+        yield Finding("data missing", "note", ", ".join(missing), cure)
+
+
+def _writing() -> Iterator[Finding]:
+    try:
+        with tempfile.TemporaryFile(dir="."):
+            pass
+    except OSError as error:
+        cure = "go to another folder, or give --out"
+        yield Finding("writing here", "bad", f"{Path.cwd()}: {error.strerror}", cure)
+        return
+    yield Finding("writing here", "ok", str(Path.cwd()))

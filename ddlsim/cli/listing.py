@@ -1,0 +1,121 @@
+"""ddlsim list: what a scenario can name, with keys, types and defaults."""
+
+import json
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+
+TABLE_OF = {
+    "algorithms": "algorithm",
+    "datasets": "data",
+    "partitions": "partition",
+    "shifts": "shift",
+    "models": "model",
+    "topologies": "topology",
+    "links": "links",
+    "devices": "devices",
+    "churns": "churn",
+}
+"""What is listed -> the key in a scenario under which it may stand."""
+
+Kind = Enum("Kind", {name: name for name in (*TABLE_OF, "metrics", "scenarios")}, type=str)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("list")(list_names)
+
+
+def list_names(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List what a scenario can name, with keys and defaults."""
+    rows = rows_of(kind.value)
+    if as_json:
+        typer.echo(json.dumps({"schema_version": 1, kind.value: rows}, indent=1))
+        return
+    width = max((len(row["name"]) for row in rows), default=0)
+    for row in rows:
+        typer.echo(f"{row['name']:{width}}  {row['about']}".rstrip())
+        keys = row.get("keys", [])
+        key_width = max((len(key["key"]) for key in keys), default=0)
+        for key in keys:
+            default = "required" if key["required"] else f"default {_shown(key['default'])}"
+            typer.echo(f"{'':{width}}    {key['key']:{key_width}}  {key['type']}, {default}. {key['about']}".rstrip())
+
+
+def rows_of(kind: str) -> list[dict[str, Any]]:
+    """One row per name: name, about, and for named parts their keys."""
+    from ddlsim.scenario import parts
+
+    if kind == "metrics":
+        from ddlsim.metrics import METRICS
+
+        return [{"name": name, "about": parts.first_line(function)} for name, function in METRICS.items()]
+    if kind == "scenarios":
+        from ddlsim.scenario import by_name
+
+        return [{"name": name, "about": _about(path), "path": str(path)} for name, path in sorted(by_name().items())]
+    known = parts.table(TABLE_OF[kind])
+    return [
+        {"name": name, "about": parts.first_line(known[name]), "keys": _keys(TABLE_OF[kind], name)} for name in known
+    ]
+
+
+def _about(path) -> str:
+    """A scenario's description, or its first comment."""
+    from ddlsim.errors import ScenarioError
+    from ddlsim.scenario.tree import parse_file
+
+    text = path.read_text(encoding="utf-8")
+    try:
+        description = parse_file(text, str(path)).child("description")
+    except ScenarioError:
+        return "cannot be read; `ddlsim check` says why"
+    if description is not None:
+        return str(description.value).partition("\n")[0]
+    return text.partition("\n")[0].lstrip("# ") if text.startswith("#") else ""
+
+
+def _keys(key: str, name: str) -> list[dict[str, Any]]:
+    from ddlsim.scenario import parts
+    from ddlsim.scenario.schema import part_keys
+
+    cls = parts.table(key)[name]
+    schema = part_keys(cls, name)["properties"]
+    return [
+        {
+            "key": field.name,
+            "type": type_text(schema[field.name]),
+            "required": parts.is_required(field),
+            "default": None if parts.is_required(field) else parts.default_of(field),
+            "about": schema[field.name].get("description", ""),
+        }
+        for field in parts.keys_of(cls)
+    ]
+
+
+def type_text(schema: dict[str, Any]) -> str:
+    """A JSON Schema in a few words."""
+    if "anyOf" in schema:
+        return " or ".join(type_text(one) for one in schema["anyOf"])
+    if "const" in schema:
+        return str(schema["const"])
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        if "prefixItems" in schema:
+            return "list of (" + ", ".join(type_text(one) for one in schema["prefixItems"]) + ")"
+        return f"list of {type_text(schema.get('items', {}))}"
+    if schema.get("type") == "object":
+        return "{" + ", ".join(schema.get("properties", {})) + "}"
+    words = {"integer": "int", "number": "number", "string": "text", "boolean": "true | false", "null": "null"}
+    bounds = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+    limits = " and ".join(f"{sign} {schema[key]:g}" for key, sign in bounds.items() if key in schema)
+    return " ".join(filter(None, (words.get(schema.get("type", ""), "any"), limits)))
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

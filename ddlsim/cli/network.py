@@ -1,0 +1,32 @@
+"""ddlsim network: the simulated network alone."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command group."""
+    group = typer.Typer(no_args_is_help=True, help="The simulated network alone.")
+    group.command()(replay)
+    group.callback()(lambda: None)
+    app.add_typer(group, name="network")
+
+
+def replay(
+    flows: Annotated[Path, typer.Argument(help="CSV with the columns start_s,src,dst,bytes.")],
+    links: Annotated[Path, typer.Option(help="CSV with the columns node,uplink_mbps,downlink_mbps,latency_ms.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Send given flows over given links and print when each one ends."""
+    from ddlsim.engine.replay import replay as replay_files
+
+    rows = [flow.row() for flow in replay_files(str(flows), str(links))]
+    if as_json:
+        typer.echo(json.dumps({"schema_version": 1, "flows": rows}))
+        return
+    typer.echo("start_s,src,dst,bytes,finish_s")
+    for row in rows:
+        typer.echo(",".join("" if value is None else f"{value!r}" for value in row.values()))

@@ -1,0 +1,42 @@
+"""ddlsim report and ddlsim compare: what runs achieved."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Runs = Annotated[list[Path], typer.Argument(help="Run directories, or folders with runs below them.", metavar="RUN...")]
+
+
+class Format(StrEnum):
+    """How a comparison is printed."""
+
+    table = "table"
+    md = "md"
+    csv = "csv"
+    json = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command()(report)
+    app.command()(compare)
+
+
+def report(runs: Runs) -> None:
+    """Show each run in depth: accuracy over rounds, fairness, bytes, heads, published numbers beside ours."""
+    from ddlsim.report import report
+
+    typer.echo(report(runs), nl=False)
+
+
+def compare(
+    runs: Runs,
+    format: Annotated[Format, typer.Option(help="How to print it.")] = Format.table,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Show runs side by side, seeds of one setting in one row."""
+    from ddlsim.report import compare
+
+    typer.echo(compare(runs, "json" if as_json else format.value).rstrip("\n"))

@@ -1,0 +1,87 @@
+"""ddlsim run."""
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ddlsim.cli.exits import FAILED, INTERRUPTED
+
+Overrides = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. algorithm.heads=3; may be repeated.")
+]
+
+
+class Device(StrEnum):
+    """Where training is computed."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(run)
+
+
+def run(
+    ctx: typer.Context,
+    scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of one (`ddlsim list scenarios`).")],
+    overrides: Overrides = [],  # noqa: B006
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed, instead of the scenario's.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory; by default below runs/.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where to look for data first.")] = None,
+    fallback: Annotated[
+        bool, typer.Option("--fallback/--no-fallback", help="Run the scenario's fallback if its data is missing.")
+    ] = True,
+    download: Annotated[
+        bool, typer.Option("--download/--no-download", help="Download data that is missing, where that is possible.")
+    ] = True,
+    device: Annotated[Device | None, typer.Option(help="Where to train, instead of the scenario's device.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Run again although the directory holds this run.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Tell where wall time went.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Show the traceback of an unexpected error.")
+    ] = False,
+) -> None:
+    """Run a scenario and leave a run directory."""
+    from ddlsim.scenario import load
+
+    if verbose:
+        ctx.parent.params["verbose"] = True
+    changes = [*overrides, *([] if seed is None else [f"seed={seed}"]), *([f"device={device.value}"] if device else [])]
+    checked = load(scenario, changes)
+
+    from ddlsim import build
+
+    try:
+        summary = build.run(
+            checked, out=out, data_dir=data_dir, fallback=fallback, download=download, device=checked.device,
+            force=force, profile=profile, progress="none" if quiet else "auto", command=["ddlsim", *sys.argv[1:]],
+        )  # fmt: skip
+    except Exception as error:
+        if out is not None and not hasattr(error, "run_dir"):
+            error.run_dir = out  # type: ignore[attr-defined]  # the log's place, see exits.py
+        raise
+    _show(summary, as_json, profile)
+    if summary["status"] != "done":
+        raise typer.Exit(INTERRUPTED if summary["status"] == "interrupted" else FAILED)
+
+
+def _show(summary: dict, as_json: bool, profile: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(summary))
+        return
+    from ddlsim.report.summary import table
+
+    typer.echo(table(summary))
+    if profile and summary.get("profile"):
+        typer.echo("\nwall time, seconds")
+        for part, value in summary["profile"].items():
+            typer.echo(f"  {part:24} {value:10.3f}")
