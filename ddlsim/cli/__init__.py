@@ -15,6 +15,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # rich takes longer to import than the rest of --help
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Discrete-event simulator of decentralized deep learning: real training, simulated time and network.",
 )

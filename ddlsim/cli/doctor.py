@@ -3,12 +3,9 @@
 import importlib
 import json
 import os
-import platform
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -84,6 +81,9 @@ def _safely(what: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Findin
 
 
 def _versions() -> Iterator[Finding]:
+    import platform
+    from importlib import metadata
+
     from ddlsim import __version__
 
     wanted = sys.version_info >= (3, 11)
@@ -177,6 +177,8 @@ def _data(data_dir: Path | None) -> Iterator[Finding]:
 
 
 def _writing() -> Iterator[Finding]:
+    import tempfile
+
     try:
         with tempfile.TemporaryFile(dir="."):
             pass

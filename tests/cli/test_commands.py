@@ -1,0 +1,203 @@
+"""What the commands print and the exit codes that scripts see; no run is made here."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from typer.testing import CliRunner
+
+from ddlsim import build
+from ddlsim.cli import app
+from ddlsim.errors import DataMissing
+
+SMOKE = str(Path(__file__).parents[2] / "scenarios" / "smoke.yaml")
+
+
+@pytest.fixture
+def ddlsim(tmp_path, monkeypatch):
+    """Runs a command line in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("DDLSIM_DATA", raising=False)
+    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Puts something else in the place of build.run; returns the calls it got."""
+
+    def replace(outcome):
+        calls = []
+
+        def run(scenario, **options):
+            calls.append((scenario, options))
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
+
+        monkeypatch.setattr(build, "run", run)
+        return calls
+
+    return replace
+
+
+def test_check_says_what_a_scenario_is(ddlsim):
+    result = ddlsim("check", SMOKE)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{SMOKE}: ok. smoke: facade on fashion-mnist-mini, ")
+    assert result.stderr == ""
+
+
+def test_check_tells_all_errors_of_all_files(ddlsim, tmp_path):
+    (tmp_path / "bad.yaml").write_text("rounds: 0\nmodel: {name: mpl}\n")
+    result = ddlsim("check", SMOKE, "bad.yaml", "nix.yaml")
+    assert result.exit_code == 2
+    assert "bad.yaml:1:9: rounds: expected" in result.stderr and "nix.yaml: no such file" in result.stderr
+    assert "errors; nothing was run." in result.stderr
+    assert ": ok." in result.stdout
+
+
+def test_single_error_is_counted_as_one(ddlsim):
+    result = ddlsim("run", SMOKE, "--set", "algorithm.tua=30")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("--set algorithm.tua=30: algorithm.tua: unknown key 'tua'.")
+    assert result.stderr.endswith("1 error; nothing was run.\n")
+
+
+@pytest.mark.parametrize("words", [("rnu",), ("run",), ("run", SMOKE, "--sed", "1"), ("run", SMOKE, "--seed", "x")])
+def test_wrong_usage_is_exit_code_2(ddlsim, words):
+    assert ddlsim(*words).exit_code == 2
+
+
+def test_run_hands_its_options_on(ddlsim, runs):
+    calls = runs({"status": "done"})
+    words = ("--seed", 7, "--out", "o", "--data-dir", "d", "--no-fallback", "--no-download", "--device", "cpu", "-q")
+    result = ddlsim("run", SMOKE, "--set", "algorithm.heads=3", *words, "--force", "--profile", "--json")
+    assert result.exit_code == 0, result.output
+    ((scenario, options),) = calls
+    assert (scenario.seed, scenario.algorithm.heads, scenario.device) == (7, 3, "cpu")
+    assert options.pop("command")[0] == "ddlsim"
+    assert options == {
+        "out": Path("o"), "data_dir": Path("d"), "fallback": False, "download": False, "device": "cpu", "force": True,
+        "profile": True, "progress": "none",
+    }  # fmt: skip
+
+
+def test_json_is_one_object_on_stdout(ddlsim, runs):
+    runs({"status": "done", "seed": 0})
+    assert json.loads(ddlsim("run", SMOKE, "--json").stdout) == {"status": "done", "seed": 0}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "told"),
+    [
+        (DataMissing("no cifar10; get it there"), 3, "no cifar10; get it there"),
+        (KeyboardInterrupt(), 130, "Interrupted."),
+        (RuntimeError("broken\nmore"), 1, "Failed: RuntimeError: broken (`ddlsim -v ...` shows the traceback)"),
+    ],
+)
+def test_errors_are_one_message_and_an_exit_code(ddlsim, runs, outcome, code, told):
+    runs(outcome)
+    result = ddlsim("run", SMOKE)
+    assert result.exit_code == code
+    assert result.stderr.strip() == told
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(("status", "code"), [("done", 0), ("failed", 1), ("interrupted", 130)])
+def test_exit_code_follows_the_status(ddlsim, runs, status, code):
+    runs({"status": status})
+    assert ddlsim("run", SMOKE, "--json").exit_code == code
+
+
+def test_traceback_goes_to_the_log_of_the_run(ddlsim, runs, tmp_path):
+    (tmp_path / "out").mkdir()
+    runs(RuntimeError("broken"))
+    result = ddlsim("run", SMOKE, "--out", "out")
+    assert result.stderr.strip() == "The run failed: RuntimeError: broken (traceback in out/log.txt)"
+    assert "Traceback" in (tmp_path / "out" / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("words", [("-v", "run", SMOKE), ("run", SMOKE, "-v")])
+def test_traceback_is_shown_when_asked_for(ddlsim, runs, words):
+    runs(RuntimeError("broken"))
+    assert "Traceback (most recent call last)" in ddlsim(*words).stderr
+
+
+def test_missing_data_without_a_fallback_is_exit_code_3(ddlsim):
+    result = ddlsim("run", SMOKE, "--set", "data.name=cifar10", "--no-fallback", "--no-download")
+    assert result.exit_code == 3
+    assert "cifar10" in result.stderr and not Path("runs").exists()
+
+
+KINDS = ("algorithms", "datasets", "partitions", "shifts", "models", "topologies", "links", "devices", "churns")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_list_shows_every_name_with_its_keys(ddlsim, kind):
+    rows = json.loads(ddlsim("list", kind, "--json").stdout)[kind]
+    text = ddlsim("list", kind).stdout
+    assert rows
+    for row in rows:
+        assert row["about"] and row["name"] in text
+        assert all(key["about"] and key["type"] != "any" and key["key"] in text for key in row["keys"]), row
+
+
+def test_list_shows_types_and_defaults(ddlsim):
+    text = ddlsim("list", "topologies").stdout
+    assert "degree      int >= 1, default 4. neighbours per node" in text
+    assert "edge_probability  number > 0 and <= 1, required." in text
+    assert "rows     int >= 1 or auto, default auto." in text
+
+
+def test_list_of_metrics_and_scenarios(ddlsim):
+    assert "fair_accuracy" in ddlsim("list", "metrics").stdout
+    assert "facade_30_2" in ddlsim("list", "scenarios").stdout
+
+
+def test_schema_is_printed(ddlsim):
+    jsonschema.Draft202012Validator.check_schema(json.loads(ddlsim("schema").stdout))
+
+
+def test_network_replay_prints_when_flows_end(ddlsim, tmp_path):
+    (tmp_path / "links.csv").write_text("node,uplink_mbps,downlink_mbps,latency_ms\n0,8,8,0\n1,8,8,0\n")
+    (tmp_path / "flows.csv").write_text("start_s,src,dst,bytes\n0,0,1,1000000\n0,0,1,1000000\n")
+    result = ddlsim("network", "replay", "flows.csv", "--links", "links.csv")
+    assert result.stdout.splitlines()[1:] == ["0.0,0,1,1000000,2.0", "0.0,0,1,1000000,2.0"]
+    flows = json.loads(ddlsim("network", "replay", "flows.csv", "--links", "links.csv", "--json").stdout)["flows"]
+    assert [flow["finish_s"] for flow in flows] == [2.0, 2.0]
+
+
+def test_data_list_names_folders_and_states(ddlsim, tmp_path):
+    result = ddlsim("data", "list", "--data-dir", tmp_path)
+    assert f"{tmp_path} (--data-dir)" in result.stdout
+    states = {line.split()[0]: line.split()[1] for line in result.stdout.splitlines()[1:]}
+    assert (states["fashion-mnist-mini"], states["cifar10"]) == ("here", "missing")
+
+
+def test_data_check_reads_the_data(ddlsim):
+    result = ddlsim("data", "check", "fashion-mnist-mini")
+    assert result.exit_code == 0
+    assert "10000 train, 2000 test, 28 x 28 x 1, 10 classes, sha256 " in result.stdout
+    assert ddlsim("data", "check", "cifar10").exit_code == 3
+    assert ddlsim("data", "check", "cifar").exit_code == 2
+
+
+def test_doctor_gives_a_cure_for_every_fault(ddlsim, monkeypatch):
+    from ddlsim import native
+
+    def broken():
+        raise DataMissing("no compiled module")
+
+    monkeypatch.setattr(native, "extension", broken)
+    result = ddlsim("doctor", "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["ok"]) == (3, False)
+    assert all(finding["cure"] for finding in found["findings"] if finding["state"] == "bad")
+    assert any(finding["what"] == "compiled kernels" for finding in found["findings"] if finding["state"] == "bad")
+
+
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_results_of_what_is_no_run_are_exit_code_2(ddlsim, command):
+    assert ddlsim(command, "nix").exit_code == 2

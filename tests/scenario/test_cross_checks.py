@@ -1,0 +1,31 @@
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("topology: {degree: 9}", "7:20: topology.degree: must be below the number of nodes (8), got 9."),
+        ("topology: {name: star, center: 8}", "7:32: topology.center: node ids are 0..7, got 8."),
+        ("devices: {name: per_node, step_times_s: [1, 2]}", "7:41: devices.step_times_s: expected 8 values, one per"),
+        (
+            "churn: {name: schedule, offline: [{node: 8, start_s: 0, end_s: 1}]}",
+            "7:42: churn.offline[0].node: node ids",
+        ),
+        (
+            "churn: {name: schedule, offline: [{node: 1, start_s: 2, end_s: 1}]}",
+            "7:64: churn.offline[0].end_s: must lie",
+        ),
+        ("shift: {name: rotate, degrees: [0, 1, 2]}", "7:32: shift.degrees: expected one entry for each of the 2"),
+        ("partition: {name: label_clusters, labels: [[0]]}", "7:43: partition.labels: expected one list of labels"),
+        ("evaluation: {stop_at_target: true}", "7:30: evaluation.stop_at_target: needs evaluation.target_accuracy"),
+        ("network: {links: {name: mix, parts: []}}", "7:37: network.links.parts: expected at least one"),
+    ],
+)
+def test_keys_that_do_not_fit_each_other(problems, more, told):
+    (found,) = problems(more=more + "\n")
+    assert found.startswith(f"test.yaml:{told}")
+
+
+def test_odd_degree_on_an_odd_number_of_nodes(problems):
+    (found,) = problems(sets=["nodes.clusters=[5]", "topology.degree=3"])
+    assert found.startswith("--set topology.degree=3: topology.degree: degree x nodes must be even")

@@ -1,0 +1,151 @@
+"""The texts that users read, word for word."""
+
+import pytest
+
+from ddlsim.errors import ScenarioError
+from ddlsim.scenario import load
+
+BAD = """\
+rounds: 0
+nodes: {clusters: [30, two]}
+algorithm:
+  name: facade
+  headz: 2                # typo
+  heads: "10"
+  variant: cod
+model: {name: mpl}
+data: {name: cifar10}
+lerning_rate: 0.1
+training: {batch_size: 8.5, learning_rate: "1e-3"}
+topology: {name: random_regular, degree: four}
+"""
+
+TOLD = """\
+bad.yaml:1:9: rounds: expected a number of at least 1, got 0
+     1 | rounds: 0
+       |         ^
+bad.yaml:2:24: nodes.clusters[1]: expected a whole number, got 'two'
+     2 | nodes: {clusters: [30, two]}
+       |                        ^
+bad.yaml:5:3: algorithm.headz: unknown key 'headz'. Did you mean 'heads'? Allowed here: name, heads, warmup_rounds, \
+variant, evaluation_head, final_all_reduce
+     5 |   headz: 2                # typo
+       |   ^
+bad.yaml:6:10: algorithm.heads: expected a whole number, got '10'. Write it without quotes.
+     6 |   heads: "10"
+       |          ^
+bad.yaml:7:12: algorithm.variant: expected one of code, paper, got 'cod'. Did you mean 'code'?
+     7 |   variant: cod
+       |            ^
+"""
+
+
+def test_every_error_is_told_at_once_with_its_place(here):
+    (here / "bad.yaml").write_text(BAD)
+    with pytest.raises(ScenarioError) as caught:
+        load("bad.yaml")
+    text = str(caught.value)
+    assert text.startswith(TOLD)
+    for place in ("8:15: model.name: unknown name 'mpl'. Did you mean 'mlp'? Known: gn_lenet,",
+                  "10:1: lerning_rate: unknown key 'lerning_rate'.",
+                  "11:24: training.batch_size: expected a whole number, got 8.5",
+                  "11:44: training.learning_rate: expected a number, got '1e-3'. Write it without quotes.",
+                  "12:42: topology.degree: expected a whole number, got 'four'"):  # fmt: skip
+        assert f"\nbad.yaml:{place}" in text
+
+
+def test_option_is_its_own_place(problems):
+    number, name = problems(sets=["algorithm.name=facad", "rounds=x"])
+    assert number == "--set rounds=x: rounds: expected a whole number, got 'x'"
+    assert name.startswith(
+        "--set algorithm.name=facad: algorithm.name: unknown name 'facad'. Did you mean 'facade'? Known: facade, el,"
+    )
+
+
+def test_key_of_another_section_is_sent_home(problems):
+    (told,) = problems(more="local_steps: 3\n")
+    assert told.startswith("test.yaml:7:1: local_steps: unknown key 'local_steps'. It belongs under 'training'.")
+
+
+def test_repeated_keys_are_all_told(problems):
+    assert problems("rounds: 1\nrounds: 2\nnodes:\n  clusters: [1]\n  clusters: [2]\n") == [
+        "test.yaml:2:1: rounds: key 'rounds' is written twice, first in line 1",
+        "test.yaml:5:3: nodes.clusters: key 'clusters' is written twice, first in line 4",
+    ]
+
+
+def test_bad_yaml_has_a_place(problems):
+    (told,) = problems("rounds: [1, 2\nnodes: 3\n")
+    assert told.startswith("test.yaml:2:6: not valid YAML: while parsing a flow sequence")
+
+
+@pytest.mark.parametrize("text", ["- a\n", "hello\n"])
+def test_top_level_must_be_a_mapping(problems, text):
+    assert problems(text) == ["test.yaml:1:1: expected a mapping (key: value) at the top level"]
+
+
+def test_missing_keys_are_named_where_they_belong(problems):
+    told = problems("rounds: 3\nnodes: {}\nalgorithm: {heads: 2}\nmodel: {name: mlp}\ndata: {name: npz}\n")
+    assert "test.yaml:2:1: nodes.clusters: required key 'clusters' is missing" in told
+    place = "test.yaml:3:1: algorithm.name"
+    assert any(one.startswith(f"{place}: required key 'name' is missing. Known names: facade, el,") for one in told)
+    assert "test.yaml:5:1: data.path: required key 'path' is missing" in told
+    assert "test.yaml:1:1: training.learning_rate: required key 'learning_rate' is missing" in told
+
+
+def test_part_without_mapping_shows_how_it_is_written(problems):
+    assert problems(more="topology: ring\n") == [
+        "test.yaml:7:11: topology: expected a mapping with a name, such as {name: random_regular}, got 'ring'"
+    ]
+
+
+def test_list_with_a_bad_entry_tells_of_the_entry_alone(problems):
+    assert problems(more="shift: {name: rotate, degrees: [0, a]}\n") == [
+        "test.yaml:7:36: shift.degrees[1]: expected a number, got 'a'"
+    ]
+
+
+def test_either_type_is_named_when_neither_came(problems):
+    assert problems(more="topology: {name: torus, rows: many}\n") == [
+        "test.yaml:7:31: topology.rows: expected a whole number or auto, got 'many'"
+    ]
+
+
+def test_unknown_key_inside_a_list_entry(problems):
+    told = problems(more="churn: {name: schedule, offline: [{node: 1, start_s: 2, end_s: 3, ned_s: 4}]}\n")
+    assert told == [
+        "test.yaml:7:67: churn.offline[0].ned_s: unknown key 'ned_s'. Did you mean 'end_s'? "
+        "Allowed here: node, start_s, end_s"
+    ]
+
+
+def test_yes_is_no_boolean_and_not_a_number_no_number(problems):
+    assert problems(more="topology: {dynamic: yes}\n") == [
+        "test.yaml:7:21: topology.dynamic: expected true or false, got 'yes'"
+    ]
+    assert problems(sets=["training.learning_rate=.nan"]) == [
+        "--set training.learning_rate=.nan: expected a number, got .nan"
+    ]
+
+
+@pytest.mark.parametrize("text", ["rounds", "=3", "a..b=1"])
+def test_override_without_key_or_value(problems, text):
+    assert problems(sets=[text]) == [f"--set {text}: expected KEY=VALUE, e.g. --set algorithm.heads=3"]
+
+
+def test_name_that_could_leave_the_run_folder_is_refused(problems):
+    (told,) = problems(sets=["name=../../etc"])
+    assert "letters, digits" in told
+
+
+def test_file_that_is_not_there_offers_a_near_one(here):
+    (here / "scenarios").mkdir()
+    (here / "scenarios" / "smoke_test.yaml").write_text("rounds: 1\n")
+    with pytest.raises(ScenarioError, match=r"smoke_tset: no such file.*Did you mean 'smoke_test'\?"):
+        load("smoke_tset")
+
+
+def test_file_that_is_no_text(here):
+    (here / "binary.yaml").write_bytes(b"rounds: \xff\xfe")
+    with pytest.raises(ScenarioError, match=r"binary.yaml: is not UTF-8 text \(byte 8\)"):
+        load("binary.yaml")

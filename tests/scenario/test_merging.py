@@ -1,0 +1,133 @@
+"""One rule for defaults, extends, fallback and --set."""
+
+import pytest
+
+from ddlsim.data.mini import FashionMnistMini
+from ddlsim.engine.links import Uniform
+from ddlsim.errors import ScenarioError
+from ddlsim.scenario import load
+from ddlsim.topologies import RandomRegular, Ring
+
+
+def test_what_is_not_given_has_its_default(write):
+    scenario = load(write())
+    assert (scenario.name, scenario.seed, scenario.mode, scenario.nodes.count) == ("test", 0, "sync", 8)
+    assert scenario.topology == RandomRegular(degree=4)
+    assert scenario.network.links == Uniform(uplink_mbps=100, downlink_mbps=100, latency_ms=20)
+    assert scenario.evaluation.fair_lambda == 2 / 3
+    assert scenario.churn is None and scenario.fallback_scenario() is None
+
+
+def test_part_without_a_name_changes_the_default_part(write):
+    assert load(write(more="topology: {degree: 2}\n")).topology == RandomRegular(degree=2)
+
+
+def test_yaml_1_2_scalars(write):
+    more = "description: 30:2\npaper: {on: no, rate: 1e-3, big: 1_000}\n"
+    scenario = load(write(more=more), ["training.learning_rate=1e-3"])
+    assert scenario.description == "30:2"
+    assert scenario.paper == {"on": "no", "rate": 0.001, "big": 1000}
+    assert scenario.training.learning_rate == 0.001
+
+
+def test_aliases_and_merge_keys(write):
+    more = "shift: {name: rotate, degrees: &angles [0, 90]}\npaper: {a: *angles, b: &b {x: 1}, c: {<<: *b, y: 2}}\n"
+    assert load(write(more=more)).paper == {"a": [0, 90], "b": {"x": 1}, "c": {"x": 1, "y": 2}}
+
+
+def test_child_changes_keys_and_replaces_named_parts(write):
+    write(name="parent.yaml", more="name: parent\ntopology: {degree: 2, dynamic: false}\n")
+    child = load(write("extends: parent.yaml\ntraining: {batch_size: 4}\ntopology: {name: ring}\n", "child.yaml"))
+    assert (child.training.learning_rate, child.training.batch_size) == (0.1, 4)
+    assert child.topology == Ring()
+    assert child.name == "child"
+
+
+def test_extends_is_relative_to_the_file(here, write):
+    (here / "base").mkdir()
+    write(name="base/parent.yaml")
+    write("extends: parent.yaml\nrounds: 7\n", "base/middle.yaml")
+    assert load(write("extends: base/middle.yaml\n")).rounds == 7
+
+
+def test_error_in_a_parent_points_into_the_parent(write):
+    write(name="parent.yaml", more="mode: sink\n")
+    with pytest.raises(ScenarioError, match=r"^parent.yaml:7:7: mode: expected one of sync, async, got 'sink'"):
+        load(write("extends: parent.yaml\n"))
+
+
+def test_extends_in_a_circle(write):
+    write("extends: b.yaml\n", "a.yaml")
+    write("extends: a.yaml\n", "b.yaml")
+    with pytest.raises(
+        ScenarioError, match=r"b.yaml:1:10: extends: goes round in a circle: a.yaml -> b.yaml -> a.yaml"
+    ):
+        load("a.yaml")
+
+
+def test_extends_a_file_that_is_not_there(write):
+    with pytest.raises(ScenarioError, match=r"test.yaml:1:10: extends: no file nix.yaml"):
+        load(write("extends: nix.yaml\n"))
+
+
+def test_override_of_the_name_drops_the_old_parts_keys_whatever_the_order(write):
+    name = write(more="topology: {name: watts_strogatz, degree: 2, rewire_probability: 0.5}\n")
+    scenario = load(name, ["topology.degree=6", "topology.name=random_regular"])
+    assert scenario.topology == RandomRegular(degree=6)
+
+
+def test_override_of_the_same_name_keeps_the_keys(write):
+    name = write(more="topology: {degree: 2, name: random_regular}\n")
+    assert load(name, ["topology.name=random_regular"]).topology.degree == 2
+
+
+def test_override_with_a_mapping_replaces(write):
+    assert load(write(), ["topology={name: ring}", "nodes.clusters=[1, 2]"]).nodes.clusters == (1, 2)
+
+
+FALLBACK = """
+fallback:
+  data: {name: fashion-mnist-mini}
+  rounds: 80
+  evaluation: {target_accuracy: 0.7}
+"""
+
+
+def test_fallback_is_applied_by_the_same_rule(write):
+    name = write(more=f"evaluation: {{every: 2}}\n{FALLBACK}")
+    scenario = load(name, ["data={name: npz, path: x.npz}"])
+    other = scenario.fallback_scenario()
+    assert other.data == FashionMnistMini() and scenario.data_name == "npz"
+    assert (other.rounds, other.evaluation.every, other.evaluation.target_accuracy) == (80, 2, 0.7)
+    assert (scenario.rounds, other.fallback, other.name) == (3, None, scenario.name)
+
+
+def test_override_holds_in_the_fallback_too_except_for_its_data(write):
+    scenario = load(write(more=FALLBACK), ["rounds=5", "data.name=cifar10", "seed=3"])
+    other = scenario.fallback_scenario()
+    assert (scenario.data_name, other.data_name) == ("cifar10", "fashion-mnist-mini")
+    assert (other.rounds, other.seed) == (5, 3)
+
+
+def test_override_inside_the_fallback(write):
+    scenario = load(write(more=FALLBACK), ["fallback.rounds=9"])
+    assert (scenario.rounds, scenario.fallback_scenario().rounds) == (3, 9)
+
+
+@pytest.mark.parametrize(
+    ("fallback", "told"),
+    [
+        ("rounds: 0", "test.yaml:7:20: fallback.rounds: expected a number of at least 1, got 0"),
+        ("data: {name: x}", "test.yaml:7:25: fallback.data.name: unknown name 'x'."),
+        ("fallback: null", "test.yaml:7:12: fallback.fallback: a fallback cannot hold 'fallback'"),
+        ("rouns: 1", "test.yaml:7:12: fallback.rouns: unknown key 'rouns'. Did you mean 'rounds'?"),
+        ("nodes: {clusters: [2, 2]}", "test.yaml:1:1: topology.degree: with the fallback applied: must be below"),
+    ],
+)
+def test_fallback_is_checked_as_if_it_were_applied(problems, fallback, told):
+    (found,) = problems(more=f"fallback: {{{fallback}}}\n")
+    assert found.startswith(told)
+
+
+def test_error_outside_the_fallback_is_told_once(problems):
+    assert len(problems(more=f"mode: sink\n{FALLBACK}")) == 1

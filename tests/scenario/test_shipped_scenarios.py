@@ -1,0 +1,89 @@
+"""Every scenario that comes with ddlsim, and what every one of them must be able to do."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from ruamel.yaml import YAML
+
+from ddlsim.scenario import by_name, digest, json_schema, load, to_yaml
+from ddlsim.scenario.parts import PART_PATHS, TABLES, table
+
+FOLDER = Path(__file__).parents[2] / "scenarios"
+FILES = sorted(path for path in FOLDER.rglob("*.yaml") if "base" not in path.relative_to(FOLDER).parts)
+NAMES = [path.stem for path in FILES]
+
+
+@pytest.fixture(scope="module")
+def schema():
+    jsonschema.Draft202012Validator.check_schema(json_schema())
+    return jsonschema.Draft202012Validator(json_schema())
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_scenario_is_written_and_read_again_unchanged(path, tmp_path):
+    scenario = load(path)
+    (tmp_path / "resolved.yaml").write_text(to_yaml(scenario))
+    again = load(tmp_path / "resolved.yaml")
+    assert again == scenario
+    assert again.fallback_scenario() == scenario.fallback_scenario()
+    assert to_yaml(again) == to_yaml(scenario)
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_schema_accepts_the_file_and_its_resolved_form(path, schema):
+    yaml = YAML(typ="safe", pure=True)
+    assert [error.message for error in schema.iter_errors(yaml.load(path.read_text()))] == []
+    assert [error.message for error in schema.iter_errors(yaml.load(to_yaml(load(path))))] == []
+
+
+def test_names_are_unique():
+    assert len(set(NAMES)) == len(NAMES)
+    assert set(NAMES) <= set(by_name())
+
+
+def test_digest_is_of_what_is_run(tmp_path):
+    path = FOLDER / "smoke.yaml"
+    whole = digest(load(path))
+    assert len(whole) == 8 and int(whole, 16) >= 0
+    assert digest(load(path, ["description=other", "name=other", "paper={a: 1}"])) == whole
+    assert digest(load(path, ["seed=1"])) != whole
+    assert digest(load(path, ["algorithm.heads=3"])) != whole
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"rounds": 0}, "$.rounds"),
+        ({"algorithm": {"name": "facade", "headz": 2}}, "$.algorithm"),
+        ({"algorithm": {"name": "facade", "heads": 0}}, "$.algorithm.heads"),
+        ({"topology": {"name": "rings"}}, "$.topology.name"),
+        ({"topology": {"degre": 2}}, "$.topology"),
+        ({"network": {"links": {"name": "uniform", "latency_ms": -1}}}, "$.network.links.latency_ms"),
+        ({"churn": {"name": "schedule", "offline": [{"node": 1}]}}, "$.churn.offline[0]"),
+        ({"fallback": {"rounds": "many"}}, "$.fallback"),
+        ({"modell": 1}, "$"),
+    ],
+)
+def test_schema_refuses_what_the_loader_refuses(schema, change, place):
+    document = YAML(typ="safe", pure=True).load((FOLDER / "smoke.yaml").read_text()) | change
+    assert place in {error.json_path for error in schema.iter_errors(document)}
+
+
+def test_schema_wants_whole_scenarios_unless_they_extend(schema):
+    assert not schema.is_valid({"rounds": 3})
+    assert schema.is_valid({"extends": "other.yaml", "rounds": 3})
+
+
+def test_schema_holds_texts_and_defaults_of_every_named_part():
+    definitions = json_schema()["$defs"]
+    assert len(definitions) == len(PART_PATHS) == len(TABLES)
+    heads = next(
+        branch["then"]["properties"]["heads"]
+        for branch in definitions["algorithm"]["allOf"]
+        if branch["if"]["properties"]["name"]["const"] == "facade"
+    )
+    assert (heads["default"], heads["minimum"]) == (2, 1) and "number of heads" in heads["description"]
+    assert all(definitions[key]["properties"]["name"]["enum"] == list(table(key)) for key in TABLES)
+    json.dumps(definitions)
