@@ -26,6 +26,7 @@ MAY = {  # (from, to): why a part looks up or sideways
     ("build", "rundir"): "one level, one purpose",
     ("rundir", "report"): "the summary is written when the run ends",
     ("cli", "report"): "commands print reports",
+    ("__main__", "cli"): "python -m ddlsim is the command line",
 }
 
 

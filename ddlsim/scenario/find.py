@@ -12,7 +12,8 @@ PACKAGE_DIR = Path(__file__).resolve().parent.parent
 def folders() -> Iterator[Path]:
     """Where bare names are looked for: ./scenarios, those inside the package, those of the source tree."""
     seen = set()
-    for folder in (Path("scenarios"), PACKAGE_DIR / "_scenarios", PACKAGE_DIR.parent / "scenarios"):
+    source_tree = PACKAGE_DIR.parent if (PACKAGE_DIR.parent / "pyproject.toml").is_file() else Path()
+    for folder in (Path("scenarios"), PACKAGE_DIR / "_scenarios", source_tree / "scenarios"):
         if folder.is_dir() and folder.resolve() not in seen:
             seen.add(folder.resolve())
             yield folder
