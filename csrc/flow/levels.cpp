@@ -11,6 +11,7 @@ Id Levels::add_link(Rate capacity) {
     target_.push_back(kUnlimited);
     is_dirty_.push_back(0);
     is_changed_.push_back(0);
+    revisited_.push_back(0);
     queue_.reserve_ids(link + 1);
     return link;
 }
@@ -97,6 +98,8 @@ Rate Levels::water_fill(Id link) {
 }
 
 void Levels::revisit(Id link) {
+    if (revisited_[link] == popped) return;  // several flows share both links
+    revisited_[link] = popped;
     const Rate target = water_fill(link);
     target_[link] = target;
     if (target == level_[link]) {
@@ -110,6 +113,7 @@ void Levels::revisit(Id link) {
 // below the popped key is final. False when the repair runs longer than filling from scratch would.
 bool Levels::repair() {
     ++repairs;
+    ++popped;
     for (Id link : dirty_) revisit(link);
     std::size_t budget = 2 * std::size_t{active_links_} + 64;
     while (!queue_.empty()) {

@@ -76,6 +76,7 @@ class Levels {
     std::vector<Id> free_routes_;
     std::vector<Rate> capacity_, level_;
     std::vector<Rate> target_;  // water_fill of each link for the present levels; a link is consistent at target == level
+    std::vector<std::uint64_t> revisited_;  // value of `popped` when last looked at
     std::vector<char> is_dirty_, is_changed_;
     std::vector<Id> dirty_;
     std::vector<Change> changes_;
