@@ -1,0 +1,47 @@
+import pytest
+
+from ddlsim.engine.replay import replay
+from ddlsim.errors import ScenarioError
+
+LINKS = "node,uplink_mbps,downlink_mbps,latency_ms\n7,8,8,10\n1,8,8,10\n3,8,0,10\n"
+
+
+@pytest.fixture
+def replayed(tmp_path):
+    def run(flows, links=LINKS):
+        (tmp_path / "flows.csv").write_text(flows)
+        (tmp_path / "links.csv").write_text(links)
+        return replay(str(tmp_path / "flows.csv"), str(tmp_path / "links.csv"))
+
+    return run
+
+
+def test_flows_end_as_computed_by_hand_in_the_order_of_the_file(replayed):
+    rows = replayed("start_s,src,dst,bytes\n0.5,3,1,250000\n# a comment\n0,7,1,1000000\n")
+    # 0.02 s latency; the long flow is alone until 0.52 s, then both get 500 kB/s until 1.02 s
+    assert [row.finish_s for row in rows] == [1.02, 1.27]
+    assert rows[0].row() == {"start_s": 0.5, "src": 3, "dst": 1, "bytes": 250000, "finish_s": 1.02}
+
+
+def test_a_flow_over_a_link_of_capacity_zero_never_ends(replayed):
+    assert [row.finish_s for row in replayed("start_s,src,dst,bytes\n0,1,3,1\n0,1,3,0\n")] == [None, 0.02]
+
+
+def test_no_flows_are_no_rows(replayed):
+    assert replayed("start_s,src,dst,bytes\n") == []
+
+
+@pytest.mark.parametrize(("flows", "problems"), [
+    ("start_s,src,dst,bytes\n0,1,9,10\n", ["flows.csv:2: dst: expected a node of", "got 9"]),
+    ("start_s,src,dst,bytes\n0,1,3,5e5\n-1,1,3,1\n", ["flows.csv:2: bytes: expected", "flows.csv:3: start_s"]),
+    ("start_s,src,dst,bytes\n0,1,3\n", ["flows.csv:2: expected 4 values (start_s,src,dst,bytes), got 3"]),
+])
+def test_wrong_rows_are_named_with_file_and_line(replayed, flows, problems):
+    with pytest.raises(ScenarioError) as error:
+        replayed(flows)
+    assert all(problem in str(error.value) for problem in problems)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ScenarioError, match=r"nothing\.csv: expected a CSV file with columns"):
+        replay(str(tmp_path / "nothing.csv"), str(tmp_path / "nothing.csv"))
