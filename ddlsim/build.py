@@ -194,8 +194,9 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
 
     def on_evaluated(outcome: "Evaluated") -> None:
         clusters = [float(outcome.accuracy[node_cluster == c].mean()) for c in range(node_cluster.max() + 1)]
+        completed = min(outcome.completed, scenario.rounds)  # the last exchange is no round of its own to a reader
         console.evaluation(
-            outcome.completed, outcome.time_s, outcome.bytes_sent, float(outcome.accuracy.mean()), clusters
+            completed, outcome.time_s, outcome.bytes_sent, float(outcome.accuracy.mean()), clusters
         )
 
     simulation = build_simulation(scenario, prepared, learner, recorder, console.round, on_evaluated)
@@ -206,6 +207,9 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
         status = "done"
     except KeyboardInterrupt:
         status = "interrupted"
+    except Exception as error:
+        error.run_dir = directory  # type: ignore[attr-defined]  # where the command line puts the traceback
+        raise
     finally:
         learner.close()
         recorder.close()

@@ -12,16 +12,19 @@ from ddlsim.learning.worker import Template
 @torch.no_grad()
 def losses_of(job: LossJob, template: Template, shards: Shards, chunk: int) -> list[float]:
     """Per model the mean over batches of the batch-mean cross-entropy, in eval mode; sums in float64."""
-    template.module.eval()
+    module = template.module.eval()
     images, labels = shards.local(job.split, job.node)
-    found = []
+    found, core, seen = [], None, None
     for model, batches in zip(job.models, job.batches, strict=True):
-        template.load(model)
-        rows = torch.from_numpy(np.concatenate(batches)).to(images.device)
-        losses = [
-            F.cross_entropy(template.module(images[part]), labels[part], reduction="none") for part in rows.split(chunk)
-        ]
-        per_batch = torch.cat(losses).double().split([len(batch) for batch in batches])
+        if len(model) == 2 and model[0] is core and batches is seen:
+            template.load(model[1:], start=core.size)
+        else:
+            template.load(model)
+            core, seen = model[0], batches
+            rows = torch.from_numpy(np.concatenate(batches)).to(images.device)
+            features = torch.cat([module.core(images[part]) for part in rows.split(chunk)])
+        losses = F.cross_entropy(module.head(features), labels[rows], reduction="none")
+        per_batch = losses.double().split([len(batch) for batch in batches])
         found.append(float(torch.stack([batch.mean() for batch in per_batch]).mean()))
     return found
 

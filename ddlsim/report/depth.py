@@ -99,13 +99,13 @@ def heads(records: Records) -> str:
 def communication(records: Records) -> str:
     """Totals by cause, and how much went from cluster to cluster."""
     traffic, clusters = records.communication, records.node_cluster
-    total = int((traffic.payload + traffic.header).sum())
+    total = int((traffic.payload + traffic.header + traffic.wasted).sum())
     lines = [
         ("messages", f"{traffic.messages.sum():,}"),
         ("bytes sent", bytes_text(total)),
         ("  payload", bytes_text(int(traffic.payload.sum()))),
         ("  header", bytes_text(int(traffic.header.sum()))),
-        ("  of these wasted", bytes_text(int(traffic.wasted.sum()))),
+        ("  wasted", bytes_text(int(traffic.wasted.sum()))),
         ("per node, mean", bytes_text(total / records.num_nodes)),
         ("pairs with traffic", f"{len(traffic.src)} of {records.num_nodes * (records.num_nodes - 1)}"),
     ]

@@ -30,7 +30,7 @@ class Rows:
 class Communication:
     """Traffic per ordered pair of nodes that exchanged any, all arrays [pairs].
 
-    `payload` and `header` are all bytes put on the wire, `wasted` those among them that did not arrive.
+    `payload` and `header` are bytes of messages that arrived, `wasted` bytes put on the wire for messages that did not.
     """
 
     src: np.ndarray
@@ -41,9 +41,9 @@ class Communication:
     wasted: np.ndarray
 
     def matrix(self, num_nodes: int) -> np.ndarray:
-        """Bytes sent (payload and header) from row to column, float [N, N]."""
+        """Bytes put on the wire from row to column, float [N, N]."""
         matrix = np.zeros((num_nodes, num_nodes))
-        np.add.at(matrix, (self.src, self.dst), self.payload + self.header)
+        np.add.at(matrix, (self.src, self.dst), self.payload + self.header + self.wasted)
         return matrix
 
 

@@ -85,7 +85,7 @@ def _bytes(records: Records) -> dict:
         sent = records.evaluations.bytes_sent
         return {"total": sent[-1] if len(sent) else None, "payload": None, "header": None, "wasted": None}
     payload, header, wasted = (int(part.sum()) for part in (traffic.payload, traffic.header, traffic.wasted))
-    return {"total": payload + header, "payload": payload, "header": header, "wasted": wasted}
+    return {"total": payload + header + wasted, "payload": payload, "header": header, "wasted": wasted}
 
 
 def _target(records: Records) -> dict:
