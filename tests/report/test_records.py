@@ -75,7 +75,7 @@ def test_absent_node_keeps_its_bytes(make_run):
 
 def test_traffic_becomes_a_matrix(make_run):
     matrix = read(make_run()).communication.matrix(3)
-    assert matrix.tolist() == [[0, 400, 0], [0, 0, 401], [402, 0, 0]]
+    assert matrix.tolist() == [[0, 400, 0], [0, 0, 408], [402, 0, 0]]
 
 
 def test_a_run_without_traffic_has_empty_communication(make_run):
