@@ -1,0 +1,63 @@
+"""The README's commands run as written, and its tables name what exists."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.S)
+COMMANDS = [line.split("  #")[0].strip() for block in BLOCKS for line in block.splitlines() if line.strip()]
+SIMULATE = [command for command in COMMANDS if command.startswith("ddlsim ") and "facade_30_2.yaml" not in command]
+MAIN = [command for command in COMMANDS if command.startswith("ddlsim run scenarios/facade_30_2.yaml")]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with nothing of the repository but the scenarios."""
+    place = tmp_path_factory.mktemp("readme")
+    shutil.copytree(ROOT / "scenarios", place / "scenarios")
+    return place
+
+
+def run(command: str, place: Path) -> subprocess.CompletedProcess:
+    arguments = [sys.executable, "-m", "ddlsim", *shlex.split(command)[1:]]
+    return subprocess.run(arguments, cwd=place, capture_output=True, text=True, check=False)
+
+
+def test_readme_commands_run_in_order(place):
+    assert len(SIMULATE) >= 7
+    for command in SIMULATE:
+        done = run(command, place)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        assert done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_main_command_shows_the_fairness_gap(place):
+    (command,) = MAIN
+    for name in ("facade", "el"):
+        done = run(f"{command.replace('facade', name)} --no-download --data-dir {place} --json", place)
+        assert done.returncode == 0, done.stderr
+    import json
+
+    summaries = [json.loads(path.read_text()) for path in sorted(place.glob("runs/*_30_2/*/summary.json"))]
+    minority = {summary["algorithm"]: summary["accuracy"]["clusters"][1] for summary in summaries}
+    assert minority["facade"] > minority["el"] + 0.1
+
+
+def test_readme_names_files_that_exist():
+    for name in re.findall(r"`((?:ddlsim|benches|scenarios|csrc)/[\w/.]+\.\w+)`", README):
+        assert (ROOT / name).exists(), name
+
+
+def test_ci_runs_the_readmes_commands():
+    script = (ROOT / ".ci" / "run").read_text()
+    for command in ("pip install --quiet '.[test]'", "pytest", "pytest benches --benchmark-disable"):
+        assert command in script
+        assert command.replace(" --quiet", "") in COMMANDS
