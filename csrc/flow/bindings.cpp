@@ -189,6 +189,8 @@ void register_flow(py::module_& m) {
                  return aborted;
              })
         .def("next_time", &Network::next_time, "Time of the next event in ns; NEVER_NS when there is none.")
+        .def("next_time_after_latencies", &Network::next_time_after_latencies, py::arg("quiet_until_ns"),
+             "As next_time, after letting latencies end before an instant up to which the caller does nothing.")
         .def("step", &step, "Go to the first instant up to until_ns with ended messages; their slots in order of sending.")
         .def("run", &run, py::arg("until_ns") = kNever, "All batches up to until_ns: (times_ns, slots).")
         .def("recount_as_wasted",
@@ -221,5 +223,6 @@ void register_flow(py::module_& m) {
                                  py::arg("popped") = levels.popped, py::arg("touched") = levels.touched);
              })
         .def_property_readonly("now", &Network::now)
-        .def_property_readonly("num_nodes", &Network::num_nodes);
+        .def_property_readonly("num_nodes", &Network::num_nodes)
+        .def_property_readonly("num_slots", &Network::num_slots);
 }

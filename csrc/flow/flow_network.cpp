@@ -227,6 +227,19 @@ Time FlowNetwork::next_time() {
     return events_.empty() ? kNever : events_.top_key();
 }
 
+bool FlowNetwork::starts_now(const Flow& flow) const {
+    return flow.state == kWaiting && flow.left > 0 && bandwidth_ && flow.uplink + 1 != flow.downlink;
+}
+
+Time FlowNetwork::next_time_after_latencies(Time quiet_until) {
+    while (true) {
+        const Time time = next_time();
+        if (time >= quiet_until || time == kNever || !starts_now(flows_[events_.top()])) return time;
+        now_ = time;
+        while (!events_.empty() && events_.top_key() == time && starts_now(flows_[events_.top()])) start(events_.pop());
+    }
+}
+
 bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
     if (until < now_) throw std::invalid_argument("time runs backwards");
     while (true) {
@@ -241,8 +254,7 @@ bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
         std::sort(batch_.begin(), batch_.end(), [&](Id a, Id b) { return flows_[a].sequence < flows_[b].sequence; });
         const std::size_t before = ended.size();
         for (Id slot : batch_) {
-            const Flow& flow = flows_[slot];
-            if (flow.state == kWaiting && flow.left > 0 && bandwidth_ && flow.uplink + 1 != flow.downlink) {
+            if (starts_now(flows_[slot])) {
                 start(slot);
             } else {
                 finish(slot);

@@ -30,6 +30,7 @@ class FlowNetwork {
     Id add_link(Rate capacity) { return levels_.add_link(capacity); }  // shared; its id goes into routes
     Id num_nodes() const { return static_cast<Id>(nodes_.size()); }
     Id num_links() const { return levels_.num_links(); }
+    Id num_slots() const { return static_cast<Id>(flows_.size()); }
 
     Time now() const { return now_; }
     void advance(Time now);  // no event may lie before it
@@ -53,6 +54,9 @@ class FlowNetwork {
     std::vector<Aborted> remove_node(Id node);  // every flow from and to it, in the order of sending
 
     Time next_time();
+    // As next_time, after letting latencies end that end before `quiet_until`: the caller knows that it will do nothing
+    // before then, and is spared a call for each.
+    Time next_time_after_latencies(Time quiet_until);
     // Goes to the first instant up to `until` at which messages end and appends their slots. False: there is
     // none, and it is `until` now (kNever: the time stands still).
     bool step(Time until, std::vector<Id>& ended);
@@ -96,6 +100,7 @@ class FlowNetwork {
 
     Id src(const Flow& flow) const { return link_node_[flow.uplink]; }
     Id dst(const Flow& flow) const { return link_node_[flow.downlink]; }
+    bool starts_now(const Flow& flow) const;  // its latency ends and it takes bandwidth
     void start(Id slot);
     void leave_links(Id slot);
     void moved(Id link, Id slot, Id position);

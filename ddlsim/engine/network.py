@@ -21,6 +21,7 @@ from ddlsim.engine.traffic import Traffic
 from ddlsim.native import extension
 
 NS_PER_S = 1_000_000_000
+NEVER_NS = 2**63 - 1
 LATE = NORMAL + 1
 ENDED = -1
 
@@ -122,6 +123,7 @@ class Network:
         self._rearming = False
         self._latency_ns: int | Callable[[int, int], int] = 0
         self._add(num_nodes, uplink_bytes_per_s, downlink_bytes_per_s, self._use_latency(latency_s, num_nodes))
+        self._can_multicast = drop_prob == 0 and not callable(self._latency_ns)
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -129,32 +131,32 @@ class Network:
         """Puts messages on their way at this instant, in this order; one call per sender and moment is the fast way."""
         if not messages:
             return
-        now_s = self._env.now
-        online, refused = self._online, len(self._refused)
-        first = messages[0]
-        alike = self._drop_prob == 0 and not callable(self._latency_ns)
+        now_s, online, header_bytes = self._env.now, self._online, self.header_bytes
+        src, payload_bytes = messages[0].src, messages[0].payload_bytes
+        alike = self._can_multicast and online[src]
         receivers = []
         for message in messages:
             message.sent_s = now_s
             if message.header_bytes is None:
-                message.header_bytes = self.header_bytes
-            if not (online[message.src] and online[message.dst]):
-                self._refused.append(message)
-            receivers.append(message.dst)
-            if message.payload_bytes != first.payload_bytes or message.src != first.src \
-                    or message.header_bytes != first.header_bytes:
+                message.header_bytes = header_bytes
+            dst = message.dst
+            receivers.append(dst)
+            if message.src != src or message.payload_bytes != payload_bytes or not online[dst] \
+                    or message.header_bytes != messages[0].header_bytes:
                 alike = False
-        if alike and len(self._refused) == refused:
+        if alike:
             slots = self._core.multicast(
-                self._now_ns(), first.src, receivers, first.payload_bytes, first.header_bytes, self._latency_ns
+                self._now_ns(), src, receivers, payload_bytes, messages[0].header_bytes, self._latency_ns
             )
+            flying = self._make_room()
             for message, slot in zip(messages, slots, strict=True):
-                self._keep(message, slot)
+                message.slot = slot
+                flying[slot] = message
         else:
             for message in messages:
-                if online[message.src] and online[message.dst]:
-                    self._launch(message)
-        self._rearm()
+                self._launch(message)
+        if not self._rearming:
+            self._rearm()
 
     def cancel(self, message: Message) -> bool:
         """Takes a message back; what was sent of it is wasted. False: it was not on its way."""
@@ -167,20 +169,23 @@ class Network:
         return True
 
     def _launch(self, message: Message) -> None:
+        if not (self._online[message.src] and self._online[message.dst]):
+            self._refused.append(message)
+            return
         latency_ns = self._latency_ns
         if callable(latency_ns):
             latency_ns = latency_ns(message.src, message.dst)
         message.lost = self._draw_loss(message)
         size = message.payload_bytes, message.header_bytes
         slot = self._core.send(self._now_ns(), message.src, message.dst, *size, latency_ns, message.lost)
-        self._keep(message, slot)
-
-    def _keep(self, message: Message, slot: int) -> None:
         message.slot = slot
-        if slot == len(self._flying):
-            self._flying.append(message)
-        else:
-            self._flying[slot] = message
+        self._make_room()[slot] = message
+
+    def _make_room(self) -> list[Message | None]:
+        missing = self._core.num_slots - len(self._flying)
+        if missing:
+            self._flying.extend([None] * missing)
+        return self._flying
 
     def _draw_loss(self, message: Message) -> bool:
         if self._drop_prob == 0 or message.src == message.dst:
@@ -255,7 +260,6 @@ class Network:
 
     def utilisation(self) -> tuple[np.ndarray, np.ndarray]:
         """Share of uplinks and of downlinks in use at this instant, two float arrays [N]; 0 where capacity is 0."""
-        self._now_ns()
         used, capacity = self._core.load(), self._core.capacities()
         share = np.divide(used, capacity, out=np.zeros(len(used)), where=capacity > 0)
         return share[0::2], share[1::2]
@@ -278,26 +282,31 @@ class Network:
         refused, self._refused = self._refused, []
         for message in refused:
             self._on_abort(message)
-        next_ns = self._core.next_time()
+        # SimPy has nothing to do before its next event, so latencies that end earlier need none of their own.
+        env = self._env
+        quiet_until_s = env.peek()
+        quiet_until_ns = round(quiet_until_s * NS_PER_S) - 1 if quiet_until_s < float("inf") else 0
+        next_ns = self._core.next_time_after_latencies(quiet_until_ns)
         if next_ns == self._wake_ns:
             return
         self._wake_ns = next_ns  # the alarm that was set before finds that it is not the one, and does nothing
         self._wake = None
-        if next_ns != extension().NEVER_NS:
-            self._wake = _Alarm(self._env, max(0.0, next_ns / NS_PER_S - self._env.now), self._advance)
+        if next_ns != NEVER_NS:
+            self._wake = _Alarm(env, max(0.0, next_ns / NS_PER_S - env.now), self._advance)
 
     def _advance(self, alarm: _Alarm) -> None:
         if alarm is not self._wake:
             return
         slots = self._core.step(self._wake_ns)
         self._wake, self._wake_ns = None, -1
-        if not slots:
-            self._rearm_now()
-            return
-        self._rearm()
         # Slots are used again by what the receivers send: all messages are taken out before the first is handed over.
         for message in [self._take(slot) for slot in slots]:
-            self._arrive(message)
+            if message.lost or not self._online[message.dst]:
+                self._miss(message)
+            else:
+                self._on_delivery(message)
+        if not self._rearming:
+            self._rearm_now()
 
     def _take(self, slot: int) -> Message:
         message = self._flying[slot]
@@ -305,17 +314,16 @@ class Network:
         message.slot = ENDED
         return message
 
-    def _arrive(self, message: Message) -> None:
-        if message.lost:
-            if self._on_drop == "retransmit" and self._online[message.src] and self._online[message.dst]:
-                self._launch(message)
-            else:
-                self._on_abort(message)
-        elif self._online[message.dst]:
-            self._on_delivery(message)
-        else:  # its receiver left at this very instant, on account of a message before it
+    def _miss(self, message: Message) -> None:
+        """A message whose last byte is through, but which does not arrive."""
+        if not message.lost:  # its receiver left at this very instant, on account of a message before it
             if message.src != message.dst:
                 self._core.recount_as_wasted(message.src, message.dst, message.payload_bytes, message.header_bytes)
+            self._on_abort(message)
+        elif self._on_drop == "retransmit":
+            self._launch(message)
+            self._rearm()
+        else:
             self._on_abort(message)
 
 

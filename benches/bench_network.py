@@ -1,0 +1,181 @@
+"""Messages per second of the network: the core alone and through SimPy, against filling from scratch and plain SimPy.
+
+Every node sends 4 messages of 0.5 MB. `sync`: all at once; `async`: each at its own time, about four times the bytes
+that the uplinks could carry in between; links all equal or log-normal. extra_info: `messages`, `messages_per_s` (best
+round), `events` (what SimPy processed), and `alternative`, `ratio` (ours / theirs, both timed in this run).
+
+The plain SimPy model is one process per message that holds its sender's uplink and then its receiver's downlink, each
+first come first served: a simpler network than ours (no sharing, no rates that change), and what one would write first.
+
+    pytest benches/bench_network.py             1,000 and 10,000 nodes, 100,000 for the core
+    pytest benches/bench_network.py -m slow     a million nodes, and 100,000 nodes x 10 rounds through SimPy
+"""
+
+import resource
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import simpy
+
+from ddlsim.engine.network import Message, Network
+from ddlsim.native import extension
+
+PEERS, SIZE, LATENCY_S = 4, 500_000, 0.02
+
+
+@dataclass(frozen=True)
+class Workload:
+    """uplink, downlink in bytes/s [N]; peers [N, PEERS]; start_ns [N]: when a node sends."""
+
+    uplink: np.ndarray
+    downlink: np.ndarray
+    peers: np.ndarray
+    start_ns: np.ndarray
+
+
+def draw(nodes: int, links: str, starts: str) -> Workload:
+    rng = np.random.default_rng(nodes)
+    up = down = np.full(nodes, 12.5e6)
+    if links == "lognormal":
+        up, down = rng.lognormal(np.log(5e6), 1, nodes), rng.lognormal(np.log(2e7), 1, nodes)
+    peers = (np.arange(nodes)[:, None] + rng.integers(1, nodes, (nodes, PEERS))) % nodes
+    spread_ns = int(4 * PEERS * SIZE / up.mean() * 1e9) if starts == "async" else 1
+    return Workload(up, down, peers, rng.integers(0, spread_ns, nodes))
+
+
+def core_alone(work: Workload, incremental: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """Times and messages of all ends; a start is a latency."""
+    nodes = len(work.uplink)
+    network = extension().FlowNetwork(incremental=incremental)
+    network.add_nodes(work.uplink, work.downlink, np.zeros(nodes))
+    network.send_many(0, np.repeat(np.arange(nodes), PEERS), work.peers.ravel(), SIZE, 0, np.repeat(work.start_ns, PEERS))
+    ends = network.run()
+    assert len(ends[0]) == nodes * PEERS
+    return ends
+
+
+def through_simpy(work: Workload, rounds: int, synchronous: bool) -> simpy.Environment:
+    """Node processes in Python; a synchronous node waits for all that its peers send it in the round."""
+    env = simpy.Environment()
+    nodes = len(work.uplink)
+    expected = np.bincount(work.peers.ravel(), minlength=nodes).tolist()
+    inbox = [expected[node] * rounds for node in range(nodes)]
+    full = [env.event() for _ in range(nodes)]
+
+    def arrived(message: Message) -> None:
+        node = message.dst
+        inbox[node] -= 1
+        if synchronous and expected[node] and inbox[node] % expected[node] == 0:
+            event, full[node] = full[node], env.event()
+            event.succeed()
+
+    network = Network(env, nodes, work.uplink, work.downlink, LATENCY_S, on_delivery=arrived)
+    peers = work.peers.tolist()
+
+    def live(node: int):
+        yield env.timeout(int(work.start_ns[node]) / 1e9)
+        for round_num in range(rounds):
+            waits = full[node]
+            network.send([Message(node, peer, round_num, "push", None, SIZE, 64) for peer in peers[node]])
+            if not synchronous:
+                yield env.timeout(LATENCY_S)
+            elif expected[node]:
+                yield waits
+
+    for node in range(nodes):
+        env.process(live(node))
+    count_events(env)
+    assert not any(inbox)
+    return env
+
+
+def plain_simpy(work: Workload, rounds: int) -> simpy.Environment:
+    env = simpy.Environment()
+    uplinks = [simpy.Resource(env) for _ in work.uplink]
+    downlinks = [simpy.Resource(env) for _ in work.uplink]
+    up, down = work.uplink.tolist(), work.downlink.tolist()
+    arrived = []
+
+    def message(src: int, dst: int):
+        yield env.timeout(LATENCY_S)
+        for link, capacity in ((uplinks[src], up[src]), (downlinks[dst], down[dst])):
+            with link.request() as request:
+                yield request
+                yield env.timeout(SIZE / capacity)
+        arrived.append(dst)
+
+    def live(node: int, peers: list[int]):
+        yield env.timeout(int(work.start_ns[node]) / 1e9)
+        for _ in range(rounds):
+            yield env.all_of([env.process(message(node, peer)) for peer in peers])
+
+    for node, peers in enumerate(work.peers.tolist()):
+        env.process(live(node, peers))
+    count_events(env)
+    assert len(arrived) == work.peers.size * rounds
+    return env
+
+
+def count_events(env: simpy.Environment) -> None:
+    """Runs to the end; env.events holds how many events SimPy processed."""
+    events = 0
+    try:
+        while True:
+            env.step()
+            events += 1
+    except simpy.core.EmptySchedule:
+        env.events = events
+
+
+def note_rate(benchmark, messages: int) -> None:
+    benchmark.extra_info["messages"] = messages
+    if not benchmark.disabled:
+        benchmark.extra_info["messages_per_s"] = round(messages / benchmark.stats.stats.min)
+
+
+CASES = [("sync", "equal"), ("sync", "lognormal"), ("async", "equal"), ("async", "lognormal")]
+
+
+@pytest.mark.parametrize(("starts", "links"), CASES)
+@pytest.mark.parametrize("nodes", [1_000, 10_000, 100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_core_alone(benchmark, nodes, starts, links):
+    work = draw(nodes, links, starts)
+    benchmark.pedantic(lambda: core_alone(work), rounds=1 if nodes > 10_000 else 5)
+    benchmark.extra_info["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    note_rate(benchmark, nodes * PEERS)
+
+
+@pytest.mark.parametrize(("starts", "links"), CASES)
+def test_repair_against_filling_from_scratch(ratio, benchmark, starts, links):
+    work = draw(1_000, links, starts)
+    for ours, theirs in zip(core_alone(work), core_alone(work, incremental=False), strict=True):
+        assert np.array_equal(ours, theirs)
+    ratio(lambda: core_alone(work), lambda: core_alone(work, incremental=False), "every rate anew at every event", 3)
+    note_rate(benchmark, work.peers.size)
+
+
+@pytest.mark.parametrize("starts", ["sync", "async"])
+@pytest.mark.parametrize(("nodes", "rounds"), [(1_000, 10), (10_000, 2)])
+def test_through_simpy_against_a_process_per_message(ratio, benchmark, nodes, rounds, starts):
+    work = draw(nodes, "lognormal", starts)
+    env, plain = through_simpy(work, rounds, starts == "sync"), plain_simpy(work, rounds)
+    messages = work.peers.size * rounds
+    assert env.events < 2 * messages < plain.events
+    benchmark.extra_info.update(events=env.events, plain_events=plain.events)
+    ratio(
+        lambda: through_simpy(work, rounds, starts == "sync"), lambda: plain_simpy(work, rounds),
+        "one SimPy process per message, links first come first served", 3,
+    )
+    note_rate(benchmark, messages)
+
+
+@pytest.mark.slow
+def test_ten_rounds_of_a_hundred_thousand_nodes(benchmark):
+    work = draw(100_000, "lognormal", "sync")
+    start = time.perf_counter()
+    benchmark.pedantic(lambda: through_simpy(work, 10, synchronous=True), rounds=1)
+    benchmark.extra_info["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    assert time.perf_counter() - start < 600
+    note_rate(benchmark, work.peers.size * 10)
