@@ -50,7 +50,8 @@ def core_alone(work: Workload, incremental: bool = True) -> tuple[np.ndarray, np
     nodes = len(work.uplink)
     network = extension().FlowNetwork(incremental=incremental)
     network.add_nodes(work.uplink, work.downlink, np.zeros(nodes))
-    network.send_many(0, np.repeat(np.arange(nodes), PEERS), work.peers.ravel(), SIZE, 0, np.repeat(work.start_ns, PEERS))
+    src, latency_ns = np.repeat(np.arange(nodes), PEERS), np.repeat(work.start_ns, PEERS)
+    network.send_many(0, src, work.peers.ravel(), SIZE, 0, latency_ns)
     ends = network.run()
     assert len(ends[0]) == nodes * PEERS
     return ends
@@ -61,15 +62,14 @@ def through_simpy(work: Workload, rounds: int, synchronous: bool) -> simpy.Envir
     env = simpy.Environment()
     nodes = len(work.uplink)
     expected = np.bincount(work.peers.ravel(), minlength=nodes).tolist()
-    inbox = [expected[node] * rounds for node in range(nodes)]
-    full = [env.event() for _ in range(nodes)]
+    inbox, waiting = [0] * nodes, [None] * nodes  # messages so far; (how many it waits for, event)
 
     def arrived(message: Message) -> None:
         node = message.dst
-        inbox[node] -= 1
-        if synchronous and expected[node] and inbox[node] % expected[node] == 0:
-            event, full[node] = full[node], env.event()
-            event.succeed()
+        inbox[node] += 1
+        if waiting[node] and waiting[node][0] == inbox[node]:
+            waiting[node][1].succeed()
+            waiting[node] = None
 
     network = Network(env, nodes, work.uplink, work.downlink, LATENCY_S, on_delivery=arrived)
     peers = work.peers.tolist()
@@ -77,17 +77,17 @@ def through_simpy(work: Workload, rounds: int, synchronous: bool) -> simpy.Envir
     def live(node: int):
         yield env.timeout(int(work.start_ns[node]) / 1e9)
         for round_num in range(rounds):
-            waits = full[node]
             network.send([Message(node, peer, round_num, "push", None, SIZE, 64) for peer in peers[node]])
             if not synchronous:
                 yield env.timeout(LATENCY_S)
-            elif expected[node]:
-                yield waits
+            elif inbox[node] < expected[node] * (round_num + 1):
+                waiting[node] = expected[node] * (round_num + 1), env.event()
+                yield waiting[node][1]
 
     for node in range(nodes):
         env.process(live(node))
     count_events(env)
-    assert not any(inbox)
+    assert inbox == [count * rounds for count in expected]
     return env
 
 

@@ -22,6 +22,7 @@ from ddlsim.native import extension
 
 NS_PER_S = 1_000_000_000
 NEVER_NS = 2**63 - 1
+FOREVER_S = float("inf")
 LATE = NORMAL + 1
 ENDED = -1
 
@@ -62,10 +63,11 @@ class _Alarm(simpy.Event):
     __slots__ = ()
 
     def __init__(self, env: simpy.Environment, delay_s: float, call: Callable[[Any], None], priority: int = NORMAL):
-        super().__init__(env)
+        # As SimPy's own Timeout: born triggered, without the steps of Event.__init__.
+        self.env = env
+        self.callbacks = [call]
         self._ok = True
         self._value = None
-        self.callbacks.append(call)
         env.schedule(self, priority, delay_s)
 
 
@@ -279,20 +281,22 @@ class Network:
 
     def _rearm_now(self, _: Any = None) -> None:
         self._rearming = False
-        refused, self._refused = self._refused, []
-        for message in refused:
-            self._on_abort(message)
+        if self._refused:
+            refused, self._refused = self._refused, []
+            for message in refused:
+                self._on_abort(message)
         # SimPy has nothing to do before its next event, so latencies that end earlier need none of their own.
         env = self._env
         quiet_until_s = env.peek()
-        quiet_until_ns = round(quiet_until_s * NS_PER_S) - 1 if quiet_until_s < float("inf") else 0
+        quiet_until_ns = int(quiet_until_s * NS_PER_S) - 1 if quiet_until_s < FOREVER_S else 0
         next_ns = self._core.next_time_after_latencies(quiet_until_ns)
         if next_ns == self._wake_ns:
             return
         self._wake_ns = next_ns  # the alarm that was set before finds that it is not the one, and does nothing
         self._wake = None
         if next_ns != NEVER_NS:
-            self._wake = _Alarm(env, max(0.0, next_ns / NS_PER_S - env.now), self._advance)
+            delay_s = next_ns / NS_PER_S - env.now
+            self._wake = _Alarm(env, delay_s if delay_s > 0 else 0, self._advance)
 
     def _advance(self, alarm: _Alarm) -> None:
         if alarm is not self._wake:
@@ -300,11 +304,16 @@ class Network:
         slots = self._core.step(self._wake_ns)
         self._wake, self._wake_ns = None, -1
         # Slots are used again by what the receivers send: all messages are taken out before the first is handed over.
-        for message in [self._take(slot) for slot in slots]:
-            if message.lost or not self._online[message.dst]:
-                self._miss(message)
+        flying, online, deliver = self._flying, self._online, self._on_delivery
+        messages = [flying[slot] for slot in slots]
+        for slot, message in zip(slots, messages, strict=True):
+            flying[slot] = None
+            message.slot = ENDED
+        for message in messages:
+            if online[message.dst] and not message.lost:
+                deliver(message)
             else:
-                self._on_delivery(message)
+                self._miss(message)
         if not self._rearming:
             self._rearm_now()
 
