@@ -5,10 +5,11 @@ medians: `ours_s`; `alternative`, `theirs_s`, `ratio` (ours / theirs) of the fir
 `floor_s`, `of_floor` (ours / floor): what memory (read rate of torch.dot on 128 MB) and arithmetic (rate of torch.mm
 on 1,024 x 1,024) allow at best. Alternatives write into memory that is already there.
 
-    pytest benches/bench_kernels.py             the sizes of small networks
-    pytest benches/bench_kernels.py -m slow     52 x 11.2 million: 5 GB of memory, minutes
+    OPENBLAS_NUM_THREADS=1 pytest benches/bench_kernels.py    numpy on one thread, as ours; the sizes of small networks
+    pytest benches/bench_kernels.py -m slow                   52 x 11.2 million: 5 GB of memory, minutes
 """
 
+import os
 import time
 from statistics import median
 
@@ -125,7 +126,7 @@ def test_cosine_of_all_pairs(benchmark, params, threads, machine):
     few = slice(0, 8)
     torch.testing.assert_close(cosine(params[few]).double(), reference.cosine(params[few]), atol=2e-7, rtol=0)
     theirs = {"torch mm": lambda: divided_mm(params), "torch normalize, mm": lambda: normalized_mm(params)}
-    if threads == 1:
+    if threads == 1 and os.environ.get("OPENBLAS_NUM_THREADS") == "1":  # or numpy would use every core
         theirs["numpy matmul"] = lambda: params.numpy() @ params.numpy().T
     compare(benchmark, lambda: cosine(params), theirs, gram_floor_s(params, machine[threads]))
 
@@ -223,8 +224,7 @@ def test_dense_merge(benchmark, size, threads, machine):
 
 
 @pytest.mark.parametrize("num_columns", [10, 100, 1000])
-def test_simplex_projection(benchmark, num_columns, machine):
-    torch.set_num_threads(1)
+def test_simplex_projection(benchmark, num_columns, threads, machine):
     rows = torch.rand(500_000 // num_columns, num_columns)
     rows = rows / rows.sum(dim=1, keepdim=True) + torch.randn_like(rows) * 0.1 / num_columns
     out = torch.empty_like(rows)
@@ -243,4 +243,4 @@ def test_simplex_projection(benchmark, num_columns, machine):
         return np.maximum(rows.numpy() - thresholds[:, None], 0)
 
     theirs = {"torch sort": torch_sort, "numpy sort": numpy_sort}
-    compare(benchmark, lambda: project_simplex(rows, out=out), theirs, machine[1][0] * 8 * rows.numel())
+    compare(benchmark, lambda: project_simplex(rows, out=out), theirs, machine[threads][0] * 8 * rows.numel())
