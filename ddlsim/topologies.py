@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 from annotated_types import Ge, Gt, Le
 
 from ddlsim.errors import ScenarioError
+from ddlsim.graph_files import check_node_ids, read_edge_list, read_graphml
 from ddlsim.registry import Registry
 from ddlsim.rng import stream_seed
 
@@ -340,8 +341,8 @@ class File(_Fixed):
 
         if not Path(self.path).is_file():
             raise ScenarioError(f"topology.path: no file {self.path} (looked in {Path.cwd()}).")
-        graph = _read_graphml(self.path) if self.format == "graphml" else _read_edge_list(self.path)
-        _check_node_ids(self.path, graph, num_nodes)
+        graph = read_graphml(self.path) if self.format == "graphml" else read_edge_list(self.path)
+        check_node_ids(self.path, graph, num_nodes)
         loops = list(nx.selfloop_edges(graph))
         if loops:
             raise ScenarioError(f"topology.path: {self.path} links node {loops[0][0]} to itself.")
@@ -351,58 +352,6 @@ class File(_Fixed):
                 "Join them, or set topology.connected: false if that is meant."
             )
         return graph
-
-
-EDGE_ATTRIBUTES = ("bandwidth_mbps", "latency_ms")
-
-
-def _read_edge_list(path: str) -> "nx.Graph":
-    import networkx as nx
-
-    graph = nx.Graph()
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-        words = line.split("#")[0].split()
-        if not words:
-            continue
-        try:
-            if len(words) in (2, 4) and "{" not in line:
-                attributes = dict(zip(EDGE_ATTRIBUTES, map(float, words[2:]), strict=False))
-                graph.add_edge(int(words[0]), int(words[1]), **attributes)
-            else:
-                graph.add_edges_from(nx.parse_edgelist([line], nodetype=int).edges(data=True))
-        except (TypeError, ValueError) as error:
-            raise ScenarioError(
-                f"{path}:{number}: expected 'node node' or 'node node bandwidth_mbps latency_ms', got {line.strip()!r}."
-            ) from error
-    return graph
-
-
-def _read_graphml(path: str) -> "nx.Graph":
-    import xml.etree.ElementTree as ElementTree
-
-    import networkx as nx
-
-    try:
-        graph = nx.read_graphml(path)
-    except (ElementTree.ParseError, nx.NetworkXError, KeyError) as error:
-        raise ScenarioError(f"topology.path: {path} is not a GraphML file that networkx can read: {error}") from error
-    if graph.is_directed():
-        raise ScenarioError(f"topology.path: the graph in {path} is directed; links carry both ways (edgedefault).")
-    try:
-        return nx.Graph(nx.relabel_nodes(graph, {node: int(node) for node in graph}))
-    except ValueError as error:
-        raise ScenarioError(f"topology.path: node ids in {path} must be whole numbers from 0: {error}") from error
-
-
-def _check_node_ids(path: str, graph: "nx.Graph", num_nodes: int) -> None:
-    missing = sorted(set(range(num_nodes)) - set(graph))
-    extra = sorted(set(graph) - set(range(num_nodes)))
-    if missing or extra:
-        parts = [f"{word} {', '.join(map(str, ids[:8]))}" for word, ids in (("lacks", missing), ("has", extra)) if ids]
-        raise ScenarioError(
-            f"topology.path: the graph in {path} must have exactly the nodes 0..{num_nodes - 1}; "
-            f"it {' and '.join(parts)}{', ...' if len(missing) + len(extra) > 8 else ''}."
-        )
 
 
 TOPOLOGIES = Registry(

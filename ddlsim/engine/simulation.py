@@ -1,5 +1,6 @@
 """One run in simulated time: a SimPy process per node, the network between them, and nodes that come and go."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Protocol
@@ -7,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import simpy
 
+from ddlsim.engine.churn import Absences
 from ddlsim.engine.evaluation import Evaluated, Evaluator, Serving, Snapshot
 from ddlsim.engine.mailbox import Mailbox
 from ddlsim.engine.network import Message, Network
@@ -41,7 +43,8 @@ class Simulation:
         make_network: (env, on_delivery, on_abort) -> Network.
         neighbours: round -> per node its neighbours.
         step_time_s: seconds per local step, per node.
-        absences: per node its absences (start_s, end_s).
+        absences: per node its absences, see churn.py; taken one by one, as time comes.
+        state_lost: whether a node comes back without its state and starts afresh.
         node_cluster: hidden cluster per node.
         recorder: where rows go.
         settings: seed, rounds, local_steps, evaluate_every, header_bytes, synchronous, staleness, target_accuracy to
@@ -53,9 +56,9 @@ class Simulation:
     def __init__(
         self, *, algorithm: Algorithm, learner, make_network: Callable[..., Network],
         neighbours: Callable[[int], Sequence[Sequence[int]]], step_time_s: np.ndarray,
-        absences: dict[int, list[tuple[float, float]]], node_cluster: np.ndarray, recorder,
+        absences: Absences, node_cluster: np.ndarray, recorder,
         seed: int, rounds: int, local_steps: int, evaluate_every: int, header_bytes: int,
-        synchronous: bool = True, staleness: int = 0, stop_at: float | None = None,
+        synchronous: bool = True, staleness: int = 0, state_lost: bool = False, stop_at: float | None = None,
         on_round: Callable[[int, float, int], None] = lambda *_: None,
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
     ):
@@ -67,6 +70,7 @@ class Simulation:
         self.recorder = recorder
         self.seed, self.rounds, self.local_steps = seed, rounds, local_steps
         self.header_bytes, self.synchronous, self.staleness = header_bytes, synchronous, staleness
+        self._state_lost = state_lost
         self._every = evaluate_every
         self._stop_at = stop_at
         self._on_round, self._on_evaluated = on_round, on_evaluated
@@ -90,16 +94,22 @@ class Simulation:
             self.env.process(self._come_and_go(self.nodes[node_id], stays_away))
 
     def run(self) -> None:
-        """Runs until every node is through, or until the target is reached.
+        """Runs until every node that is online is through, or until the target is reached.
 
         Raises:
-            DdlsimError: if nodes wait for messages that never come (a fault of the algorithm); names them.
+            DdlsimError: if nodes wait for messages that never come (a fault of the algorithm); names them. If all nodes
+                have left for good.
         """
         try:
             self.env.run(until=self._stop)
         except RuntimeError as error:
             if "No scheduled events left" not in str(error):
                 raise
+            if not any(node.online for node in self.nodes):
+                raise DdlsimError(
+                    f"at {self.env.now:.3f} simulated seconds all nodes have left for good, before the run was through "
+                    "(churn). A longer trace, a time_scale nearer to 1 or fewer rounds would help."
+                ) from error
             stuck = {node.id: node.mailboxes[PUSH].waiting_for() for node in self.nodes if not node.done}
             raise DdlsimError(
                 f"at {self.env.now:.3f} simulated seconds nothing can happen any more, but nodes still wait "
@@ -169,7 +179,12 @@ class Simulation:
             self._complete(node)
         node.done = True
         self._check_evaluations()
-        if all(other.done or not other.online for other in self.nodes) and not self._stop.triggered:
+        self._stop_if_over()
+
+    def _stop_if_over(self) -> None:
+        """The run ends when somebody is through and nobody who is online is not; it waits for no absent node."""
+        over = all(node.done or not node.online for node in self.nodes) and any(node.done for node in self.nodes)
+        if over and not self._stop.triggered:
             self._stop.succeed()
 
     def _steps(self, node: Node) -> Steps:
@@ -195,6 +210,7 @@ class Simulation:
         self._completions[completed] = self._completions.get(completed, 0) + 1
         if completed > self._reported and self._completions[completed] >= self._num_online:
             self._reported = completed
+            self.learner.jobs.flush()
             total = sum(self.network.bytes_sent(n.id) for n in self.nodes)
             self._on_round(min(completed, self.rounds), self.env.now, total)
         if self.evaluation_due(completed):
@@ -222,11 +238,13 @@ class Simulation:
             if node.done:
                 return
             self._leave(node)
-            yield self.env.timeout(end_s - self.env.now)
+            if math.isinf(end_s):
+                return
+            yield self.env.timeout(max(0.0, end_s - self.env.now))
             self._return(node)
 
     def _leave(self, node: Node) -> None:
-        """Its flows and its training are aborted, its mail is lost, its state stays."""
+        """Its flows and its training are aborted, its mail is lost; its state stays, at least until it returns."""
         node.online = False
         self._num_online -= 1
         self.recorder.row(self.env.now, node.id, node.completed_rounds, "online", 0)
@@ -239,14 +257,24 @@ class Simulation:
         self._lives[node.id].interrupt()
         self._reconsider(node)
         self._check_evaluations()
+        self._stop_if_over()
 
     def _return(self, node: Node) -> None:
-        """It comes back stale; in synchronous runs it joins the first round that nobody has begun."""
+        """It comes back stale, or afresh; in synchronous runs it joins the round after the one that the others are in.
+
+        Those who have themselves just joined are not asked, or every return would push the run a round further. No
+        round is done again by late comers that everybody who did it has left.
+        """
+        if self.synchronous:
+            others = [other for other in self.nodes if other is not node]
+            reached = max((other.completed_rounds for other in others), default=0)
+            next_one = max((other.completed_rounds + 1 for other in others if other.online), default=0)
+            node.first_round = node.round_num = max(node.round_num, reached, next_one)
         node.online = True
         self._num_online += 1
-        if self.synchronous:
-            begun = max((other.round_num for other in self.nodes if other.online and other is not node), default=-1)
-            node.first_round = node.round_num = max(node.round_num, begun + 1)
+        if self._state_lost:
+            node.forget()
+            self._states[node.id] = self.algorithm.start(node)
         self.recorder.row(self.env.now, node.id, node.completed_rounds, "online", 1)
         self.network.return_node(node.id)
         self._returned[node.id].succeed()

@@ -96,6 +96,11 @@ class Jobs:
         """Runs waves until these parameters are known."""
         self.force([handle.job for handle in params if handle.job is not None])
 
+    def flush(self) -> None:
+        """Runs everything that is pending, so that work does not pile up where nothing forces it for many rounds."""
+        while any(job.wanted for job in self._pending):
+            self._run_wave()
+
     def _run_wave(self) -> None:
         wanted = [job for job in self._pending if job.wanted]
         ready: dict[str, list[Job]] = defaultdict(list)

@@ -1,0 +1,71 @@
+"""Graphs from files, with errors that name the file, the line and what was expected."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddlsim.errors import ScenarioError
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+EDGE_ATTRIBUTES = ("bandwidth_mbps", "latency_ms")
+
+
+def read_edge_list(path: str) -> "nx.Graph":
+    """The undirected graph of an edge list: `node node`, `node node bandwidth_mbps latency_ms`, or networkx's dialect.
+
+    Raises:
+        ScenarioError: if a line is none of these; says which.
+    """
+    import networkx as nx
+
+    graph = nx.Graph()
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        try:
+            if len(words) in (2, 4) and "{" not in line:
+                attributes = dict(zip(EDGE_ATTRIBUTES, map(float, words[2:]), strict=False))
+                graph.add_edge(int(words[0]), int(words[1]), **attributes)
+            else:
+                graph.add_edges_from(nx.parse_edgelist([line], nodetype=int).edges(data=True))
+        except (TypeError, ValueError) as error:
+            raise ScenarioError(
+                f"{path}:{number}: expected 'node node' or 'node node bandwidth_mbps latency_ms', got {line.strip()!r}."
+            ) from error
+    return graph
+
+
+def read_graphml(path: str) -> "nx.Graph":
+    """The undirected graph of a GraphML file, node ids as integers.
+
+    Raises:
+        ScenarioError: if networkx cannot read it, it is directed, or ids are no whole numbers.
+    """
+    import xml.etree.ElementTree as ElementTree
+
+    import networkx as nx
+
+    try:
+        graph = nx.read_graphml(path)
+    except (ElementTree.ParseError, nx.NetworkXError, KeyError) as error:
+        raise ScenarioError(f"topology.path: {path} is not a GraphML file that networkx can read: {error}") from error
+    if graph.is_directed():
+        raise ScenarioError(f"topology.path: the graph in {path} is directed; links carry both ways (edgedefault).")
+    try:
+        return nx.Graph(nx.relabel_nodes(graph, {node: int(node) for node in graph}))
+    except ValueError as error:
+        raise ScenarioError(f"topology.path: node ids in {path} must be whole numbers from 0: {error}") from error
+
+
+def check_node_ids(path: str, graph: "nx.Graph", num_nodes: int) -> None:
+    """Raise ScenarioError unless the nodes are exactly 0..num_nodes-1."""
+    missing = sorted(set(range(num_nodes)) - set(graph))
+    extra = sorted(set(graph) - set(range(num_nodes)))
+    if missing or extra:
+        parts = [f"{word} {', '.join(map(str, ids[:8]))}" for word, ids in (("lacks", missing), ("has", extra)) if ids]
+        raise ScenarioError(
+            f"topology.path: the graph in {path} must have exactly the nodes 0..{num_nodes - 1}; "
+            f"it {' and '.join(parts)}{', ...' if len(missing) + len(extra) > 8 else ''}."
+        )
