@@ -211,6 +211,7 @@ class Simulation:
         if completed > self._reported and self._completions[completed] >= self._num_online:
             self._reported = completed
             self.learner.jobs.flush()
+            self.recorder.flush()
             total = sum(self.network.bytes_sent(n.id) for n in self.nodes)
             self._on_round(min(completed, self.rounds), self.env.now, total)
         if self.evaluation_due(completed):

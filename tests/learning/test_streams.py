@@ -1,0 +1,13 @@
+"""What a node starts from does not depend on how many others there are."""
+
+import torch
+
+
+def test_a_nodes_first_model_depends_on_its_own_seed_only(make_learner):
+    alone, among = make_learner(), make_learner()
+    for seed in (1, 2, 3):
+        among.init_models(seed)
+    first, same = alone.init_models(7)[0], among.init_models(7)[0]
+    assert all(torch.equal(a.values(), b.values()) for a, b in zip(first, same, strict=True))
+    other = among.init_models(8)[0]
+    assert not torch.equal(first[0].values(), other[0].values())
