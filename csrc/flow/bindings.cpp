@@ -86,6 +86,7 @@ Ints send_many(FlowNetwork& self, Time now_ns, const Ints& src, const Ints& dst,
                const Ints& header_bytes, const Ints& latency_ns) {
     self.advance(now_ns);
     const py::ssize_t count = common_size({&src, &dst, &payload_bytes, &header_bytes, &latency_ns});
+    self.expect(static_cast<std::size_t>(count));
     Ints slots(count);
     for (py::ssize_t i = 0; i < count; ++i) {
         slots.mutable_data()[i] = self.send(to_message(self, at(src, i), at(dst, i), at(payload_bytes, i), at(header_bytes, i),

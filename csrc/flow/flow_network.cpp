@@ -26,6 +26,16 @@ void FlowNetwork::advance(Time now) {
     now_ = now;
 }
 
+void FlowNetwork::expect(std::size_t messages) {
+    if (messages <= free_slots_.size()) return;
+    const std::size_t slots = flows_.size() + messages - free_slots_.size();
+    if (slots < 2 * flows_.size()) return;  // growing by steps as usual
+    flows_.reserve(slots);
+    sizes_.reserve(slots);
+    events_.reserve_ids(slots);
+    events_.expect(slots);
+}
+
 Id FlowNetwork::send(const Message& message, std::vector<Id> shared_links) {
     Id slot;
     if (free_slots_.empty()) {

@@ -43,6 +43,7 @@ class FlowNetwork {
         Time latency = -1;  // -1: both access latencies
         bool lost = false;  // takes its way, but counts as wasted
     };
+    void expect(std::size_t messages);  // room for as many more in flight
     // Returns the slot that names the flow until it ends; slots are used again.
     Id send(const Message& message, std::vector<Id> shared_links = {});
 

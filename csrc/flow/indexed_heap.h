@@ -22,6 +22,8 @@ class IndexedHeap {
         if (count > place_.size()) place_.resize(count, kNone);
     }
 
+    void expect(std::size_t count) { nodes_.reserve(count); }
+
     // Inserts the id or changes its key.
     void set(Id id, std::int64_t key) {
         Id at = place_[id];

@@ -92,6 +92,9 @@ class Network:
         drop_prob: chance that a message is lost on its way; its bytes are sent, and wasted.
         on_drop: what follows a loss: the whole message again at once, or nothing.
         seed: of the losses.
+        shared_bytes_per_s: capacities of links that several nodes share, [L].
+        route: (src, dst) -> which of them (indices) a message crosses between its sender's uplink and its receiver's
+            downlink.
     """
 
     def __init__(
@@ -109,6 +112,8 @@ class Network:
         drop_prob: float = 0.0,
         on_drop: Literal["retransmit", "drop"] = "retransmit",
         seed: int = 0,
+        shared_bytes_per_s: Sequence[float] = (),
+        route: Callable[[int, int], Sequence[int]] | None = None,
     ):
         self.header_bytes = header_bytes
         self._env = env
@@ -125,7 +130,9 @@ class Network:
         self._rearming = False
         self._latency_ns: int | Callable[[int, int], int] = 0
         self._add(num_nodes, uplink_bytes_per_s, downlink_bytes_per_s, self._use_latency(latency_s, num_nodes))
-        self._can_multicast = drop_prob == 0 and not callable(self._latency_ns)
+        self._shared = [self._core.add_link(capacity) for capacity in shared_bytes_per_s]
+        self._route = route
+        self._can_multicast = drop_prob == 0 and route is None and not callable(self._latency_ns)
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -179,7 +186,8 @@ class Network:
             latency_ns = latency_ns(message.src, message.dst)
         message.lost = self._draw_loss(message)
         size = message.payload_bytes, message.header_bytes
-        slot = self._core.send(self._now_ns(), message.src, message.dst, *size, latency_ns, message.lost)
+        links = [self._shared[link] for link in self._route(message.src, message.dst)] if self._route else []
+        slot = self._core.send(self._now_ns(), message.src, message.dst, *size, latency_ns, message.lost, links)
         message.slot = slot
         self._make_room()[slot] = message
 
@@ -264,7 +272,8 @@ class Network:
         """Share of uplinks and of downlinks in use at this instant, two float arrays [N]; 0 where capacity is 0."""
         used, capacity = self._core.load(), self._core.capacities()
         share = np.divide(used, capacity, out=np.zeros(len(used)), where=capacity > 0)
-        return share[0::2], share[1::2]
+        uplinks = np.array([self._core.uplink(node) for node in range(self.num_nodes)], dtype=int)
+        return share[uplinks], share[uplinks + 1]
 
     # -- simulated time --------------------------------------------------------------------------------------------
 

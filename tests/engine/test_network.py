@@ -138,6 +138,16 @@ def test_utilisation_is_the_share_of_each_link_in_use():
     assert (uplinks.tolist(), downlinks.tolist()) == ([0.25, 0, 0], [0, 1, 0])
 
 
+def test_messages_share_the_links_on_their_route():
+    office = Office(num_nodes=4, shared_bytes_per_s=[800.0], route=lambda src, dst: [0] if src < 2 <= dst else [])
+    office.send(0, 2, 400)
+    office.send(1, 3, 400)
+    office.send(2, 1, 500)
+    office.env.run()
+    assert office.log == [("arrived", 0.5, 2, 1), ("arrived", 1.0, 0, 2), ("arrived", 1.0, 1, 3)]
+    assert office.network.utilisation()[0].tolist() == [0] * 4
+
+
 def test_capacity_zero_stalls_a_message_until_it_returns():
     office = Office()
     office.send(0, 1)
