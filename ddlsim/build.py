@@ -125,6 +125,7 @@ def build_simulation(
         neighbours=lambda round_num: neighbours(scenario.topology, num_nodes, round_num, scenario.seed),
         step_time_s=scenario.devices.draw(num_nodes, scenario.seed),
         absences=scenario.churn.absences(num_nodes, scenario.seed) if scenario.churn else {},
+        state_lost=getattr(scenario.churn, "state", "kept") == "lost",
         node_cluster=np.asarray(prepared.node_cluster), recorder=recorder,
         seed=scenario.seed, rounds=scenario.rounds, local_steps=scenario.training.local_steps,
         evaluate_every=evaluation.every, header_bytes=network.header_bytes, synchronous=scenario.mode == "sync",

@@ -24,6 +24,21 @@ DEVICES = Registry(
         "constant": ".devices:Constant",
         "per_node": ".devices:PerNode",
         "lognormal": ".devices:LogNormal",
+        "table": ".devices:Table",
     },
 )
-CHURNS = Registry("churn", __name__, {"schedule": ".churn:Schedule"})
+CHURNS = Registry(
+    "churn",
+    __name__,
+    {
+        "schedule": ".churn:Schedule",
+        "exponential": ".churn_sessions:Exponential",
+        "weibull": ".churn_sessions:Weibull",
+        "skype": ".churn_sessions:Skype",
+        "overnet": ".churn_sessions:Overnet",
+        "microsoft": ".churn_sessions:Microsoft",
+        "planetlab": ".churn_sessions:PlanetLab",
+        "trace": ".churn_traces:Trace",
+        "fedscale": ".churn_traces:FedScale",
+    },
+)

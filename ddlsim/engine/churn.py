@@ -1,9 +1,30 @@
-"""When nodes are away."""
+"""When nodes are away, as a scenario says it outright; drawn and recorded absences: churn_sessions.py, churn_traces.py.
 
+Every entry of CHURNS offers `absences(num_nodes, seed)`: per node its absences (start_s, end_s) in simulated seconds,
+in order; a node without any is always online. They may be drawn lazily and never end: the simulation takes the next one
+when the node is back. An absence that ends at infinity is for good.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
+
+Absences = Mapping[int, Iterable[tuple[float, float]]]
+"""Node -> its absences (start_s, end_s), in order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Churn:
+    """What every kind of churn has.
+
+    Args:
+        state: what a node that comes back remembers: `kept`, all that it knew when it left, or `lost`, nothing; then
+            it starts afresh, from models drawn anew or from the start that all nodes share, as its algorithm does.
+    """
+
+    state: Literal["kept", "lost"] = "kept"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +43,7 @@ class Absence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class Schedule(Churn):
     """Nodes leave and return at given times.
 
     Args:
@@ -31,7 +52,7 @@ class Schedule:
 
     offline: tuple[Absence, ...]
 
-    def absences(self, num_nodes: int, seed: int) -> dict[int, list[tuple[float, float]]]:
+    def absences(self, num_nodes: int, seed: int) -> Absences:
         """Per node its absences (start, end) in simulated seconds, in order."""
         found: dict[int, list[tuple[float, float]]] = {}
         for absence in sorted(self.offline, key=lambda a: (a.node, a.start_s)):

@@ -6,6 +6,7 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge, Gt
 
+from ddlsim.engine.csv_rows import Column, read_rows
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
 
@@ -61,3 +62,34 @@ class LogNormal:
     def draw(self, num_nodes: int, seed: int) -> np.ndarray:
         factors = [stream(seed, "device", node).normal() for node in range(num_nodes)]
         return self.median_step_time_s * np.exp(self.sigma * np.array(factors))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Every node's speed is given in a file.
+
+    Args:
+        path: CSV with the columns node,step_time_s, one row per node; nodes that the run does not have are skipped.
+            Relative to the folder that the command is started in.
+    """
+
+    path: str
+
+    def draw(self, num_nodes: int, seed: int) -> np.ndarray:
+        """Seconds per step, float64 [num_nodes].
+
+        Raises:
+            ScenarioError: the file cannot be read, has wrong rows or a node twice, or lacks a node.
+        """
+        found: dict[int, float] = {}
+        for line, row in read_rows(self.path, {"node": Column(whole=True, below=2**31), "step_time_s": Column()}):
+            node = int(row["node"])
+            if node in found:
+                raise ScenarioError(f"{self.path}:{line}: node: expected one row per node, got node {node} again")
+            found[node] = row["step_time_s"]
+        missing = next((node for node in range(num_nodes) if node not in found), None)
+        if missing is not None:
+            raise ScenarioError(
+                f"{self.path}: expected a row for each of {num_nodes} nodes, got none for node {missing}"
+            )
+        return np.array([found[node] for node in range(num_nodes)], dtype=float)

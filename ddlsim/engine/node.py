@@ -58,6 +58,7 @@ class Node:
             RESPONSE: Mailbox((node_id, RESPONSE), sim.env, lambda sender, _: sim.nodes[sender].online, sim.watch),
         }
         self._published: dict[int, dict[str, Any]] = {}
+        self._times_lost = 0
         self._requests: list[Message] = []
 
     # -- what a node knows -----------------------------------------------------------------------------------------
@@ -121,8 +122,12 @@ class Node:
     # -- models ----------------------------------------------------------------------------------------------------
 
     def init_models(self, count: int = 1, *, whole: bool = False, own: bool = True) -> "list[Model]":
-        """Fresh models: (core, head) each, or (model,) when whole; own = another start on every node."""
-        seed = self.stream_seed("init", own=own)
+        """Fresh models: (core, head) each, or (model,) when whole; own = another start on every node.
+
+        A node that has lost its state draws its own start anew; the start that all share stays the same.
+        """
+        anew = own and self._times_lost
+        seed = self.stream_seed(f"init after loss {self._times_lost}" if anew else "init", own=own)
         return self._sim.learner.init_models(seed, count, whole)
 
     def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
@@ -230,6 +235,11 @@ class Node:
         """Forgets pulls it has not answered: it leaves."""
         dropped, self._requests = self._requests, []
         return dropped
+
+    def forget(self) -> None:
+        """Loses what it published; its next models are drawn anew."""
+        self._published = {}
+        self._times_lost += 1
 
     # --------------------------------------------------------------------------------------------------------------
 

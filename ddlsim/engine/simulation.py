@@ -107,8 +107,8 @@ class Simulation:
                 raise
             if not any(node.online for node in self.nodes):
                 raise DdlsimError(
-                    f"at {self.env.now:.3f} simulated seconds all nodes have left for good, before the run was through "
-                    "(churn). A longer trace, a time_scale nearer to 1 or fewer rounds would help."
+                    "churn: all nodes have left for good before the run was through. A longer trace, a smaller "
+                    "time_scale or fewer rounds would help."
                 ) from error
             stuck = {node.id: node.mailboxes[PUSH].waiting_for() for node in self.nodes if not node.done}
             raise DdlsimError(

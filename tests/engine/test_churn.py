@@ -1,0 +1,150 @@
+"""What nodes that come and go do to a run, by simulations whose learning is counting."""
+
+import math
+from itertools import count
+
+import numpy as np
+import pytest
+
+from ddlsim.engine.churn import Absence, Schedule
+from ddlsim.engine.evaluation import Serving
+from ddlsim.engine.network import Network
+from ddlsim.engine.simulation import Simulation
+from ddlsim.errors import DdlsimError
+
+
+class Counting:
+    """An algorithm of one second a round that notes which rounds each node did, and with which state it began."""
+
+    def __init__(self, num_nodes: int):
+        self.rounds_done = [[] for _ in range(num_nodes)]
+        self.starts = [[] for _ in range(num_nodes)]
+
+    def start(self, node):
+        self.starts[node.id].append(node.now_s)
+        return {"rounds": []}
+
+    def round(self, node, state, round_num):
+        yield node.sleep(1.0)
+        state["rounds"].append(round_num)
+        self.rounds_done[node.id].append(round_num)
+
+    def serving(self, node, state):
+        return Serving([])
+
+
+class Meeting(Counting):
+    """The same, where a round ends with a message from every other node."""
+
+    def round(self, node, state, round_num):
+        yield node.sleep(1.0)
+        node.send(node.others(), round_num)
+        yield node.receive(round_num, node.others())
+        self.rounds_done[node.id].append(round_num)
+
+
+class NoRecorder:
+    def row(self, *_):
+        pass
+
+    def flush(self):
+        pass
+
+
+class NoLearner:
+    jobs = type("NoJobs", (), {"flush": lambda _: None})()
+
+
+def simulate(algorithm, absences, *, rounds=5, **settings) -> Simulation:
+    num_nodes = len(algorithm.starts)
+    sim = Simulation(
+        algorithm=algorithm, learner=NoLearner(),
+        make_network=lambda env, on_delivery, on_abort: Network(
+            env, num_nodes, 1e6, 1e6, 0.0, fidelity="ideal", on_delivery=on_delivery, on_abort=on_abort
+        ),
+        neighbours=lambda _: [()] * num_nodes, step_time_s=np.ones(num_nodes), absences=absences,
+        node_cluster=np.zeros(num_nodes, int), recorder=NoRecorder(), seed=0, rounds=rounds, local_steps=1,
+        evaluate_every=10**6, header_bytes=0, **settings,
+    )
+    sim.evaluator.snapshot = sim.evaluator.evaluate_complete = lambda *_: None  # there is nothing to measure
+    sim.run()
+    return sim
+
+
+def test_schedule_is_ordered_by_node_and_time():
+    later, sooner, other = (
+        Absence(node=1, start_s=7, end_s=8), Absence(node=1, start_s=2, end_s=3), Absence(node=0, start_s=5, end_s=6),
+    )
+    assert Schedule(offline=(later, sooner, other)).absences(2, seed=0) == {0: [(5, 6)], 1: [(2, 3), (7, 8)]}
+
+
+def test_node_that_returns_joins_the_round_after_the_one_under_way():
+    algorithm = Counting(2)
+    simulate(algorithm, {1: [(0.5, 2.5)]})
+    assert algorithm.rounds_done[0] == [0, 1, 2, 3, 4]
+    assert algorithm.rounds_done[1] == [3, 4]
+
+
+def test_returns_in_a_row_do_not_push_the_run_on():
+    algorithm = Meeting(10)
+    simulate(algorithm, {node: [(0.5, 2.5 + node / 100)] for node in range(1, 10)})
+    assert algorithm.rounds_done[0] == [0, 1, 2, 3, 4]
+    assert algorithm.rounds_done[1:] == [[3, 4]] * 9
+
+
+def test_no_round_is_done_again_when_those_who_did_it_have_left():
+    algorithm = Counting(2)
+    simulate(algorithm, {0: [(3.5, math.inf)], 1: [(0.5, 4.0)]})
+    assert algorithm.rounds_done == [[0, 1, 2], [3, 4]]
+
+
+def test_absences_are_taken_one_by_one_and_may_never_end():
+    taken = []
+
+    def for_ever():
+        for k in count():
+            taken.append(k)
+            yield 2 * k + 1.5, 2 * k + 2.0
+
+    sim = simulate(Counting(2), {1: for_ever()})
+    assert sim.env.now == 5
+    assert taken == [0, 1, 2]
+
+
+def test_run_does_not_wait_for_a_node_that_is_away():
+    assert simulate(Counting(2), {1: [(4.5, 1000)]}).env.now == 5
+
+
+def test_run_ends_when_the_last_one_on_its_way_leaves():
+    slow_leaver = Counting(2)
+    sim = simulate(slow_leaver, {1: [(0.5, 2.25), (5.5, 1000)]}, synchronous=False)
+    assert slow_leaver.rounds_done[1] == [0, 1, 2]
+    assert sim.env.now == 5.5
+
+
+def test_run_that_everybody_leaves_for_good_says_so():
+    with pytest.raises(DdlsimError, match="all nodes have left for good"):
+        simulate(Counting(2), {0: [(1.5, math.inf)], 1: [(2.5, math.inf)]})
+
+
+def test_kept_state_remembers_and_lost_state_starts_afresh():
+    kept, lost = Counting(2), Counting(2)
+    away = {1: [(1.5, 2.5)]}
+    with_kept, with_lost = simulate(kept, away), simulate(lost, away, state_lost=True)
+    assert with_kept.state(with_kept.nodes[1]) == {"rounds": [0, 3, 4]}
+    assert with_lost.state(with_lost.nodes[1]) == {"rounds": [3, 4]}
+    assert (kept.starts[1], lost.starts[1]) == ([0], [0, 2.5])
+
+
+def test_models_after_a_loss_are_others_unless_all_nodes_share_them():
+    sim = simulate(Counting(2), {})
+    seeds = []
+    sim.learner = type("Seeds", (), {"init_models": lambda _, seed, *rest: seeds.append(seed)})()
+    for own in (True, False):
+        sim.nodes[1].init_models(own=own)
+    for _ in range(2):
+        sim.nodes[1].forget()
+        for own in (True, False):
+            sim.nodes[1].init_models(own=own)
+    assert len({seeds[0], seeds[2], seeds[4]}) == 3
+    assert seeds[1] == seeds[3] == seeds[5]

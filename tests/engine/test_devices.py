@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+
+from ddlsim.engine.devices import Constant, LogNormal, PerNode, Table
+from ddlsim.errors import ScenarioError
+
+
+def table(tmp_path, *rows: str) -> Table:
+    path = tmp_path / "devices.csv"
+    path.write_text("\n".join(("node,step_time_s", *rows)))
+    return Table(path=str(path))
+
+
+def test_constant_is_the_same_for_all():
+    assert Constant(step_time_s=0.2).draw(3, seed=0).tolist() == [0.2, 0.2, 0.2]
+
+
+def test_per_node_needs_one_value_per_node():
+    assert PerNode(step_times_s=(1, 2)).draw(2, seed=0).tolist() == [1, 2]
+    with pytest.raises(ScenarioError, match="expected 3 values, one per node, got 2"):
+        PerNode(step_times_s=(1, 2)).draw(3, seed=0)
+
+
+def test_lognormal_has_its_median_and_spread():
+    drawn = np.log(LogNormal(median_step_time_s=0.1, sigma=0.5).draw(2000, seed=0))
+    assert np.median(drawn) == pytest.approx(np.log(0.1), abs=0.05)
+    assert drawn.std() == pytest.approx(0.5, abs=0.04)
+
+
+def test_lognormal_is_not_shifted_by_another_node():
+    assert LogNormal().draw(3, seed=0).tolist() == LogNormal().draw(4, seed=0)[:3].tolist()
+
+
+def test_table_gives_each_node_its_row(tmp_path):
+    assert table(tmp_path, "1,0.5", "0,2", "5,9").draw(2, seed=0).tolist() == [2, 0.5]
+
+
+def test_table_needs_a_row_for_each_node(tmp_path):
+    with pytest.raises(ScenarioError, match=r"devices\.csv: expected a row for each of 3 nodes, got none for node 1"):
+        table(tmp_path, "0,1", "2,1").draw(3, seed=0)
+
+
+def test_bad_rows_of_a_table_are_named_with_their_lines(tmp_path):
+    with pytest.raises(ScenarioError, match=r"devices\.csv:3: node: expected one row per node, got node 0 again"):
+        table(tmp_path, "0,1", "0,2").draw(1, seed=0)
+    with pytest.raises(ScenarioError, match=r"devices\.csv:2: step_time_s: expected a finite number from 0, got '-1'"):
+        table(tmp_path, "0,-1").draw(1, seed=0)
