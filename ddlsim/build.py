@@ -129,6 +129,8 @@ def build_simulation(
         node_cluster=np.asarray(prepared.node_cluster), recorder=recorder,
         seed=scenario.seed, rounds=scenario.rounds, local_steps=scenario.training.local_steps,
         evaluate_every=evaluation.every, header_bytes=network.header_bytes, synchronous=scenario.mode == "sync",
+        deadline_s=scenario.protocol.deadline_s, keep_late=scenario.protocol.late == "keep",
+        staleness=scenario.protocol.staleness,
         stop_at=evaluation.target_accuracy if evaluation.stop_at_target else None,
         on_round=on_round, on_evaluated=on_evaluated,
     )

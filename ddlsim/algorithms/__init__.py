@@ -16,5 +16,7 @@ ALGORITHMS = Registry(
         "dpsgd": ".dpsgd:DPSGD",
         "deprl": ".deprl:DePRL",
         "dac": ".dac:DAC",
+        "gossip": ".gossip:GossipLearning",
+        "adpsgd": ".adpsgd:ADPSGD",
     },
 )

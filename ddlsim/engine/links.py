@@ -57,9 +57,9 @@ class Uniform:
         latency_ms: one-way latency of every message.
     """
 
-    uplink_mbps: Annotated[float, Ge(0)] = 100
-    downlink_mbps: Annotated[float, Ge(0)] = 100
-    latency_ms: Annotated[float, Ge(0)] = 20
+    uplink_mbps: Annotated[float, Ge(0)] = 100.0
+    downlink_mbps: Annotated[float, Ge(0)] = 100.0
+    latency_ms: Annotated[float, Ge(0)] = 20.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes."""
@@ -76,7 +76,7 @@ class Mobile4G:
     """
 
     uplink_ratio: Annotated[float, Gt(0)] = 0.25
-    latency_ms: Annotated[float, Ge(0)] = 25
+    latency_ms: Annotated[float, Ge(0)] = 25.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes."""
@@ -93,7 +93,7 @@ class Mobile5G:
     """
 
     uplink_ratio: Annotated[float, Gt(0)] = 0.25
-    latency_ms: Annotated[float, Ge(0)] = 10
+    latency_ms: Annotated[float, Ge(0)] = 10.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes."""
@@ -110,7 +110,7 @@ class Wifi6:
     """
 
     uplink_ratio: Annotated[float, Gt(0)] = 0.5
-    latency_ms: Annotated[float, Ge(0)] = 8
+    latency_ms: Annotated[float, Ge(0)] = 8.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes."""
@@ -127,9 +127,9 @@ class Fibre:
         latency_ms: one-way latency of a node's access; a message takes it at both ends.
     """
 
-    uplink_mbps: Annotated[float, Ge(0)] = 1000
-    downlink_mbps: Annotated[float, Ge(0)] = 1000
-    latency_ms: Annotated[float, Ge(0)] = 4
+    uplink_mbps: Annotated[float, Ge(0)] = 1000.0
+    downlink_mbps: Annotated[float, Ge(0)] = 1000.0
+    latency_ms: Annotated[float, Ge(0)] = 4.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes."""
@@ -166,8 +166,8 @@ class Internet:
         downlink_mbps: Mbit/s a node can receive.
     """
 
-    uplink_mbps: Annotated[float, Ge(0)] = 100
-    downlink_mbps: Annotated[float, Ge(0)] = 100
+    uplink_mbps: Annotated[float, Ge(0)] = 100.0
+    downlink_mbps: Annotated[float, Ge(0)] = 100.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes."""

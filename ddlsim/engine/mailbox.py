@@ -41,16 +41,24 @@ class Mailbox:
         self._failed[round_num].add(sender)
         self._answered(sender, round_num)
 
-    def wait(self, round_num: int, senders: Iterable[int]) -> simpy.Event:
-        """An event that happens when everything that can still come from `senders` for this round has come."""
+    def wait(self, round_num: int, senders: Iterable[int], deadline_s: float | None = None) -> simpy.Event:
+        """An event that happens when everything that can still come from `senders` for this round has come.
+
+        Args:
+            round_num: the round; messages of other rounds do not count.
+            senders: whom to wait for.
+            deadline_s: the event happens this many seconds from now at the latest; None: no deadline.
+        """
         event = self._env.event()
         missing = {sender for sender in senders if self._is_missing(sender, round_num)}
-        if missing:
-            self._waits.append((round_num, missing, event))
-            for sender in missing:
-                self._watch(sender, self)
-        else:
-            event.succeed()
+        if not missing:
+            return event.succeed()
+        wait = (round_num, missing, event)
+        self._waits.append(wait)
+        for sender in missing:
+            self._watch(sender, self)
+        if deadline_s is not None:
+            self._env.timeout(deadline_s).callbacks.append(lambda _: self._give_up(wait))
         return event
 
     def reconsider(self) -> None:
@@ -62,23 +70,26 @@ class Mailbox:
                 self._watch(sender, self)
             self._close_if_done(wait)
 
-    def take(self, round_num: int) -> list[Message]:
-        """The round's messages ordered by sender; forgets it and everything older."""
-        taken = self._arrived.get(round_num, {})
+    def take(self, round_num: int, late_too: bool = False) -> list[Message]:
+        """The round's messages ordered by sender; forgets it and everything older.
+
+        Args:
+            round_num: the round that ends.
+            late_too: senders without a message of this round count with their newest of an older one, if that came
+                after its round had ended here.
+        """
+        taken = self._newest(known for known in self._arrived if known == round_num or (late_too and known < round_num))
         for table in (self._arrived, self._failed):
             for old in [known for known in table if known <= round_num]:
                 del table[old]
-        return [taken[sender] for sender in sorted(taken)]
+        return taken
 
     def take_all(self, oldest_round: int) -> list[Message]:
         """The newest message of every sender, whatever its round, unless older than `oldest_round`; forgets all."""
-        newest: dict[int, Message] = {}
-        for round_num in sorted(self._arrived):
-            if round_num >= oldest_round:
-                newest.update(self._arrived[round_num])
+        taken = self._newest(known for known in self._arrived if known >= oldest_round)
         self._arrived.clear()
         self._failed.clear()
-        return [newest[sender] for sender in sorted(newest)]
+        return taken
 
     def clear(self) -> None:
         """Forgets everything: the node has left."""
@@ -90,6 +101,13 @@ class Mailbox:
         """Round -> senders still waited for."""
         return {round_num: sorted(missing) for round_num, missing, _ in self._waits}
 
+    def _newest(self, rounds: Iterable[int]) -> list[Message]:
+        """The newest message of every sender in these rounds, ordered by sender."""
+        newest: dict[int, Message] = {}
+        for round_num in sorted(rounds):
+            newest.update(self._arrived[round_num])
+        return [newest[sender] for sender in sorted(newest)]
+
     def _is_missing(self, sender: int, round_num: int) -> bool:
         settled = sender in self._arrived.get(round_num, ()) or sender in self._failed.get(round_num, ())
         return not settled and self._may_come(sender, round_num)
@@ -99,6 +117,12 @@ class Mailbox:
             if wait[0] == round_num:
                 wait[1].discard(sender)
                 self._close_if_done(wait)
+
+    def _give_up(self, wait: tuple[int, set[int], simpy.Event]) -> None:
+        """The deadline has come; the wait may long be over, or its node gone."""
+        if wait in self._waits:
+            wait[1].clear()
+            self._close_if_done(wait)
 
     def _close_if_done(self, wait: tuple[int, set[int], simpy.Event]) -> None:
         if not wait[1]:

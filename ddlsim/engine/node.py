@@ -103,6 +103,11 @@ class Node:
         """An integer seed for one purpose: this node's own, or one that all nodes share."""
         return random_streams.stream_seed(self._sim.seed, purpose, *((self.id,) if own else ()))
 
+    def random_peer(self, round_num: int) -> tuple[int, ...]:
+        """One of this round's peers, each as likely; none if there is none."""
+        peers = self.peers(round_num)
+        return (int(self.rng("random peer").choice(peers)),) if len(peers) else ()
+
     def peers(self, round_num: int) -> tuple[int, ...]:
         """Neighbours in the topology's graph of this round, ascending."""
         return self._sim.neighbours(round_num)[self.id]
@@ -187,24 +192,28 @@ class Node:
         """Waits."""
         return self._after(seconds, lambda: None)
 
-    def receive(self, round_num: int, senders: Iterable[int] | None = None) -> Verb:
-        """Messages pushed to this node, ordered by sender.
+    def receive(self, round_num: int, senders: Iterable[int] | None = None, *, wait: bool = True) -> Verb:
+        """Messages pushed to this node, ordered by sender, at most one of each.
 
         Synchronous: all of this round, once everything that can still come from `senders` (the round's peers by
-        default) has come. Asynchronous: at once, the newest of every sender within the staleness bound.
+        default) has come, or at the deadline (protocol.deadline_s); what came too late for its own round is among them
+        if protocol.late is `keep`. Asynchronous, and without `wait` in either mode: at once, the newest of every sender
+        that is at most protocol.staleness rounds older than this round.
         """
         box = self.mailboxes[PUSH]
-        if not self._sim.synchronous:
+        if not (wait and self._sim.synchronous):
             return self._after(0.0, lambda: box.take_all(round_num - self._sim.staleness))
-        event = box.wait(round_num, self.peers(round_num) if senders is None else senders)
-        return Verb(event, lambda: box.take(round_num))
+        return self._collect(box, round_num, self.peers(round_num) if senders is None else senders)
 
     def pull(self, peers: Iterable[int], round_num: int) -> Verb:
-        """Asks peers for what they publish in this round; outcome: their messages, ordered by sender."""
+        """Asks peers for what they publish; outcome: their messages, ordered by sender.
+
+        Synchronous: a peer answers when it has published for this round. Asynchronous: with what it has now. The
+        deadline and late answers are as with `receive`, in both modes.
+        """
         peers = tuple(peers)
         self._sim.send([self._message(peer, round_num, REQUEST, {}) for peer in peers])
-        box = self.mailboxes[RESPONSE]
-        return Verb(box.wait(round_num, peers), lambda: box.take(round_num))
+        return self._collect(self.mailboxes[RESPONSE], round_num, peers)
 
     # -- plain calls -----------------------------------------------------------------------------------------------
 
@@ -242,6 +251,10 @@ class Node:
         self._times_lost += 1
 
     # --------------------------------------------------------------------------------------------------------------
+
+    def _collect(self, box: Mailbox, round_num: int, senders: Iterable[int]) -> Verb:
+        event = box.wait(round_num, senders, self._sim.deadline_s)
+        return Verb(event, lambda: box.take(round_num, self._sim.keep_late))
 
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
         return Verb(self._sim.env.timeout(seconds), result)

@@ -47,8 +47,8 @@ class Simulation:
         state_lost: whether a node comes back without its state and starts afresh.
         node_cluster: hidden cluster per node.
         recorder: where rows go.
-        settings: seed, rounds, local_steps, evaluate_every, header_bytes, synchronous, staleness, target_accuracy to
-            stop at (or None), as keyword arguments.
+        settings: seed, rounds, local_steps, evaluate_every, header_bytes, synchronous, deadline_s, keep_late and
+            staleness (see Node.receive), target_accuracy to stop at (or None), as keyword arguments.
         on_round: called when a round is completed by all who took part: (completed, time_s, bytes sent).
         on_evaluated: called after every evaluation.
     """
@@ -58,7 +58,8 @@ class Simulation:
         neighbours: Callable[[int], Sequence[Sequence[int]]], step_time_s: np.ndarray,
         absences: Absences, node_cluster: np.ndarray, recorder,
         seed: int, rounds: int, local_steps: int, evaluate_every: int, header_bytes: int,
-        synchronous: bool = True, staleness: int = 0, state_lost: bool = False, stop_at: float | None = None,
+        synchronous: bool = True, deadline_s: float | None = None, keep_late: bool = False, staleness: int = 5,
+        state_lost: bool = False, stop_at: float | None = None,
         on_round: Callable[[int, float, int], None] = lambda *_: None,
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
     ):
@@ -69,7 +70,8 @@ class Simulation:
         self.node_cluster = node_cluster
         self.recorder = recorder
         self.seed, self.rounds, self.local_steps = seed, rounds, local_steps
-        self.header_bytes, self.synchronous, self.staleness = header_bytes, synchronous, staleness
+        self.header_bytes, self.synchronous = header_bytes, synchronous
+        self.deadline_s, self.keep_late, self.staleness = deadline_s, keep_late, staleness
         self._state_lost = state_lost
         self._every = evaluate_every
         self._stop_at = stop_at
@@ -152,7 +154,7 @@ class Simulation:
         node = self.nodes[message.dst]
         if message.kind == REQUEST:
             node.answer(message)
-        elif not self.synchronous or message.round_num >= node.round_num:
+        elif not node.done:  # the mailbox knows what is too late
             node.mailboxes[message.kind].deliver(message)
 
     def _aborted(self, message: Message) -> None:

@@ -78,6 +78,22 @@ class Network(_Section):
     links: Annotated[Any, NamedPart("links")]
 
 
+class Protocol(_Section):
+    """How long a node waits for messages, and what becomes of those that come too late.
+
+    Args:
+        deadline_s: a round closes this many simulated seconds after its node began to wait, whoever is missing; null:
+            it waits for everybody who is online.
+        late: messages that come after their round has closed: drop: they are lost; keep: they count in the round that
+            the receiver is in, the newest of each sender.
+        staleness: rounds that a message may be older than its receiver's, where nobody waits (mode async).
+    """
+
+    deadline_s: Annotated[float, Gt(0)] | None = None
+    late: Literal["drop", "keep"] = "drop"
+    staleness: Annotated[int, Ge(0)] = 5
+
+
 class Evaluation(_Section):
     """When and how the nodes' models are tested.
 
@@ -106,6 +122,7 @@ class Scenario(_Section):
         seed: of all random streams.
         rounds: communication rounds of each node.
         mode: sync: a round waits for its messages; async: a node takes what has arrived.
+        protocol: how long a node waits, and what it does with late messages.
         device: where training is computed: auto, cpu or cuda.
         nodes: how many nodes, in which clusters.
         algorithm: the learning algorithm.
@@ -129,6 +146,7 @@ class Scenario(_Section):
     seed: Annotated[int, Ge(0)] = 0
     rounds: Annotated[int, Ge(1)]
     mode: Literal["sync", "async"] = "sync"
+    protocol: Protocol
     device: Literal["auto", "cpu", "cuda"] = "auto"
     nodes: Nodes
     algorithm: Annotated[Any, NamedPart("algorithm")]
@@ -163,6 +181,7 @@ class Scenario(_Section):
 
 
 DEFAULTS: dict[str, Any] = {
+    "protocol": {},
     "partition": {"name": "uniform"},
     "shift": {"name": "none"},
     "validation": {},

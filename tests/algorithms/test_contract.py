@@ -13,6 +13,9 @@ from ddlsim.scenario import load
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 CHURN = "churn={name: schedule, offline: [{node: 2, start_s: 0.35, end_s: 1.5}, {node: 7, start_s: 0.9, end_s: 99}]}"
 
+WITHOUT_BARRIER = {"adpsgd", "gossip"}
+LARGEST_BYTES = 102_100  # the model of smoke.yaml, 25,450 parameters, with a header and a few numbers
+
 
 def run(tmp_path: Path, name: str, *overrides: str, out: str = "run") -> tuple[dict, list[dict]]:
     scenario = load(SMOKE, (f"algorithm={{name: {name}}}", *overrides))
@@ -32,7 +35,7 @@ def test_run_ends_with_every_node_evaluated(tmp_path, name):
     last = max(row["round"] for row in rows)
     assert last >= 6
     assert sorted(r["node"] for r in rows if r["round"] == last and r["name"] == "accuracy") == list(range(8))
-    assert summary["sim_time_s"] > 6 * 5 * 0.05  # six rounds of five steps, and the network
+    assert summary["sim_time_s"] >= 6 * 5 * 0.05  # six rounds of five steps, and the network where nodes wait for it
 
 
 def test_nodes_learn(tmp_path, name):
@@ -46,7 +49,10 @@ def test_every_byte_sent_is_counted_once(tmp_path, name):
     by_nodes = sum(r["value"] for r in rows if r["round"] == last and r["name"] == "bytes_sent")
     lines = (tmp_path / "run" / "communication.jsonl").read_text().splitlines()
     by_pairs = sum(pair["payload_bytes"] + pair["header_bytes"] for pair in map(json.loads, lines))
-    assert by_nodes == by_pairs > 0
+    # Where nobody waits, a node's last message may still be on its way when the node, or the run, is through.
+    allowed = 8 * LARGEST_BYTES if name in WITHOUT_BARRIER else 0
+    assert by_pairs > 100 * LARGEST_BYTES / 3
+    assert abs(by_nodes - by_pairs) <= allowed
 
 
 def test_nobody_waits_for_ever_under_churn(tmp_path, name):
@@ -75,3 +81,10 @@ def test_same_seed_same_bytes(tmp_path, name):
 def test_asynchronous_run_ends(tmp_path, name):
     summary, _ = run(tmp_path, name, "mode=async", "devices={name: lognormal}")
     assert summary["status"] == "done"
+
+
+def test_deadline_frees_the_fast_from_a_slow_node(tmp_path, name):
+    slow = "devices={name: per_node, step_times_s: [0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.5]}"
+    _, rows = run(tmp_path, name, slow, "protocol={deadline_s: 0.3, late: keep}", "evaluation.every=6")
+    times = {r["node"]: r["time_s"] for r in rows if r["name"] == "accuracy" and r["round"] == 6}
+    assert max(times[node] for node in range(7)) < 6 < 15 <= times[7]

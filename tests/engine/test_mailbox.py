@@ -14,8 +14,13 @@ def absent() -> set[int]:
 
 
 @pytest.fixture
-def mailbox(absent) -> Mailbox:
-    return Mailbox((0, "push"), simpy.Environment(), lambda sender, round_num: sender not in absent)
+def env() -> "simpy.Environment":
+    return simpy.Environment()
+
+
+@pytest.fixture
+def mailbox(absent, env) -> Mailbox:
+    return Mailbox((0, "push"), env, lambda sender, round_num: sender not in absent)
 
 
 def message(src: int, round_num: int, text: str = ""):
@@ -69,6 +74,31 @@ def test_take_orders_by_sender_and_forgets_older_rounds(mailbox):
         mailbox.deliver(message(sender, round_num))
     assert [m.src for m in mailbox.take(1)] == [3, 5]
     assert mailbox.take(0) == []
+
+
+def test_late_messages_count_once_with_the_newest_of_each_sender(mailbox):
+    for sender, round_num in ((1, 0), (1, 1), (2, 0), (2, 2), (3, 3)):
+        mailbox.deliver(message(sender, round_num))
+    assert [(m.src, m.round_num) for m in mailbox.take(2, late_too=True)] == [(1, 1), (2, 2)]
+    assert [(m.src, m.round_num) for m in mailbox.take(3, late_too=True)] == [(3, 3)]
+
+
+def test_a_deadline_ends_the_wait(env, mailbox):
+    event = mailbox.wait(0, [1, 2], deadline_s=0.5)
+    mailbox.deliver(message(1, 0))
+    env.run(until=0.4)
+    assert not event.triggered
+    env.run()
+    assert event.triggered and env.now == 0.5
+    assert mailbox.waiting_for() == {}
+
+
+def test_the_deadline_of_an_abandoned_wait_ends_no_later_one(env, mailbox):
+    mailbox.wait(0, [1], deadline_s=0.5)
+    mailbox.clear()
+    later = mailbox.wait(0, [1])
+    env.run()
+    assert not later.triggered
 
 
 def test_take_all_gives_the_newest_of_each_sender_within_the_bound(mailbox):

@@ -14,6 +14,7 @@ class NumberNode:
     def __init__(self, node_id=1, num_nodes=4, peers=(0, 2), models=((10.0, 1.0), (20.0, 2.0))):
         self.id, self.num_nodes, self.seed, self.local_steps, self.steps_per_epoch = node_id, num_nodes, 0, 10, 7
         self._peers, self._models = peers, models
+        self.rounds = 6
         self.due: set[int] = set()
         self.sent: list[tuple[tuple[int, ...], int, dict]] = []
         self.recorded: list[tuple[str, object, int]] = []
@@ -27,6 +28,9 @@ class NumberNode:
 
     def peers(self, round_num):
         return self._peers
+
+    def random_peer(self, round_num):
+        return self._peers[:1]
 
     def neighbours(self, round_num):
         return ((1,), (0, 2), (1, 3), (2,))
@@ -51,8 +55,8 @@ class NumberNode:
     def losses(self, models, batches, *, common=False, split="train"):
         return "losses", models, batches, common
 
-    def receive(self, round_num, senders=None):
-        return "receive", round_num, senders
+    def receive(self, round_num, senders=None, *, wait=True):
+        return "receive" if wait else "look", round_num, senders
 
     def pull(self, peers, round_num):
         return "pull", list(peers), round_num

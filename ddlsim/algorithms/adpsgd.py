@@ -1,0 +1,74 @@
+"""AD-PSGD: train, and average with one random neighbour at a time, without any barrier.
+
+Source: Lian, Zhang, Zhang, Liu, "Asynchronous Decentralized Parallel Stochastic Gradient Descent", ICML 2018,
+Algorithm 1. Where we differ:
+
+- The paper averages i and j atomically: both become (x_i + x_j) / 2 at one instant, x_i + x_j stays what it was. Here
+  the two halves happen apart, as messages take time: i pulls what j has now and averages; it pushes what it had itself,
+  and j averages that in when it next ends its training. What j has learned in between is in j's half and not in i's:
+  the sum is kept up to the local updates and averages of that time. If j does not answer, neither half happens.
+- The paper's gradient is computed while averaging goes on beside it, and is added to the averaged model. Here a node
+  trains, then averages: the same cycle, cut at another place, with local_steps steps in a row.
+- No deadlock can arise: a pull is answered while the peer trains, so the graph need not be bipartite.
+
+Nobody waits for a round of anybody, in either mode; a pull waits for one answer, which has a deadline if the protocol
+has one, and fails at once if the peer is away.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddlsim.engine.evaluation import Serving
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddlsim.engine.network import Message
+    from ddlsim.engine.node import Node
+    from ddlsim.engine.simulation import Steps
+    from ddlsim.learning.bank import Params
+
+
+@dataclass
+class State:
+    """A node's memory: its model."""
+
+    model: "Params"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ADPSGD:
+    """Asynchronous decentralized parallel SGD: average with one random neighbour, wait for nobody.
+
+    Args:
+        shared_init: whether all nodes start from the same model, as in the paper.
+    """
+
+    shared_init: bool = True
+
+    def start(self, node: "Node") -> State:
+        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
+        state = State(model)
+        self._show(node, state)
+        return state
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        (state.model,) = yield node.train((state.model,))
+        chosen_by = yield node.receive(round_num, wait=False)
+        self._average(node, state, chosen_by)
+        answers = yield node.pull(node.random_peer(round_num), round_num)
+        node.send([answer.src for answer in answers], round_num, model=state.model)
+        self._average(node, state, answers)
+
+    def serving(self, node: "Node", state: State) -> Serving:
+        return Serving([(state.model,)])
+
+    def _average(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+        """One pair after another, in the order of node ids: each is an averaging of its own."""
+        for message in inbox:
+            state.model = node.average(state.model, {message.src: message.payload["model"]})
+        self._show(node, state)
+
+    def _show(self, node: "Node", state: State) -> None:
+        """To whoever asks, whatever round it is in: no barrier."""
+        node.publish(node.rounds, model=state.model)

@@ -1,0 +1,70 @@
+"""Gossip learning: models walk from node to node; where they meet they are merged, and trained on.
+
+Source: Ormandi, Hegedus, Jelasity, "Gossip learning with linear models on fully distributed data", Concurrency and
+Computation: Practice and Experience, 2013, Algorithm 1 with the merge before the update (createModelMU): each period a
+node sends its model to one random peer, and a node that receives one merges it with its own and trains the outcome.
+Merging by age is the later habit of the same authors (Hegedus, Danner, Jelasity, "Gossip Learning as a Decentralized
+Alternative to Federated Learning", DAIS 2019): a model weighs as much as it has been trained.
+
+Here a period is a round, as long as its training takes, and what has arrived during one is merged at its end, all at
+once, then trained in the next; the paper trains on each arrival. A node that has received nothing trains its own
+model on. Nobody waits for anybody, in either mode; a peer that is away just does not get the model.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ddlsim.engine.evaluation import Serving
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddlsim.engine.network import Message
+    from ddlsim.engine.node import Node
+    from ddlsim.engine.simulation import Steps
+    from ddlsim.learning.bank import Params
+
+
+@dataclass
+class State:
+    """A node's memory: its model, and how many steps that has been trained, wherever it was."""
+
+    model: "Params"
+    age: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GossipLearning:
+    """Gossip learning: send to one random neighbour, merge what has arrived, wait for nobody.
+
+    Args:
+        merge: `mean` (all alike) or `age` (a model weighs the local steps it has been trained).
+        shared_init: whether all nodes start from the same model, as in the paper.
+    """
+
+    merge: Literal["mean", "age"] = "mean"
+    shared_init: bool = True
+
+    def start(self, node: "Node") -> State:
+        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
+        return State(model)
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        (state.model,) = yield node.train((state.model,))
+        state.age += node.local_steps
+        node.send(node.random_peer(round_num), round_num, model=state.model, age=state.age)
+        inbox = yield node.receive(round_num, wait=False)
+        self._merge(node, state, inbox)
+
+    def serving(self, node: "Node", state: State) -> Serving:
+        return Serving([(state.model,)])
+
+    def _merge(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+        """The merged model is as old as the oldest that went into it."""
+        models = {node.id: state.model} | {m.src: m.payload["model"] for m in inbox}
+        ages = {node.id: state.age} | {m.src: m.payload["age"] for m in inbox}
+        weights = ages if self.merge == "age" else dict.fromkeys(models, 1)
+        if inbox:
+            total, nodes = sum(weights.values()), sorted(models)
+            state.model = node.merge([models[n] for n in nodes], [weights[n] / total for n in nodes])
+            state.age = max(ages.values())

@@ -1,0 +1,68 @@
+"""Gossip learning and AD-PSGD by hand."""
+
+import pytest
+from number_node import NumberNode, answer, message
+
+from ddlsim.algorithms.adpsgd import ADPSGD
+from ddlsim.algorithms.gossip import GossipLearning
+
+
+def test_gossip_sends_to_one_neighbour_and_waits_for_nobody():
+    node, gossip = NumberNode(), GossipLearning()
+    verbs = answer(gossip.round(node, gossip.start(node), 0), (12.0,), [])
+    assert [verb[0] for verb in verbs] == ["train", "look"]
+    assert node.sent == [((0,), 0, {"model": 12.0, "age": 10})]
+
+
+def test_gossip_merges_what_has_arrived_by_the_mean():
+    node, gossip = NumberNode(), GossipLearning()
+    state = gossip.start(node)
+    answer(gossip.round(node, state, 0), (12.0,), [message(0, model=3.0, age=10), message(2, model=6.0, age=70)])
+    assert state.model == pytest.approx(7.0)
+    assert state.age == 70
+
+
+def test_gossip_merges_by_age():
+    node, gossip = NumberNode(), GossipLearning(merge="age")
+    state = gossip.start(node)
+    answer(gossip.round(node, state, 0), (12.0,), [message(0, model=4.0, age=30)])
+    assert state.model == pytest.approx((12 * 10 + 4 * 30) / 40)
+
+
+def test_gossip_trains_on_alone_when_nothing_comes():
+    node, gossip = NumberNode(peers=()), GossipLearning()
+    state = gossip.start(node)
+    answer(gossip.round(node, state, 0), (12.0,), [])
+    assert (state.model, state.age) == (12.0, 10)
+    assert node.sent == [((), 0, {"model": 12.0, "age": 10})]
+
+
+def test_adpsgd_pulls_and_pushes_the_two_halves_of_one_averaging():
+    node, adpsgd = NumberNode(), ADPSGD()
+    state = adpsgd.start(node)
+    verbs = answer(adpsgd.round(node, state, 0), (12.0,), [], [message(0, model=4.0)])
+    assert verbs[2] == ("pull", [0], 0)
+    assert node.sent == [((0,), 0, {"model": 12.0})]
+    assert state.model == 8.0
+
+
+def test_adpsgd_averages_with_each_that_chose_it_before_it_chooses():
+    node, adpsgd = NumberNode(), ADPSGD()
+    state = adpsgd.start(node)
+    answer(adpsgd.round(node, state, 0), (12.0,), [message(0, model=4.0), message(2, model=2.0)], [])
+    assert state.model == ((12 + 4) / 2 + 2) / 2
+
+
+def test_adpsgd_pushes_nothing_to_a_neighbour_that_did_not_answer():
+    node, adpsgd = NumberNode(), ADPSGD()
+    state = adpsgd.start(node)
+    answer(adpsgd.round(node, state, 0), (12.0,), [], [])
+    assert [peers for peers, _, _ in node.sent] == [()]
+    assert state.model == 12.0
+
+
+def test_adpsgd_shows_its_newest_model_to_peers_of_any_round():
+    node, adpsgd = NumberNode(), ADPSGD()
+    answer(adpsgd.round(node, adpsgd.start(node), 0), (12.0,), [], [message(0, model=4.0)])
+    assert [payload["model"] for _, payload in node.published] == [10.0, 12.0, 8.0]
+    assert {round_num for round_num, _ in node.published} == {node.rounds}

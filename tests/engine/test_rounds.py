@@ -1,0 +1,157 @@
+"""When a round closes, and what becomes of messages that are late: three nodes, of which node 2 is ten times slower.
+
+A step takes 0.1 s on nodes 0 and 1 and 1 s on node 2, a message 0.01 s. With a deadline of 0.5 s the rounds of nodes 0
+and 1 close at 0.6, 1.2 and 1.8 s; node 2's messages of rounds 0, 1 and 2 arrive at 1.01, 2.01 and 3.01 s.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+simpy = pytest.importorskip("simpy")
+from ddlsim.algorithms.gossip import GossipLearning  # noqa: E402
+from ddlsim.engine.network import Network  # noqa: E402
+from ddlsim.engine.recorder import Recorder  # noqa: E402
+from ddlsim.engine.simulation import Simulation  # noqa: E402
+
+
+class NoLearning:
+    """Models are None; every node has an accuracy of 1."""
+
+    jobs = SimpleNamespace(force=lambda jobs: None, flush=lambda: None)
+
+    def init_models(self, seed, count, whole):
+        return [(None,)] * count
+
+    def train(self, node, model, steps, rng, only):
+        return model
+
+    def merge(self, sources, weights):
+        return None
+
+    def test(self, models, cluster):
+        return SimpleNamespace(value=[(np.eye(2), 0.0)])
+
+
+class Exchange:
+    """Keeps per (node, round) whose messages of which rounds it got, and when it had them.
+
+    Args:
+        how: push: send and receive; pull: publish and pull; look: send and take what is there.
+    """
+
+    def __init__(self, how="push"):
+        self.how = how
+        self.got: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.at_s: dict[tuple[int, int], float] = {}
+
+    def start(self, node):
+        return None
+
+    def round(self, node, state, round_num):
+        yield node.train((None,))
+        if self.how == "pull":
+            node.publish(round_num, number=round_num)
+            inbox = yield node.pull(node.peers(round_num), round_num)
+        else:
+            node.send(node.peers(round_num), round_num, number=round_num)
+            inbox = yield node.receive(round_num, wait=self.how == "push")
+        self.got[node.id, round_num] = [(message.src, message.round_num) for message in inbox]
+        self.at_s[node.id, round_num] = node.now_s
+
+    def serving(self, node, state):
+        return SimpleNamespace(models=[(None,)], choose="train_loss")
+
+
+def simulate(algorithm, rounds=3, absences=(), **protocol) -> Simulation:
+    made = Simulation(
+        algorithm=algorithm, learner=NoLearning(),
+        make_network=lambda env, arrived, aborted: Network(
+            env, 3, 1e9, 1e9, 0.01, fidelity="latency", on_delivery=arrived, on_abort=aborted
+        ),
+        neighbours=lambda _: ((1, 2), (0, 2), (0, 1)), step_time_s=np.array([0.1, 0.1, 1.0]),
+        absences=dict(absences), node_cluster=np.zeros(3, int), recorder=Recorder(None),
+        seed=0, rounds=rounds, local_steps=1, evaluate_every=100, header_bytes=0, **protocol,
+    )
+    made.run()
+    return made
+
+
+def test_without_a_deadline_a_round_waits_for_the_slowest():
+    exchange = Exchange()
+    simulate(exchange)
+    assert [exchange.got[0, r] for r in range(3)] == [[(1, r), (2, r)] for r in range(3)]
+    assert exchange.at_s[0, 0] == pytest.approx(1.01)
+
+
+@pytest.mark.parametrize("how", ["push", "pull"])
+def test_a_round_closes_at_its_deadline_and_drops_what_is_late(how):
+    exchange = Exchange(how)
+    simulate(exchange, deadline_s=0.5)
+    assert [exchange.got[0, r] for r in range(3)] == [[(1, 0)], [(1, 1)], [(1, 2)]]
+    assert [exchange.at_s[0, r] for r in range(3)] == pytest.approx([0.6, 1.2, 1.8])
+
+
+@pytest.mark.parametrize("how", ["push", "pull"])
+def test_a_late_message_that_is_kept_is_merged_one_round_later(how):
+    exchange = Exchange(how)
+    simulate(exchange, deadline_s=0.5, keep_late=True)
+    assert [exchange.got[0, r] for r in range(3)] == [[(1, 0)], [(1, 1), (2, 0)], [(1, 2)]]
+
+
+def test_a_late_message_does_not_close_the_round_that_it_comes_into():
+    exchange = Exchange()
+    simulate(exchange, deadline_s=0.5, keep_late=True)
+    assert exchange.at_s[0, 1] == pytest.approx(1.2)  # and not 1.01
+
+
+def test_the_slow_node_finds_the_messages_of_its_own_rounds():
+    exchange = Exchange()
+    simulation = simulate(exchange, deadline_s=0.5)
+    assert [exchange.got[2, r] for r in range(3)] == [[(0, r), (1, r)] for r in range(3)]
+    assert simulation.env.now == pytest.approx(3.0)
+
+
+def test_a_generous_deadline_changes_nothing():
+    runs = [Exchange(), Exchange()]
+    simulate(runs[0])
+    simulate(runs[1], deadline_s=10.0)
+    assert (runs[0].got, runs[0].at_s) == (runs[1].got, runs[1].at_s)
+
+
+@pytest.mark.parametrize("how", ["push", "pull"])
+def test_nobody_waits_for_ever_when_nodes_leave_before_the_deadline(how):
+    exchange = Exchange(how)
+    simulation = simulate(exchange, deadline_s=0.5, absences={0: [(0.3, 0.55)], 2: [(0.5, 1e9)]})
+    assert [node.done for node in simulation.nodes] == [True, True, False]
+    assert exchange.at_s[1, 0] == pytest.approx(0.5)  # node 0 has sent, node 2 has left: nothing more can come
+
+
+@pytest.mark.parametrize(("staleness", "heard"), [(8, False), (15, True)])
+def test_the_staleness_bound_filters_asynchronous_messages(staleness, heard):
+    exchange = Exchange()
+    simulate(exchange, rounds=30, synchronous=False, staleness=staleness)
+    # node 2's message of round 0 arrives in round 10 of the others, that of round 1 in round 20
+    assert any((2, 0) in got for got in exchange.got.values()) == heard
+    assert [exchange.got[0, r] for r in range(1, 10)] == [[(1, r - 1)] for r in range(1, 10)]
+
+
+def test_messages_from_nodes_that_are_ahead_are_never_stale():
+    exchange = Exchange()
+    simulate(exchange, rounds=5, synchronous=False, staleness=0)
+    assert exchange.got[2, 0] == [(0, 4), (1, 4)]
+
+
+def test_who_only_looks_waits_for_nobody_in_synchronous_mode_either():
+    exchange = Exchange("look")
+    simulate(exchange)
+    assert exchange.at_s[0, 2] == pytest.approx(0.3)
+    assert exchange.got[0, 2] == [(1, 1)]
+
+
+@pytest.mark.parametrize("synchronous", [True, False])
+def test_gossip_ends_at_everybody_s_own_pace(synchronous):
+    simulation = simulate(GossipLearning(), synchronous=synchronous)
+    ended = {row["node"]: row["time_s"] for row in simulation.recorder.rows if row["name"] == "accuracy"}
+    assert ended == pytest.approx({0: 0.3, 1: 0.3, 2: 3.0})
