@@ -115,6 +115,7 @@ def build_simulation(
         made = Network(
             env, num_nodes, links.uplink_bytes_per_s, links.downlink_bytes_per_s, links.latency_s,
             fidelity=network.fidelity, on_delivery=on_delivery, on_abort=on_abort,
+            drop_prob=network.drop_probability, on_drop=network.on_drop, seed=scenario.seed,
         )
         if links.changes:
             env.process(follow(env, made, links.changes))

@@ -25,6 +25,7 @@ DEVICES = Registry(
         "per_node": ".devices:PerNode",
         "lognormal": ".devices:LogNormal",
         "table": ".devices:Table",
+        "trace": ".device_trace:Trace",
     },
 )
 CHURNS = Registry(

@@ -172,7 +172,7 @@ class Node:
         """
         steps = self.local_steps if steps is None else steps
         trained = self._sim.learner.train(self.id, model, steps, self.rng("training batches"), only)
-        return self._after(steps * self._sim.step_time_s[self.id], lambda: trained)
+        return self._after(self._sim.computing_s(self.id, steps), lambda: trained)
 
     def losses(self, models: "Sequence[Model]", batches: int, *, common: bool = False, split: str = "train") -> Verb:
         """Mean loss of each model over mini-batches of this node's samples; outcome: a list of floats.
@@ -185,7 +185,7 @@ class Node:
         """
         learner = self._sim.learner
         job = learner.losses(self.id, models, batches, self.rng("loss batches"), common, split)
-        duration_s = len(models) * batches * FORWARD_SHARE * self._sim.step_time_s[self.id]
+        duration_s = self._sim.computing_s(self.id, len(models) * batches * FORWARD_SHARE)
         return self._after(duration_s, lambda: learner.value(job))
 
     def sleep(self, seconds: float) -> Verb:

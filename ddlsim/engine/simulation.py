@@ -9,6 +9,7 @@ import numpy as np
 import simpy
 
 from ddlsim.engine.churn import Absences
+from ddlsim.engine.device_trace import StepTimeTrace
 from ddlsim.engine.evaluation import Evaluated, Evaluator, Serving, Snapshot
 from ddlsim.engine.mailbox import Mailbox
 from ddlsim.engine.network import Message, Network
@@ -42,7 +43,7 @@ class Simulation:
         learner: see learning/learner.py.
         make_network: (env, on_delivery, on_abort) -> Network.
         neighbours: round -> per node its neighbours.
-        step_time_s: seconds per local step, per node.
+        step_time_s: seconds per local step, per node; an array or what changes over time.
         absences: per node its absences, see churn.py; taken one by one, as time comes.
         state_lost: whether a node comes back without its state and starts afresh.
         node_cluster: hidden cluster per node.
@@ -55,7 +56,7 @@ class Simulation:
 
     def __init__(
         self, *, algorithm: Algorithm, learner, make_network: Callable[..., Network],
-        neighbours: Callable[[int], Sequence[Sequence[int]]], step_time_s: np.ndarray,
+        neighbours: Callable[[int], Sequence[Sequence[int]]], step_time_s: np.ndarray | StepTimeTrace,
         absences: Absences, node_cluster: np.ndarray, recorder,
         seed: int, rounds: int, local_steps: int, evaluate_every: int, header_bytes: int,
         synchronous: bool = True, deadline_s: float | None = None, keep_late: bool = False, staleness: int = 5,
@@ -127,6 +128,12 @@ class Simulation:
         if completed == self.rounds:
             return not hasattr(self.algorithm, "finish") or completed % self._every == 0
         return completed > self.rounds or completed % self._every == 0
+
+    def computing_s(self, node: int, steps: float) -> float:
+        """How long a node takes for so many local steps (a forward pass is a part of one) if it begins now."""
+        if isinstance(self.step_time_s, StepTimeTrace):
+            return self.step_time_s.duration_s(node, steps, self.env.now)
+        return steps * self.step_time_s[node]
 
     # -- messages --------------------------------------------------------------------------------------------------
 

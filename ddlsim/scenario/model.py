@@ -70,11 +70,16 @@ class Network(_Section):
     Args:
         fidelity: flow: messages share bandwidth; latency: each has its link to itself; ideal: no delay at all.
         header_bytes: added to every message.
+        drop_probability: chance that a message is lost on its way, below 1; the network only knows whole messages.
+        on_drop: what follows: retransmit: it is sent again as a whole, when its last byte should have arrived, until it
+            arrives; drop: the receiver never gets it and stops waiting for it at that moment. Its bytes are wasted.
         links: the nodes' access to the network.
     """
 
     fidelity: Literal["flow", "latency", "ideal"] = "flow"
     header_bytes: Annotated[int, Ge(0)] = 64
+    drop_probability: Annotated[float, Ge(0), Lt(1)] = 0.0
+    on_drop: Literal["retransmit", "drop"] = "retransmit"
     links: Annotated[Any, NamedPart("links")]
 
 

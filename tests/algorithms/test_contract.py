@@ -83,6 +83,14 @@ def test_asynchronous_run_ends(tmp_path, name):
     assert summary["status"] == "done"
 
 
+@pytest.mark.parametrize("on_drop", ["drop", "retransmit"])
+def test_nobody_waits_for_ever_for_messages_that_are_lost(tmp_path, name, on_drop):
+    summary, rows = run(tmp_path, name, f"network={{drop_probability: 0.3, on_drop: {on_drop}}}")
+    assert summary["status"] == "done"
+    assert summary["bytes"]["wasted"] > 0.15 * summary["bytes"]["total"]
+    assert np.isfinite([r["value"] for r in rows if r["name"] == "test_loss"]).all()
+
+
 def test_deadline_frees_the_fast_from_a_slow_node(tmp_path, name):
     slow = "devices={name: per_node, step_times_s: [0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.5]}"
     _, rows = run(tmp_path, name, slow, "protocol={deadline_s: 0.3, late: keep}", "evaluation.every=6")

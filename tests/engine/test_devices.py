@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from ddlsim.engine.device_trace import Trace
 from ddlsim.engine.devices import Constant, LogNormal, PerNode, Table
 from ddlsim.errors import ScenarioError
 
@@ -45,3 +46,33 @@ def test_bad_rows_of_a_table_are_named_with_their_lines(tmp_path):
         table(tmp_path, "0,1", "0,2").draw(1, seed=0)
     with pytest.raises(ScenarioError, match=r"devices\.csv:2: step_time_s: expected a finite number from 0, got '-1'"):
         table(tmp_path, "0,-1").draw(1, seed=0)
+
+
+def trace(tmp_path, *rows: str) -> Trace:
+    path = tmp_path / "trace.csv"
+    path.write_text("\n".join(("time_s,node,step_time_s", *rows)))
+    return Trace(path=str(path))
+
+
+def test_trace_is_followed_in_the_middle_of_a_training(tmp_path):
+    drawn = trace(tmp_path, "10,0,2", "0,0,1", "0,1,5", "20,0,0.5", "3,7,1").draw(2, seed=0)
+    assert len(drawn) == 2
+    assert drawn.duration_s(0, 4, start_s=0) == 4
+    assert drawn.duration_s(0, 4, start_s=8) == 2 + 4  # two steps of 1 s, then two of 2 s
+    assert drawn.duration_s(0, 10, start_s=8) == 2 + 10 + 1.5  # all three speeds
+    assert drawn.duration_s(0, 2.5, start_s=10) == 5
+    assert drawn.duration_s(0, 4, start_s=100) == 2
+    assert drawn.duration_s(1, 3, start_s=100) == 15
+
+
+def test_trace_may_say_that_steps_take_no_time(tmp_path):
+    drawn = trace(tmp_path, "0,0,2", "10,0,0", "20,0,1").draw(1, seed=0)
+    assert drawn.duration_s(0, 8, start_s=6) == 4
+    assert drawn.duration_s(0, 8, start_s=19) == 0
+
+
+def test_trace_needs_each_node_from_the_start(tmp_path):
+    with pytest.raises(ScenarioError, match=r"a row at time 0 for each of 2 nodes, got none for node 1"):
+        trace(tmp_path, "0,0,1", "0.5,1,1").draw(2, seed=0)
+    with pytest.raises(ScenarioError, match=r"trace\.csv:3: .* got node 0 at 0 s again"):
+        trace(tmp_path, "0,0,1", "0,0,2").draw(1, seed=0)

@@ -11,6 +11,7 @@ import pytest
 
 simpy = pytest.importorskip("simpy")
 from ddlsim.algorithms.gossip import GossipLearning  # noqa: E402
+from ddlsim.engine.device_trace import StepTimeTrace  # noqa: E402
 from ddlsim.engine.network import Network  # noqa: E402
 from ddlsim.engine.recorder import Recorder  # noqa: E402
 from ddlsim.engine.simulation import Simulation  # noqa: E402
@@ -64,13 +65,16 @@ class Exchange:
         return SimpleNamespace(models=[(None,)], choose="train_loss")
 
 
-def simulate(algorithm, rounds=3, absences=(), **protocol) -> Simulation:
+def simulate(algorithm, rounds=3, absences=(), step_time_s=None, drop_prob=0.0, on_drop="drop", **protocol):
+    if step_time_s is None:
+        step_time_s = np.array([0.1, 0.1, 1.0])
     made = Simulation(
         algorithm=algorithm, learner=NoLearning(),
         make_network=lambda env, arrived, aborted: Network(
-            env, 3, 1e9, 1e9, 0.01, fidelity="latency", on_delivery=arrived, on_abort=aborted
+            env, 3, 1e9, 1e9, 0.01, fidelity="latency", on_delivery=arrived, on_abort=aborted,
+            drop_prob=drop_prob, on_drop=on_drop,
         ),
-        neighbours=lambda _: ((1, 2), (0, 2), (0, 1)), step_time_s=np.array([0.1, 0.1, 1.0]),
+        neighbours=lambda _: ((1, 2), (0, 2), (0, 1)), step_time_s=step_time_s,
         absences=dict(absences), node_cluster=np.zeros(3, int), recorder=Recorder(None),
         seed=0, rounds=rounds, local_steps=1, evaluate_every=100, header_bytes=0, **protocol,
     )
@@ -155,3 +159,39 @@ def test_gossip_ends_at_everybody_s_own_pace(synchronous):
     simulation = simulate(GossipLearning(), synchronous=synchronous)
     ended = {row["node"]: row["time_s"] for row in simulation.recorder.rows if row["name"] == "accuracy"}
     assert ended == pytest.approx({0: 0.3, 1: 0.3, 2: 3.0})
+
+
+@pytest.mark.parametrize("how", ["push", "pull"])
+def test_a_round_closes_without_messages_that_were_dropped(how):
+    exchange = Exchange(how)
+    simulate(exchange, drop_prob=1.0)
+    assert set(exchange.got) == {(node, r) for node in range(3) for r in range(3)}
+    assert not any(exchange.got.values())
+    # a push is given up when it should have arrived; so is a pull's request, which nobody answers
+    assert exchange.at_s[2, 2] == pytest.approx(3.0 if how == "push" else 3.03)
+
+
+def test_some_dropped_messages_are_missing_and_the_others_merged():
+    exchange = Exchange()
+    simulate(exchange, drop_prob=0.5, rounds=30)
+    heard = [len(got) for got in exchange.got.values()]
+    assert set(heard) == {0, 1, 2}
+    assert 60 < sum(heard) < 120  # of 180 messages each is lost with probability 1/2: 90, standard deviation 7
+
+
+@pytest.mark.parametrize("how", ["push", "pull"])
+def test_retransmission_delays_a_round_until_everything_is_there(how):
+    exchange = Exchange(how)
+    simulation = simulate(
+        exchange, drop_prob=0.5, on_drop="retransmit", rounds=30, step_time_s=np.full(3, 0.1)
+    )
+    assert all(len(got) == 2 for got in exchange.got.values())
+    # without losses 30 x (0.1 + 0.01) s; the last of the two messages that a node waits for needs 2.67 tries on average
+    assert simulation.env.now > 3.3 + 30 * 0.01
+
+
+def test_speed_follows_a_trace():
+    exchange = Exchange("look")
+    trace = StepTimeTrace(((0.0, 0.15), (0.0,), (0.0,)), ((0.1, 0.4), (1.0,), (1.0,)))
+    simulate(exchange, step_time_s=trace)
+    assert [exchange.at_s[0, r] for r in range(3)] == pytest.approx([0.1, 0.15 + 0.2, 0.15 + 0.2 + 0.4])
