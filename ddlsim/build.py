@@ -23,7 +23,7 @@ class Loaded:
 
     Args:
         scenario: the scenario, or its fallback.
-        dataset: what was loaded.
+        dataset: what was loaded; for a network-only run its outline.
         missing: why the fallback is used; None when it is not.
     """
 
@@ -40,16 +40,22 @@ def load_data(
     Raises:
         DataMissing: if the data is not there and there is no fallback, or it is not wanted.
     """
-    from ddlsim.data import DataSearch
+    from ddlsim.data import DataSearch, outline
 
     search = DataSearch(data_dir, download)
+
+    def read(wanted: "Scenario"):
+        if wanted.learning == "none":
+            return outline(wanted.data, wanted.nodes, wanted.seed, search)
+        return wanted.data.load(search)
+
     try:
-        return Loaded(scenario, scenario.data.load(search))
+        return Loaded(scenario, read(scenario))
     except DataMissing as error:
         other = scenario.fallback_scenario() if fallback else None
         if other is None:
             raise
-        return Loaded(other, other.data.load(search), str(error))
+        return Loaded(other, read(other), str(error))
 
 
 def choose_device(wanted: str) -> str:
@@ -66,17 +72,26 @@ def choose_device(wanted: str) -> str:
 
 
 def prepare(loaded: Loaded):
-    """The data of every node and cluster; see ddlsim.data.prepare."""
+    """The data of every node and cluster; see ddlsim.data.prepare. Of a network-only run: the outline."""
     from ddlsim.data import prepare as prepare_data
 
     scenario = loaded.scenario
+    if scenario.learning == "none":
+        return loaded.dataset
     return prepare_data(
         loaded.dataset, scenario.partition, scenario.shift, scenario.validation, scenario.nodes, scenario.seed
     )
 
 
 def build_learner(scenario: "Scenario", prepared, device: str):
-    """Parameters, data and waves of all nodes on a device."""
+    """Parameters, data and waves of all nodes on a device; for a network-only run what stands in for them."""
+    shape, classes = prepared.image_shape, prepared.num_classes
+    name, build = type(scenario.model).__name__, lambda: scenario.model.build(shape, classes)
+    if scenario.learning == "none":
+        from ddlsim.learning.sizes import SizeLearner, sizes_of
+
+        sizes = scenario.model.part_sizes() if hasattr(scenario.model, "part_sizes") else sizes_of(name, build)
+        return SizeLearner(name, sizes, classes, prepared.node_samples, scenario.training.batch_size)
     import os
 
     import torch
@@ -88,10 +103,8 @@ def build_learner(scenario: "Scenario", prepared, device: str):
 
         keep_freed_memory()
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    shape, classes = prepared.image_shape, prepared.num_classes
     return Learner(
-        type(scenario.model).__name__, lambda: scenario.model.build(shape, classes), prepared, scenario.training,
-        torch.device(device), threads, scenario.evaluation.batch_size,
+        name, build, prepared, scenario.training, torch.device(device), threads, scenario.evaluation.batch_size
     )
 
 
@@ -133,7 +146,7 @@ def build_simulation(
         deadline_s=scenario.protocol.deadline_s, keep_late=scenario.protocol.late == "keep",
         staleness=scenario.protocol.staleness,
         stop_at=evaluation.target_accuracy if evaluation.stop_at_target else None,
-        on_round=on_round, on_evaluated=on_evaluated,
+        network_only=scenario.learning == "none", on_round=on_round, on_evaluated=on_evaluated,
     )
 
 
@@ -163,7 +176,7 @@ def run(
     from ddlsim.report.console import Progress
 
     started = time.perf_counter()
-    device = choose_device(device or scenario.device)
+    device = "none" if scenario.learning == "none" else choose_device(device or scenario.device)
     loaded = load_data(scenario, data_dir, fallback, download)
     scenario = loaded.scenario
     directory = out or rundir.default_path(scenario)
@@ -204,7 +217,8 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
         )
 
     simulation = build_simulation(scenario, prepared, learner, recorder, console.round, on_evaluated)
-    prepared.release()
+    if scenario.learning != "none":
+        prepared.release()
     status = "failed"
     try:
         simulation.run()
@@ -217,7 +231,7 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
     finally:
         learner.close()
         recorder.close()
-        write_communication(directory / "communication.jsonl", simulation.network.traffic.rows())
+        write_communication(directory / "communication.jsonl", simulation.network.traffic, scenario.records.detail)
         rundir.finish_manifest(manifest, status, started, simulation.env.now)
         if profile:
             manifest["profile"] = rundir.wall_profile(learner.jobs.wall_s, data_s, manifest)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
 
 FILES = ("scenario.yaml", "manifest.json", "metrics.jsonl", "communication.jsonl", "summary.json")
+NETWORK_ONLY = "learning: none: only the network ran; where learned values steer, every loss was taken as equal"
 PACKAGES = ("torch", "torchvision", "numpy", "simpy", "networkx", "pydantic")
 
 
@@ -72,13 +73,12 @@ def prepare(directory: Path) -> Path:
 
 def start_manifest(scenario: "Scenario", prepared, device: str, missing: str | None, command: list[str] | None) -> dict:
     """What a reader must know to trust and repeat the run."""
-    import torch
-
+    labels = [NETWORK_ONLY] if scenario.learning == "none" else []
     return {
         "ddlsim": metadata.version("ddlsim") if _installed("ddlsim") else None,
         "python": platform.python_version(),
         **{name: metadata.version(name) for name in PACKAGES if _installed(name)},
-        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "device": _device_name(device),
         "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "cpu": _cpu_name(),
         "command": command or sys.argv,
@@ -89,7 +89,8 @@ def start_manifest(scenario: "Scenario", prepared, device: str, missing: str | N
         "rounds": scenario.rounds,
         "node_cluster": np.asarray(prepared.node_cluster).tolist(),
         "data": {**prepared.about, "name": scenario.data_name, "fallback": missing is not None, "missing": missing},
-        "labels": list(getattr(scenario.algorithm, "labels", ())),
+        "learning": scenario.learning,
+        "labels": [*labels, *getattr(scenario.algorithm, "labels", ())],
         "status": "running",
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "wall_s": None,
@@ -138,6 +139,14 @@ def _installed(package: str) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
+
+
+def _device_name(device: str) -> str:
+    if device != "cuda":
+        return device
+    import torch
+
+    return torch.cuda.get_device_name()
 
 
 def _cpu_name() -> str:

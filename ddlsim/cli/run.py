@@ -23,6 +23,13 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+class Learning(StrEnum):
+    """Whether nodes train."""
+
+    real = "real"
+    none = "none"
+
+
 def register(app: typer.Typer) -> None:
     """Adds the command."""
     app.command()(run)
@@ -42,6 +49,9 @@ def run(
         bool, typer.Option("--download/--no-download", help="Download data that is missing, where that is possible.")
     ] = True,
     device: Annotated[Device | None, typer.Option(help="Where to train, instead of the scenario's device.")] = None,
+    learning: Annotated[
+        Learning | None, typer.Option(help="none: the network alone, models are sizes and no data is needed.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Run again although the directory holds this run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
@@ -55,8 +65,9 @@ def run(
 
     if verbose:
         ctx.parent.params["verbose"] = True
-    changes = [*overrides, *([] if seed is None else [f"seed={seed}"]), *([f"device={device.value}"] if device else [])]
-    checked = load(scenario, changes)
+    options = {"seed": seed, "device": device and device.value, "learning": learning and learning.value}
+    changes = [f"{key}={value}" for key, value in options.items() if value is not None]
+    checked = load(scenario, [*overrides, *changes])
 
     from ddlsim import build
 

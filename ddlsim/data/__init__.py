@@ -6,6 +6,7 @@ them.
 """
 
 from ddlsim.data.dataset import DataSearch, Dataset
+from ddlsim.data.outline import Outline, outline
 from ddlsim.data.prepared import PreparedData, prepare
 from ddlsim.registry import Registry
 
@@ -49,4 +50,4 @@ SHIFTS = Registry(
     },
 )
 
-__all__ = ["DATASETS", "PARTITIONS", "SHIFTS", "DataSearch", "Dataset", "PreparedData", "prepare"]
+__all__ = ["DATASETS", "PARTITIONS", "SHIFTS", "DataSearch", "Dataset", "Outline", "PreparedData", "outline", "prepare"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
@@ -39,6 +39,13 @@ class Imagenette:
     """
 
     size: Annotated[int, Ge(1)] = 64
+    num_classes: ClassVar = 10
+    num_samples: ClassVar = (9_469, 3_925)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        return 3, self.size, self.size
 
     def load(self, search: DataSearch) -> Dataset:
         """The data set.

@@ -7,6 +7,7 @@ tools/make_fashion_mnist_mini.py.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,6 +20,10 @@ EMBEDDED = Path(__file__).parent / "embedded" / "fashion-mnist-mini.npz"
 @dataclass(frozen=True, kw_only=True)
 class FashionMnistMini:
     """Part of Fashion-MNIST inside the package: 10,000 + 2,000 images, 1 x 28 x 28, 10 classes; needs no network."""
+
+    image_shape: ClassVar = (1, 28, 28)
+    num_classes: ClassVar = 10
+    num_samples: ClassVar = (10_000, 2_000)
 
     def load(self, search: DataSearch) -> Dataset:
         """The data set; nothing is searched for."""

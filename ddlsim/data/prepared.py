@@ -80,7 +80,7 @@ def prepare(
     """
     train, test, held_out = _split(dataset, validation, stream(seed, "validation"))
     setting = Setting(len(nodes.clusters), dataset.num_classes, -dataset.mean / dataset.std)
-    node_cluster = _place(nodes, seed)
+    node_cluster = place(nodes, seed)
     owned = _assign(dataset.train_labels, train, partition, nodes, node_cluster, seed)
     node_validation = None
     if validation.source == "node":
@@ -146,7 +146,7 @@ def _split(
     return pools["train"], pools["test"], held_out
 
 
-def _place(nodes: Nodes, seed: int) -> np.ndarray:
+def place(nodes: Nodes, seed: int) -> np.ndarray:
     """The cluster of every node."""
     node_cluster = np.repeat(np.arange(len(nodes.clusters)), nodes.clusters)
     return stream(seed, "placement").permutation(node_cluster) if nodes.placement == "shuffled" else node_cluster

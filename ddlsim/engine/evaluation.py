@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -55,19 +56,49 @@ class Evaluated:
     accuracy: np.ndarray
 
 
+class Awaited:
+    """Whether somebody is still on the way to a round. Asked after every completion, it looks at each node only once or
+    twice per round: it remembers whom it found.
+
+    Args:
+        nodes: all nodes.
+    """
+
+    def __init__(self, nodes: "Sequence[Node]"):
+        self._nodes = nodes
+        self._found_at: dict[int, int] = {}
+
+    def anybody(self, completed: int) -> bool:
+        """Whether a node that takes part has not yet completed so many rounds."""
+        nodes = self._nodes
+        start = self._found_at.pop(completed, 0)
+        for at in chain(range(start, len(nodes)), range(start)):
+            node = nodes[at]
+            if node.completed_rounds < completed and node.online and not node.done and node.first_round < completed:
+                self._found_at[completed] = at
+                return True
+        return False
+
+
 class Evaluator:
     """Collects snapshots of a round and evaluates when every node that took part has one.
 
     Args:
+        nodes: all nodes.
         learner: see learning/learner.py.
         recorder: where rows go.
         node_cluster: cluster per node.
         rng: (purpose, node) -> its stream of random numbers.
+        due: whether so many completed rounds are evaluated.
         on_evaluated: called with every outcome.
     """
 
-    def __init__(self, learner, recorder, node_cluster: np.ndarray, rng: Callable[[str, int], np.random.Generator],
+    def __init__(self, nodes: "Sequence[Node]", learner, recorder, node_cluster: np.ndarray,
+                 rng: Callable[[str, int], np.random.Generator], due: Callable[[int], bool],
                  on_evaluated: Callable[[Evaluated], None]):
+        self.due = due
+        self._nodes = nodes
+        self._awaited = Awaited(nodes)
         self._learner = learner
         self._recorder = recorder
         self._node_cluster = node_cluster
@@ -75,24 +106,20 @@ class Evaluator:
         self._on_evaluated = on_evaluated
         self._open: dict[int, dict[int, Snapshot]] = {}
 
-    def snapshot(self, node: "Node", completed: int, snapshot: Snapshot) -> None:
-        """A node has completed an evaluated round."""
-        self._open.setdefault(completed, {})[node.id] = snapshot
+    def completed(self, node: "Node", completed: int, take: Callable[["Node"], Snapshot]) -> None:
+        """A node has completed a round that is due."""
+        self._open.setdefault(completed, {})[node.id] = take(node)
 
-    def evaluate_complete(self, nodes: "Sequence[Node]", present: Callable[["Node"], Snapshot]) -> None:
+    def close_complete(self, take: Callable[["Node"], Snapshot]) -> None:
         """Evaluates every open round for which nobody is still on the way; absent nodes count as they are now."""
         for completed in sorted(self._open):
-            on_the_way = any(
-                node.online and not node.done and node.first_round < completed and node.completed_rounds < completed
-                for node in nodes
-            )
-            if on_the_way:
+            if self._awaited.anybody(completed):
                 return
             snapshots = self._open.pop(completed)
-            for node in nodes:
+            for node in self._nodes:
                 if node.id not in snapshots:
-                    snapshots[node.id] = present(node)
-            self._evaluate(completed, [snapshots[node.id] for node in nodes])
+                    snapshots[node.id] = take(node)
+            self._evaluate(completed, [snapshots[node.id] for node in self._nodes])
 
     def _evaluate(self, completed: int, snapshots: list[Snapshot]) -> None:
         tests = [

@@ -171,7 +171,7 @@ class Node:
             only: "core" or "head" to train that part and freeze the other.
         """
         steps = self.local_steps if steps is None else steps
-        trained = self._sim.learner.train(self.id, model, steps, self.rng("training batches"), only)
+        trained = self._sim.learner.train(self.id, model, steps, self._batch_rng("training batches"), only)
         return self._after(self._sim.computing_s(self.id, steps), lambda: trained)
 
     def losses(self, models: "Sequence[Model]", batches: int, *, common: bool = False, split: str = "train") -> Verb:
@@ -184,7 +184,7 @@ class Node:
             split: "train" or "validation".
         """
         learner = self._sim.learner
-        job = learner.losses(self.id, models, batches, self.rng("loss batches"), common, split)
+        job = learner.losses(self.id, models, batches, self._batch_rng("loss batches"), common, split)
         duration_s = self._sim.computing_s(self.id, len(models) * batches * FORWARD_SHARE)
         return self._after(duration_s, lambda: learner.value(job))
 
@@ -237,7 +237,11 @@ class Node:
             self._requests.append(request)
 
     def record(self, name: str, value: Any, round_num: int) -> None:
-        """Writes one row of the run's metrics; the round counts as completed."""
+        """Writes one row of the run's metrics; the round counts as completed. What a network-only run would write was
+        steered by values that stand in for learning, and is left out.
+        """
+        if self._sim.network_only:
+            return
         self._sim.recorder.row(self.now_s, self.id, round_num + 1, name, value)
 
     def drop_requests(self) -> list[Message]:
@@ -251,6 +255,10 @@ class Node:
         self._times_lost += 1
 
     # --------------------------------------------------------------------------------------------------------------
+
+    def _batch_rng(self, purpose: str) -> np.random.Generator | None:
+        """The stream that draws mini-batches; none where there are no samples to draw."""
+        return None if self._sim.network_only else self.rng(purpose)
 
     def _collect(self, box: Mailbox, round_num: int, senders: Iterable[int]) -> Verb:
         event = box.wait(round_num, senders, self._sim.deadline_s)

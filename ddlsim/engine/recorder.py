@@ -3,7 +3,9 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from ddlsim.engine.traffic import Traffic
 
 
 class Recorder:
@@ -34,8 +36,12 @@ class Recorder:
             self._file.close()
 
 
-def write_communication(path: Path, rows: Iterable[dict[str, int]]) -> None:
-    """Writes communication.jsonl: one object per ordered pair with traffic, sorted by (src, dst)."""
+def write_communication(path: Path, traffic: Traffic, detail: Literal["full", "total"] = "full") -> None:
+    """Writes communication.jsonl: one object per ordered pair with traffic, sorted by (src, dst).
+
+    With detail `total` it holds one object, the sums over all pairs, whose src and dst are null; `pairs` says how many.
+    """
+    rows: Iterable[dict] = traffic.rows() if detail == "full" else [traffic.total()]
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps(row, separators=(",", ":")) + "\n")

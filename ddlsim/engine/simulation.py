@@ -14,6 +14,7 @@ from ddlsim.engine.evaluation import Evaluated, Evaluator, Serving, Snapshot
 from ddlsim.engine.mailbox import Mailbox
 from ddlsim.engine.network import Message, Network
 from ddlsim.engine.node import PUSH, REQUEST, RESPONSE, Node, Verb
+from ddlsim.engine.timetable import Timetable
 from ddlsim.errors import DdlsimError
 from ddlsim.rng import stream
 
@@ -50,6 +51,7 @@ class Simulation:
         recorder: where rows go.
         settings: seed, rounds, local_steps, evaluate_every, header_bytes, synchronous, deadline_s, keep_late and
             staleness (see Node.receive), target_accuracy to stop at (or None), as keyword arguments.
+        network_only: nothing is learned or evaluated (see learning/sizes.py); rounds are timed instead.
         on_round: called when a round is completed by all who took part: (completed, time_s, bytes sent).
         on_evaluated: called after every evaluation.
     """
@@ -60,7 +62,7 @@ class Simulation:
         absences: Absences, node_cluster: np.ndarray, recorder,
         seed: int, rounds: int, local_steps: int, evaluate_every: int, header_bytes: int,
         synchronous: bool = True, deadline_s: float | None = None, keep_late: bool = False, staleness: int = 5,
-        state_lost: bool = False, stop_at: float | None = None,
+        state_lost: bool = False, stop_at: float | None = None, network_only: bool = False,
         on_round: Callable[[int, float, int], None] = lambda *_: None,
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
     ):
@@ -76,19 +78,22 @@ class Simulation:
         self._state_lost = state_lost
         self._every = evaluate_every
         self._stop_at = stop_at
+        self.network_only = network_only
         self._on_round, self._on_evaluated = on_round, on_evaluated
         self.env = simpy.Environment()
         self.num_nodes = len(step_time_s)
         self.network = make_network(self.env, self._delivered, self._aborted)
         self.nodes = [Node(node_id, self) for node_id in range(self.num_nodes)]
-        self.evaluator = Evaluator(
-            learner, recorder, node_cluster, lambda purpose, node: self.nodes[node].rng(purpose), self._evaluated
+        self.evaluator = Timetable(recorder, self.nodes) if network_only else Evaluator(
+            self.nodes, learner, recorder, node_cluster, lambda purpose, node: self.nodes[node].rng(purpose),
+            self.evaluation_due, self._evaluated,
         )
         self._states: list[Any] = [None] * self.num_nodes
         self._in_flight: set[tuple[int, int, int]] = set()
         self._completions: dict[int, int] = {}
         self._reported = 0
-        self._num_online = self.num_nodes
+        self._anybody_done = False
+        self._num_online = self._num_busy = self.num_nodes  # busy: online and not through
         self._watchers: dict[int, set[Mailbox]] = defaultdict(set)
         self._stop = self.env.event()
         self._returned: dict[int, simpy.Event] = {}
@@ -187,13 +192,14 @@ class Simulation:
                 continue
             self._complete(node)
         node.done = True
+        self._num_busy -= 1
+        self._anybody_done = True
         self._check_evaluations()
         self._stop_if_over()
 
     def _stop_if_over(self) -> None:
         """The run ends when somebody is through and nobody who is online is not; it waits for no absent node."""
-        over = all(node.done or not node.online for node in self.nodes) and any(node.done for node in self.nodes)
-        if over and not self._stop.triggered:
+        if self._anybody_done and not self._num_busy and not self._stop.triggered:
             self._stop.succeed()
 
     def _steps(self, node: Node) -> Steps:
@@ -223,8 +229,8 @@ class Simulation:
             self.recorder.flush()
             total = sum(self.network.bytes_sent(n.id) for n in self.nodes)
             self._on_round(min(completed, self.rounds), self.env.now, total)
-        if self.evaluation_due(completed):
-            self.evaluator.snapshot(node, completed, self._snapshot(node))
+        if self.evaluator.due(completed):
+            self.evaluator.completed(node, completed, self._snapshot)
             self._check_evaluations()
         self._reconsider(node)
 
@@ -233,7 +239,7 @@ class Simulation:
         return Snapshot(self.env.now, self.network.bytes_sent(node.id), serving)
 
     def _check_evaluations(self) -> None:
-        self.evaluator.evaluate_complete(self.nodes, self._snapshot)
+        self.evaluator.close_complete(self._snapshot)
 
     def _evaluated(self, outcome: Evaluated) -> None:
         self._on_evaluated(outcome)
@@ -257,6 +263,7 @@ class Simulation:
         """Its flows and its training are aborted, its mail is lost; its state stays, at least until it returns."""
         node.online = False
         self._num_online -= 1
+        self._num_busy -= 1
         self.recorder.row(self.env.now, node.id, node.completed_rounds, "online", 0)
         self._returned[node.id] = self.env.event()
         self.network.remove_node(node.id)
@@ -282,6 +289,7 @@ class Simulation:
             node.first_round = node.round_num = max(node.round_num, reached, next_one)
         node.online = True
         self._num_online += 1
+        self._num_busy += 1
         if self._state_lost:
             node.forget()
             self._states[node.id] = self.algorithm.start(node)

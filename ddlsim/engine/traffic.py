@@ -29,3 +29,8 @@ class Traffic:
         names = [field.name for field in fields(self)]
         for values in zip(*(getattr(self, name).tolist() for name in names), strict=True):
             yield dict(zip(names, values, strict=True))
+
+    def total(self) -> dict[str, int | None]:
+        """The sums over all pairs as one row of no pair, and the number of pairs."""
+        sums = {field.name: int(getattr(self, field.name).sum()) for field in fields(self)}
+        return {**sums, "src": None, "dst": None, "pairs": len(self)}

@@ -19,5 +19,6 @@ MODELS = Registry(
         "cifar_cnn": ".cnn:CifarCNN",
         "fashion_cnn": ".cnn:FashionCNN",
         "resnet18": ".resnet18:ResNet18",
+        "sizes": ".sizes:Sizes",
     },
 )

@@ -38,6 +38,8 @@ def _one(records: Records) -> str:
         parts.append(_section(title, curve(records, summary["target"]["accuracy"])))
     if records.heads() is not None:
         parts.append(_section("Nodes per head, by cluster, at the evaluations", heads(records)))
+    if summary["timetable"]:
+        parts.append(_section("Nodes through each round, simulated time", timetable(summary["timetable"])))
     if records.communication is not None:
         parts.append(_section("Communication", communication(records)))
     beside = beside_published(records, summary)
@@ -82,6 +84,16 @@ def _thinned(count: int, also: int | None, most: int = MAX_CURVE_ROWS) -> list[i
     return sorted(kept if also is None else kept | {also})
 
 
+def timetable(rounds: list[dict]) -> str:
+    """When the first, the median and the last node had completed each round; thinned like the curve."""
+    rows = []
+    for index in _thinned(len(rounds), None):
+        row = rounds[index]
+        times = (seconds_text(row[name]) for name in ("first_s", "median_s", "last_s"))
+        rows.append([f"{row['round']}", *times, f"{row['nodes']:.0f}"])
+    return columns(["round", "first", "median", "last", "nodes"], rows, left=0)
+
+
 def heads(records: Records) -> str:
     """How many nodes of each cluster used each head, over the evaluations; thinned like the curve."""
     chosen, clusters = records.heads(), records.node_cluster
@@ -107,8 +119,10 @@ def communication(records: Records) -> str:
         ("  header", bytes_text(int(traffic.header.sum()))),
         ("  wasted", bytes_text(int(traffic.wasted.sum()))),
         ("per node, mean", bytes_text(total / records.num_nodes)),
-        ("pairs with traffic", f"{len(traffic.src)} of {records.num_nodes * (records.num_nodes - 1)}"),
+        ("pairs with traffic", f"{traffic.num_pairs} of {records.num_nodes * (records.num_nodes - 1)}"),
     ]
+    if not traffic.by_pair:
+        return columns([], lines)
     matrix = traffic.matrix(records.num_nodes)
     names = [f"cluster {cluster}" for cluster in range(clusters.max() + 1)]
     rows = [

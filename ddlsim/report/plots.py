@@ -40,7 +40,7 @@ def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", 
     figures = {}
     if len(records.evaluations):
         figures |= {f"accuracy_{axis}": accuracy_figure(records, axis) for axis in ("rounds", "time", "bytes")}
-    if records.communication is not None:
+    if records.communication is not None and records.communication.by_pair:
         figures["communication"] = communication_figure(records)
     if records.heads() is not None:
         figures["heads"] = heads_figure(records)

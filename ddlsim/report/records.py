@@ -28,7 +28,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Communication:
-    """Traffic per ordered pair of nodes that exchanged any, all arrays [pairs].
+    """Traffic per ordered pair of nodes that exchanged any, all arrays [pairs]; or its sums alone, as one entry.
 
     `payload` and `header` are bytes of messages that arrived, `wasted` bytes put on the wire for messages that did not.
     """
@@ -39,6 +39,12 @@ class Communication:
     payload: np.ndarray
     header: np.ndarray
     wasted: np.ndarray
+    num_pairs: int  # pairs with traffic
+
+    @property
+    def by_pair(self) -> bool:
+        """Whether it is known who sent to whom."""
+        return self.num_pairs == len(self.src) and -1 not in self.src[:1]
 
     def matrix(self, num_nodes: int) -> np.ndarray:
         """Bytes put on the wire from row to column, float [N, N]."""
@@ -245,8 +251,11 @@ def _read_communication(path: Path) -> Communication | None:
     if not path.is_file():
         return None
     names = ("src", "dst", "messages", "payload_bytes", "header_bytes", "wasted_bytes")
-    rows = [[row[name] for name in names] for row in json_lines(path)]
-    return Communication(*np.array(rows, dtype=np.int64).reshape(-1, len(names)).T)
+    rows, num_pairs = [], 0
+    for row in json_lines(path):
+        num_pairs += row.get("pairs", 1)
+        rows.append([-1 if row[name] is None else row[name] for name in names])
+    return Communication(*np.array(rows, dtype=np.int64).reshape(-1, len(names)).T, num_pairs)
 
 
 def _read_json(path: Path) -> dict:

@@ -44,6 +44,7 @@ def summary_of(records: Records) -> dict:
             "device": manifest.get("device"),
             "data": {"name": data.get("name"), "fallback": bool(data.get("fallback", False))},
             **_quality(records),
+            "timetable": _timetable(records),
             "bytes": _bytes(records),
             "sim_time_s": max((rows.time_s.max() for rows in records.rows.values()), default=None),
             "wall_s": manifest.get("wall_s"),
@@ -77,6 +78,18 @@ def _quality(records: Records) -> dict:
             "clusters": metrics.over_clusters(peeked[-1], clusters),
         }
     return quality
+
+
+def _timetable(records: Records) -> list[dict] | None:
+    """Per round of a network-only run when the first, the median and the last node had completed it; else None."""
+    rounds = records.rows.get("round_last_s")
+    if rounds is None:
+        return None
+    columns = {name: records.rows[f"round_{name}"].value for name in ("first_s", "median_s", "last_s", "nodes")}
+    return [
+        {"round": number, **{name: values[i] for name, values in columns.items()}}
+        for i, number in enumerate(rounds.round)
+    ]
 
 
 def _bytes(records: Records) -> dict:
@@ -156,11 +169,35 @@ def loud_lines(summary: dict) -> list[str]:
 
 def rows(summary: dict) -> list[tuple[str, str]]:
     """The lines (what, value) of a run's summary table."""
-    accuracy, traffic = summary["accuracy"], summary["bytes"]
+    traffic = summary["bytes"]
     lines = [
         ("scenario", f"{summary['scenario']}, {summary['algorithm']}, seed {summary['seed']}, {summary['device']}"),
-        ("data", f"{summary['data']['name']}{' (fallback)' if summary['data']['fallback'] else ''}"),
+        ("data", _data_line(summary)),
         ("nodes", f"{summary['nodes']} in clusters {':'.join(map(str, summary['cluster_sizes']))}"),
+        *(_quality_lines(summary) if summary["timetable"] is None else _timetable_lines(summary)),
+        ("bytes sent", _bytes_line(traffic)),
+        ("simulated time", seconds_text(summary["sim_time_s"])),
+        ("wall time", seconds_text(summary["wall_s"])),
+    ]
+    if summary["timetable"] is None:
+        lines += _target_lines(summary["target"])
+    if summary["settlement"]:
+        lines.append(("heads", settlement_text(summary["settlement"])))
+    for part, value in summary.get("profile", {}).items():
+        lines.append((f"wall s, {part}" if part != "simulated to wall" else part, number_text(value, 2)))
+    return lines
+
+
+def _data_line(summary: dict) -> str:
+    name = summary["data"]["name"]
+    if summary["data"]["fallback"]:
+        return f"{name} (fallback)"
+    return name if summary["timetable"] is None else f"{name} (only its shape)"
+
+
+def _quality_lines(summary: dict) -> list[tuple[str, str]]:
+    accuracy = summary["accuracy"]
+    lines = [
         ("rounds", f"{summary['rounds']} (last evaluation after {summary['evaluated_round']})"),
         ("accuracy %, all nodes", percent_text(accuracy["all"])),
     ]
@@ -170,20 +207,24 @@ def rows(summary: dict) -> list[tuple[str, str]]:
     if peeked:
         values = " ".join(map(percent_text, peeked["clusters"]))
         lines.append(("  with the head of lowest test loss", f"{percent_text(peeked['all'])} (clusters {values})"))
-    lines += [
+    return [
+        *lines,
         ("fair accuracy %", percent_text(summary["fair_accuracy"])),
         ("demographic parity", number_text(summary["demographic_parity"])),
         ("equalized odds", number_text(summary["equalized_odds"])),
-        ("bytes sent", _bytes_line(traffic)),
-        ("simulated time", seconds_text(summary["sim_time_s"])),
-        ("wall time", seconds_text(summary["wall_s"])),
     ]
-    lines += _target_lines(summary["target"])
-    if summary["settlement"]:
-        lines.append(("heads", settlement_text(summary["settlement"])))
-    for part, value in summary.get("profile", {}).items():
-        lines.append((f"wall s, {part}" if part != "simulated to wall" else part, number_text(value, 2)))
-    return lines
+
+
+def _timetable_lines(summary: dict) -> list[tuple[str, str]]:
+    """What a network-only run says in the place of accuracy: its last round, as the nodes came through."""
+    last = summary["timetable"][-1]
+    sent = summary["bytes"]["total"]
+    through = ", ".join(f"{name} {seconds_text(last[f'{name}_s'])}" for name in ("first", "median", "last"))
+    return [
+        ("rounds", str(summary["rounds"])),
+        ("nodes through the last round", f"{through} ({last['nodes']:.0f} nodes)"),
+        ("bytes per node", bytes_text(None if sent is None else sent / summary["nodes"])),
+    ]
 
 
 def _bytes_line(traffic: dict) -> str:

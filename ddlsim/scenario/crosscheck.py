@@ -22,6 +22,10 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     evaluation, count = scenario.evaluation, scenario.nodes.count
     if evaluation.stop_at_target and evaluation.target_accuracy is None:
         yield ("evaluation", "stop_at_target"), "needs evaluation.target_accuracy, which is null"
+    if evaluation.stop_at_target and scenario.learning == "none":
+        yield ("evaluation", "stop_at_target"), "needs an accuracy, but learning is none"
+    if hasattr(scenario.model, "part_sizes") and scenario.learning != "none":
+        yield ("model", "name"), "is only a size and cannot learn. Choose another model, or set learning: none"
     chooses_by = getattr(scenario.algorithm, "evaluation_head", None)
     if chooses_by == "validation_loss" and scenario.validation.source == "none":
         yield ("algorithm", "evaluation_head"), "validation_loss needs samples, but validation.source is none"

@@ -117,6 +117,16 @@ class Evaluation(_Section):
     batch_size: Annotated[int, Ge(1)] = 250
 
 
+class Records(_Section):
+    """How much is written down.
+
+    Args:
+        detail: full: traffic of every pair of nodes; total: of all nodes together, for networks of many thousands.
+    """
+
+    detail: Literal["full", "total"] = "full"
+
+
 class Scenario(_Section):
     """One experiment: who learns what from whom, over which network, for how long.
 
@@ -128,6 +138,7 @@ class Scenario(_Section):
         rounds: communication rounds of each node.
         mode: sync: a round waits for its messages; async: a node takes what has arrived.
         protocol: how long a node waits, and what it does with late messages.
+        learning: real: nodes train; none: only the network runs, models are sizes and no data is needed.
         device: where training is computed: auto, cpu or cuda.
         nodes: how many nodes, in which clusters.
         algorithm: the learning algorithm.
@@ -142,6 +153,7 @@ class Scenario(_Section):
         devices: how fast nodes compute.
         churn: when nodes are away; null: never.
         evaluation: when and how the models are tested.
+        records: how much is written down.
         fallback: keys to change when the data is not there; null: no fallback.
     """
 
@@ -152,6 +164,7 @@ class Scenario(_Section):
     rounds: Annotated[int, Ge(1)]
     mode: Literal["sync", "async"] = "sync"
     protocol: Protocol
+    learning: Literal["real", "none"] = "real"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     nodes: Nodes
     algorithm: Annotated[Any, NamedPart("algorithm")]
@@ -166,6 +179,7 @@ class Scenario(_Section):
     devices: Annotated[Any, NamedPart("devices")]
     churn: Annotated[Any, NamedPart("churn")] | None = None
     evaluation: Evaluation
+    records: Records
     fallback: dict[str, Any] | None = None
 
     @property
@@ -195,6 +209,7 @@ DEFAULTS: dict[str, Any] = {
     "network": {"links": {"name": "uniform", "uplink_mbps": 100, "downlink_mbps": 100, "latency_ms": 20}},
     "devices": {"name": "constant", "step_time_s": 0.05},
     "evaluation": {},
+    "records": {},
 }
 """What a scenario lies on: sections and parts that it need not give."""
 

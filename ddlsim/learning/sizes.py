@@ -1,0 +1,132 @@
+"""The stand-in for learning in network-only runs (`learning: none`): models are sizes, and nothing is computed.
+
+Algorithms run as they are. Where one asks for a value to steer by, it gets a neutral one: every loss is ln(classes),
+the loss of a model that knows nothing. So FACADE's nodes all pick head 0, and to DAC every peer that it has met fits
+alike. Neither torch nor data is needed here.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ddlsim.errors import DdlsimError, ScenarioError
+
+CORE, HEAD, MODEL = "core", "head", "model"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SizedParams:
+    """Parameters without values: all that a message needs to know.
+
+    Args:
+        part: core, head or model.
+        size: number of float32 values.
+    """
+
+    part: str
+    size: int
+    job = None
+
+
+@dataclass
+class Known:
+    """A job that has run, as far as anybody can tell."""
+
+    value: list[float]
+    done: bool = True
+
+
+class NoJobs:
+    """The queue of a learner that computes nothing."""
+
+    def __init__(self) -> None:
+        self.wall_s: dict[str, float] = {}
+
+    def force(self, jobs) -> None:
+        """Nothing is pending."""
+
+    def force_params(self, params) -> None:
+        """Nothing is pending."""
+
+    def flush(self) -> None:
+        """Nothing is pending."""
+
+
+class SizeLearner:
+    """What nodes see in the place of the Learner (learner.py), method by method.
+
+    Args:
+        architecture: the model's name, for messages.
+        sizes: number of float32 values of `core` and `head`.
+        num_classes: number of labels.
+        samples: training samples of a node.
+        batch_size: samples per step.
+    """
+
+    def __init__(self, architecture: str, sizes: Mapping[str, int], num_classes: int, samples: int, batch_size: int):
+        self._architecture = architecture
+        self._parts = {part: SizedParams(part, sizes[part]) for part in (CORE, HEAD)}
+        self._parts[MODEL] = SizedParams(MODEL, sizes[CORE] + sizes[HEAD])
+        self._loss = math.log(max(2, num_classes))
+        self._steps_per_epoch = -(-samples // batch_size)
+        self.jobs = NoJobs()
+
+    def init_models(self, seed: int, count: int = 1, whole: bool = False) -> list[tuple[SizedParams, ...]]:
+        """The same sizes for every model, (model,) or (core, head)."""
+        if not whole and not self._parts[CORE].size:
+            raise ScenarioError(
+                f"model: {self._architecture} has no core, and this algorithm shares core and head apart. "
+                "Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models (el, dpsgd)."
+            )
+        model = (self._parts[MODEL],) if whole else (self._parts[CORE], self._parts[HEAD])
+        return [model] * count
+
+    def merge(self, sources: Sequence[SizedParams], weights: Sequence[float]) -> SizedParams:
+        """What merges to the same size.
+
+        Raises:
+            DdlsimError: if the sizes differ.
+        """
+        first = sources[0]
+        for params in sources:
+            if params is not first and params.size != first.size:
+                raise DdlsimError(
+                    f"cannot merge the {params.part} ({params.size} values) of {self._architecture} into the "
+                    f"{first.part} ({first.size} values): their sizes differ."
+                )
+        return first
+
+    def train(self, node: int, model, steps: int, rng, only: str | None = None):
+        """The model as it was."""
+        return model
+
+    def losses(self, node: int, models: Sequence, num_batches: int, rng, common: bool = False, split: str = "train"):
+        """The same loss for every model."""
+        return Known([self._loss] * len(models))
+
+    def value(self, job: Known) -> list[float]:
+        """What a job is taken to have computed."""
+        return job.value
+
+    def steps_per_epoch(self, node: int) -> int:
+        """Mini-batches in one pass over a node's training samples."""
+        return self._steps_per_epoch
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+def sizes_of(architecture: str, build) -> dict[str, int]:
+    """Number of float32 values of a model's core and head; torch makes it without memory (device `meta`).
+
+    Args:
+        architecture: the model's name.
+        build: makes a module with submodules `core` and `head`.
+    """
+    import torch
+
+    from ddlsim.learning.layout import Layout
+
+    with torch.device("meta"):
+        layout = Layout(architecture, build())
+    return {part: layout.parts[part].size for part in (CORE, HEAD)}

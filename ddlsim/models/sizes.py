@@ -1,0 +1,28 @@
+"""A model that is nothing but its size, for network-only runs (`learning: none`)."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
+
+from ddlsim.models.shapes import ImageShape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """No model, only how large it is; for `learning: none`.
+
+    Args:
+        core: number of float32 values of the core, 4 bytes each on the wire.
+        head: number of float32 values of the head.
+    """
+
+    core: Annotated[int, Ge(0)] = 79_584
+    head: Annotated[int, Ge(0)] = 10_250
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Every image fits."""
+
+    def part_sizes(self) -> dict[str, int]:
+        """Number of float32 values per part."""
+        return {"core": self.core, "head": self.head}

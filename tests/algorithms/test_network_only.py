@@ -1,0 +1,111 @@
+"""`learning: none`: the same scenario and algorithm files with models that are only sizes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddlsim import build
+from ddlsim.algorithms import ALGORITHMS
+from ddlsim.cli import app
+from ddlsim.report import compare, report
+from ddlsim.scenario import load
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+SMOKE = SCENARIOS / "smoke.yaml"
+VALUES_STEER_NOTHING = ("adpsgd", "deprl", "dpsgd", "el", "facade", "gossip")  # facade: which head, not how many bytes
+
+
+def run(out: Path, name: str, *overrides: str) -> dict:
+    return build.run(load(SMOKE, (f"algorithm={{name: {name}}}", *overrides)), out=out)
+
+
+def metrics(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_every_algorithm_runs_without_learning(tmp_path, name):
+    summary = run(tmp_path / "run", name, "learning=none")
+    assert (summary["status"], summary["accuracy"]["all"], summary["device"]) == ("done", None, "none")
+    assert summary["bytes"]["total"] > 1_000_000
+    assert [row["round"] for row in summary["timetable"]][:6] == [1, 2, 3, 4, 5, 6]
+    assert {row["name"] for row in metrics(tmp_path / "run")} == {
+        "round_first_s", "round_median_s", "round_last_s", "round_nodes"
+    }
+    assert any("only the network ran" in label for label in summary["labels"])
+
+
+@pytest.mark.parametrize("name", VALUES_STEER_NOTHING)
+def test_the_network_sees_the_same_messages_at_the_same_times_as_with_learning(tmp_path, name):
+    mixed = ("devices={name: lognormal}", "network.links={name: 4g}")
+    for learning in ("real", "none"):
+        run(tmp_path / learning, name, f"learning={learning}", *mixed)
+    real, none = tmp_path / "real", tmp_path / "none"
+    assert (real / "communication.jsonl").read_bytes() == (none / "communication.jsonl").read_bytes()
+    evaluated = [(row["round"], row["time_s"]) for row in metrics(real) if row["name"] == "accuracy"]
+    last_s = {row["round"]: row["value"] for row in metrics(none) if row["name"] == "round_last_s"}
+    assert evaluated
+    for completed in {completed for completed, _ in evaluated}:
+        assert last_s[completed] == max(time_s for number, time_s in evaluated if number == completed)
+
+
+def test_totals_are_the_sums_over_pairs(tmp_path):
+    for detail in ("full", "total"):
+        run(tmp_path / detail, "el", "learning=none", f"records.detail={detail}")
+    pairs = [json.loads(line) for line in (tmp_path / "full" / "communication.jsonl").read_text().splitlines()]
+    (total,) = [json.loads(line) for line in (tmp_path / "total" / "communication.jsonl").read_text().splitlines()]
+    assert (total["src"], total["dst"], total["pairs"]) == (None, None, len(pairs))
+    for name in ("messages", "payload_bytes", "header_bytes", "wasted_bytes"):
+        assert total[name] == sum(pair[name] for pair in pairs)
+    full, summed = (json.loads((tmp_path / detail / "summary.json").read_text()) for detail in ("full", "total"))
+    assert full["bytes"] == summed["bytes"]
+    assert f"{len(pairs)} of 56" in report([tmp_path / "total"])
+
+
+def test_reports_of_network_only_runs_hold_times_and_no_accuracy(tmp_path):
+    run(tmp_path / "run", "facade", "learning=none")
+    told = report([tmp_path / "run"])
+    assert "Nodes through each round" in told and "bytes per node" in told
+    assert "accuracy" not in told and "target" not in told
+    assert "only the network ran" in compare([tmp_path / "run"])
+
+
+def test_neither_data_nor_torch_is_needed(tmp_path):
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom ddlsim import build\nfrom ddlsim.scenario import load\n"
+        "changes = ['learning=none', 'model={name: sizes, core: 1000, head: 10}', 'rounds=2']\n"
+        f"scenario = load({str(SCENARIOS / 'facade_30_2.yaml')!r}, changes)\n"
+        f"out = Path({str(tmp_path / 'run')!r})\n"
+        "summary = build.run(scenario, out=out, data_dir=Path('nowhere'), download=False)\n"
+        "assert summary['data'] == {'name': 'cifar10', 'fallback': False}, summary['data']\n"
+        "assert summary['bytes']['payload'] == (2 * 4 + 31) * 32 * (1010 * 4 + 8), summary['bytes']\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=SCENARIOS.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_learning_none_is_an_option_of_the_command_line(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["run", str(SMOKE), "--learning", "none", "--out", "run", "-q"])
+    assert result.exit_code == 0, result.output
+    assert "nodes through the last round" in result.stdout
+    assert "learning: none\n" in (tmp_path / "run" / "scenario.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (["model={name: sizes}"], "model.name: is only a size and cannot learn"),
+        (["learning=none", "evaluation.stop_at_target=true"], "stop_at_target: needs an accuracy"),
+    ],
+)
+def test_what_needs_learning_says_so(changes, told):
+    with pytest.raises(Exception, match=told):
+        load(SMOKE, changes)
