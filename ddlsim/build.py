@@ -141,12 +141,15 @@ def build_simulation(
         absences=scenario.churn.absences(num_nodes, scenario.seed) if scenario.churn else {},
         state_lost=getattr(scenario.churn, "state", "kept") == "lost",
         node_cluster=np.asarray(prepared.node_cluster), recorder=recorder,
-        seed=scenario.seed, rounds=scenario.rounds, local_steps=scenario.training.local_steps,
+        seed=scenario.seed, rounds=scenario.rounds, steps_of=scenario.training.steps,
         evaluate_every=evaluation.every, header_bytes=network.header_bytes, synchronous=scenario.mode == "sync",
         deadline_s=scenario.protocol.deadline_s, keep_late=scenario.protocol.late == "keep",
         staleness=scenario.protocol.staleness,
         stop_at=evaluation.target_accuracy if evaluation.stop_at_target else None,
-        network_only=scenario.learning == "none", on_round=on_round, on_evaluated=on_evaluated,
+        network_only=scenario.learning == "none",
+        patience=scenario.training.early_stopping.patience if scenario.training.early_stopping else None,
+        best_model=evaluation.checkpoint == "best",
+        on_round=on_round, on_evaluated=on_evaluated,
     )
 
 

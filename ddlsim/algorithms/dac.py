@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ddlsim.engine.node import Node
     from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
+    from ddlsim.learning.kinds import Model
 
 
 @dataclass
@@ -74,6 +75,10 @@ class DAC:
         state.model = node.average(state.model, received)
         for peer in received:
             node.record("pulled_from", peer, round_num)
+
+    def stopped(self, node: "Node", state: State, best: "Model") -> None:
+        (state.model,) = best
+        node.publish(node.rounds, model=state.model)
 
     def serving(self, node: "Node", state: State) -> Serving:
         return Serving([(state.model,)])

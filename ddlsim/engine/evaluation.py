@@ -105,6 +105,7 @@ class Evaluator:
         self._rng = rng
         self._on_evaluated = on_evaluated
         self._open: dict[int, dict[int, Snapshot]] = {}
+        self.evaluated = 0  # rounds completed at the last evaluation
 
     def completed(self, node: "Node", completed: int, take: Callable[["Node"], Snapshot]) -> None:
         """A node has completed a round that is due."""
@@ -116,6 +117,7 @@ class Evaluator:
             if self._awaited.anybody(completed):
                 return
             snapshots = self._open.pop(completed)
+            self.evaluated = completed
             for node in self._nodes:
                 if node.id not in snapshots:
                     snapshots[node.id] = take(node)

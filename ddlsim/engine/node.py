@@ -13,6 +13,7 @@ import numpy as np
 import simpy
 
 from ddlsim import rng as random_streams
+from ddlsim.engine.best_model import BestModel
 from ddlsim.engine.devices import FORWARD_SHARE
 from ddlsim.engine.mailbox import Mailbox
 from ddlsim.engine.network import Message
@@ -60,6 +61,9 @@ class Node:
         self._published: dict[int, dict[str, Any]] = {}
         self._times_lost = 0
         self._requests: list[Message] = []
+        self._moments: dict[str, Any] = {}
+        self.best = BestModel(sim.patience) if sim.validates else None
+        self.stopped = False
 
     # -- what a node knows -----------------------------------------------------------------------------------------
 
@@ -80,8 +84,8 @@ class Node:
 
     @property
     def local_steps(self) -> int:
-        """Mini-batch SGD steps per round (training.local_steps)."""
-        return self._sim.local_steps
+        """This node's mini-batch steps per round (training.local_steps, or training.epochs over its samples)."""
+        return self._sim.steps_of(self.steps_per_epoch)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -165,14 +169,30 @@ class Node:
     def train(self, model: "Model", steps: int | None = None, only: str | None = None) -> Verb:
         """Local SGD steps on this node's samples; outcome: the trained model, part by part.
 
+        With early stopping, or where the best model is evaluated, the node's validation samples are passed once more.
+
         Args:
             model: parts in order, (core, head) or (model,).
-            steps: number of mini-batches; training.local_steps by default.
+            steps: number of mini-batches; local_steps by default.
             only: "core" or "head" to train that part and freeze the other.
         """
         steps = self.local_steps if steps is None else steps
-        trained = self._sim.learner.train(self.id, model, steps, self._batch_rng("training batches"), only)
-        return self._after(self._sim.computing_s(self.id, steps), lambda: trained)
+        learner = self._sim.learner
+        trained, moments = learner.train_keeping(
+            self.id, model, steps, self._batch_rng("training batches"), only, self._moments
+        )
+        validation, batches = None, 0
+        if self.best is not None:
+            batches = learner.batches_in("validation", self.id)
+            validation = learner.losses(self.id, [trained], batches, self.rng("validation batches"), split="validation")
+
+        def ended() -> "Model":
+            self._moments = moments
+            if self.best is not None:
+                self.best.trained(trained, validation)
+            return trained
+
+        return self._after(self._sim.computing_s(self.id, steps + batches * FORWARD_SHARE), ended)
 
     def losses(self, models: "Sequence[Model]", batches: int, *, common: bool = False, split: str = "train") -> Verb:
         """Mean loss of each model over mini-batches of this node's samples; outcome: a list of floats.
@@ -224,14 +244,13 @@ class Node:
     def publish(self, round_num: int, **payload: Any) -> None:
         """Makes this available to peers that pull, now and later."""
         self._published = {round_num: payload}
-        waiting, self._requests = self._requests, []
-        for request in waiting:
-            self.answer(request)
+        self._answer_waiting()
 
     def answer(self, request: Message) -> None:
         """Serves a peer's pull, or keeps it until this node has published for that round."""
         round_num, payload = next(iter(self._published.items()), (-1, None))
-        if payload is not None and (round_num >= request.round_num or not self._sim.synchronous):
+        final = self.stopped or not self._sim.synchronous
+        if payload is not None and (round_num >= request.round_num or final):
             self._sim.send([self._message(request.src, request.round_num, RESPONSE, payload)])
         else:
             self._requests.append(request)
@@ -244,6 +263,11 @@ class Node:
             return
         self._sim.recorder.row(self.now_s, self.id, round_num + 1, name, value)
 
+    def stop(self) -> None:
+        """Ends its rounds for good: what it has published answers all pulls from now on, of whatever round."""
+        self.stopped = True
+        self._answer_waiting()
+
     def drop_requests(self) -> list[Message]:
         """Forgets pulls it has not answered: it leaves."""
         dropped, self._requests = self._requests, []
@@ -252,6 +276,9 @@ class Node:
     def forget(self) -> None:
         """Loses what it published; its next models are drawn anew."""
         self._published = {}
+        self._moments = {}
+        if self.best is not None:
+            self.best.forget()
         self._times_lost += 1
 
     # --------------------------------------------------------------------------------------------------------------
@@ -259,6 +286,10 @@ class Node:
     def _batch_rng(self, purpose: str) -> np.random.Generator | None:
         """The stream that draws mini-batches; none where there are no samples to draw."""
         return None if self._sim.network_only else self.rng(purpose)
+    def _answer_waiting(self) -> None:
+        waiting, self._requests = self._requests, []
+        for request in waiting:
+            self.answer(request)
 
     def _collect(self, box: Mailbox, round_num: int, senders: Iterable[int]) -> Verb:
         event = box.wait(round_num, senders, self._sim.deadline_s)

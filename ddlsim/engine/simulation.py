@@ -33,6 +33,7 @@ class Algorithm(Protocol):
     def serving(self, node: Node, state: Any) -> Serving:
         """What the node would answer queries with; evaluated."""
 
+    # def stopped(self, node, state, best): optional; early stopping has ended the node's rounds with this best model
     # def finish(self, node, state, round_num) -> Steps: optional last exchange after the last round
 
 
@@ -49,8 +50,10 @@ class Simulation:
         state_lost: whether a node comes back without its state and starts afresh.
         node_cluster: hidden cluster per node.
         recorder: where rows go.
-        settings: seed, rounds, local_steps, evaluate_every, header_bytes, synchronous, deadline_s, keep_late and
-            staleness (see Node.receive), target_accuracy to stop at (or None), as keyword arguments.
+        settings: seed, rounds, steps_of (mini-batches per epoch -> local steps), evaluate_every, header_bytes,
+            synchronous, deadline_s, keep_late and staleness (see Node.receive), target_accuracy to stop at (or None),
+            patience of early stopping (or None) and whether the best model by validation loss is evaluated, as
+            keyword arguments.
         network_only: nothing is learned or evaluated (see learning/sizes.py); rounds are timed instead.
         on_round: called when a round is completed by all who took part: (completed, time_s, bytes sent).
         on_evaluated: called after every evaluation.
@@ -60,9 +63,10 @@ class Simulation:
         self, *, algorithm: Algorithm, learner, make_network: Callable[..., Network],
         neighbours: Callable[[int], Sequence[Sequence[int]]], step_time_s: np.ndarray | StepTimeTrace,
         absences: Absences, node_cluster: np.ndarray, recorder,
-        seed: int, rounds: int, local_steps: int, evaluate_every: int, header_bytes: int,
+        seed: int, rounds: int, steps_of: Callable[[int], int], evaluate_every: int, header_bytes: int,
         synchronous: bool = True, deadline_s: float | None = None, keep_late: bool = False, staleness: int = 5,
         state_lost: bool = False, stop_at: float | None = None, network_only: bool = False,
+        patience: int | None = None, best_model: bool = False,
         on_round: Callable[[int, float, int], None] = lambda *_: None,
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
     ):
@@ -72,9 +76,12 @@ class Simulation:
         self.step_time_s = step_time_s
         self.node_cluster = node_cluster
         self.recorder = recorder
-        self.seed, self.rounds, self.local_steps = seed, rounds, local_steps
+        self.seed, self.rounds, self.steps_of = seed, rounds, steps_of
         self.header_bytes, self.synchronous = header_bytes, synchronous
         self.deadline_s, self.keep_late, self.staleness = deadline_s, keep_late, staleness
+        self.patience = patience
+        self.validates = (best_model or patience is not None) and not network_only
+        self._evaluates_best = best_model and not network_only
         self._state_lost = state_lost
         self._every = evaluate_every
         self._stop_at = stop_at
@@ -159,7 +166,7 @@ class Simulation:
         node = self.nodes[sender]
         if (sender, receiver, round_num) in self._in_flight:
             return True
-        return node.online and node.first_round <= round_num and node.completed_rounds <= round_num
+        return node.online and not node.stopped and node.first_round <= round_num and node.completed_rounds <= round_num
 
     def _delivered(self, message: Message) -> None:
         self._in_flight.discard((message.src, message.dst, message.round_num))
@@ -190,7 +197,11 @@ class Simulation:
             except simpy.Interrupt:
                 yield self._returned[node.id]
                 continue
+            self._validate(node)
             self._complete(node)
+            if node.stopped:
+                self._num_online -= 1
+                break
         node.done = True
         self._num_busy -= 1
         self._anybody_done = True
@@ -200,7 +211,28 @@ class Simulation:
     def _stop_if_over(self) -> None:
         """The run ends when somebody is through and nobody who is online is not; it waits for no absent node."""
         if self._anybody_done and not self._num_busy and not self._stop.triggered:
+            self._evaluate_early_end()
             self._stop.succeed()
+
+    def _validate(self, node: Node) -> None:
+        """The node looks at what its trainings of this round were worth, and stops if its patience is over."""
+        if node.best is None:
+            return
+        for loss in node.best.resolve(self.learner.value):
+            node.record("validation_loss", loss, node.round_num)
+        if node.best.run_out:
+            node.record("stopped", 1, node.round_num)
+            if hasattr(self.algorithm, "stopped"):
+                self.algorithm.stopped(node, self._states[node.id], node.best.model)
+            node.stop()
+
+    def _evaluate_early_end(self) -> None:
+        """All nodes have stopped before the last round: what they ended with is measured."""
+        reached = max(node.completed_rounds for node in self.nodes)
+        if reached > self.evaluator.evaluated and any(node.stopped for node in self.nodes):
+            for node in self.nodes:
+                self.evaluator.completed(node, reached, self._snapshot)
+            self._check_evaluations()
 
     def _steps(self, node: Node) -> Steps:
         step = self.algorithm.round if node.round_num < self.rounds else self.algorithm.finish  # type: ignore[attr-defined]
@@ -236,6 +268,8 @@ class Simulation:
 
     def _snapshot(self, node: Node) -> Snapshot:
         serving = self.algorithm.serving(node, self._states[node.id])
+        if (node.stopped or self._evaluates_best) and node.best.model is not None:
+            serving = Serving([node.best.model])
         return Snapshot(self.env.now, self.network.bytes_sent(node.id), serving)
 
     def _check_evaluations(self) -> None:

@@ -16,6 +16,7 @@ from ddlsim.learning.bank import Params
 from ddlsim.learning.evaluating import losses_of, predictions_of
 from ddlsim.learning.kinds import LossJob, TestJob, TrainJob
 from ddlsim.learning.layout import Layout
+from ddlsim.learning.moments import OpenMoments, rows_kept
 from ddlsim.learning.shards import Shards
 from ddlsim.learning.worker import Template, sgd_steps
 
@@ -85,8 +86,14 @@ def allocate_outputs(job: TrainJob) -> list[Params | None]:
 
 def train_on(template: Template, job: TrainJob, outputs: list[Params | None], shards: Shards, training) -> None:
     """Runs one training job on a template."""
-    template.load(job.inputs)
+    template.load(job.model)
+    moments = None
+    if job.moments:
+        moments = OpenMoments(job.moments, job.sizes, rows_kept(training), template.flat.device)
     images, labels = shards.train[job.node]
     rows = (torch.from_numpy(batch).to(images.device) for batch in job.batches)
-    sgd_steps(template, ((images[batch], labels[batch]) for batch in rows), training, job.only)
-    template.store(outputs, job.sizes)
+    sgd_steps(template, ((images[batch], labels[batch]) for batch in rows), training, job.only,
+              moments)
+    template.store(outputs[: len(job.sizes)], job.sizes)
+    if moments is not None:
+        moments.store(outputs[len(job.sizes) :])

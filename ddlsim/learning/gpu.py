@@ -19,6 +19,7 @@ from ddlsim.learning.cpu import allocate_outputs, train_on
 from ddlsim.learning.evaluating import losses_of, predictions_of
 from ddlsim.learning.kinds import LossJob, TestJob, TrainJob
 from ddlsim.learning.layout import MODEL, Layout
+from ddlsim.learning.moments import OpenMoments, rows_kept
 from ddlsim.learning.shards import Shards
 from ddlsim.learning.worker import Template, make_optimizer
 
@@ -41,6 +42,7 @@ class GpuWaves:
         self._shards = shards
         self._training = training
         self._chunk = chunk
+        self._device = device
         self._templates = {layout: Template(build, layout, device) for layout, build in builders.items()}
 
     def train(self, jobs: Sequence[TrainJob], layouts: Sequence[Layout]) -> None:
@@ -48,9 +50,11 @@ class GpuWaves:
         alike: dict[tuple, list[TrainJob]] = defaultdict(list)
         for job, layout in zip(jobs, layouts, strict=True):
             sizes = tuple(len(batch) for batch in job.batches)
-            alike[layout, sizes, job.only, len(job.sizes)].append(job)
-        for (layout, _, only, _), group in alike.items():
+            steps = tuple(0 if kept is None else kept.steps for kept in job.moments)
+            alike[layout, sizes, job.only, len(job.sizes), steps].append(job)
+        for (layout, _, only, _, steps), group in alike.items():
             stackable = all(entry.trainable for entry in layout.parts[MODEL].entries)
+            stackable &= only is not None or len(set(steps)) < 2  # one step count for all that is trained
             outputs = [allocate_outputs(job) for job in group]
             if stackable and len(group) > 1:
                 self._train_stacked(layout, group, outputs, only)
@@ -74,7 +78,7 @@ class GpuWaves:
     def _train_stacked(self, layout: Layout, jobs: list[TrainJob], outputs: list, only: str | None) -> None:
         module = self._templates[layout].module.train()
         entries = layout.parts[MODEL].entries
-        stacked = torch.stack([torch.cat([params.values() for params in job.inputs]) for job in jobs])
+        stacked = torch.stack([torch.cat([params.values() for params in job.model]) for job in jobs])
         trained = _trained_columns(layout, only)
         weights = stacked[:, trained].clone()
 
@@ -85,7 +89,12 @@ class GpuWaves:
             return F.cross_entropy(functional_call(module, views, (x,)), y)
 
         gradients = vmap(grad(loss), randomness="different")
-        update = make_optimizer([weights], self._training)
+        moments = self._open_moments(jobs)
+        state = None
+        if moments:
+            kept = [torch.stack(rows)[:, trained] for rows in zip(*(each.flats for each in moments), strict=True)]
+            state = [(moments[0].steps_at(trained.start), kept)]
+        update = make_optimizer([weights], self._training, state)
         for step in range(len(jobs[0].batches)):
             x, y = self._batch(jobs, step)
             found = gradients(weights, stacked, x, y)
@@ -93,11 +102,19 @@ class GpuWaves:
                 update([found])
         stacked[:, trained] = weights
         for row, (job, held) in enumerate(zip(jobs, outputs, strict=True)):
+            if state:
+                for flat, values in zip(moments[row].flats, kept, strict=True):
+                    flat[trained] = values[row]
+                moments[row].store(held[len(job.sizes) :])
             start = 0
-            for params, size in zip(held, job.sizes, strict=True):
+            for params, size in zip(held[: len(job.sizes)], job.sizes, strict=True):
                 if params is not None:
                     params.values().copy_(stacked[row, start : start + size])
                 start += size
+
+    def _open_moments(self, jobs: list[TrainJob]) -> list[OpenMoments]:
+        count = rows_kept(self._training)
+        return [OpenMoments(job.moments, job.sizes, count, self._device) for job in jobs if job.moments]
 
     def _batch(self, jobs: list[TrainJob], step: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Every node's batch of one step: images [N, b, C, H, W], labels [N, b]."""

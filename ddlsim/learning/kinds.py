@@ -6,6 +6,7 @@ import numpy as np
 
 from ddlsim.learning.bank import Params
 from ddlsim.learning.jobs import Job
+from ddlsim.learning.moments import Moments
 
 Model = tuple[Params, ...]
 """A whole model as its parts in row order: (model,) or (core, head)."""
@@ -19,16 +20,29 @@ class TrainJob(Job):
         node: whose data.
         batches: sample indices per step.
         only: train only this part ("core" or "head"), or None for all.
+        moments: per part what the optimizer kept of it (None: nothing yet); empty: the optimizer starts afresh. New
+            moments are further outputs, part by part.
     """
 
     kind = "training"
 
-    def __init__(self, model: Model, node: int, batches: list[np.ndarray], only: str | None):
-        super().__init__(model)
+    def __init__(self, model: Model, node: int, batches: list[np.ndarray], only: str | None,
+                 moments: Sequence[Moments | None] = ()):
+        super().__init__([*model, *(row for kept in moments if kept for row in kept.rows)])
         self.node = node
         self.batches = batches
         self.only = only
         self.sizes = [params.size for params in model]
+        self.moments = tuple(moments)
+
+    @property
+    def model(self) -> Model:
+        """Where training starts."""
+        return self.inputs[: len(self.sizes)]
+
+    def finish(self, value=None) -> None:
+        self.moments = ()
+        super().finish(value)
 
 
 class LossJob(Job):

@@ -4,7 +4,7 @@ Every method returns at once; see jobs.py for when the work is done.
 """
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from ddlsim.learning.cpu import CpuWaves
 from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.learning.kinds import LossJob, MergeJob, Model, TestJob, TrainJob
 from ddlsim.learning.layout import CORE, HEAD, MODEL, Layout, Part
+from ddlsim.learning.moments import Moments, rows_kept
 from ddlsim.learning.shards import Shards
 
 
@@ -101,14 +102,30 @@ class Learner:
 
     def train(self, node: int, model: Model, steps: int, rng: np.random.Generator, only: str | None = None) -> Model:
         """Local SGD from `model`; returns the model to be. `only` trains that part and returns the other unchanged."""
+        return self.train_keeping(node, model, steps, rng, only, {})[0]
+
+    def train_keeping(self, node: int, model: Model, steps: int, rng: np.random.Generator, only: str | None,
+                      kept: Mapping[str, Moments]) -> tuple[Model, dict[str, Moments]]:
+        """As `train`, with what the optimizer kept of the node's parts by name; also returns what it keeps then.
+
+        Where training.optimizer_state is `fresh` nothing is kept.
+        """
         batches = draw_batches(rng, self.shards.num_samples("train", node), self._training.batch_size, steps)
-        job = TrainJob(model, node, batches, only)
+        count = rows_kept(self._training)
+        job = TrainJob(model, node, batches, only, [kept.get(p.part.name) for p in model] if count else ())
+        in_training = [only in (None, params.part.name) for params in model]
         trained = tuple(
-            job.output(self._bank(params.part)) if only in (None, params.part.name) else job.unchanged(params)
-            for params in model
+            job.output(self._bank(params.part)) if moves else job.unchanged(params)
+            for params, moves in zip(model, in_training, strict=True)
         )
+        keeps = dict(kept)
+        for params, moves in zip(model, in_training, strict=True):
+            rows = tuple(job.output(self._bank(params.part)) if moves else job.unchanged(params) for _ in range(count))
+            if moves and count:
+                before = kept.get(params.part.name)
+                keeps[params.part.name] = Moments(steps + (before.steps if before else 0), rows)
         self.jobs.submit(job)
-        return trained
+        return trained, keeps
 
     def losses(self, node: int, models: Sequence[Model], num_batches: int, rng: np.random.Generator,
                common: bool = False, split: str = "train") -> Job:
@@ -136,7 +153,11 @@ class Learner:
 
     def steps_per_epoch(self, node: int) -> int:
         """Mini-batches in one pass over a node's training samples."""
-        return -(-self.shards.num_samples("train", node) // self._training.batch_size)
+        return self.batches_in("train", node)
+
+    def batches_in(self, split: str, node: int) -> int:
+        """Mini-batches in one pass over a node's "train" or "validation" samples."""
+        return -(-self.shards.num_samples(split, node) // self._training.batch_size)
 
     def close(self) -> None:
         """Ends the worker threads."""

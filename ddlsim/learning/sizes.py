@@ -96,9 +96,9 @@ class SizeLearner:
                 )
         return first
 
-    def train(self, node: int, model, steps: int, rng, only: str | None = None):
-        """The model as it was."""
-        return model
+    def train_keeping(self, node: int, model, steps: int, rng, only: str | None, kept):
+        """The model, and what the optimizer kept, as they were."""
+        return model, kept
 
     def losses(self, node: int, models: Sequence, num_batches: int, rng, common: bool = False, split: str = "train"):
         """The same loss for every model."""

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from ddlsim.learning.bank import Params
 from ddlsim.learning.layout import MODEL, Layout
+from ddlsim.learning.moments import OpenMoments, torch_state
 
 
 class Template:
@@ -54,6 +55,11 @@ class Template:
             parameter.requires_grad_(only is None or name.startswith(only + "."))
         return [parameter for parameter in self.module.parameters() if parameter.requires_grad]
 
+    def trained_columns(self) -> list[slice]:
+        """Where the parameters that are trained at present lie in the flat vector."""
+        where = {entry.name: slice(entry.start, entry.stop) for entry in self.layout.parts[MODEL].entries}
+        return [where[name] for name, parameter in self.module.named_parameters() if parameter.requires_grad]
+
     def _view_state(self) -> None:
         """Moves every tensor of the module into the flat vector; integer counters keep a float copy there."""
         tensors = dict(self.module.named_parameters())
@@ -73,21 +79,26 @@ class Template:
 
 
 def sgd_steps(
-    template: Template, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], settings, only: str | None
+    template: Template, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], settings, only: str | None,
+    moments: OpenMoments | None = None,
 ) -> None:
     """Local training: one optimizer step per batch, in place on the template.
 
-    A fresh optimizer each call, as in the published codes. Plain SGD is one fused update without optimizer state.
+    A fresh optimizer each call unless its moments are given. Plain SGD is one fused update without optimizer state.
 
     Args:
         batches: (images [b, C, H, W], labels int64 [b]) per step.
         settings: scenario section `training`.
         only: "core" or "head" to train that part and keep the other, its statistics included.
+        moments: what the optimizer remembers, changed in place.
     """
     parameters = template.trained(only)
     kept = _frozen_columns(template, only)
     template.module.train()
-    update = make_optimizer(parameters, settings)
+    update = make_optimizer(parameters, settings, moments and [
+        (moments.steps_at(columns.start), [flat[columns].view(parameter.shape) for flat in moments.flats])
+        for columns, parameter in zip(template.trained_columns(), parameters, strict=True)
+    ])  # fmt: skip
     for images, labels in batches:
         loss = F.cross_entropy(template.module(images), labels)
         gradients = torch.autograd.grad(loss, parameters)
@@ -106,12 +117,15 @@ def _frozen_columns(template: Template, only: str | None) -> list[tuple[slice, t
     return [(slice(e.start, e.stop), template.flat[e.start : e.stop].clone()) for e in frozen]
 
 
-def make_optimizer(parameters: Sequence[torch.Tensor], settings) -> Callable[[Sequence[torch.Tensor]], None]:
-    """A fresh optimizer as one function: gradients in, parameters updated in place.
+def make_optimizer(
+    parameters: Sequence[torch.Tensor], settings, state: Sequence[tuple[int, Sequence[torch.Tensor]]] | None = None
+) -> Callable[[Sequence[torch.Tensor]], None]:
+    """An optimizer as one function: gradients in, parameters updated in place.
 
     Args:
         parameters: tensors to update; every rule here works element by element, so they may hold one model or many.
         settings: scenario section `training`.
+        state: per parameter the steps it has taken and its moments, changed in place; None: a fresh optimizer.
     """
     rate = settings.learning_rate
     if settings.optimizer == "sgd" and not settings.momentum and not settings.weight_decay:
@@ -120,6 +134,8 @@ def make_optimizer(parameters: Sequence[torch.Tensor], settings) -> Callable[[Se
         optimizer = torch.optim.SGD(parameters, rate, settings.momentum, weight_decay=settings.weight_decay)
     else:
         optimizer = torch.optim.Adam(parameters, rate, weight_decay=settings.weight_decay)
+    for parameter, (steps, moments) in zip(parameters, state or [], strict=False):
+        optimizer.state[parameter] = torch_state(settings, steps, moments)
 
     def step(gradients: Sequence[torch.Tensor]) -> None:
         for parameter, gradient in zip(parameters, gradients, strict=True):

@@ -26,6 +26,7 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         yield ("evaluation", "stop_at_target"), "needs an accuracy, but learning is none"
     if hasattr(scenario.model, "part_sizes") and scenario.learning != "none":
         yield ("model", "name"), "is only a size and cannot learn. Choose another model, or set learning: none"
+    yield from _training(scenario)
     chooses_by = getattr(scenario.algorithm, "evaluation_head", None)
     if chooses_by == "validation_loss" and scenario.validation.source == "none":
         yield ("algorithm", "evaluation_head"), "validation_loss needs samples, but validation.source is none"
@@ -41,6 +42,22 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     if hasattr(scenario.partition, "cluster_labels"):
         clusters = len(scenario.nodes.clusters)
         yield from _refusal(("partition",), lambda: scenario.partition.cluster_labels(clusters, _MANY_CLASSES))
+
+
+def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    """Local training that contradicts itself, and choices by validation loss without validation samples."""
+    training = scenario.training
+    if training.epochs and training.local_steps:
+        yield ("training", "epochs"), "a round is so many epochs or so many local_steps; set the other to null"
+    if training.optimizer_state == "kept" and training.optimizer == "sgd" and not training.momentum:
+        yield ("training", "optimizer_state"), "sgd without momentum has no state to keep; expected fresh"
+    if scenario.validation.source == "none":
+        for place, needed in (
+            (("training", "early_stopping"), training.early_stopping is not None),
+            (("evaluation", "checkpoint"), scenario.evaluation.checkpoint == "best"),
+        ):
+            if needed:
+                yield place, "needs validation samples, but validation.source is none"
 
 
 def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, str]]:

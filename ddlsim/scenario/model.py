@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 from ddlsim.scenario import parts
 from ddlsim.scenario.parts import NamedPart
 
+DEFAULT_LOCAL_STEPS = 10
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
 
 
@@ -44,6 +45,16 @@ class Validation(_Section):
     fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
 
 
+class EarlyStopping(_Section):
+    """When a node has learned enough: it stops training and merging, and serves its best model from then on.
+
+    Args:
+        patience: local trainings in a row without a lower validation loss.
+    """
+
+    patience: Annotated[int, Ge(1)]
+
+
 class Training(_Section):
     """What one round of local training is.
 
@@ -53,7 +64,10 @@ class Training(_Section):
         momentum: of sgd, 0 up to below 1.
         weight_decay: 0 or more.
         batch_size: samples per step.
-        local_steps: steps per round.
+        local_steps: steps per round; null with epochs, 10 if neither is given.
+        epochs: instead of local_steps: passes over a node's samples per round, each with a smaller last batch.
+        optimizer_state: fresh: a new optimizer every round; kept: momentum and Adam's moments stay with the node.
+        early_stopping: when a node stops by its validation loss; null: never.
     """
 
     optimizer: Literal["sgd", "adam"] = "sgd"
@@ -61,7 +75,14 @@ class Training(_Section):
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
     weight_decay: Annotated[float, Ge(0)] = 0.0
     batch_size: Annotated[int, Ge(1)] = 8
-    local_steps: Annotated[int, Ge(1)] = 10
+    local_steps: Annotated[int, Ge(1)] | None = None
+    epochs: Annotated[int, Ge(1)] | None = None
+    optimizer_state: Literal["fresh", "kept"] = "fresh"
+    early_stopping: EarlyStopping | None = None
+
+    def steps(self, per_epoch: int) -> int:
+        """Mini-batch steps of one round, for a node that has `per_epoch` mini-batches of samples."""
+        return self.epochs * per_epoch if self.epochs else self.local_steps or DEFAULT_LOCAL_STEPS
 
 
 class Network(_Section):
@@ -108,6 +129,8 @@ class Evaluation(_Section):
         stop_at_target: whether the run ends when the target is reached.
         fair_lambda: weight of accuracy in fair accuracy, 0 to 1.
         batch_size: samples per forward pass.
+        checkpoint: last: what a node has when it is tested; best: what its local training had made when its
+            validation loss was lowest.
     """
 
     every: Annotated[int, Ge(1)] = 40
@@ -115,6 +138,7 @@ class Evaluation(_Section):
     stop_at_target: bool = False
     fair_lambda: Annotated[float, Ge(0), Le(1)] = 2 / 3
     batch_size: Annotated[int, Ge(1)] = 250
+    checkpoint: Literal["last", "best"] = "last"
 
 
 class Records(_Section):

@@ -50,7 +50,7 @@ def _section(cls: type[_Section], path: tuple[str, ...]) -> Schema:
         elif isinstance(field.annotation, type) and issubclass(field.annotation, _Section):
             properties[key] = _section(field.annotation, (*path, key))
         else:
-            properties[key] = _untitled(plain["properties"][key])
+            properties[key] = _inlined(_untitled(plain["properties"][key]), plain.get("$defs", {}))
         if key in docs:
             properties[key]["description"] = docs[key]
     found = {

@@ -63,7 +63,7 @@ def simulate(algorithm, absences, *, rounds=5, **settings) -> Simulation:
             env, num_nodes, 1e6, 1e6, 0.0, fidelity="ideal", on_delivery=on_delivery, on_abort=on_abort
         ),
         neighbours=lambda _: [()] * num_nodes, step_time_s=np.ones(num_nodes), absences=absences,
-        node_cluster=np.zeros(num_nodes, int), recorder=NoRecorder(), seed=0, rounds=rounds, local_steps=1,
+        node_cluster=np.zeros(num_nodes, int), recorder=NoRecorder(), seed=0, rounds=rounds, steps_of=lambda _: 1,
         evaluate_every=10**6, header_bytes=0, **settings,
     )
     sim.evaluator.completed = sim.evaluator.close_complete = lambda *_: None  # there is nothing to measure

@@ -25,8 +25,11 @@ class NoLearning:
     def init_models(self, seed, count, whole):
         return [(None,)] * count
 
-    def train(self, node, model, steps, rng, only):
-        return model
+    def steps_per_epoch(self, node):
+        return 1
+
+    def train_keeping(self, node, model, steps, rng, only, kept):
+        return model, kept
 
     def merge(self, sources, weights):
         return None
@@ -76,7 +79,7 @@ def simulate(algorithm, rounds=3, absences=(), step_time_s=None, drop_prob=0.0, 
         ),
         neighbours=lambda _: ((1, 2), (0, 2), (0, 1)), step_time_s=step_time_s,
         absences=dict(absences), node_cluster=np.zeros(3, int), recorder=Recorder(None),
-        seed=0, rounds=rounds, local_steps=1, evaluate_every=100, header_bytes=0, **protocol,
+        seed=0, rounds=rounds, steps_of=lambda _: 1, evaluate_every=100, header_bytes=0, **protocol,
     )
     made.run()
     return made

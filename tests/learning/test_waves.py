@@ -154,3 +154,55 @@ def test_same_model_is_evaluated_once(make_learner):
     learner.jobs.force([first, second, other])
     assert calls == [2]
     assert (first.value[0][0] == second.value[0][0]).all()
+
+
+def kept_training(learner, module, node: int, calls: int, make) -> torch.Tensor:
+    """The plain loop with one optimizer over several calls of three steps each."""
+    images, labels = learner.shards.train[node]
+    optimizer = make(module.parameters())
+    stream = rng(node)
+    module.train()
+    for _ in range(calls):
+        for batch in draw_batches(stream, len(labels), 4, 3):
+            module.zero_grad()
+            F.cross_entropy(module(images[batch]), labels[batch]).backward()
+            optimizer.step()
+    return learner.layout.flatten(module, "model")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "make"),
+    [
+        ({"optimizer": "adam", "learning_rate": 0.01}, lambda p: torch.optim.Adam(p, 0.01)),
+        ({"momentum": 0.9}, lambda p: torch.optim.SGD(p, 0.1, 0.9)),
+    ],
+)
+def test_kept_optimizer_goes_on_where_it_was(make_learner, tiny_net, settings, make, stacked, whole):
+    learner = make_learner(**settings, optimizer_state="kept")
+    if stacked:
+        build = {learner.layout: learner._build}
+        learner._waves = GpuWaves(build, learner.shards, learner._training, 10, torch.device("cpu"))
+    models = [learner.init_models(node, whole=whole)[0] for node in range(3)]
+    modules = [module_of(learner, tiny_net, model) for model in models]
+    expected = [kept_training(learner, module, node, 3, make) for node, module in enumerate(modules)]
+    streams, kept = [rng(node) for node in range(3)], [{} for _ in range(3)]
+    for _ in range(3):
+        for node in range(3):
+            models[node], kept[node] = learner.train_keeping(
+                node, models[node], 3, streams[node], None, kept[node]
+            )
+    learner.jobs.force_params([params for model in models for params in model])
+    assert [moments.steps for moments in kept[0].values()] == [9] * len(models[0])
+    for model, flat in zip(models, expected, strict=True):
+        torch.testing.assert_close(torch.cat([params.values() for params in model]), flat, rtol=1e-4, atol=1e-5)
+
+
+def test_kept_optimizer_of_a_frozen_part_stays(make_learner):
+    learner = make_learner(optimizer="adam", optimizer_state="kept")
+    model = learner.init_models(0)[0]
+    _, first = learner.train_keeping(0, model, 2, rng(0), None, {})
+    _, then = learner.train_keeping(0, model, 2, rng(0), "head", first)
+    assert then["core"] is first["core"]
+    assert then["head"].steps == 4

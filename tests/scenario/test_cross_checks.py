@@ -29,3 +29,17 @@ def test_keys_that_do_not_fit_each_other(problems, more, told):
 def test_odd_degree_on_an_odd_number_of_nodes(problems):
     (found,) = problems(sets=["nodes.clusters=[5]", "topology.degree=3"])
     assert found.startswith("--set topology.degree=3: topology.degree: degree x nodes must be even")
+
+
+@pytest.mark.parametrize(
+    ("sets", "told"),
+    [
+        (["training.epochs=1", "training.local_steps=2"], "training.epochs: a round is so many epochs or"),
+        (["training.optimizer_state=kept"], "training.optimizer_state: sgd without momentum has no state"),
+        (["training.early_stopping={patience: 3}"], "training.early_stopping: needs validation samples, but"),
+        (["evaluation.checkpoint=best"], "evaluation.checkpoint: needs validation samples, but"),
+    ],
+)
+def test_local_training_that_contradicts_itself(problems, sets, told):
+    (found,) = problems(sets=sets)
+    assert told in found

@@ -1,0 +1,62 @@
+"""The best model of a node by validation loss, and when it has gone too long without a better one.
+
+A node validates what each of its local trainings made, never a merged model, on its own validation samples: the mean
+over mini-batches of the batch mean loss, as the published codes of DAC and its successors do. It stops when as many
+trainings in a row as its patience have brought no strictly lower loss.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddlsim.learning.jobs import Job
+    from ddlsim.learning.kinds import Model
+
+
+class BestModel:
+    """One node's record.
+
+    Args:
+        patience: trainings without improvement after which it has `run_out`; None: it never does.
+    """
+
+    def __init__(self, patience: int | None):
+        self._patience = patience
+        self._open: list[tuple[Model, Job]] = []
+        self.forget()
+
+    @property
+    def run_out(self) -> bool:
+        """Whether the node's patience is over."""
+        return self._patience is not None and self._without_better >= self._patience
+
+    def forget(self) -> None:
+        """Starts afresh: the node has lost its state."""
+        self.model: Model | None = None
+        self.loss = math.inf
+        self._without_better = 0
+        self._open.clear()
+
+    def trained(self, model: "Model", validation: "Job") -> None:
+        """A local training has ended with this model; its validation may be computed later."""
+        self._open.append((model, validation))
+
+    def resolve(self, value) -> list[float]:
+        """Takes the validations since the last call into account.
+
+        Args:
+            value: job -> its value, which computes it.
+
+        Returns:
+            Their losses, oldest first.
+        """
+        found = []
+        for model, job in self._open:
+            (loss,) = value(job)
+            found.append(loss)
+            better = loss < self.loss
+            self._without_better = 0 if better else self._without_better + 1
+            if better:
+                self.model, self.loss = model, loss
+        self._open.clear()
+        return found
