@@ -38,7 +38,7 @@ def learner():
         num_classes=10, node_cluster=[0] * 30 + [1] * 2, node_train=[draw(200) for _ in range(NODES)],
         node_validation=None, cluster_validation=None, cluster_test=[draw(50), draw(50)],
     )
-    learner = Learner("gn_lenet", build, prepared, SETTINGS, torch.device("cpu"), THREADS, 250)
+    learner = Learner({"gn_lenet": build}, prepared, SETTINGS, torch.device("cpu"), THREADS, 250)
     yield learner
     learner.close()
 

@@ -85,13 +85,18 @@ def prepare(loaded: Loaded):
 
 def build_learner(scenario: "Scenario", prepared, device: str):
     """Parameters, data and waves of all nodes on a device; for a network-only run what stands in for them."""
-    shape, classes = prepared.image_shape, prepared.num_classes
-    name, build = type(scenario.model).__name__, lambda: scenario.model.build(shape, classes)
+    shape, classes, model = prepared.image_shape, prepared.num_classes, scenario.model
+    builders, assigned = {type(model).__name__: lambda: model.build(shape, classes)}, None
+    if hasattr(model, "assignment"):
+        builders, assigned = model.builders(shape, classes), model.assignment(scenario.nodes.count, scenario.seed)
     if scenario.learning == "none":
         from ddlsim.learning.sizes import SizeLearner, sizes_of
 
-        sizes = scenario.model.part_sizes() if hasattr(scenario.model, "part_sizes") else sizes_of(name, build)
-        return SizeLearner(name, sizes, classes, prepared.node_samples, scenario.training.batch_size)
+        if hasattr(model, "part_sizes"):
+            sizes = {type(model).__name__: model.part_sizes()}
+        else:
+            sizes = {name: sizes_of(name, build) for name, build in builders.items()}
+        return SizeLearner(sizes, classes, prepared.node_samples, scenario.training.batch_size, assigned)
     import os
 
     import torch
@@ -104,7 +109,7 @@ def build_learner(scenario: "Scenario", prepared, device: str):
         keep_freed_memory()
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Learner(
-        name, build, prepared, scenario.training, torch.device(device), threads, scenario.evaluation.batch_size
+        builders, prepared, scenario.training, torch.device(device), threads, scenario.evaluation.batch_size, assigned
     )
 
 

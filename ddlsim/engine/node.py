@@ -131,13 +131,15 @@ class Node:
     # -- models ----------------------------------------------------------------------------------------------------
 
     def init_models(self, count: int = 1, *, whole: bool = False, own: bool = True) -> "list[Model]":
-        """Fresh models: (core, head) each, or (model,) when whole; own = another start on every node.
+        """Fresh models of this node's architecture: (core, head, ...) each, or (model,) when whole.
+
+        own = another start on every node; otherwise all that have the same architecture start alike.
 
         A node that has lost its state draws its own start anew; the start that all share stays the same.
         """
         anew = own and self._times_lost
         seed = self.stream_seed(f"init after loss {self._times_lost}" if anew else "init", own=own)
-        return self._sim.learner.init_models(seed, count, whole)
+        return self._sim.learner.init_models(seed, count, whole, self.id)
 
     def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
         """The weighted sum of parameters, in the given order."""
@@ -172,7 +174,7 @@ class Node:
         With early stopping, or where the best model is evaluated, the node's validation samples are passed once more.
 
         Args:
-            model: parts in order, (core, head) or (model,).
+            model: parts in order, (core, head, ...) or (model,).
             steps: number of mini-batches; local_steps by default.
             only: "core" or "head" to train that part and freeze the other.
         """

@@ -1,5 +1,7 @@
 """The parameters of all nodes and of all messages in flight: rows of one flat matrix per part.
 
+Architectures whose parts have equal shapes (heads over the same features, say) share that part's matrix.
+
 A `Params` is an immutable value. Training or merging makes a new one; sending one costs no copy, since every receiver
 holds the same row; when the last holder lets go of it, Python's reference count gives the row back.
 """
@@ -75,9 +77,9 @@ class Bank:
     def free(self, row: int) -> None:
         self._free.append(row)
 
-    def store(self, values: torch.Tensor) -> Params:
-        """A new handle holding a copy of `values`, float32 [P]."""
-        params = Params(self.part, self)
+    def store(self, values: torch.Tensor, part: Part | None = None) -> Params:
+        """A new handle to a copy of `values`, float32 [P]; `part` if it is another architecture's of equal shape."""
+        params = Params(part or self.part, self)
         params.allocate()  # may replace the matrix by a larger one
         params.values().copy_(values)
         return params

@@ -5,17 +5,16 @@ thread per node also fixes the order of every floating-point sum: the same numbe
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
-from torch import nn
 
 from ddlsim.learning.bank import Params
 from ddlsim.learning.evaluating import losses_of, predictions_of
 from ddlsim.learning.kinds import LossJob, TestJob, TrainJob
-from ddlsim.learning.layout import Layout
+from ddlsim.learning.layout import Architecture
 from ddlsim.learning.moments import OpenMoments, rows_kept
 from ddlsim.learning.shards import Shards
 from ddlsim.learning.worker import Template, sgd_steps
@@ -25,7 +24,7 @@ class CpuWaves:
     """Runs waves of jobs over a pool of threads.
 
     Args:
-        builders: per layout the function that makes a fresh module.
+        architectures: by name.
         shards: the nodes' samples and the clusters' evaluation sets.
         training: scenario section `training`.
         chunk: images per forward pass in evaluations.
@@ -33,9 +32,9 @@ class CpuWaves:
     """
 
     def __init__(
-        self, builders: dict[Layout, Callable[[], nn.Module]], shards: Shards, training, chunk: int, threads: int
+        self, architectures: Mapping[str, Architecture], shards: Shards, training, chunk: int, threads: int
     ):
-        self._builders = builders
+        self._architectures = architectures
         self._shards = shards
         self._training = training
         self._chunk = chunk
@@ -43,36 +42,32 @@ class CpuWaves:
         self._build_lock = threading.Lock()
         self._pool = ThreadPoolExecutor(threads, "wave", initializer=torch.set_num_threads, initargs=(1,))
 
-    def train(self, jobs: Sequence[TrainJob], layouts: Sequence[Layout]) -> None:
+    def train(self, jobs: Sequence[TrainJob]) -> None:
         """Runs every job's steps and fills its outputs."""
         outputs = [allocate_outputs(job) for job in jobs]
-        list(self._pool.map(self._train_one, jobs, layouts, outputs))
+        list(self._pool.map(self._train_one, jobs, outputs))
 
-    def losses(self, jobs: Sequence[LossJob], layouts: Sequence[Layout]) -> list[list[float]]:
+    def losses(self, jobs: Sequence[LossJob]) -> list[list[float]]:
         """The values of the jobs."""
-        return list(self._pool.map(
-            lambda job, layout: losses_of(job, self._template(layout), self._shards, self._chunk), jobs, layouts
-        ))  # fmt: skip
+        return list(self._pool.map(lambda job: losses_of(job, self._template, self._shards, self._chunk), jobs))
 
-    def test(self, jobs: Sequence[TestJob], layouts: Sequence[Layout]) -> list[list[tuple[np.ndarray, float]]]:
+    def test(self, jobs: Sequence[TestJob]) -> list[list[tuple[np.ndarray, float]]]:
         """The values of the jobs."""
-        return list(self._pool.map(
-            lambda job, layout: predictions_of(job, self._template(layout), self._shards, self._chunk), jobs, layouts
-        ))  # fmt: skip
+        return list(self._pool.map(lambda job: predictions_of(job, self._template, self._shards, self._chunk), jobs))
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def _template(self, layout: Layout) -> Template:
+    def _template(self, architecture: str) -> Template:
+        """This thread's module of an architecture."""
         templates = self._local.__dict__.setdefault("templates", {})
-        if layout not in templates:
+        if architecture not in templates:
             with self._build_lock:  # module constructors draw from torch's global generator
-                templates[layout] = Template(self._builders[layout], layout, torch.device("cpu"))
-        return templates[layout]
+                templates[architecture] = Template(self._architectures[architecture], torch.device("cpu"))
+        return templates[architecture]
 
-    def _train_one(self, job: TrainJob, layout: Layout, outputs: list[Params | None]) -> None:
-        template = self._template(layout)
-        train_on(template, job, outputs, self._shards, self._training)
+    def _train_one(self, job: TrainJob, outputs: list[Params | None]) -> None:
+        train_on(self._template(job.architecture), job, outputs, self._shards, self._training)
 
 
 def allocate_outputs(job: TrainJob) -> list[Params | None]:

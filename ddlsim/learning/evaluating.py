@@ -1,22 +1,28 @@
-"""Losses and predictions of one model after the other on one template; see kinds.py for what the jobs ask."""
+"""Losses and predictions of one model after the other; see kinds.py for what the jobs ask."""
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
-from ddlsim.learning.kinds import LossJob, TestJob
+from ddlsim.learning.kinds import LossJob, TestJob, architecture_of
 from ddlsim.learning.shards import Shards
 from ddlsim.learning.worker import Template
 
+TemplateOf = Callable[[str], Template]
+"""Architecture -> a module to evaluate with."""
+
 
 @torch.no_grad()
-def losses_of(job: LossJob, template: Template, shards: Shards, chunk: int) -> list[float]:
+def losses_of(job: LossJob, template_of: TemplateOf, shards: Shards, chunk: int) -> list[float]:
     """Per model the mean over batches of the batch-mean cross-entropy, in eval mode; sums in float64."""
-    module = template.module.eval()
     images, labels = shards.local(job.split, job.node)
     found, core, seen = [], None, None
     for model, batches in zip(job.models, job.batches, strict=True):
-        if len(model) == 2 and model[0] is core and batches is seen:
+        template = template_of(architecture_of(model))
+        module = template.module.eval()
+        if len(model) > 1 and model[0] is core and batches is seen:
             template.load(model[1:], start=core.size)
         else:
             template.load(model)
@@ -30,9 +36,8 @@ def losses_of(job: LossJob, template: Template, shards: Shards, chunk: int) -> l
 
 
 @torch.no_grad()
-def predictions_of(job: TestJob, template: Template, shards: Shards, chunk: int) -> list[tuple[np.ndarray, float]]:
+def predictions_of(job: TestJob, template_of: TemplateOf, shards: Shards, chunk: int) -> list[tuple[np.ndarray, float]]:
     """Per model its confusion matrix int64 [C, C] (row: true class) and mean loss on the whole evaluation set."""
-    module = template.module.eval()
     images, labels = shards.evaluation(job.split, job.cluster)
     classes = shards.num_classes
     confusions = torch.zeros(len(job.models), classes * classes, dtype=torch.int64, device=labels.device)
@@ -41,7 +46,9 @@ def predictions_of(job: TestJob, template: Template, shards: Shards, chunk: int)
         x, y = images[first : first + chunk], labels[first : first + chunk]
         core = None
         for index, model in enumerate(job.models):
-            if len(model) == 2 and model[0] is core:
+            template = template_of(architecture_of(model))
+            module = template.module.eval()
+            if len(model) > 1 and model[0] is core:
                 template.load(model[1:], start=core.size)
             else:
                 template.load(model)

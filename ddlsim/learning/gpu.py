@@ -7,18 +7,17 @@ training, and nodes whose batches differ in size) trains one by one.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from ddlsim.learning.cpu import allocate_outputs, train_on
 from ddlsim.learning.evaluating import losses_of, predictions_of
 from ddlsim.learning.kinds import LossJob, TestJob, TrainJob
-from ddlsim.learning.layout import MODEL, Layout
+from ddlsim.learning.layout import MODEL, Architecture, Layout
 from ddlsim.learning.moments import OpenMoments, rows_kept
 from ddlsim.learning.shards import Shards
 from ddlsim.learning.worker import Template, make_optimizer
@@ -28,7 +27,7 @@ class GpuWaves:
     """Runs waves of jobs stacked on one device.
 
     Args:
-        builders: per layout the function that makes a fresh module.
+        architectures: by name.
         shards: the nodes' samples and the clusters' evaluation sets, on the device.
         training: scenario section `training`.
         chunk: images per forward pass in evaluations.
@@ -36,47 +35,46 @@ class GpuWaves:
     """
 
     def __init__(
-        self, builders: dict[Layout, Callable[[], nn.Module]], shards: Shards, training, chunk: int,
+        self, architectures: Mapping[str, Architecture], shards: Shards, training, chunk: int,
         device: torch.device,
     ):  # fmt: skip
         self._shards = shards
         self._training = training
         self._chunk = chunk
         self._device = device
-        self._templates = {layout: Template(build, layout, device) for layout, build in builders.items()}
+        self._templates = {name: Template(architecture, device) for name, architecture in architectures.items()}
 
-    def train(self, jobs: Sequence[TrainJob], layouts: Sequence[Layout]) -> None:
+    def train(self, jobs: Sequence[TrainJob]) -> None:
         """Runs every job's steps and fills its outputs."""
         alike: dict[tuple, list[TrainJob]] = defaultdict(list)
-        for job, layout in zip(jobs, layouts, strict=True):
+        for job in jobs:
             sizes = tuple(len(batch) for batch in job.batches)
             steps = tuple(0 if kept is None else kept.steps for kept in job.moments)
-            alike[layout, sizes, job.only, len(job.sizes), steps].append(job)
-        for (layout, _, only, _, steps), group in alike.items():
-            stackable = all(entry.trainable for entry in layout.parts[MODEL].entries)
+            alike[job.architecture, sizes, job.only, len(job.sizes), steps].append(job)
+        for (architecture, _, only, _, steps), group in alike.items():
+            template = self._templates[architecture]
+            stackable = all(entry.trainable for entry in template.layout.parts[MODEL].entries)
             stackable &= only is not None or len(set(steps)) < 2  # one step count for all that is trained
             outputs = [allocate_outputs(job) for job in group]
             if stackable and len(group) > 1:
-                self._train_stacked(layout, group, outputs, only)
+                self._train_stacked(template, group, outputs, only)
             else:
                 for job, held in zip(group, outputs, strict=True):
-                    train_on(self._templates[layout], job, held, self._shards, self._training)
+                    train_on(template, job, held, self._shards, self._training)
 
-    def losses(self, jobs: Sequence[LossJob], layouts: Sequence[Layout]) -> list[list[float]]:
+    def losses(self, jobs: Sequence[LossJob]) -> list[list[float]]:
         """The values of the jobs."""
-        return [losses_of(job, self._templates[layout], self._shards, self._chunk)
-                for job, layout in zip(jobs, layouts, strict=True)]  # fmt: skip
+        return [losses_of(job, self._templates.__getitem__, self._shards, self._chunk) for job in jobs]
 
-    def test(self, jobs: Sequence[TestJob], layouts: Sequence[Layout]) -> list[list[tuple[np.ndarray, float]]]:
+    def test(self, jobs: Sequence[TestJob]) -> list[list[tuple[np.ndarray, float]]]:
         """The values of the jobs."""
-        return [predictions_of(job, self._templates[layout], self._shards, self._chunk)
-                for job, layout in zip(jobs, layouts, strict=True)]  # fmt: skip
+        return [predictions_of(job, self._templates.__getitem__, self._shards, self._chunk) for job in jobs]
 
     def close(self) -> None:
         """Nothing to end."""
 
-    def _train_stacked(self, layout: Layout, jobs: list[TrainJob], outputs: list, only: str | None) -> None:
-        module = self._templates[layout].module.train()
+    def _train_stacked(self, template: Template, jobs: list[TrainJob], outputs: list, only: str | None) -> None:
+        module, layout = template.module.train(), template.layout
         entries = layout.parts[MODEL].entries
         stacked = torch.stack([torch.cat([params.values() for params in job.model]) for job in jobs])
         trained = _trained_columns(layout, only)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ddlsim.learning.bank import Bank, Params
+from ddlsim.learning.layout import Part
 
 
 class Job:
@@ -33,9 +34,9 @@ class Job:
         self._outputs: list[Callable[[], Params | None]] = []
         self._computes_value = True
 
-    def output(self, bank: Bank) -> Params:
-        """Declares one parameter row that this job will fill."""
-        params = Params(bank.part, bank, job=self)
+    def output(self, bank: Bank, part: Part | None = None) -> Params:
+        """Declares one parameter row that this job will fill; `part` if it is another architecture's of equal shape."""
+        params = Params(part or bank.part, bank, job=self)
         self._outputs.append(weakref.ref(params))
         self._computes_value = False
         return params

@@ -9,7 +9,12 @@ from ddlsim.learning.jobs import Job
 from ddlsim.learning.moments import Moments
 
 Model = tuple[Params, ...]
-"""A whole model as its parts in row order: (model,) or (core, head)."""
+"""A whole model as its parts in row order: (model,), or (core, head) and what else its architecture has."""
+
+
+def architecture_of(model: Model) -> str:
+    """The architecture that a model is of; its first part tells, since heads may come from elsewhere."""
+    return model[0].part.architecture
 
 
 class TrainJob(Job):
@@ -19,7 +24,7 @@ class TrainJob(Job):
         model: where training starts.
         node: whose data.
         batches: sample indices per step.
-        only: train only this part ("core" or "head"), or None for all.
+        only: train only this part ("core", "head", ...), or None for all.
         moments: per part what the optimizer kept of it (None: nothing yet); empty: the optimizer starts afresh. New
             moments are further outputs, part by part.
     """
@@ -33,6 +38,7 @@ class TrainJob(Job):
         self.batches = batches
         self.only = only
         self.sizes = [params.size for params in model]
+        self.architecture = architecture_of(model)
         self.moments = tuple(moments)
 
     @property

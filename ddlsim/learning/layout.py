@@ -1,10 +1,12 @@
 """How the state of a model lies in flat float32 rows.
 
-A model splits into two parts, `core` and `head` (FACADE's and DePRL's words). Each part is one flat vector: its
-trainable parameters first, then its floating-point buffers and counters (BatchNorm statistics), so that what the
-published codes put on the wire is exactly one row. The whole model is the core's row followed by the head's.
+A model splits into parts: `core` and `head` (FACADE's and DePRL's words), whose composition answers queries, and what
+else an algorithm trains beside them (MAPL's projection and prototypes), listed in the module's `extra_parts`. Each part
+is one flat vector: its trainable parameters first, then its floating-point buffers and counters (BatchNorm statistics),
+so that what the published codes put on the wire is exactly one row. The whole model is the rows of its parts in order.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,7 +29,7 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One flat vector: `core`, `head` or the whole `model`, of one architecture."""
+    """One flat vector: `core`, `head`, another part, or the whole `model`, of one architecture."""
 
     architecture: str
     name: str
@@ -58,7 +60,7 @@ class Part:
 
 
 class Layout:
-    """The parts of one architecture, read off a module with submodules `core` and `head`.
+    """The parts of one architecture, read off a module with submodules `core`, `head` and those of `extra_parts`.
 
     Args:
         architecture: the model's name, for messages.
@@ -66,17 +68,17 @@ class Layout:
     """
 
     def __init__(self, architecture: str, module: nn.Module):
-        core, offset = _entries(module, CORE, 0)
-        head, _ = _entries(module, HEAD, 0)
-        shifted = tuple(
-            Entry(e.name, e.shape, e.start + offset, e.stop + offset, e.trainable) for e in head
-        )
         self.architecture = architecture
-        self.parts = {
-            CORE: Part(architecture, CORE, core),
-            HEAD: Part(architecture, HEAD, head),
-            MODEL: Part(architecture, MODEL, core + shifted),
-        }
+        self.names: tuple[str, ...] = (CORE, HEAD, *getattr(module, "extra_parts", ()))
+        self.parts: dict[str, Part] = {}
+        whole: list[Entry] = []
+        offset = 0
+        for name in self.names:
+            entries, size = _entries(module, name)
+            self.parts[name] = Part(architecture, name, entries)
+            whole += [Entry(e.name, e.shape, e.start + offset, e.stop + offset, e.trainable) for e in entries]
+            offset += size
+        self.parts[MODEL] = Part(architecture, MODEL, tuple(whole))
 
     @property
     def size(self) -> int:
@@ -88,13 +90,22 @@ class Layout:
         return torch.cat([tensors[e.name].detach().reshape(-1).float() for e in self.parts[part].entries])
 
 
+@dataclass(frozen=True, eq=False)
+class Architecture:
+    """What nodes of one kind train: how a fresh module is made, and how its state lies in rows."""
+
+    build: Callable[[], nn.Module]
+    layout: Layout
+
+
 def _named_state(module: nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-def _entries(module: nn.Module, part: str, start: int) -> tuple[tuple[Entry, ...], int]:
+def _entries(module: nn.Module, part: str) -> tuple[tuple[Entry, ...], int]:
     submodule = getattr(module, part)
-    found = []
+    found: list[Entry] = []
+    start = 0
     for trainable, tensors in ((True, submodule.named_parameters()), (False, submodule.named_buffers())):
         for name, tensor in tensors:
             stop = start + tensor.numel()

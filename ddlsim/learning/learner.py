@@ -4,6 +4,7 @@ Every method returns at once; see jobs.py for when the work is done.
 """
 
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.cpu import CpuWaves
 from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.learning.kinds import LossJob, MergeJob, Model, TestJob, TrainJob
-from ddlsim.learning.layout import CORE, HEAD, MODEL, Layout, Part
+from ddlsim.learning.layout import CORE, MODEL, Architecture, Layout, Part
 from ddlsim.learning.moments import Moments, rows_kept
 from ddlsim.learning.shards import Shards
 
@@ -25,25 +26,25 @@ class Learner:
     """Parameters, data and pending jobs of all nodes.
 
     Args:
-        architecture: the model's name, for messages.
-        build: makes a fresh module with submodules `core` and `head`.
+        builders: per architecture, by its name for messages, what makes a fresh module with submodules `core`, `head`.
         prepared: result of `ddlsim.data.prepare`.
         training: scenario section `training`.
         device: torch device.
         threads: CPU threads of a wave.
         chunk: images per forward pass in evaluations.
+        assigned: per node the name of its architecture; None: all have the only one.
     """
 
-    def __init__(self, architecture: str, build: Callable[[], nn.Module], prepared, training, device: torch.device,
-                 threads: int, chunk: int):
-        self._build = build
+    def __init__(self, builders: Mapping[str, Callable[[], nn.Module]], prepared, training, device: torch.device,
+                 threads: int, chunk: int, assigned: Sequence[str] | None = None):
         self._training = training
         self._device = device
         self.shards = Shards(prepared, device)
         with torch.random.fork_rng(devices=[]):
-            self.layout = Layout(architecture, build())
-        self._banks: dict[Part, Bank] = {}
-        self._waves = make_waves({self.layout: build}, self.shards, training, chunk, device, threads)
+            self.architectures = {name: Architecture(build, Layout(name, build())) for name, build in builders.items()}
+        self._assigned = assigned
+        self._banks: dict[tuple, Bank] = {}
+        self._waves = make_waves(self.architectures, self.shards, training, chunk, device, threads)
         runners = {"merging": self._run_merges, "training": self._run_training,
                    "head losses": self._run_losses, "evaluation": self._run_tests}
         self.jobs = Jobs(runners)
@@ -51,27 +52,37 @@ class Learner:
 
     # -- models ----------------------------------------------------------------------------------------------------
 
-    def init_models(self, seed: int, count: int = 1, whole: bool = False) -> list[Model]:
+    def architecture_of(self, node: int) -> Architecture:
+        """What a node trains."""
+        return self.architectures[self._assigned[node] if self._assigned else next(iter(self.architectures))]
+
+    def init_models(self, seed: int, count: int = 1, whole: bool = False, node: int = 0) -> list[Model]:
         """Freshly initialised models, drawn one after the other from one seed with torch's default initialisation.
 
         Args:
             seed: of torch's generator, only for these draws.
             count: how many.
-            whole: one row per model, (model,); otherwise (core, head).
+            whole: one row per model, (model,); otherwise one per part, (core, head) and what else there is.
+            node: whose architecture.
         """
+        architecture = self.architecture_of(node)
+        layout = architecture.layout
         state = torch.random.get_rng_state()
         try:
             torch.manual_seed(seed)
-            modules = [self._build() for _ in range(count)]
+            modules = [architecture.build() for _ in range(count)]
         finally:
             torch.random.set_rng_state(state)
-        if not whole and not self.layout.parts[CORE].size:
+        if not whole and not layout.parts[CORE].size:
             raise ScenarioError(
-                f"model: {self.layout.architecture} has no core, and this algorithm shares core and head apart. "
+                f"model: {layout.architecture} has no core, and this algorithm shares core and head apart. "
                 "Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models (el, dpsgd)."
             )
-        parts = (MODEL,) if whole else (CORE, HEAD)
-        return [tuple(self._store(module, part) for part in parts) for module in modules]
+        parts = [layout.parts[name] for name in ((MODEL,) if whole else layout.names)]
+        return [
+            tuple(self._bank(part).store(layout.flatten(module, part.name), part) for part in parts)
+            for module in modules
+        ]
 
     def merge(self, sources: Sequence[Params], weights: Sequence[float]) -> Params:
         """The weighted sum of parameters of one kind, summed in the given order.
@@ -80,21 +91,21 @@ class Learner:
         model (an all-reduce) are recognised as such.
 
         Raises:
-            DdlsimError: if the shapes differ; the text names both models.
+            DdlsimError: if the shapes differ; the text names both architectures and the nodes that have them.
         """
         first = sources[0].part
         for params in sources[1:]:
             if params.part.signature != first.signature:
                 raise DdlsimError(
-                    f"cannot merge the {params.part.name} of {params.part.architecture} ({params.size} values) into "
-                    f"the {first.name} of {first.architecture} ({first.size} values): their shapes differ. Merge only "
+                    f"cannot merge the {params.part.name} of {self._whose(params.part)} ({params.size} values) into "
+                    f"the {first.name} of {self._whose(first)} ({first.size} values): their shapes differ. Merge only "
                     "what the models have in common, or give every node the same model."
                 )
         key = (*((params.serial, float(weight)) for params, weight in zip(sources, weights, strict=True)),)
         merged = self._same_merge.get(key)
         if merged is None:
             job = MergeJob(sources, weights)
-            merged = self._same_merge[key] = job.output(self._bank(first))
+            merged = self._same_merge[key] = job.output(self._bank(first), first)
             self.jobs.submit(job)
         return merged
 
@@ -115,7 +126,7 @@ class Learner:
         job = TrainJob(model, node, batches, only, [kept.get(p.part.name) for p in model] if count else ())
         in_training = [only in (None, params.part.name) for params in model]
         trained = tuple(
-            job.output(self._bank(params.part)) if moves else job.unchanged(params)
+            job.output(self._bank(params.part), params.part) if moves else job.unchanged(params)
             for params, moves in zip(model, in_training, strict=True)
         )
         keeps = dict(kept)
@@ -166,12 +177,12 @@ class Learner:
     # -- runners ---------------------------------------------------------------------------------------------------
 
     def _run_training(self, jobs: list[TrainJob]) -> None:
-        self._waves.train(jobs, [self.layout] * len(jobs))
+        self._waves.train(jobs)
         for job in jobs:
             job.finish()
 
     def _run_losses(self, jobs: list[LossJob]) -> None:
-        for job, value in zip(jobs, self._waves.losses(jobs, [self.layout] * len(jobs)), strict=True):
+        for job, value in zip(jobs, self._waves.losses(jobs), strict=True):
             job.finish(value)
 
     def _run_tests(self, jobs: list[TestJob]) -> None:
@@ -182,35 +193,44 @@ class Learner:
             key = (job.split, job.cluster, tuple(tuple(params.serial for params in model) for model in job.models))
             distinct.setdefault(key, job)
             keys.append(key)
-        values = self._waves.test(list(distinct.values()), [self.layout] * len(distinct))
+        values = self._waves.test(list(distinct.values()))
         found = dict(zip(distinct, values, strict=True))
         for job, key in zip(jobs, keys, strict=True):
             job.finish(found[key])
 
     def _run_merges(self, jobs: list[MergeJob]) -> None:
-        by_part: dict[Part, list[tuple[MergeJob, Params]]] = {}
+        by_bank: dict[Bank, list[tuple[MergeJob, Params]]] = defaultdict(list)
         for job in jobs:
             (target,) = job.outputs()
-            by_part.setdefault(target.part, []).append((job, target))
-        for part, work in by_part.items():
+            by_bank[self._bank(target.part)].append((job, target))
+        for bank, work in by_bank.items():
             targets = [target for _, target in work]
-            self._bank(part).merge(targets, [list(job.inputs) for job, _ in work], [job.weights for job, _ in work])
+            bank.merge(targets, [list(job.inputs) for job, _ in work], [job.weights for job, _ in work])
         for job in jobs:
             job.finish()
 
     def _bank(self, part: Part) -> Bank:
-        if part not in self._banks:
-            self._banks[part] = Bank(part, self._device)
-        return self._banks[part]
+        """The matrix of all parts of this name and these shapes, whatever their architecture."""
+        key = (part.name, part.signature)
+        if key not in self._banks:
+            self._banks[key] = Bank(part, self._device)
+        return self._banks[key]
 
-    def _store(self, module: nn.Module, part: str) -> Params:
-        return self._bank(self.layout.parts[part]).store(self.layout.flatten(module, part))
+    def _whose(self, part: Part) -> str:
+        """An architecture's name, with the nodes that have it where nodes differ."""
+        if not self._assigned:
+            return part.architecture
+        nodes = [str(node) for node, name in enumerate(self._assigned) if name == part.architecture]
+        listed = ", ".join(nodes[:8]) + (", ..." if len(nodes) > 8 else "")
+        return f"{part.architecture} (node{'s' * (len(nodes) != 1)} {listed})"
 
 
-def make_waves(builders, shards: Shards, training, chunk: int, device: torch.device, threads: int):
+def make_waves(
+    architectures: Mapping[str, Architecture], shards: Shards, training, chunk: int, device: torch.device, threads: int
+):
     """The way in which this device runs waves."""
     if device.type == "cuda":
         from ddlsim.learning.gpu import GpuWaves
 
-        return GpuWaves(builders, shards, training, chunk, device)
-    return CpuWaves(builders, shards, training, chunk, threads)
+        return GpuWaves(architectures, shards, training, chunk, device)
+    return CpuWaves(architectures, shards, training, chunk, threads)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ddlsim.errors import DdlsimError, ScenarioError
 
-CORE, HEAD, MODEL = "core", "head", "model"
+MODEL = "model"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -19,7 +19,7 @@ class SizedParams:
     """Parameters without values: all that a message needs to know.
 
     Args:
-        part: core, head or model.
+        part: core, head, ... or model.
         size: number of float32 values.
     """
 
@@ -56,30 +56,34 @@ class SizeLearner:
     """What nodes see in the place of the Learner (learner.py), method by method.
 
     Args:
-        architecture: the model's name, for messages.
-        sizes: number of float32 values of `core` and `head`.
+        sizes: per architecture, by its name for messages, the number of float32 values of each part in order.
         num_classes: number of labels.
         samples: training samples of a node.
         batch_size: samples per step.
+        assigned: per node the name of its architecture; None: all have the only one.
     """
 
-    def __init__(self, architecture: str, sizes: Mapping[str, int], num_classes: int, samples: int, batch_size: int):
-        self._architecture = architecture
-        self._parts = {part: SizedParams(part, sizes[part]) for part in (CORE, HEAD)}
-        self._parts[MODEL] = SizedParams(MODEL, sizes[CORE] + sizes[HEAD])
+    def __init__(self, sizes: Mapping[str, Mapping[str, int]], num_classes: int, samples: int, batch_size: int,
+                 assigned: Sequence[str] | None = None):
+        self._assigned = assigned
+        self._models = {name: tuple(SizedParams(part, size) for part, size in own.items())
+                        for name, own in sizes.items()}
+        self._whole = {name: (SizedParams(MODEL, sum(own.values())),) for name, own in sizes.items()}
         self._loss = math.log(max(2, num_classes))
         self._steps_per_epoch = -(-samples // batch_size)
         self.jobs = NoJobs()
 
-    def init_models(self, seed: int, count: int = 1, whole: bool = False) -> list[tuple[SizedParams, ...]]:
-        """The same sizes for every model, (model,) or (core, head)."""
-        if not whole and not self._parts[CORE].size:
+    def init_models(
+        self, seed: int, count: int = 1, whole: bool = False, node: int = 0
+    ) -> list[tuple[SizedParams, ...]]:
+        """The same sizes for every model of the node's architecture, (model,) or (core, head, ...)."""
+        name = self._assigned[node] if self._assigned else next(iter(self._models))
+        if not whole and not self._models[name][0].size:
             raise ScenarioError(
-                f"model: {self._architecture} has no core, and this algorithm shares core and head apart. "
+                f"model: {name} has no core, and this algorithm shares core and head apart. "
                 "Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models (el, dpsgd)."
             )
-        model = (self._parts[MODEL],) if whole else (self._parts[CORE], self._parts[HEAD])
-        return [model] * count
+        return [(self._whole if whole else self._models)[name]] * count
 
     def merge(self, sources: Sequence[SizedParams], weights: Sequence[float]) -> SizedParams:
         """What merges to the same size.
@@ -91,8 +95,8 @@ class SizeLearner:
         for params in sources:
             if params is not first and params.size != first.size:
                 raise DdlsimError(
-                    f"cannot merge the {params.part} ({params.size} values) of {self._architecture} into the "
-                    f"{first.part} ({first.size} values): their sizes differ."
+                    f"cannot merge {params.part} ({params.size} values) into {first.part} ({first.size} values): their "
+                    "sizes differ."
                 )
         return first
 
@@ -117,7 +121,7 @@ class SizeLearner:
 
 
 def sizes_of(architecture: str, build) -> dict[str, int]:
-    """Number of float32 values of a model's core and head; torch makes it without memory (device `meta`).
+    """Number of float32 values of a model's parts; torch makes it without memory (device `meta`).
 
     Args:
         architecture: the model's name.
@@ -129,4 +133,4 @@ def sizes_of(architecture: str, build) -> dict[str, int]:
 
     with torch.device("meta"):
         layout = Layout(architecture, build())
-    return {part: layout.parts[part].size for part in (CORE, HEAD)}
+    return {part: layout.parts[part].size for part in layout.names}

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ddlsim.learning.bank import Params
-from ddlsim.learning.layout import MODEL, Layout
+from ddlsim.learning.layout import MODEL, Architecture
 from ddlsim.learning.moments import OpenMoments, torch_state
 
 
@@ -15,23 +15,22 @@ class Template:
     """A module of one architecture over a flat float32 vector [P]: loading a model is one copy per part.
 
     Args:
-        build: makes a fresh module with submodules `core` and `head`.
-        layout: its layout.
+        architecture: how the module is made, and its layout.
         device: where it lives.
     """
 
-    def __init__(self, build: Callable[[], nn.Module], layout: Layout, device: torch.device):
-        self.layout = layout
-        self.flat = torch.zeros(layout.size, device=device)
+    def __init__(self, architecture: Architecture, device: torch.device):
+        self.layout = architecture.layout
+        self.flat = torch.zeros(self.layout.size, device=device)
         with torch.random.fork_rng(devices=[]):
-            self.module = build().to(device)
+            self.module = architecture.build().to(device)
         self._counters: list[tuple[nn.Module, str, slice]] = []
         self._view_state()
         self.module.requires_grad_(True)
 
     @torch.no_grad()
     def load(self, parts: Sequence[Params], start: int = 0) -> None:
-        """Takes over the values of a model, whole or as (core, head); or of its last parts, from column `start`."""
+        """Takes over the values of a model, whole or part by part; or of its later parts, from column `start`."""
         for params in parts:
             self.flat[start : start + params.size].copy_(params.values())
             start += params.size
@@ -50,7 +49,7 @@ class Template:
             start += size
 
     def trained(self, only: str | None = None) -> list[nn.Parameter]:
-        """The parameters to train: all, or those of `core` or `head` only (the others are frozen)."""
+        """The parameters to train: all, or those of one part only (the others are frozen)."""
         for name, parameter in self.module.named_parameters():
             parameter.requires_grad_(only is None or name.startswith(only + "."))
         return [parameter for parameter in self.module.parameters() if parameter.requires_grad]
@@ -89,7 +88,7 @@ def sgd_steps(
     Args:
         batches: (images [b, C, H, W], labels int64 [b]) per step.
         settings: scenario section `training`.
-        only: "core" or "head" to train that part and keep the other, its statistics included.
+        only: "core", "head", ... to train that part and keep the others, their statistics included.
         moments: what the optimizer remembers, changed in place.
     """
     parameters = template.trained(only)

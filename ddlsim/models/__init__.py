@@ -20,5 +20,6 @@ MODELS = Registry(
         "fashion_cnn": ".cnn:FashionCNN",
         "resnet18": ".resnet18:ResNet18",
         "sizes": ".sizes:Sizes",
+        "mixed": ".mixed:Mixed",
     },
 )

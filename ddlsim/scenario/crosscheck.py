@@ -37,6 +37,8 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         (("churn",), scenario.churn),
     ):
         yield from _refusal(place, lambda part=part: _fit_nodes(part, count, scenario.seed))
+    if hasattr(scenario.model, "assignment"):
+        yield from _refusal(("model",), lambda: scenario.model.assignment(count, scenario.seed))
     yield from _absences(scenario)
     yield from _refusal(("shift",), lambda: _shift_nothing(scenario))
     if hasattr(scenario.partition, "cluster_labels"):

@@ -22,7 +22,7 @@ class NoLearning:
 
     jobs = SimpleNamespace(force=lambda jobs: None, flush=lambda: None)
 
-    def init_models(self, seed, count, whole):
+    def init_models(self, seed, count, whole, node):
         return [(None,)] * count
 
     def steps_per_epoch(self, node):

@@ -42,10 +42,10 @@ SETTINGS = dict(optimizer="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0
 def make_learner():
     made = []
 
-    def make(batch_norm: bool = False, threads: int = 2, **changes) -> Learner:
+    def make(batch_norm: bool = False, threads: int = 2, builders=None, assigned=None, **changes) -> Learner:
         learner = Learner(
-            "tiny", lambda: TinyNet(batch_norm), prepared_data(), SimpleNamespace(**SETTINGS | changes),
-            torch.device("cpu"), threads, 10,
+            builders or {"tiny": lambda: TinyNet(batch_norm)}, prepared_data(), SimpleNamespace(**SETTINGS | changes),
+            torch.device("cpu"), threads, 10, assigned,
         )
         made.append(learner)
         return learner

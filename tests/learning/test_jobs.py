@@ -39,7 +39,7 @@ def test_flush_runs_what_nobody_has_asked_for_yet(make_learner):
 def test_rows_are_given_back_when_nobody_holds_them(make_learner):
     learner = make_learner()
     model = learner.init_models(0)[0]
-    bank = learner._banks[model[0].part]
+    bank = learner._bank(model[0].part)
     for step in range(50):
         model = learner.train(0, model, 1, np.random.default_rng(step))
         learner.jobs.force_params(model)

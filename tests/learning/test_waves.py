@@ -23,7 +23,7 @@ def plain_training(learner, module, node: int, steps: int, only: str | None = No
         module.zero_grad()
         F.cross_entropy(module(images[batch]), labels[batch]).backward()
         optimizer.step()
-    return learner.layout.flatten(module, "model")
+    return learner.architecture_of(node).layout.flatten(module, "model")
 
 
 def module_of(learner, tiny_net, model, batch_norm: bool = False):
@@ -31,7 +31,7 @@ def module_of(learner, tiny_net, model, batch_norm: bool = False):
     module = tiny_net(batch_norm)
     flat = torch.cat([params.values() for params in model])
     state = module.state_dict()
-    for entry in learner.layout.parts["model"].entries:
+    for entry in learner.architecture_of(0).layout.parts["model"].entries:
         state[entry.name] = flat[entry.start : entry.stop].reshape(entry.shape).to(state[entry.name].dtype)
     module.load_state_dict(state)
     return module
@@ -65,8 +65,8 @@ def test_number_of_threads_changes_no_bit(make_learner):
 @pytest.mark.parametrize("only", [None, "core", "head"])
 def test_stacked_wave_equals_one_by_one(make_learner, only):
     plain, stacked = make_learner(), make_learner()
-    build, cpu = {stacked.layout: stacked._build}, torch.device("cpu")
-    stacked._waves = GpuWaves(build, stacked.shards, stacked._training, 10, cpu)
+    cpu = torch.device("cpu")
+    stacked._waves = GpuWaves(stacked.architectures, stacked.shards, stacked._training, 10, cpu)
     flats = []
     for learner in (plain, stacked):
         trained = [learner.train(node, learner.init_models(node)[0], 5, rng(node), only) for node in range(3)]
@@ -89,7 +89,7 @@ def test_frozen_batch_norm_keeps_its_statistics(make_learner):
     model = learner.init_models(0)[0]
     new_core, _ = learner.train(0, model, 3, rng(0), only="core")
     learner.jobs.force_params([new_core])
-    statistics = slice(learner.layout.parts["core"].trainable_columns[-1][1], None)
+    statistics = slice(learner.architecture_of(0).layout.parts["core"].trainable_columns[-1][1], None)
     assert not torch.equal(new_core.values()[statistics], model[0].values()[statistics])
     kept_core, new_head = learner.train(0, model, 3, rng(0), only="head")
     learner.jobs.force_params([new_head])
@@ -112,7 +112,7 @@ def test_optimizer_matches_torchs(make_learner, tiny_net, changes):
     trained = learner.train(0, start, 6, rng(0))
     learner.jobs.force_params(trained)
     flat = torch.cat([params.values() for params in trained])
-    torch.testing.assert_close(flat, learner.layout.flatten(module, "model"), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(flat, learner.architecture_of(0).layout.flatten(module, "model"), rtol=1e-5, atol=1e-6)
 
 
 def test_losses_are_means_of_batch_means(make_learner, tiny_net):
@@ -149,7 +149,7 @@ def test_same_model_is_evaluated_once(make_learner):
     model = learner.init_models(0)[0]
     calls = []
     run = learner._waves.test
-    learner._waves.test = lambda jobs, layouts: calls.append(len(jobs)) or run(jobs, layouts)
+    learner._waves.test = lambda jobs: calls.append(len(jobs)) or run(jobs)
     first, second, other = learner.test([model], 0), learner.test([model], 0), learner.test([model], 1)
     learner.jobs.force([first, second, other])
     assert calls == [2]
@@ -167,7 +167,7 @@ def kept_training(learner, module, node: int, calls: int, make) -> torch.Tensor:
             module.zero_grad()
             F.cross_entropy(module(images[batch]), labels[batch]).backward()
             optimizer.step()
-    return learner.layout.flatten(module, "model")
+    return learner.architecture_of(node).layout.flatten(module, "model")
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -182,8 +182,7 @@ def kept_training(learner, module, node: int, calls: int, make) -> torch.Tensor:
 def test_kept_optimizer_goes_on_where_it_was(make_learner, tiny_net, settings, make, stacked, whole):
     learner = make_learner(**settings, optimizer_state="kept")
     if stacked:
-        build = {learner.layout: learner._build}
-        learner._waves = GpuWaves(build, learner.shards, learner._training, 10, torch.device("cpu"))
+        learner._waves = GpuWaves(learner.architectures, learner.shards, learner._training, 10, torch.device("cpu"))
     models = [learner.init_models(node, whole=whole)[0] for node in range(3)]
     modules = [module_of(learner, tiny_net, model) for model in models]
     expected = [kept_training(learner, module, node, 3, make) for node, module in enumerate(modules)]

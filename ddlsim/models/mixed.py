@@ -1,0 +1,113 @@
+"""Several architectures in one run: every node trains its own, and only what they have in common can be merged."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from annotated_types import Ge, MinLen
+
+from ddlsim.errors import ScenarioError
+from ddlsim.models.shapes import ImageShape
+from ddlsim.rng import stream
+
+if TYPE_CHECKING:
+    from ddlsim.models.split import SplitModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed:
+    """A list of models, dealt to the nodes.
+
+    Args:
+        models: names, or mappings with a name and keys, of other models.
+        assign: round_robin: node i has entry i modulo their number; random: each node draws one; or per node the
+            position of its entry in `models`.
+        latent: size of the features that every model hands to its head, for models that take one; null: as they are.
+    """
+
+    models: Annotated[tuple[str | dict[str, Any], ...], MinLen(1)]
+    assign: Literal["round_robin", "random"] | tuple[Annotated[int, Ge(0)], ...] = "round_robin"
+    latent: Annotated[int, Ge(1)] | None = 512
+
+    def __post_init__(self):
+        self._parts()
+        if isinstance(self.assign, tuple):
+            wrong = sorted({entry for entry in self.assign if entry >= len(self.models)})
+            if wrong:
+                raise ScenarioError(
+                    f"assign: entries of model.models are 0..{len(self.models) - 1}, got "
+                    f"{', '.join(map(str, wrong))}."
+                )
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Raise ScenarioError unless the images fit all of the models."""
+        for part in self._parts().values():
+            part.check(image_shape)
+
+    def builders(self, image_shape: ImageShape, num_classes: int) -> "dict[str, Callable[[], SplitModel]]":
+        """Per architecture, by a name of its own, what makes a fresh model.
+
+        Raises:
+            ScenarioError: if the images do not fit one of them.
+        """
+        self.check(image_shape)
+        return {name: _builder(part, image_shape, num_classes) for name, part in self._parts().items()}
+
+    def assignment(self, num_nodes: int, seed: int) -> list[str]:
+        """Per node the name of its architecture.
+
+        Raises:
+            ScenarioError: if `assign` is a list of another length.
+        """
+        names = list(self._parts())
+        if self.assign == "round_robin":
+            return [names[node % len(names)] for node in range(num_nodes)]
+        if self.assign == "random":
+            return [names[int(stream(seed, "architecture", node).integers(len(names)))] for node in range(num_nodes)]
+        if len(self.assign) != num_nodes:
+            raise ScenarioError(
+                f"model.assign: expected one entry for each of the {num_nodes} nodes, got {len(self.assign)}."
+            )
+        return [names[entry] for entry in self.assign]
+
+    def _parts(self) -> dict[str, Any]:
+        """The models by name; equal names are numbered."""
+        made = [_make(entry, self.latent) for entry in self.models]
+        names = [entry if isinstance(entry, str) else str(entry["name"]) for entry in self.models]
+        distinct = [f"{name}#{position}" if names.count(name) > 1 else name for position, name in enumerate(names)]
+        return dict(zip(distinct, made, strict=True))
+
+
+def _builder(part: Any, image_shape: ImageShape, num_classes: int) -> "Callable[[], SplitModel]":
+    return lambda: part.build(image_shape, num_classes)
+
+
+def _make(entry: str | dict[str, Any], latent: int | None) -> Any:
+    """The model that an entry names.
+
+    Raises:
+        ScenarioError: if there is no such model, or a key or value does not fit it.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    from ddlsim.models import MODELS
+
+    keys = {"name": entry} if isinstance(entry, str) else dict(entry)
+    name = keys.pop("name", None)
+    known = [known for known in MODELS if known != "mixed"]
+    if name not in known:
+        raise ScenarioError(f"models: unknown name {name!r}. Known: {', '.join(known)}.")
+    model = MODELS[name]
+    fields = [field.name for field in dataclasses.fields(model)]
+    unknown = [key for key in keys if key not in fields]
+    if unknown:
+        raise ScenarioError(f"models: {name} has no key {unknown[0]!r}. Allowed: {', '.join(['name', *fields])}.")
+    if latent is not None and "latent" in fields:
+        keys.setdefault("latent", latent)
+    try:
+        return TypeAdapter(model).validate_python(keys)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ScenarioError(f"models: {name}.{where}: {first['msg']}, got {first['input']!r}.") from error

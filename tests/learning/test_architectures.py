@@ -1,0 +1,95 @@
+"""Nodes of several architectures in one learner: same numbers as each for itself, and merges of what they share."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ddlsim.errors import DdlsimError
+from ddlsim.learning.gpu import GpuWaves
+
+
+class Wide(nn.Module):
+    """One convolution with BatchNorm; 144 features as the tiny net, other core, same head."""
+
+    def __init__(self):
+        super().__init__()
+        self.core = nn.Sequential(nn.Conv2d(2, 16, 3, stride=2), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(),
+                                  nn.Linear(64, 144))
+        self.head = nn.Linear(144, 3)
+
+    def forward(self, x):
+        return self.head(self.core(x))
+
+
+class WithExtra(Wide):
+    """As Wide, with one part more."""
+
+    extra_parts = ("projection",)
+
+    def __init__(self):
+        super().__init__()
+        self.projection = nn.Linear(144, 5)
+
+
+@pytest.fixture
+def mixed(make_learner, tiny_net):
+    return make_learner(builders={"tiny": tiny_net, "wide": Wide}, assigned=["tiny", "wide", "tiny"])
+
+
+def rng(node):
+    return np.random.default_rng(100 + node)
+
+
+def train_all(learner, steps=(5, 3, 5)):
+    trained = [learner.train(node, learner.init_models(node, node=node)[0], steps[node], rng(node)) for node in
+               range(3)]
+    learner.jobs.force_params([params for model in trained for params in model])
+    return trained
+
+
+@pytest.mark.parametrize("waves", ["threads", "stacked"])
+def test_mixed_wave_equals_each_architecture_for_itself(mixed, make_learner, tiny_net, waves):
+    if waves == "stacked":
+        mixed._waves = GpuWaves(mixed.architectures, mixed.shards, mixed._training, 10, torch.device("cpu"))
+    trained = train_all(mixed)
+    assert mixed.jobs.waves["training"] == [3]
+    for name, build, nodes in (("tiny", tiny_net, (0, 2)), ("wide", Wide, (1,))):
+        alone = make_learner(builders={name: build})
+        for node in nodes:
+            model = alone.train(node, alone.init_models(node)[0], (5, 3, 5)[node], rng(node))
+            alone.jobs.force_params(model)
+            for own, other in zip(trained[node], model, strict=True):
+                torch.testing.assert_close(own.values(), other.values(), rtol=1e-5, atol=1e-6)
+
+
+def test_equal_heads_of_unequal_architectures_merge(mixed):
+    (core, head), (_, other) = mixed.init_models(0, node=0)[0], mixed.init_models(1, node=1)[0]
+    merged = mixed.merge([head, other], [0.25, 0.75])
+    mixed.jobs.force_params([merged])
+    torch.testing.assert_close(merged.values(), 0.25 * head.values() + 0.75 * other.values())
+    (confusion, _), = mixed.value(mixed.test([(core, merged)], 0))
+    assert confusion.sum() == 25
+
+
+def test_merging_unequal_cores_names_architectures_and_nodes(mixed):
+    cores = [mixed.init_models(node, node=node)[0][0] for node in range(3)]
+    with pytest.raises(DdlsimError, match=r"core of wide \(node 1\) .* core of tiny \(nodes 0, 2\)"):
+        mixed.merge(cores, [1 / 3] * 3)
+
+
+def test_losses_of_models_of_other_architectures(mixed):
+    models = [mixed.init_models(node, node=node)[0] for node in range(3)]
+    found = mixed.value(mixed.losses(0, models, 2, rng(0), common=True))
+    for node, loss in enumerate(found):
+        assert mixed.value(mixed.losses(0, [models[node]], 2, rng(0), common=True)) == [loss]
+
+
+def test_parts_beyond_core_and_head_have_rows_of_their_own(make_learner):
+    learner = make_learner(builders={"extra": WithExtra})
+    core, head, projection = learner.init_models(0)[0]
+    ((whole,),) = learner.init_models(0, whole=True)
+    assert (head.size, projection.size) == (144 * 3 + 3, 144 * 5 + 5)
+    assert torch.equal(whole.values(), torch.cat([core.values(), head.values(), projection.values()]))
+    trained = learner.train(0, (core, head, projection), 3, rng(0), only="projection")
+    assert trained[0] is core and trained[1] is head
