@@ -90,13 +90,13 @@ def build_learner(scenario: "Scenario", prepared, device: str):
     if hasattr(model, "assignment"):
         builders, assigned = model.builders(shape, classes), model.assignment(scenario.nodes.count, scenario.seed)
     if scenario.learning == "none":
-        from ddlsim.learning.sizes import SizeLearner, sizes_of
+        from ddlsim.learning.sizes import SizeLearner, parts_of, parts_of_sizes
 
         if hasattr(model, "part_sizes"):
-            sizes = {type(model).__name__: model.part_sizes()}
+            parts = {type(model).__name__: parts_of_sizes(model.part_sizes())}
         else:
-            sizes = {name: sizes_of(name, build) for name, build in builders.items()}
-        return SizeLearner(sizes, classes, prepared.node_samples, scenario.training.batch_size, assigned)
+            parts = {name: parts_of(name, build) for name, build in builders.items()}
+        return SizeLearner(parts, classes, prepared.node_samples, scenario.training.batch_size, assigned)
     import os
 
     import torch
@@ -119,6 +119,7 @@ def build_simulation(
     on_evaluated: "Callable[[Evaluated], None]" = lambda _: None,
 ) -> "Simulation":
     """All objects of one run."""
+    from ddlsim.compression.quantised import NoCompression
     from ddlsim.engine.capacity_trace import follow
     from ddlsim.engine.network import Network
     from ddlsim.engine.simulation import Simulation
@@ -151,6 +152,7 @@ def build_simulation(
         deadline_s=scenario.protocol.deadline_s, keep_late=scenario.protocol.late == "keep",
         staleness=scenario.protocol.staleness,
         stop_at=evaluation.target_accuracy if evaluation.stop_at_target else None,
+        codec=None if isinstance(network.compression, NoCompression) else network.compression,
         network_only=scenario.learning == "none",
         patience=scenario.training.early_stopping.patience if scenario.training.early_stopping else None,
         best_model=evaluation.checkpoint == "best",

@@ -12,7 +12,7 @@ LEVELS = [
     {"cli", "report", "__main__"},
     {"build", "rundir"},
     {"scenario"},
-    {"algorithms", "data", "models", "topologies", "similarities", "merges", "metrics"},
+    {"algorithms", "compression", "data", "models", "topologies", "similarities", "merges", "metrics"},
     {"engine"},
     {"learning"},
     {"kernels"},

@@ -78,7 +78,8 @@ class Facade:
         state.core, state.heads[chosen] = yield node.train((state.core, state.heads[chosen]))
         if warming_up:
             state.heads = [state.heads[chosen]] * self.heads
-        node.send(node.peers(round_num), round_num, core=state.core, head=state.heads[chosen], head_index=chosen)
+        head = {chosen: state.heads[chosen]}
+        node.send(node.peers(round_num), round_num, core=state.core, heads=head, head_index=chosen)
         inbox = yield node.receive(round_num)
         self._aggregate(node, state, inbox, warming_up)
         node.record("head", chosen, round_num)
@@ -87,7 +88,8 @@ class Facade:
         """All-reduce: everybody's last trained head and core, merged by the same rules."""
         if self.final_all_reduce:
             chosen = state.head_index
-            node.send(node.others(), round_num, core=state.core, head=state.heads[chosen], head_index=chosen)
+            head = {chosen: state.heads[chosen]}
+            node.send(node.others(), round_num, core=state.core, heads=head, head_index=chosen)
             inbox = yield node.receive(round_num, node.others())
             self._aggregate(node, state, inbox, warming_up=False)
 
@@ -106,8 +108,9 @@ class Facade:
         """Equations 3 and 4: cores over all; head c over those who trained head c, and one's own head c always."""
         state.core = node.average(state.core, {m.src: m.payload["core"] for m in inbox})
         if warming_up:
-            state.heads = [node.average(state.heads[0], {m.src: m.payload["head"] for m in inbox})] * self.heads
+            received = {m.src: m.payload["heads"][m.payload["head_index"]] for m in inbox}
+            state.heads = [node.average(state.heads[0], received)] * self.heads
             return
         for index, head in enumerate(state.heads):
-            same = {m.src: m.payload["head"] for m in inbox if m.payload["head_index"] == index}
+            same = {m.src: m.payload["heads"][index] for m in inbox if m.payload["head_index"] == index}
             state.heads[index] = node.average(head, same)

@@ -14,6 +14,7 @@ TABLE_OF = {
     "models": "model",
     "topologies": "topology",
     "links": "links",
+    "compressions": "compression",
     "devices": "devices",
     "churns": "churn",
 }

@@ -40,6 +40,7 @@ class Message:
         kind: what the receiver does with it.
         payload: content; the network does not look at it.
         payload_bytes, header_bytes: bytes on the wire; header_bytes None: the network's.
+        streams: what its arrival tells the sender (see outbox.py); the network does not look at it.
         sent_s: simulated time of sending, set by the network.
         lost: on its way to be lost (see Network's drop_prob), set by the network.
         slot: the flow that carries it, set by the network; ENDED before and after.
@@ -52,6 +53,7 @@ class Message:
     payload: Any
     payload_bytes: int
     header_bytes: int | None = None
+    streams: tuple = ()
     sent_s: float = 0.0
     lost: bool = False
     slot: int = ENDED

@@ -17,7 +17,7 @@ from ddlsim.engine.best_model import BestModel
 from ddlsim.engine.devices import FORWARD_SHARE
 from ddlsim.engine.mailbox import Mailbox
 from ddlsim.engine.network import Message
-from ddlsim.units import FLOAT32_BYTES
+from ddlsim.engine.outbox import Outbox, payload_bytes
 
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ddlsim.learning.kinds import Model
 
 PUSH, REQUEST, RESPONSE = "push", "request", "response"
-SCALAR_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,9 @@ class Node:
             PUSH: Mailbox((node_id, PUSH), sim.env, lambda sender, num: sim.may_come(sender, node_id, num), sim.watch),
             RESPONSE: Mailbox((node_id, RESPONSE), sim.env, lambda sender, _: sim.nodes[sender].online, sim.watch),
         }
+        self.outbox = None if sim.codec is None else Outbox(
+            sim.codec, sim.learner.compress, lambda: int(self.rng("compression").integers(2**63 - 1))
+        )
         self._published: dict[int, dict[str, Any]] = {}
         self._times_lost = 0
         self._requests: list[Message] = []
@@ -234,14 +236,19 @@ class Node:
         deadline and late answers are as with `receive`, in both modes.
         """
         peers = tuple(peers)
-        self._sim.send([self._message(peer, round_num, REQUEST, {}) for peer in peers])
+        self._sim.send(self._messages(peers, round_num, REQUEST, {}))
         return self._collect(self.mailboxes[RESPONSE], round_num, peers)
 
     # -- plain calls -----------------------------------------------------------------------------------------------
 
     def send(self, peers: Iterable[int], round_num: int, **payload: Any) -> None:
-        """Hands one message per peer to the network; parameters travel as 4 bytes a value, numbers as 8."""
-        self._sim.send([self._message(peer, round_num, PUSH, payload) for peer in peers])
+        """Hands one message per peer to the network.
+
+        Numbers travel as 8 bytes, arrays as they are, parameters as 4 bytes a value or as network.compression says
+        (see outbox.py: it follows the parameters that are sent under one name, so different things need different
+        names, or different keys of a mapping under one).
+        """
+        self._sim.send(self._messages(peers, round_num, PUSH, payload))
 
     def publish(self, round_num: int, **payload: Any) -> None:
         """Makes this available to peers that pull, now and later."""
@@ -253,7 +260,7 @@ class Node:
         round_num, payload = next(iter(self._published.items()), (-1, None))
         final = self.stopped or not self._sim.synchronous
         if payload is not None and (round_num >= request.round_num or final):
-            self._sim.send([self._message(request.src, request.round_num, RESPONSE, payload)])
+            self._sim.send(self._messages((request.src,), request.round_num, RESPONSE, payload))
         else:
             self._requests.append(request)
 
@@ -276,11 +283,13 @@ class Node:
         return dropped
 
     def forget(self) -> None:
-        """Loses what it published; its next models are drawn anew."""
+        """Loses what it published and what it has told others; its next models are drawn anew."""
         self._published = {}
         self._moments = {}
         if self.best is not None:
             self.best.forget()
+        if self.outbox is not None:
+            self.outbox.forget()
         self._times_lost += 1
 
     # --------------------------------------------------------------------------------------------------------------
@@ -300,21 +309,16 @@ class Node:
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
         return Verb(self._sim.env.timeout(seconds), result)
 
-    def _message(self, peer: int, round_num: int, kind: str, payload: dict[str, Any]) -> Message:
-        return Message(
-            src=self.id, dst=peer, round_num=round_num, kind=kind, payload=payload,
-            payload_bytes=payload_bytes(payload), header_bytes=self._sim.header_bytes,
-        )
-
-
-def payload_bytes(payload: Any) -> int:
-    """Bytes on the wire of parameters (float32), arrays, numbers and collections of them."""
-    if hasattr(payload, "part"):
-        return payload.size * FLOAT32_BYTES
-    if isinstance(payload, np.ndarray):
-        return payload.nbytes
-    if isinstance(payload, Mapping):
-        return sum(payload_bytes(value) for value in payload.values())
-    if isinstance(payload, (list, tuple)):
-        return sum(payload_bytes(value) for value in payload)
-    return SCALAR_BYTES
+    def _messages(self, peers: Iterable[int], round_num: int, kind: str, payload: dict[str, Any]) -> list[Message]:
+        peers, header_bytes = tuple(peers), self._sim.header_bytes
+        if self.outbox is None or not peers:
+            size = payload_bytes(payload)
+            return [Message(self.id, peer, round_num, kind, payload, size, header_bytes) for peer in peers]
+        packed = self.outbox.pack(payload)
+        return [
+            Message(
+                self.id, peer, round_num, kind, packed.payload, packed.bytes_to(peer), header_bytes,
+                streams=packed.streams,
+            )
+            for peer in peers
+        ]

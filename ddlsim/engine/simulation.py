@@ -50,6 +50,7 @@ class Simulation:
         state_lost: whether a node comes back without its state and starts afresh.
         node_cluster: hidden cluster per node.
         recorder: where rows go.
+        codec: how parameters in messages are compressed, see ddlsim.compression: Codec; None: not at all.
         settings: seed, rounds, steps_of (mini-batches per epoch -> local steps), evaluate_every, header_bytes,
             synchronous, deadline_s, keep_late and staleness (see Node.receive), target_accuracy to stop at (or None),
             patience of early stopping (or None) and whether the best model by validation loss is evaluated, as
@@ -65,7 +66,7 @@ class Simulation:
         absences: Absences, node_cluster: np.ndarray, recorder,
         seed: int, rounds: int, steps_of: Callable[[int], int], evaluate_every: int, header_bytes: int,
         synchronous: bool = True, deadline_s: float | None = None, keep_late: bool = False, staleness: int = 5,
-        state_lost: bool = False, stop_at: float | None = None, network_only: bool = False,
+        state_lost: bool = False, stop_at: float | None = None, codec=None, network_only: bool = False,
         patience: int | None = None, best_model: bool = False,
         on_round: Callable[[int, float, int], None] = lambda *_: None,
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
@@ -83,6 +84,7 @@ class Simulation:
         self.validates = (best_model or patience is not None) and not network_only
         self._evaluates_best = best_model and not network_only
         self._state_lost = state_lost
+        self.codec = codec
         self._every = evaluate_every
         self._stop_at = stop_at
         self.network_only = network_only
@@ -170,6 +172,8 @@ class Simulation:
 
     def _delivered(self, message: Message) -> None:
         self._in_flight.discard((message.src, message.dst, message.round_num))
+        for copies, version in message.streams:
+            copies.reached(message.dst, version)
         node = self.nodes[message.dst]
         if message.kind == REQUEST:
             node.answer(message)
@@ -229,7 +233,7 @@ class Simulation:
     def _evaluate_early_end(self) -> None:
         """All nodes have stopped before the last round: what they ended with is measured."""
         reached = max(node.completed_rounds for node in self.nodes)
-        if reached > self.evaluator.evaluated and any(node.stopped for node in self.nodes):
+        if any(node.stopped for node in self.nodes) and reached > self.evaluator.evaluated:
             for node in self.nodes:
                 self.evaluator.completed(node, reached, self._snapshot)
             self._check_evaluations()
@@ -325,11 +329,17 @@ class Simulation:
         self._num_online += 1
         self._num_busy += 1
         if self._state_lost:
-            node.forget()
+            self._forget(node)
             self._states[node.id] = self.algorithm.start(node)
         self.recorder.row(self.env.now, node.id, node.completed_rounds, "online", 1)
         self.network.return_node(node.id)
         self._returned[node.id].succeed()
+
+    def _forget(self, node: Node) -> None:
+        node.forget()
+        if self.codec is not None:
+            for other in self.nodes:
+                other.outbox.forget_receiver(node.id)
 
     def watch(self, sender: int, mailbox: Mailbox) -> None:
         """A mailbox waits for this sender."""

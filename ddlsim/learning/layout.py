@@ -41,6 +41,11 @@ class Part:
         return sum(entry.stop - entry.start for entry in self.entries)
 
     @cached_property
+    def trained_sizes(self) -> tuple[int, ...]:
+        """Values per trained tensor, in order; the rest are buffers."""
+        return tuple(entry.stop - entry.start for entry in self.entries if entry.trainable)
+
+    @cached_property
     def signature(self) -> tuple[tuple[int, ...], ...]:
         """The shapes in order; two parts can be merged only when these agree."""
         return tuple(entry.shape for entry in self.entries)

@@ -14,6 +14,7 @@ from torch import nn
 from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.learning.bank import Bank, Params
 from ddlsim.learning.batches import draw_batches
+from ddlsim.learning.compressing import CompressJob, run_compressions
 from ddlsim.learning.cpu import CpuWaves
 from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.learning.kinds import LossJob, MergeJob, Model, TestJob, TrainJob
@@ -45,7 +46,7 @@ class Learner:
         self._assigned = assigned
         self._banks: dict[tuple, Bank] = {}
         self._waves = make_waves(self.architectures, self.shards, training, chunk, device, threads)
-        runners = {"merging": self._run_merges, "training": self._run_training,
+        runners = {"merging": self._run_merges, "training": self._run_training, "compression": run_compressions,
                    "head losses": self._run_losses, "evaluation": self._run_tests}
         self.jobs = Jobs(runners)
         self._same_merge: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
@@ -108,6 +109,13 @@ class Learner:
             merged = self._same_merge[key] = job.output(self._bank(first), first)
             self.jobs.submit(job)
         return merged
+
+    def compress(self, codec, params: Params, copy: Params | None, seed: int) -> Params:
+        """What receivers of a message decode of `params`; see compressing.py."""
+        job = CompressJob(codec, params, copy, seed)
+        decoded = job.output(self._bank(params.part), params.part)
+        self.jobs.submit(job)
+        return decoded
 
     # -- jobs ------------------------------------------------------------------------------------------------------
 

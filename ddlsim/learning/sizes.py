@@ -7,25 +7,47 @@ alike. Neither torch nor data is needed here.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 
 from ddlsim.errors import DdlsimError, ScenarioError
 
 MODEL = "model"
+_serials = count()
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, slots=True)
+class SizedPart:
+    """What takes the place of layout.py's Part.
+
+    Args:
+        name: core, head or model.
+        size: number of float32 values.
+        trained_sizes: of these, the trained ones per tensor; the rest are buffers.
+    """
+
+    name: str
+    size: int
+    trained_sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class SizedParams:
     """Parameters without values: all that a message needs to know.
 
     Args:
         part: core, head, ... or model.
-        size: number of float32 values.
+        serial: another one for each training and merge, as with real parameters.
     """
 
-    part: str
-    size: int
+    part: SizedPart
+    serial: int = field(default_factory=lambda: next(_serials))
     job = None
+
+    @property
+    def size(self) -> int:
+        """Number of float32 values."""
+        return self.part.size
 
 
 @dataclass
@@ -56,19 +78,18 @@ class SizeLearner:
     """What nodes see in the place of the Learner (learner.py), method by method.
 
     Args:
-        sizes: per architecture, by its name for messages, the number of float32 values of each part in order.
+        parts: per architecture, by its name for messages, the sizes of its parts in order.
         num_classes: number of labels.
         samples: training samples of a node.
         batch_size: samples per step.
         assigned: per node the name of its architecture; None: all have the only one.
     """
 
-    def __init__(self, sizes: Mapping[str, Mapping[str, int]], num_classes: int, samples: int, batch_size: int,
+    def __init__(self, parts: Mapping[str, Mapping[str, SizedPart]], num_classes: int, samples: int, batch_size: int,
                  assigned: Sequence[str] | None = None):
         self._assigned = assigned
-        self._models = {name: tuple(SizedParams(part, size) for part, size in own.items())
-                        for name, own in sizes.items()}
-        self._whole = {name: (SizedParams(MODEL, sum(own.values())),) for name, own in sizes.items()}
+        self._parts = {name: tuple(own.values()) for name, own in parts.items()}
+        self._whole = {name: (_whole(own),) for name, own in self._parts.items()}
         self._loss = math.log(max(2, num_classes))
         self._steps_per_epoch = -(-samples // batch_size)
         self.jobs = NoJobs()
@@ -77,13 +98,14 @@ class SizeLearner:
         self, seed: int, count: int = 1, whole: bool = False, node: int = 0
     ) -> list[tuple[SizedParams, ...]]:
         """The same sizes for every model of the node's architecture, (model,) or (core, head, ...)."""
-        name = self._assigned[node] if self._assigned else next(iter(self._models))
-        if not whole and not self._models[name][0].size:
+        name = self._assigned[node] if self._assigned else next(iter(self._parts))
+        if not whole and not self._parts[name][0].size:
             raise ScenarioError(
                 f"model: {name} has no core, and this algorithm shares core and head apart. "
                 "Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models (el, dpsgd)."
             )
-        return [(self._whole if whole else self._models)[name]] * count
+        parts = (self._whole if whole else self._parts)[name]
+        return [tuple(SizedParams(part) for part in parts) for _ in range(count)]
 
     def merge(self, sources: Sequence[SizedParams], weights: Sequence[float]) -> SizedParams:
         """What merges to the same size.
@@ -95,14 +117,19 @@ class SizeLearner:
         for params in sources:
             if params is not first and params.size != first.size:
                 raise DdlsimError(
-                    f"cannot merge {params.part} ({params.size} values) into {first.part} ({first.size} values): their "
-                    "sizes differ."
+                    f"cannot merge {params.part.name} ({params.size} values) into {first.part.name} ({first.size} "
+                    "values): their sizes differ."
                 )
-        return first
+        return SizedParams(first.part)
 
     def train_keeping(self, node: int, model, steps: int, rng, only: str | None, kept):
-        """The model, and what the optimizer kept, as they were."""
-        return model, kept
+        """A model as large as it was, and what the optimizer kept."""
+        trained = (SizedParams(params.part) if only in (None, params.part.name) else params for params in model)
+        return tuple(trained), kept
+
+    def compress(self, codec, params: SizedParams, copy: SizedParams | None, seed: int) -> SizedParams:
+        """What is decoded is as large."""
+        return SizedParams(params.part)
 
     def losses(self, node: int, models: Sequence, num_batches: int, rng, common: bool = False, split: str = "train"):
         """The same loss for every model."""
@@ -120,8 +147,17 @@ class SizeLearner:
         """There is nothing to end."""
 
 
-def sizes_of(architecture: str, build) -> dict[str, int]:
-    """Number of float32 values of a model's parts; torch makes it without memory (device `meta`).
+def _whole(parts: Sequence[SizedPart]) -> SizedPart:
+    return SizedPart(MODEL, sum(part.size for part in parts), sum((part.trained_sizes for part in parts), ()))
+
+
+def parts_of_sizes(sizes: Mapping[str, int]) -> dict[str, SizedPart]:
+    """Parts of which only the number of values is known: each is one tensor, without buffers."""
+    return {name: SizedPart(name, size, (size,) if size else ()) for name, size in sizes.items()}
+
+
+def parts_of(architecture: str, build) -> dict[str, SizedPart]:
+    """The sizes of a model's parts; torch makes it without memory (device `meta`).
 
     Args:
         architecture: the model's name.
@@ -133,4 +169,5 @@ def sizes_of(architecture: str, build) -> dict[str, int]:
 
     with torch.device("meta"):
         layout = Layout(architecture, build())
-    return {part: layout.parts[part].size for part in layout.names}
+    parts = [layout.parts[name] for name in layout.names]
+    return {part.name: SizedPart(part.name, part.size, part.trained_sizes) for part in parts}

@@ -95,6 +95,7 @@ class Network(_Section):
         on_drop: what follows: retransmit: it is sent again as a whole, when its last byte should have arrived, until it
             arrives; drop: the receiver never gets it and stops waiting for it at that moment. Its bytes are wasted.
         links: the nodes' access to the network.
+        compression: how parameters are encoded in messages.
     """
 
     fidelity: Literal["flow", "latency", "ideal"] = "flow"
@@ -102,6 +103,7 @@ class Network(_Section):
     drop_probability: Annotated[float, Ge(0), Lt(1)] = 0.0
     on_drop: Literal["retransmit", "drop"] = "retransmit"
     links: Annotated[Any, NamedPart("links")]
+    compression: Annotated[Any, NamedPart("compression")]
 
 
 class Protocol(_Section):
@@ -230,7 +232,10 @@ DEFAULTS: dict[str, Any] = {
     "validation": {},
     "training": {},
     "topology": {"name": "random_regular", "degree": 4},
-    "network": {"links": {"name": "uniform", "uplink_mbps": 100, "downlink_mbps": 100, "latency_ms": 20}},
+    "network": {
+        "links": {"name": "uniform", "uplink_mbps": 100, "downlink_mbps": 100, "latency_ms": 20},
+        "compression": {"name": "none"},
+    },
     "devices": {"name": "constant", "step_time_s": 0.05},
     "evaluation": {},
     "records": {},

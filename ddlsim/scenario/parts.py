@@ -26,12 +26,13 @@ TABLES = {
     "shift": "ddlsim.data:SHIFTS",
     "topology": "ddlsim.topologies:TOPOLOGIES",
     "links": "ddlsim.engine:LINKS",
+    "compression": "ddlsim.compression:COMPRESSIONS",
     "devices": "ddlsim.engine:DEVICES",
     "churn": "ddlsim.engine:CHURNS",
 }
 """Key in the scenario -> table of the names that may stand there."""
 
-PART_PATHS = {("network", key) if key == "links" else (key,) for key in TABLES}
+PART_PATHS = {("network", key) if key in ("links", "compression") else (key,) for key in TABLES}
 """Where named parts stand in a scenario."""
 
 

@@ -1,6 +1,8 @@
 """What every algorithm must do, run on a small simulated network with the embedded data."""
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +91,45 @@ def test_nobody_waits_for_ever_for_messages_that_are_lost(tmp_path, name, on_dro
     assert summary["status"] == "done"
     assert summary["bytes"]["wasted"] > 0.15 * summary["bytes"]["total"]
     assert np.isfinite([r["value"] for r in rows if r["name"] == "test_loss"]).all()
+
+
+COMPRESSED = ["float16", "int8", "top_k", "random_k"]
+
+
+def on_a_ring(name: str) -> tuple[str, ...]:
+    """On a ring peers meet again and have copies; where nodes wait, links are slow, so that bytes take the time."""
+    mbps = 50 if name in WITHOUT_BARRIER else 1
+    return (f"network.links.uplink_mbps={mbps}", "topology={name: ring}", "rounds=10", "evaluation.every=10")
+
+
+@pytest.fixture(scope="module")
+def uncompressed(tmp_path_factory) -> Callable[[str], dict]:
+    return cache(lambda name: run(tmp_path_factory.mktemp("uncompressed"), name, *on_a_ring(name))[0])
+
+
+@pytest.mark.parametrize("compression", COMPRESSED)
+def test_compressed_messages_take_fewer_bytes_and_less_time(tmp_path, name, compression, uncompressed):
+    plain = uncompressed(name)
+    summary, rows = run(tmp_path, name, *on_a_ring(name), f"network.compression={{name: {compression}}}")
+    assert summary["status"] == "done"
+    assert np.isfinite([r["value"] for r in rows if r["name"] == "test_loss"]).all()
+    assert summary["bytes"]["total"] < 0.75 * plain["bytes"]["total"]
+    if name not in WITHOUT_BARRIER:
+        assert summary["bytes"]["header"] == plain["bytes"]["header"]
+        assert summary["sim_time_s"] < 0.85 * plain["sim_time_s"]
+
+
+@pytest.mark.parametrize("compression", COMPRESSED)
+def test_compressed_runs_under_churn_and_losses_end_and_repeat(tmp_path, name, compression):
+    changes = (
+        CHURN.replace("}]}", "}], state: lost}"), f"network.compression={{name: {compression}}}",
+        "network.drop_probability=0.2", "network.on_drop=drop",
+    )
+    for out in ("a", "b"):
+        summary, _ = run(tmp_path, name, *changes, out=out)
+        assert summary["status"] == "done"
+    files = ("metrics.jsonl", "communication.jsonl")
+    assert [(tmp_path / "a" / f).read_bytes() for f in files] == [(tmp_path / "b" / f).read_bytes() for f in files]
 
 
 def test_deadline_frees_the_fast_from_a_slow_node(tmp_path, name):

@@ -11,7 +11,7 @@ def test_trains_and_sends_the_head_of_lowest_loss():
     state = facade.start(node)
     verbs = answer(facade.round(node, state, 3), [0.9, 0.5], (11.0, 2.5), [])
     assert verbs[1] == ("train", (10.0, 2.0), None, None)
-    assert node.sent == [((0, 2), 3, {"core": 11.0, "head": 2.5, "head_index": 1})]
+    assert node.sent == [((0, 2), 3, {"core": 11.0, "heads": {1: 2.5}, "head_index": 1})]
     assert node.recorded == [("head", 1, 3)]
 
 
@@ -25,7 +25,7 @@ def test_ties_go_to_the_first_head():
 def test_cores_are_averaged_over_all_and_heads_over_their_own_kind():
     node, facade = NumberNode(), Facade(heads=2)
     state = facade.start(node)
-    inbox = [message(0, core=2.0, head=5.0, head_index=1), message(2, core=5.0, head=9.0, head_index=1)]
+    inbox = [message(0, core=2.0, heads={1: 5.0}, head_index=1), message(2, core=5.0, heads={1: 9.0}, head_index=1)]
     answer(facade.round(node, state, 0), [0.1, 0.9], (11.0, 1.5), inbox)
     assert state.core == (11 + 2 + 5) / 3
     assert state.heads == [1.5, (2.0 + 5 + 9) / 3]
@@ -34,7 +34,7 @@ def test_cores_are_averaged_over_all_and_heads_over_their_own_kind():
 def test_head_that_nobody_reports_stays():
     node, facade = NumberNode(), Facade(heads=2)
     state = facade.start(node)
-    answer(facade.round(node, state, 0), [0.1, 0.9], (11.0, 1.5), [message(0, core=1.0, head=3.5, head_index=0)])
+    answer(facade.round(node, state, 0), [0.1, 0.9], (11.0, 1.5), [message(0, core=1.0, heads={0: 3.5}, head_index=0)])
     assert state.heads == [2.5, 2.0]
 
 
@@ -42,7 +42,7 @@ def test_warm_up_keeps_all_heads_the_same():
     node, facade = NumberNode(), Facade(heads=2, warmup_rounds=1)
     state = facade.start(node)
     assert state.heads == [1.0, 1.0]
-    inbox = [message(0, core=2.0, head=5.5, head_index=1)]
+    inbox = [message(0, core=2.0, heads={1: 5.5}, head_index=1)]
     answer(facade.round(node, state, 0), [0.1, 0.9], (11.0, 1.5), inbox)
     assert state.heads == [3.5, 3.5]
 
@@ -50,7 +50,7 @@ def test_warm_up_keeps_all_heads_the_same():
 def test_all_reduce_merges_by_the_same_rules():
     node, facade = NumberNode(), Facade(heads=2)
     state = facade.start(node)
-    inbox = [message(peer, core=float(peer), head=8.0, head_index=1) for peer in (0, 2, 3)]
+    inbox = [message(peer, core=float(peer), heads={1: 8.0}, head_index=1) for peer in (0, 2, 3)]
     answer(facade.finish(node, state, 9), inbox)
     assert node.sent[0][0] == (0, 2, 3)
     assert state.core == (10 + 0 + 2 + 3) / 4

@@ -52,6 +52,16 @@ def test_the_network_sees_the_same_messages_at_the_same_times_as_with_learning(t
         assert last_s[completed] == max(time_s for number, time_s in evaluated if number == completed)
 
 
+@pytest.mark.parametrize("compression", ["int8", "top_k"])
+@pytest.mark.parametrize("name", ["adpsgd", "deprl", "dpsgd", "el", "gossip"])  # facade: copies are per head
+def test_compressed_messages_have_the_same_sizes_as_with_learning(tmp_path, name, compression):
+    for learning in ("real", "none"):
+        changes = f"learning={learning}", f"network.compression={{name: {compression}}}", "rounds=3"
+        run(tmp_path / learning, name, *changes)
+    records = [(tmp_path / learning / "communication.jsonl").read_bytes() for learning in ("real", "none")]
+    assert records[0] == records[1]
+
+
 def test_totals_are_the_sums_over_pairs(tmp_path):
     for detail in ("full", "total"):
         run(tmp_path / detail, "el", "learning=none", f"records.detail={detail}")
