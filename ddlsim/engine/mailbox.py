@@ -1,11 +1,14 @@
 """What has reached a node, by round, and whom it still waits for."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 import simpy
 
 from ddlsim.engine.network import Message
+
+
+Wait = tuple[int, set[int], simpy.Event]
+"""A round, the senders that are still missing, and what happens when none is."""
 
 
 class Mailbox:
@@ -14,10 +17,13 @@ class Mailbox:
     Args:
         label: (node id, kind), unique; mailboxes are looked at in this order.
         env: the SimPy environment.
-        may_come: (sender, round) -> whether a message of that round can still come from that sender.
+        may_come: (sender, round) -> whether a message of that round can still come from that sender, those that are on
+            their way (see `announce`) apart.
         watch: called with (sender, mailbox) when it begins to wait: `reconsider` is due when that sender leaves or
             completes a round.
     """
+
+    __slots__ = ("_arrived", "_env", "_failed", "_may_come", "_waits", "_watch", "label")
 
     def __init__(
         self, label: tuple[int, str], env: simpy.Environment, may_come: Callable[[int, int], bool],
@@ -27,18 +33,30 @@ class Mailbox:
         self._env = env
         self._may_come = may_come
         self._watch = watch
-        self._arrived: dict[int, dict[int, Message]] = defaultdict(dict)
-        self._failed: dict[int, set[int]] = defaultdict(set)
-        self._waits: list[tuple[int, set[int], simpy.Event]] = []
+        self._arrived: dict[int, dict[int, Message | None]] = {}  # by round and sender; None: on its way
+        self._failed: dict[int, set[int]] = {}
+        self._waits: list[Wait] = []
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody waits for what is missing."""
+        return bool(self._waits)
+
+    def announce(self, sender: int, round_num: int) -> None:
+        """A message is on its way; `deliver` or `fail` will follow."""
+        self._arrived.setdefault(round_num, {}).setdefault(sender)
 
     def deliver(self, message: Message) -> None:
         """A message is in; the newest of a sender and round counts."""
-        self._arrived[message.round_num][message.src] = message
-        self._answered(message.src, message.round_num)
+        self._arrived.setdefault(message.round_num, {})[message.src] = message
+        if self._waits:
+            self._answered(message.src, message.round_num)
 
     def fail(self, sender: int, round_num: int) -> None:
         """A message was lost on the way and will not be sent again."""
-        self._failed[round_num].add(sender)
+        self._failed.setdefault(round_num, set()).add(sender)
+        if self._arrived.get(round_num, {}).get(sender, self) is None:
+            del self._arrived[round_num][sender]
         self._answered(sender, round_num)
 
     def wait(self, round_num: int, senders: Iterable[int], deadline_s: float | None = None) -> simpy.Event:
@@ -50,13 +68,19 @@ class Mailbox:
             deadline_s: the event happens this many seconds from now at the latest; None: no deadline.
         """
         event = self._env.event()
-        missing = {sender for sender in senders if self._is_missing(sender, round_num)}
+        known, failed = self._arrived.get(round_num, {}), self._failed.get(round_num, ())
+        missing = {
+            sender for sender in senders
+            if known.get(sender) is None and sender not in failed
+            and (sender in known or self._may_come(sender, round_num))
+        }
         if not missing:
             return event.succeed()
         wait = (round_num, missing, event)
         self._waits.append(wait)
         for sender in missing:
-            self._watch(sender, self)
+            if sender not in known:
+                self._watch(sender, self)
         if deadline_s is not None:
             self._env.timeout(deadline_s).callbacks.append(lambda _: self._give_up(wait))
         return event
@@ -65,9 +89,12 @@ class Mailbox:
         """Somebody left or fell behind: stop waiting for what cannot come any more."""
         for wait in list(self._waits):
             round_num, missing, _ = wait
-            missing -= {sender for sender in missing if not self._may_come(sender, round_num)}
-            for sender in missing:
-                self._watch(sender, self)
+            known = self._arrived.get(round_num, {})
+            for sender in [sender for sender in missing if sender not in known]:
+                if self._may_come(sender, round_num):
+                    self._watch(sender, self)
+                else:
+                    missing.discard(sender)
             self._close_if_done(wait)
 
     def take(self, round_num: int, late_too: bool = False) -> list[Message]:
@@ -105,12 +132,8 @@ class Mailbox:
         """The newest message of every sender in these rounds, ordered by sender."""
         newest: dict[int, Message] = {}
         for round_num in sorted(rounds):
-            newest.update(self._arrived[round_num])
+            newest.update(item for item in self._arrived[round_num].items() if item[1] is not None)
         return [newest[sender] for sender in sorted(newest)]
-
-    def _is_missing(self, sender: int, round_num: int) -> bool:
-        settled = sender in self._arrived.get(round_num, ()) or sender in self._failed.get(round_num, ())
-        return not settled and self._may_come(sender, round_num)
 
     def _answered(self, sender: int, round_num: int) -> None:
         for wait in list(self._waits):
@@ -118,13 +141,13 @@ class Mailbox:
                 wait[1].discard(sender)
                 self._close_if_done(wait)
 
-    def _give_up(self, wait: tuple[int, set[int], simpy.Event]) -> None:
+    def _give_up(self, wait: Wait) -> None:
         """The deadline has come; the wait may long be over, or its node gone."""
         if wait in self._waits:
             wait[1].clear()
             self._close_if_done(wait)
 
-    def _close_if_done(self, wait: tuple[int, set[int], simpy.Event]) -> None:
+    def _close_if_done(self, wait: Wait) -> None:
         if not wait[1]:
             self._waits.remove(wait)
             wait[2].succeed()

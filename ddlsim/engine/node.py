@@ -54,8 +54,8 @@ class Node:
         self._sim = sim
         self._streams: dict[str, np.random.Generator] = {}
         self.mailboxes = {
-            PUSH: Mailbox((node_id, PUSH), sim.env, lambda sender, num: sim.may_come(sender, node_id, num), sim.watch),
-            RESPONSE: Mailbox((node_id, RESPONSE), sim.env, lambda sender, _: sim.nodes[sender].online, sim.watch),
+            PUSH: Mailbox((node_id, PUSH), sim.env, sim.may_push, sim.watch),
+            RESPONSE: Mailbox((node_id, RESPONSE), sim.env, sim.may_respond, sim.watch),
         }
         self.outbox = None if sim.codec is None else Outbox(
             sim.codec, sim.learner.compress, lambda: int(self.rng("compression").integers(2**63 - 1))

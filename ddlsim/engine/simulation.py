@@ -98,7 +98,6 @@ class Simulation:
             self.evaluation_due, self._evaluated,
         )
         self._states: list[Any] = [None] * self.num_nodes
-        self._in_flight: set[tuple[int, int, int]] = set()
         self._completions: dict[int, int] = {}
         self._reported = 0
         self._anybody_done = False
@@ -153,25 +152,27 @@ class Simulation:
 
     def send(self, messages: list[Message]) -> None:
         """Hands messages to the network; to a node that is away nothing can be sent."""
-        reachable = []
-        for message in messages:
-            if self.nodes[message.dst].online:
-                self._in_flight.add((message.src, message.dst, message.round_num))
-                reachable.append(message)
-            else:
-                self._fail(message)
-        if reachable:
-            self.network.send(reachable)
+        nodes = self.nodes
+        reachable = [message for message in messages if nodes[message.dst].online]
+        if len(reachable) < len(messages):
+            for message in messages:
+                if not nodes[message.dst].online:
+                    self._fail(message)
+        if reachable and reachable[0].kind == PUSH:
+            for message in reachable:
+                nodes[message.dst].mailboxes[PUSH].announce(message.src, message.round_num)
+        self.network.send(reachable)
 
-    def may_come(self, sender: int, receiver: int, round_num: int) -> bool:
-        """Whether a message of this round can still come from `sender`."""
+    def may_push(self, sender: int, round_num: int) -> bool:
+        """Whether a node may still push a message of this round, if it has not yet."""
         node = self.nodes[sender]
-        if (sender, receiver, round_num) in self._in_flight:
-            return True
         return node.online and not node.stopped and node.first_round <= round_num and node.completed_rounds <= round_num
 
+    def may_respond(self, sender: int, round_num: int) -> bool:
+        """Whether a node may still answer a request."""
+        return self.nodes[sender].online
+
     def _delivered(self, message: Message) -> None:
-        self._in_flight.discard((message.src, message.dst, message.round_num))
         for copies, version in message.streams:
             copies.reached(message.dst, version)
         node = self.nodes[message.dst]
@@ -181,7 +182,6 @@ class Simulation:
             node.mailboxes[message.kind].deliver(message)
 
     def _aborted(self, message: Message) -> None:
-        self._in_flight.discard((message.src, message.dst, message.round_num))
         self._fail(message)
 
     def _fail(self, message: Message) -> None:
@@ -347,7 +347,8 @@ class Simulation:
 
     def _reconsider(self, sender: Node) -> None:
         """A sender has left or completed a round: who waits for it looks again."""
-        for mailbox in sorted(self._watchers.pop(sender.id, ()), key=lambda mailbox: mailbox.label):
+        waiting = [mailbox for mailbox in self._watchers.pop(sender.id, ()) if mailbox.waits]
+        for mailbox in sorted(waiting, key=lambda mailbox: mailbox.label):
             mailbox.reconsider()
 
     def stream(self, purpose: str, *indices: int) -> np.random.Generator:
