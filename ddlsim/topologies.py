@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 MAX_DRAWS = 100
 """How often one round's graph is drawn before giving up on a connected one."""
 
-Neighbours = tuple[tuple[int, ...], ...]
+LARGE = 20_000
+"""Regular graphs of more nodes than this are drawn by pairing (large_graphs.py); networkx would take most of a run."""
+
+CACHED_ROUNDS, CACHED_NODES = 64, 2_000_000
+"""Graphs kept: so many rounds, fewer where they have more nodes than this together."""
+
+Neighbours = Sequence[tuple[int, ...]]
 
 
 class Topology(Protocol):
@@ -54,11 +60,18 @@ def neighbours(topology: Topology, num_nodes: int, round_num: int, seed: int) ->
     Raises:
         ScenarioError: if no such graph exists or no connected one is found.
     """
-    return _neighbours(topology, num_nodes, round_num if topology.dynamic else 0, seed)
+    return _cache(num_nodes)(topology, num_nodes, round_num if topology.dynamic else 0, seed)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.cache
+def _cache(num_nodes: int):
+    most = max(4, min(CACHED_ROUNDS, CACHED_NODES // max(1, num_nodes)))
+    return functools.lru_cache(maxsize=most)(_neighbours)
+
+
 def _neighbours(topology: Topology, num_nodes: int, round_num: int, seed: int) -> Neighbours:
+    if num_nodes > LARGE and hasattr(topology, "large"):
+        return topology.large(num_nodes, round_num, seed)
     graph = topology.graph(num_nodes, round_num, seed)
     return tuple(tuple(sorted(graph.adj[node])) for node in range(num_nodes))
 
@@ -81,17 +94,19 @@ def metropolis_hastings(neighbours: Sequence[Sequence[int]]) -> list[list[tuple[
     return rows
 
 
-def _draw_connected(topology, num_nodes: int, round_num: int, seed: int, draw) -> "nx.Graph":
+def _draw_connected(topology, num_nodes: int, round_num: int, seed: int, draw, is_connected=None):
     """The first connected one of at most MAX_DRAWS draws, each from its own named stream; the first if that will do."""
-    import networkx as nx
+    if is_connected is None:
+        import networkx as nx
 
+        is_connected = nx.is_connected
     topology.check(num_nodes)
     seed = seed if topology.seed is None else topology.seed
     which_round = round_num if topology.dynamic else 0
     for attempt in range(MAX_DRAWS):
         indices = (which_round, attempt) if attempt else (which_round,)
         graph = draw(stream_seed(seed, "topology", *indices))
-        if not topology.connected or nx.is_connected(graph):
+        if not topology.connected or is_connected(graph):
             return graph
     raise ScenarioError(
         f"topology: {MAX_DRAWS} draws of {topology} on {num_nodes} nodes gave no connected graph. "
@@ -113,6 +128,7 @@ class RandomRegular:
     """Every node has the same number of neighbours, drawn at random, by default anew in each round.
 
     A disconnected draw is drawn again from the next stream of the same round, up to 100 times, then it is an error.
+    Up to 20,000 nodes networkx draws; larger graphs come from a pairing of our own, so from other random numbers.
 
     Args:
         degree: neighbours per node; below the number of nodes, and degree x nodes is even.
@@ -147,6 +163,14 @@ class RandomRegular:
 
         return _draw_connected(
             self, num_nodes, round_num, seed, lambda s: nx.random_regular_graph(self.degree, num_nodes, seed=s)
+        )
+
+    def large(self, num_nodes: int, round_num: int, seed: int) -> Neighbours:
+        """The neighbours of a round in a graph of many nodes."""
+        from ddlsim.large_graphs import is_connected, random_regular
+
+        return _draw_connected(
+            self, num_nodes, round_num, seed, lambda s: random_regular(self.degree, num_nodes, s), is_connected
         )
 
 

@@ -17,7 +17,7 @@ LEVELS = [
     {"learning"},
     {"kernels"},
     {"native"},
-    {"graph_files"},
+    {"graph_files", "large_graphs"},
     {"_native", "_cuda", "errors", "units", "rng", "registry"},
 ]
 LEVEL = {room: depth for depth, rooms in enumerate(LEVELS) for room in rooms}

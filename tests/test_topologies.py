@@ -1,7 +1,11 @@
+from collections import Counter
+
 import networkx as nx
 import pytest
 
 from ddlsim.errors import ScenarioError
+from ddlsim.large_graphs import is_connected, random_regular
+from ddlsim.rng import stream_seed
 from ddlsim.topologies import TOPOLOGIES, metropolis_hastings, neighbours
 
 
@@ -193,3 +197,35 @@ def test_metropolis_hastings_rows_and_columns_sum_to_one():
         for peer, weight in row:
             columns[peer] += weight
     assert columns == pytest.approx([1] * 20)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 4, 8])
+def test_large_regular_graphs_are_simple_symmetric_and_regular(degree):
+    graph = random_regular(degree, 3_000, seed=degree)
+    own = nx.Graph((node, peer) for node, peers in enumerate(graph) for peer in peers)
+    assert len(graph) == own.number_of_nodes() == 3_000
+    assert own.number_of_edges() == 3_000 * degree // 2
+    assert all(list(peers) == sorted(set(peers)) and node not in peers for node, peers in enumerate(graph))
+    assert all(node in graph[peer] for node, peers in enumerate(graph) for peer in peers)
+    assert is_connected(graph) == nx.is_connected(own)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_connectedness_of_large_graphs_agrees_with_networkx(seed):
+    graph = random_regular(2, 40, seed)
+    assert is_connected(graph) == nx.is_connected(nx.Graph((i, j) for i, peers in enumerate(graph) for j in peers))
+
+
+def test_pairings_of_four_nodes_are_all_as_likely():
+    found = Counter(tuple(random_regular(1, 4, seed)) for seed in range(600))
+    assert len(found) == 3 and min(found.values()) > 150
+
+
+def test_topologies_of_many_nodes_are_drawn_by_pairing_and_follow_seed_and_round():
+    topology = make("random_regular", degree=3)
+    drawn = [neighbours(topology, 20_002, round_num, 5) for round_num in (0, 1)]
+    assert drawn[0] is neighbours(topology, 20_002, 0, 5)
+    assert len(drawn[0]) == 20_002 and len(drawn[0][20_001]) == 3
+    assert list(drawn[0]) != list(drawn[1])
+    again = random_regular(3, 20_002, stream_seed(5, "topology", 1))
+    assert list(again) == list(drawn[1])

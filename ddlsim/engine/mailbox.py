@@ -44,13 +44,21 @@ class Mailbox:
 
     def announce(self, sender: int, round_num: int) -> None:
         """A message is on its way; `deliver` or `fail` will follow."""
-        self._arrived.setdefault(round_num, {}).setdefault(sender)
+        arrived = self._arrived.get(round_num)
+        if arrived is None:
+            self._arrived[round_num] = {sender: None}
+        elif sender not in arrived:
+            arrived[sender] = None
 
     def deliver(self, message: Message) -> None:
         """A message is in; the newest of a sender and round counts."""
-        self._arrived.setdefault(message.round_num, {})[message.src] = message
+        round_num, sender = message.round_num, message.src
+        arrived = self._arrived.get(round_num)
+        if arrived is None:
+            arrived = self._arrived[round_num] = {}
+        arrived[sender] = message
         if self._waits:
-            self._answered(message.src, message.round_num)
+            self._answered(sender, round_num)
 
     def fail(self, sender: int, round_num: int) -> None:
         """A message was lost on the way and will not be sent again."""
@@ -136,9 +144,13 @@ class Mailbox:
         return [newest[sender] for sender in sorted(newest)]
 
     def _answered(self, sender: int, round_num: int) -> None:
-        for wait in list(self._waits):
-            if wait[0] == round_num:
-                wait[1].discard(sender)
+        over = False
+        for waiting_round, missing, _ in self._waits:
+            if waiting_round == round_num:
+                missing.discard(sender)
+                over = over or not missing
+        if over:
+            for wait in list(self._waits):
                 self._close_if_done(wait)
 
     def _give_up(self, wait: Wait) -> None:

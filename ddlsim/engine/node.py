@@ -6,8 +6,7 @@ a message travels while the node goes on.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import simpy
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
 PUSH, REQUEST, RESPONSE = "push", "request", "response"
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
+class Verb(NamedTuple):
     """Something a node does that takes simulated time: the event of its end and its outcome."""
 
     event: simpy.Event
@@ -139,6 +137,8 @@ class Node:
 
         A node that has lost its state draws its own start anew; the start that all share stays the same.
         """
+        if self._sim.network_only:
+            return self._sim.learner.init_models(0, count, whole)
         anew = own and self._times_lost
         seed = self.stream_seed(f"init after loss {self._times_lost}" if anew else "init", own=own)
         return self._sim.learner.init_models(seed, count, whole, self.id)

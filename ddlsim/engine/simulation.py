@@ -9,6 +9,7 @@ import numpy as np
 import simpy
 
 from ddlsim.engine.churn import Absences
+from ddlsim.engine.collector import searching_rarely
 from ddlsim.engine.device_trace import StepTimeTrace
 from ddlsim.engine.evaluation import Evaluated, Evaluator, Serving, Snapshot
 from ddlsim.engine.mailbox import Mailbox
@@ -117,7 +118,8 @@ class Simulation:
                 have left for good.
         """
         try:
-            self.env.run(until=self._stop)
+            with searching_rarely(self.num_nodes):
+                self.env.run(until=self._stop)
         except RuntimeError as error:
             if "No scheduled events left" not in str(error):
                 raise
