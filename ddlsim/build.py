@@ -46,7 +46,7 @@ def load_data(
 
     def read(wanted: "Scenario"):
         if wanted.learning == "none":
-            return outline(wanted.data, wanted.nodes, wanted.seed, search)
+            return outline(wanted.data, wanted.nodes, wanted.validation, wanted.seed, search)
         return wanted.data.load(search)
 
     try:
@@ -96,7 +96,7 @@ def build_learner(scenario: "Scenario", prepared, device: str):
             parts = {type(model).__name__: parts_of_sizes(model.part_sizes())}
         else:
             parts = {name: parts_of(name, build) for name, build in builders.items()}
-        return SizeLearner(parts, classes, prepared.node_samples, scenario.training.batch_size, assigned)
+        return SizeLearner(parts, classes, prepared.samples, scenario.training.batch_size, assigned)
     import os
 
     import torch
@@ -128,7 +128,7 @@ def build_simulation(
     num_nodes, network = scenario.nodes.count, scenario.network
     scenario.topology.check(num_nodes)
     links = network.links.draw(num_nodes, scenario.seed)
-    evaluation = scenario.evaluation
+    evaluation, stopping = scenario.evaluation, scenario.training.early_stopping
 
     def make_network(env, on_delivery, on_abort) -> Network:
         made = Network(
@@ -154,7 +154,7 @@ def build_simulation(
         stop_at=evaluation.target_accuracy if evaluation.stop_at_target else None,
         codec=None if isinstance(network.compression, NoCompression) else network.compression,
         network_only=scenario.learning == "none",
-        patience=scenario.training.early_stopping.patience if scenario.training.early_stopping else None,
+        patience=stopping.patience if stopping else None,
         best_model=evaluation.checkpoint == "best",
         on_round=on_round, on_evaluated=on_evaluated,
     )

@@ -1,10 +1,10 @@
 """Random regular graphs of many nodes, in numpy: a pairing of stubs, repaired until it is a simple graph.
 
 The configuration model (Bollobas, "A probabilistic proof of an asymptotic formula for the number of labelled regular
-graphs", 1980): every node has `degree` stubs, all stubs are paired at random. Loops and double edges, of which there are
-about (degree^2 - 1) / 4 whatever the size, are each switched with an edge drawn at random, which keeps all degrees, until
-none is left (McKay and Wormald, "Uniform generation of random regular graphs of moderate degree", 1990). Their method
-also rejects some switchings to be exactly uniform; with so few switchings among millions of edges we do not.
+graphs", 1980): every node has `degree` stubs, all stubs are paired at random. Loops and double edges, about
+(degree^2 - 1) / 4 of them whatever the size, are each switched with an edge drawn at random, which keeps all degrees,
+until none is left (McKay and Wormald, "Uniform generation of random regular graphs of moderate degree", 1990). Their
+method also rejects some switchings to be exactly uniform; with so few of them among millions of edges we do not.
 """
 
 from collections.abc import Sequence

@@ -16,33 +16,46 @@ class Outline:
         node_cluster: int64 [nodes], the hidden truth.
         num_classes: number of labels.
         image_shape: (C, H, W).
-        node_samples: training samples of a node, the mean over nodes rounded up.
+        samples: a node's samples of "train" and "validation", the mean over nodes rounded up.
         about: for the manifest.
     """
 
     node_cluster: np.ndarray
     num_classes: int
     image_shape: tuple[int, int, int]
-    node_samples: int
+    samples: dict[str, int]
     about: dict = field(default_factory=dict)
 
 
-def outline(data, nodes, seed: int, search: DataSearch) -> Outline:
+def outline(data, nodes, validation, seed: int, search: DataSearch) -> Outline:
     """What a data set looks like, dealt evenly; read only if its class does not say (a folder, a file of your own).
 
     Args:
         data: an entry of DATASETS.
-        nodes: scenario section `nodes`.
+        nodes, validation: scenario sections of these names.
         seed: the scenario's seed.
         search: where data that must be read is looked for.
     Raises:
         DataMissing: if it must be read and is not there.
     """
     if hasattr(data, "num_samples"):
-        shape, classes, train = data.image_shape, data.num_classes, data.num_samples[0]
+        shape, classes, sizes = data.image_shape, data.num_classes, data.num_samples
     else:
         dataset = data.load(search)
         height, width, channels = dataset.train_images.shape[1:]
-        shape, classes, train = (channels, height, width), dataset.num_classes, len(dataset.train_labels)
+        shape, classes = (channels, height, width), dataset.num_classes
+        sizes = len(dataset.train_labels), len(dataset.test_labels)
     node_cluster = place(nodes, seed)
-    return Outline(node_cluster, classes, tuple(shape), -(-train // len(node_cluster)), {"origin": "not read"})
+    samples = _samples(sizes, validation, len(node_cluster))
+    return Outline(node_cluster, classes, tuple(shape), samples, {"origin": "not read"})
+
+
+def _samples(sizes: tuple[int, int], validation, num_nodes: int) -> dict[str, int]:
+    """What prepare() would deal a node; with source train or test all nodes of a cluster share the validation set."""
+    train, test = sizes
+    held_out = round(validation.fraction * {"train": train, "test": test}.get(validation.source, 0))
+    own = -(-(train - held_out * (validation.source == "train")) // num_nodes)
+    if validation.source == "node":
+        held_out = max(1, round(validation.fraction * own))
+        own -= held_out
+    return {"train": max(1, own), "validation": held_out}

@@ -6,7 +6,6 @@ import simpy
 
 from ddlsim.engine.network import Message
 
-
 Wait = tuple[int, set[int], simpy.Event]
 """A round, the senders that are still missing, and what happens when none is."""
 

@@ -138,7 +138,7 @@ class Node:
         A node that has lost its state draws its own start anew; the start that all share stays the same.
         """
         if self._sim.network_only:
-            return self._sim.learner.init_models(0, count, whole)
+            return self._sim.learner.init_models(0, count, whole, self.id)
         anew = own and self._times_lost
         seed = self.stream_seed(f"init after loss {self._times_lost}" if anew else "init", own=own)
         return self._sim.learner.init_models(seed, count, whole, self.id)
@@ -188,7 +188,9 @@ class Node:
         validation, batches = None, 0
         if self.best is not None:
             batches = learner.batches_in("validation", self.id)
-            validation = learner.losses(self.id, [trained], batches, self.rng("validation batches"), split="validation")
+            validation = learner.losses(
+                self.id, [trained], batches, self._batch_rng("validation batches"), split="validation"
+            )
 
         def ended() -> "Model":
             self._moments = moments

@@ -81,9 +81,9 @@ class Simulation:
         self.seed, self.rounds, self.steps_of = seed, rounds, steps_of
         self.header_bytes, self.synchronous = header_bytes, synchronous
         self.deadline_s, self.keep_late, self.staleness = deadline_s, keep_late, staleness
-        self.patience = patience
-        self.validates = (best_model or patience is not None) and not network_only
-        self._evaluates_best = best_model and not network_only
+        self.patience = None if network_only else patience  # validation takes its time, but its values say nothing
+        self.validates = best_model or patience is not None
+        self._evaluates_best = best_model
         self._state_lost = state_lost
         self.codec = codec
         self._every = evaluate_every

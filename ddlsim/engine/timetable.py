@@ -25,6 +25,7 @@ class Timetable:
     def __init__(self, recorder, nodes: "Sequence[Node]"):
         self._recorder = recorder
         self._awaited = Awaited(nodes)
+        self.evaluated = 0  # the last round written
         self._times_s: dict[int, array] = {}
 
     def due(self, completed: int) -> bool:
@@ -43,7 +44,7 @@ class Timetable:
             self._write(completed, np.sort(np.frombuffer(self._times_s.pop(completed))))
 
     def _write(self, completed: int, times_s: np.ndarray) -> None:
-        last_s = times_s[-1]
+        self.evaluated, last_s = completed, times_s[-1]
         values = {"first_s": times_s[0], "median_s": float(np.median(times_s)), "last_s": last_s, "nodes": len(times_s)}
         for name, value in values.items():
             value = value if name == "nodes" else float(value)

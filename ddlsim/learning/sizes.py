@@ -80,18 +80,19 @@ class SizeLearner:
     Args:
         parts: per architecture, by its name for messages, the sizes of its parts in order.
         num_classes: number of labels.
-        samples: training samples of a node.
+        samples: a node's samples of "train" and "validation".
         batch_size: samples per step.
         assigned: per node the name of its architecture; None: all have the only one.
     """
 
-    def __init__(self, parts: Mapping[str, Mapping[str, SizedPart]], num_classes: int, samples: int, batch_size: int,
+    def __init__(self, parts: Mapping[str, Mapping[str, SizedPart]], num_classes: int, samples: Mapping[str, int],
+                 batch_size: int,
                  assigned: Sequence[str] | None = None):
         self._assigned = assigned
         self._parts = {name: tuple(own.values()) for name, own in parts.items()}
         self._whole = {name: (_whole(own),) for name, own in self._parts.items()}
         self._loss = math.log(max(2, num_classes))
-        self._steps_per_epoch = -(-samples // batch_size)
+        self._batches = {split: -(-count // batch_size) for split, count in samples.items()}
         self.jobs = NoJobs()
 
     def init_models(
@@ -141,7 +142,11 @@ class SizeLearner:
 
     def steps_per_epoch(self, node: int) -> int:
         """Mini-batches in one pass over a node's training samples."""
-        return self._steps_per_epoch
+        return self._batches["train"]
+
+    def batches_in(self, split: str, node: int) -> int:
+        """Mini-batches in one pass over a node's samples of "train" or "validation"."""
+        return self._batches[split]
 
     def close(self) -> None:
         """There is nothing to end."""

@@ -164,7 +164,7 @@ class Scenario(_Section):
         rounds: communication rounds of each node.
         mode: sync: a round waits for its messages; async: a node takes what has arrived.
         protocol: how long a node waits, and what it does with late messages.
-        learning: real: nodes train; none: only the network runs, models are sizes and no data is needed.
+        learning: real: nodes train; none: only the network runs: models are sizes, no data is needed, none stops early.
         device: where training is computed: auto, cpu or cuda.
         nodes: how many nodes, in which clusters.
         algorithm: the learning algorithm.

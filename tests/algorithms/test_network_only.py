@@ -119,3 +119,12 @@ def test_learning_none_is_an_option_of_the_command_line(tmp_path, monkeypatch):
 def test_what_needs_learning_says_so(changes, told):
     with pytest.raises(Exception, match=told):
         load(SMOKE, changes)
+
+
+@pytest.mark.parametrize("source", ["train", "test", "node"])
+def test_validation_takes_as_long_as_with_learning_and_stops_nobody(tmp_path, source):
+    changes = f"validation.source={source}", "training.early_stopping={patience: 100}"
+    real, none = (run(tmp_path / kind, "el", f"learning={kind}", *changes) for kind in ("real", "none"))
+    assert real["sim_time_s"] == none["sim_time_s"] > 6 * 5 * 0.05 * 1.1
+    stopping = ("validation.source=node", "training.early_stopping={patience: 1}")
+    assert len(run(tmp_path / "short", "el", "learning=none", *stopping)["timetable"]) >= 6
