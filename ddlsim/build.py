@@ -135,6 +135,7 @@ def build_simulation(
             env, num_nodes, links.uplink_bytes_per_s, links.downlink_bytes_per_s, links.latency_s,
             fidelity=network.fidelity, on_delivery=on_delivery, on_abort=on_abort,
             drop_prob=network.drop_probability, on_drop=network.on_drop, seed=scenario.seed,
+            shared_bytes_per_s=links.shared_bytes_per_s, route=links.route,
         )
         if links.changes:
             env.process(follow(env, made, links.changes))

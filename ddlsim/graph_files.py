@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 EDGE_ATTRIBUTES = ("bandwidth_mbps", "latency_ms")
 
 
-def read_edge_list(path: str) -> "nx.Graph":
+def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
     """The undirected graph of an edge list: `node node`, `node node bandwidth_mbps latency_ms`, or networkx's dialect.
 
     Raises:
@@ -32,12 +32,13 @@ def read_edge_list(path: str) -> "nx.Graph":
                 graph.add_edges_from(nx.parse_edgelist([line], nodetype=int).edges(data=True))
         except (TypeError, ValueError) as error:
             raise ScenarioError(
-                f"{path}:{number}: expected 'node node' or 'node node bandwidth_mbps latency_ms', got {line.strip()!r}."
+                f"{key}: {path}:{number}: expected 'node node' or 'node node bandwidth_mbps latency_ms', got "
+                f"{line.strip()!r}."
             ) from error
     return graph
 
 
-def read_graphml(path: str) -> "nx.Graph":
+def read_graphml(path: str, key: str = "topology.path") -> "nx.Graph":
     """The undirected graph of a GraphML file, node ids as integers.
 
     Raises:
@@ -50,13 +51,13 @@ def read_graphml(path: str) -> "nx.Graph":
     try:
         graph = nx.read_graphml(path)
     except (ElementTree.ParseError, nx.NetworkXError, KeyError) as error:
-        raise ScenarioError(f"topology.path: {path} is not a GraphML file that networkx can read: {error}") from error
+        raise ScenarioError(f"{key}: {path} is not a GraphML file that networkx can read: {error}") from error
     if graph.is_directed():
-        raise ScenarioError(f"topology.path: the graph in {path} is directed; links carry both ways (edgedefault).")
+        raise ScenarioError(f"{key}: the graph in {path} is directed; links carry both ways (edgedefault).")
     try:
         return nx.Graph(nx.relabel_nodes(graph, {node: int(node) for node in graph}))
     except ValueError as error:
-        raise ScenarioError(f"topology.path: node ids in {path} must be whole numbers from 0: {error}") from error
+        raise ScenarioError(f"{key}: node ids in {path} must be whole numbers from 0: {error}") from error
 
 
 def check_node_ids(path: str, graph: "nx.Graph", num_nodes: int) -> None:

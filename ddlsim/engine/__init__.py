@@ -15,6 +15,7 @@ LINKS = Registry(
         "internet": ".links:Internet",
         "table": ".links:Table",
         "mix": ".links:Mix",
+        "routed": ".routed_links:Routed",
     },
 )
 DEVICES = Registry(

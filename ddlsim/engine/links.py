@@ -39,12 +39,16 @@ class LinkTable:
         latency_s: one-way: one number for every message, [N] access latencies (a message takes its sender's and its
             receiver's), or a function (src, dst) -> seconds.
         changes: capacities that change later, in order of time.
+        shared_bytes_per_s: capacities of links that several nodes share.
+        route: (src, dst) -> which of them a message crosses; None: none.
     """
 
     uplink_bytes_per_s: np.ndarray
     downlink_bytes_per_s: np.ndarray
     latency_s: float | np.ndarray | Callable[[int, int], float]
     changes: Sequence[CapacityChange] = ()
+    shared_bytes_per_s: Sequence[float] = ()
+    route: Callable[[int, int], Sequence[int]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
