@@ -35,7 +35,8 @@ def learner():
         return rng.normal(size=(count, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, count)
 
     prepared = SimpleNamespace(
-        num_classes=10, node_cluster=[0] * 30 + [1] * 2, node_train=[draw(200) for _ in range(NODES)],
+        num_classes=10, task="classification", node_cluster=[0] * 30 + [1] * 2,
+        node_train=[draw(200) for _ in range(NODES)],
         node_validation=None, cluster_validation=None, cluster_test=[draw(50), draw(50)],
     )
     learner = Learner({"gn_lenet": build}, prepared, SETTINGS, torch.device("cpu"), THREADS, 250)

@@ -40,14 +40,14 @@ def load_data(
     Raises:
         DataMissing: if the data is not there and there is no fallback, or it is not wanted.
     """
-    from ddlsim.data import DataSearch, outline
+    from ddlsim.data import DataSearch, load_dataset, outline
 
     search = DataSearch(data_dir, download)
 
     def read(wanted: "Scenario"):
         if wanted.learning == "none":
             return outline(wanted.data, wanted.nodes, wanted.validation, wanted.seed, search)
-        return wanted.data.load(search)
+        return load_dataset(wanted.data, wanted.nodes, wanted.seed, search)
 
     try:
         return Loaded(scenario, read(scenario))
@@ -152,7 +152,7 @@ def build_simulation(
         evaluate_every=evaluation.every, header_bytes=network.header_bytes, synchronous=scenario.mode == "sync",
         deadline_s=scenario.protocol.deadline_s, keep_late=scenario.protocol.late == "keep",
         staleness=scenario.protocol.staleness,
-        stop_at=evaluation.target_accuracy if evaluation.stop_at_target else None,
+        stop_at=evaluation.target if evaluation.stop_at_target else None, task=prepared.task,
         codec=None if isinstance(network.compression, NoCompression) else network.compression,
         network_only=scenario.learning == "none",
         patience=stopping.patience if stopping else None,
@@ -221,10 +221,10 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
     node_cluster = np.asarray(prepared.node_cluster)
 
     def on_evaluated(outcome: "Evaluated") -> None:
-        clusters = [float(outcome.accuracy[node_cluster == c].mean()) for c in range(node_cluster.max() + 1)]
+        clusters = [float(outcome.values[node_cluster == c].mean()) for c in range(node_cluster.max() + 1)]
         completed = min(outcome.completed, scenario.rounds)  # the last exchange is no round of its own to a reader
         console.evaluation(
-            completed, outcome.time_s, outcome.bytes_sent, float(outcome.accuracy.mean()), clusters
+            completed, outcome.time_s, outcome.bytes_sent, float(outcome.values.mean()), clusters, outcome.metric
         )
 
     simulation = build_simulation(scenario, prepared, learner, recorder, console.round, on_evaluated)

@@ -118,40 +118,48 @@ def fair_accuracy(cluster_accuracy: np.ndarray, fair_lambda: float = FAIR_LAMBDA
     return fair_lambda * cluster_accuracy.mean(-1) + (1 - fair_lambda) * (1 - gap)
 
 
-def first_reaching(curve: Sequence[float], target: float) -> int | None:
-    """Index of the first evaluation whose accuracy is at least the target, or None.
+def first_reaching(curve: Sequence[float], target: float, falling: bool = False) -> int | None:
+    """Index of the first evaluation that is as good as the target or better, or None.
 
     Args:
-        curve: accuracy per evaluation, [E]; nan never reaches.
-        target: accuracy to reach.
+        curve: accuracy (or an error) per evaluation, [E]; nan never reaches.
+        target: value to reach.
+        falling: whether lower is better, as for an error.
     """
-    reached = np.flatnonzero(np.asarray(curve, dtype=float) >= target)
+    curve = np.asarray(curve, dtype=float)
+    reached = np.flatnonzero(curve <= target if falling else curve >= target)
     return int(reached[0]) if len(reached) else None
 
 
-def cost_to_target(curve: Sequence[float], costs: Sequence[float], target: float) -> float | None:
+def cost_to_target(
+    curve: Sequence[float], costs: Sequence[float], target: float, falling: bool = False
+) -> float | None:
     """Cost (bytes, seconds, rounds) at the first evaluation that reaches the target accuracy, or None.
 
     Args:
-        curve: accuracy per evaluation, [E].
+        curve: accuracy (or an error) per evaluation, [E].
         costs: cumulative cost per evaluation, [E].
-        target: accuracy to reach.
+        target: value to reach.
+        falling: whether lower is better, as for an error.
     """
-    index = first_reaching(curve, target)
+    index = first_reaching(curve, target, falling)
     return None if index is None else float(costs[index])
 
 
-def interpolated_cost_to_target(curve: Sequence[float], costs: Sequence[float], target: float) -> float | None:
+def interpolated_cost_to_target(
+    curve: Sequence[float], costs: Sequence[float], target: float, falling: bool = False
+) -> float | None:
     """Cost where the straight line from the evaluation before to the first one that reaches the target meets it.
 
     If the first evaluation of all reaches it, there is no line, and its own cost is returned.
 
     Args:
-        curve: accuracy per evaluation, [E].
+        curve: accuracy (or an error) per evaluation, [E].
         costs: cumulative cost per evaluation, [E].
-        target: accuracy to reach.
+        target: value to reach.
+        falling: whether lower is better, as for an error.
     """
-    index = first_reaching(curve, target)
+    index = first_reaching(curve, target, falling)
     if index is None:
         return None
     if index == 0 or np.isnan(curve[index - 1]):

@@ -50,6 +50,8 @@ def check_data(
     for name in names:
         if name not in DATASETS:
             raise ScenarioError(unknown_name(DATASETS, name))
+        if hasattr(DATASETS[name], "generate"):
+            raise ScenarioError(f"{name} is drawn from a scenario's seed; there is nothing to check.")
         if _needs_keys(DATASETS[name]):
             raise ScenarioError(f"{name} is read from a path that a scenario gives; `ddlsim run` checks it.")
         try:
@@ -72,6 +74,8 @@ def find_dataset(name: str, search) -> dict[str, str]:
     from ddlsim.data import DATASETS
 
     cls = DATASETS[name]
+    if hasattr(cls, "generate"):
+        return {"state": "drawn", "detail": "made from a scenario's seed"}
     if _needs_keys(cls):
         return {"state": "by path", "detail": "a scenario gives data.path"}
     try:

@@ -1,11 +1,11 @@
 """Data sets, who owns which sample (partitions) and how a cluster's samples look (shifts), each by name.
 
-To add one: a frozen dataclass (fields = YAML keys) that offers `load` (data set), `assign` (partition) or `apply`
-(shift), and a line in the table. Only numpy is imported here; torchvision and Pillow inside the functions that need
-them.
+To add one: a frozen dataclass (fields = YAML keys) that offers `load` (data set; `generate` if it
+is made from the seed), `assign` (partition) or `apply` (shift), and a line in the table. Only numpy is imported here;
+torchvision and Pillow inside the functions that need them.
 """
 
-from ddlsim.data.dataset import DataSearch, Dataset
+from ddlsim.data.dataset import DataSearch, Dataset, load_dataset
 from ddlsim.data.outline import Outline, outline
 from ddlsim.data.prepared import PreparedData, prepare
 from ddlsim.registry import Registry
@@ -22,6 +22,8 @@ DATASETS = Registry(
         "imagenette": ".images:Imagenette",
         "image-folder": ".images:ImageFolder",
         "npz": ".npz:Npz",
+        "joined": ".joined:Joined",
+        "synthetic_regression": ".synthetic:SyntheticRegression",
     },
 )
 
@@ -35,6 +37,7 @@ PARTITIONS = Registry(
         "shards": ".partitions:Shards",
         "label_clusters": ".partitions:LabelClusters",
         "quantity_skew": ".partitions:QuantitySkew",
+        "domains": ".partitions:Domains",
     },
 )
 
@@ -50,4 +53,7 @@ SHIFTS = Registry(
     },
 )
 
-__all__ = ["DATASETS", "PARTITIONS", "SHIFTS", "DataSearch", "Dataset", "Outline", "PreparedData", "outline", "prepare"]
+__all__ = [
+    "DATASETS", "PARTITIONS", "SHIFTS", "DataSearch", "Dataset", "Outline", "PreparedData", "load_dataset", "outline",
+    "prepare",
+]  # fmt: skip

@@ -4,14 +4,18 @@ import contextlib
 import hashlib
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from ddlsim.errors import DataDamaged, DataMissing
+
+Task = Literal["classification", "regression"]
+"""What is learned: one of several labels, or a number."""
 
 DOWNLOAD_TIMEOUT_S = 20.0
 """How long a silent server is waited for; without it a machine that drops packets hangs for minutes."""
@@ -24,13 +28,18 @@ class Dataset:
     Args:
         name: as in YAML.
         train_images: uint8 [N, H, W, C]; float32 arrays (features) are taken as they are, not divided by 255.
-        train_labels: int64 [N], from 0.
+        train_labels: int64 [N], from 0; of a regression float32 [N].
         test_images: like train_images.
         test_labels: like train_labels.
-        num_classes: number of labels.
-        mean: per channel, float32 [C], on the scale 0..1 (of the values themselves for float images).
-        std: per channel, float32 [C], above 0.
+        num_classes: number of labels; of a regression 1, the outputs of a model.
+        mean: per channel, float32 [C], on the scale 0..1 (of the values themselves for float images); [D, C] if it
+            differs between domains.
+        std: like mean, above 0.
         origin: the file or folder that it was read from.
+        task: classification or regression.
+        validation_images: like train_images, where the data set has a validation set of its own.
+        validation_labels: like train_labels.
+        domains: split -> int64 [N], the domain (source, process) that each sample comes from, D of them; None: one.
     Raises:
         DataDamaged: if the arrays do not fit each other.
     """
@@ -44,18 +53,23 @@ class Dataset:
     mean: np.ndarray
     std: np.ndarray
     origin: str
+    task: Task = "classification"
+    validation_images: np.ndarray | None = None
+    validation_labels: np.ndarray | None = None
+    domains: Mapping[str, np.ndarray] | None = None
 
     def __post_init__(self):
-        for split, images, labels in (
-            ("train", self.train_images, self.train_labels),
-            ("test", self.test_images, self.test_labels),
-        ):
+        for split in self.splits:
+            images, labels = self.samples(split)
             if images.ndim != 4 or len(images) != len(labels) or len(labels) == 0:
                 raise DataDamaged(
                     f"{self.origin}: expected {split} images [N, H, W, C] and as many labels, at least one, got images "
                     f"{list(images.shape)} and labels {list(labels.shape)}."
                 )
-            if labels.min() < 0 or labels.max() >= self.num_classes:
+            if self.task == "regression":
+                if labels.dtype != np.float32 or not np.isfinite(labels).all():
+                    raise DataDamaged(f"{self.origin}: {split} labels of a regression must be finite float32 numbers.")
+            elif labels.min() < 0 or labels.max() >= self.num_classes:
                 raise DataDamaged(
                     f"{self.origin}: {split} labels must be 0..{self.num_classes - 1}, got {labels.min()}.."
                     f"{labels.max()}."
@@ -66,11 +80,25 @@ class Dataset:
                 f"{list(self.test_images.shape[1:])} (height, width, channels); they must be alike."
             )
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """train, test and, if it has one of its own, validation."""
+        return ("train", "test") if self.validation_images is None else ("train", "test", "validation")
+
+    @property
+    def num_domains(self) -> int:
+        """D."""
+        return 1 if self.domains is None else int(self.domains["train"].max()) + 1
+
+    def samples(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """Images and labels of a split, as stored."""
+        return getattr(self, f"{split}_images"), getattr(self, f"{split}_labels")
+
     @cached_property
     def sha256(self) -> str:
-        """Digest of shapes, types and bytes of the four arrays, whatever file they came from."""
+        """Digest of shapes, types and bytes of images and labels, whatever file they came from."""
         digest = hashlib.sha256()
-        for array in (self.train_images, self.train_labels, self.test_images, self.test_labels):
+        for array in (array for split in self.splits for array in self.samples(split)):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -149,3 +177,17 @@ class DataSearch:
             "--set data.name=fashion-mnist-mini, which is inside the package."
         )
         return DataMissing("\n".join(lines))
+
+
+def load_dataset(data, nodes, seed: int, search: DataSearch) -> Dataset:
+    """The data set of a scenario: read from where it is, or made from the seed.
+
+    Args:
+        data: an entry of DATASETS.
+        nodes: scenario section `nodes`.
+        seed: the scenario's seed.
+        search: where to look.
+    Raises:
+        DataMissing, DataDamaged: see `load` there.
+    """
+    return data.generate(nodes, seed) if hasattr(data, "generate") else data.load(search)

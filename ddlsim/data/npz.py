@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge, Gt
 
-from ddlsim.data.dataset import DataSearch, Dataset
+from ddlsim.data.dataset import DataSearch, Dataset, Task
 from ddlsim.data.readers import read_keras_npz
 from ddlsim.errors import DataDamaged, ScenarioError
 
@@ -20,15 +20,21 @@ class Npz:
 
     Args:
         path: the file, relative to the working directory or to one of the data folders.
+        task: classification: labels are whole numbers from 0; regression: they are any numbers.
         num_classes: number of labels; null: the highest label + 1.
         mean: per channel or one for all, on the scale 0..1 of uint8 images; null: 0.5 for uint8, 0 for features.
         std: likewise; null: 0.5 for uint8, 1 for features.
     """
 
     path: str
+    task: Task = "classification"
     num_classes: Annotated[int, Ge(1)] | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[Annotated[float, Gt(0)], ...] | None = None
+
+    def __post_init__(self):
+        if self.task == "regression" and self.num_classes is not None:
+            raise ScenarioError("num_classes: a regression has no classes. Leave it out, or set task: classification.")
 
     def load(self, search: DataSearch) -> Dataset:
         """The data set.
@@ -38,14 +44,16 @@ class Npz:
             DataDamaged: if it cannot be read.
         """
         path = find_path(self.path, search, "npz", "a file with x_train, y_train, x_test and y_test (numpy.savez).")
-        x_train, y_train, x_test, y_test = read_keras_npz(path)
+        x_train, y_train, x_test, y_test = read_keras_npz(path, self.task)
         classes = self.num_classes or int(max(y_train.max(initial=0), y_test.max(initial=0))) + 1
+        if self.task == "regression":
+            classes = 1
         channels, is_bytes = x_train.shape[3], x_train.dtype == np.uint8
         if x_test.dtype != x_train.dtype:
             raise DataDamaged(f"{path}: x_train is {x_train.dtype}, x_test {x_test.dtype}; they must be alike.")
         mean = per_channel(self.mean or (0.5 if is_bytes else 0.0,), channels, "data.mean", str(path))
         std = per_channel(self.std or (0.5 if is_bytes else 1.0,), channels, "data.std", str(path))
-        return Dataset("npz", x_train, y_train, x_test, y_test, classes, mean, std, str(path))
+        return Dataset("npz", x_train, y_train, x_test, y_test, classes, mean, std, str(path), self.task)
 
 
 def find_path(path: str, search: DataSearch, name: str, layout: str) -> Path:

@@ -1,10 +1,11 @@
 """What is known of a data set without reading it: enough for a run that learns nothing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ddlsim.data.dataset import DataSearch
+from ddlsim.data.dataset import DataSearch, Task, load_dataset
 from ddlsim.data.prepared import place
 
 
@@ -18,6 +19,7 @@ class Outline:
         image_shape: (C, H, W).
         samples: a node's samples of "train" and "validation", the mean over nodes rounded up.
         about: for the manifest.
+        task: classification or regression.
     """
 
     node_cluster: np.ndarray
@@ -25,6 +27,7 @@ class Outline:
     image_shape: tuple[int, int, int]
     samples: dict[str, int]
     about: dict = field(default_factory=dict)
+    task: Task = "classification"
 
 
 def outline(data, nodes, validation, seed: int, search: DataSearch) -> Outline:
@@ -41,19 +44,24 @@ def outline(data, nodes, validation, seed: int, search: DataSearch) -> Outline:
     if hasattr(data, "num_samples"):
         shape, classes, sizes = data.image_shape, data.num_classes, data.num_samples
     else:
-        dataset = data.load(search)
+        dataset = load_dataset(data, nodes, seed, search)
         height, width, channels = dataset.train_images.shape[1:]
         shape, classes = (channels, height, width), dataset.num_classes
-        sizes = len(dataset.train_labels), len(dataset.test_labels)
+        sizes = [len(dataset.samples(split)[1]) // (1 if split == "train" else dataset.num_domains)
+                 for split in dataset.splits]  # fmt: skip
     node_cluster = place(nodes, seed)
     samples = _samples(sizes, validation, len(node_cluster))
-    return Outline(node_cluster, classes, tuple(shape), samples, {"origin": "not read"})
+    task = getattr(data, "task", "classification")
+    return Outline(node_cluster, classes, tuple(shape), samples, {"origin": "not read"}, task)
 
 
-def _samples(sizes: tuple[int, int], validation, num_nodes: int) -> dict[str, int]:
-    """What prepare() would deal a node; with source train or test all nodes of a cluster share the validation set."""
-    train, test = sizes
+def _samples(sizes: Sequence[int], validation, num_nodes: int) -> dict[str, int]:
+    """What prepare() would deal a node; with source train, test or own all nodes of a cluster share the validation
+    set."""
+    train, test = sizes[:2]
     held_out = round(validation.fraction * {"train": train, "test": test}.get(validation.source, 0))
+    if validation.source == "own":
+        held_out = sizes[2]
     own = -(-(train - held_out * (validation.source == "train")) // num_nodes)
     if validation.source == "node":
         held_out = max(1, round(validation.fraction * own))

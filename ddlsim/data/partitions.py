@@ -9,7 +9,7 @@ efficient learning of deep networks from decentralized data", AISTATS 2017; `lab
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
 from annotated_types import Ge, Gt
@@ -23,7 +23,10 @@ Count = Annotated[int, Ge(1)]
 
 
 class Partition(Protocol):
-    """What every entry of PARTITIONS offers."""
+    """What every entry of PARTITIONS offers; `needs_classes` where labels must be classes, not numbers."""
+
+    # needs_classes: ClassVar[bool]; optional
+    # by_domain: ClassVar[bool]; optional: `assign` gets domains in the place of labels, clusters see their own only
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
         """Deals the samples.
@@ -45,6 +48,10 @@ class Partition(Protocol):
 class _AllLabels:
     def cluster_labels(self, num_clusters: int, num_classes: int) -> None:
         """Every cluster is evaluated on all labels."""
+
+
+class _OfClasses(_AllLabels):
+    needs_classes: ClassVar = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +78,7 @@ class Random(_AllLabels):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Uniform(_AllLabels):
+class Uniform(_OfClasses):
     """Every node gets the same number of samples of each label.
 
     What does not divide evenly is dropped: per label less than one sample per node.
@@ -96,7 +103,7 @@ class Uniform(_AllLabels):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dirichlet(_AllLabels):
+class Dirichlet(_OfClasses):
     """Each label is spread over the nodes in proportions drawn from a Dirichlet distribution.
 
     All samples are dealt. Proportions are drawn again, up to 1,000 times, until every node has the minimum.
@@ -127,7 +134,7 @@ class Dirichlet(_AllLabels):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shards(_AllLabels):
+class Shards(_OfClasses):
     """Sort by label, cut into equal shards, deal the same number of shards to every node.
 
     All samples are dealt; shard sizes differ by one at most.
@@ -158,6 +165,7 @@ class LabelClusters:
         samples_per_node: no node gets more than this; null: all there are.
     """
 
+    needs_classes: ClassVar = True
     labels: tuple[tuple[Annotated[int, Ge(0)], ...], ...] | Literal["even"] = "even"
     samples_per_node: Count | None = None
 
@@ -217,6 +225,25 @@ class QuantitySkew(_AllLabels):
         """See Partition."""
         as_one = Dirichlet(alpha=self.alpha, min_samples=self.min_samples)
         return as_one.assign(np.zeros_like(labels), clusters, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domains(_AllLabels):
+    """Each cluster has its own domain (part of joined data, process of synthetic data); inside, the split is random.
+
+    A cluster is evaluated on its own domain only. Remainders are dropped.
+
+    Args:
+        samples_per_node: no node gets more than this; null: all there are.
+    """
+
+    by_domain: ClassVar = True
+    samples_per_node: Count | None = None
+
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+        """See Partition; `labels` are domains."""
+        own = tuple((cluster,) for cluster in range(len(clusters)))
+        return LabelClusters(labels=own, samples_per_node=self.samples_per_node).assign(labels, clusters, rng)
 
 
 def _equal_cuts(order: np.ndarray, count: int, size: int, limit: int | None) -> list[np.ndarray]:

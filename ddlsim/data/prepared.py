@@ -1,9 +1,9 @@
 """From a data set to what every node and every cluster holds: split, dealt, normalised, shifted.
 
-Order: the validation set is taken off first (from train, or from test, which then loses it), the rest of train is
-dealt to the nodes by the partition, and each cluster's shift is applied to its nodes' samples and to its own copy of
-the whole test and validation sets. Images become float32 only per node and per set, so that the peak is one float copy
-of what is used beside the bytes that were loaded.
+Order: the validation set is taken off first (from train, or from test, which then loses it; or it is the data set's
+own), the rest of train is dealt to the nodes by the partition, and each cluster's shift is applied to its nodes'
+samples and to its own copy of the whole test and validation sets. Images become float32 only per node and per set, so
+that the peak is one float copy of what is used beside the bytes that were loaded.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ddlsim.data.dataset import Dataset
+from ddlsim.data.dataset import Dataset, Task
 from ddlsim.data.partitions import Partition
 from ddlsim.data.shifts import Samples, Setting, Shift
 from ddlsim.errors import ScenarioError
@@ -35,7 +35,8 @@ class Validation(Protocol):
 
 @dataclass
 class PreparedData:
-    """What a run learns from and is measured on. Images are float32 [n, C, H, W], contiguous; labels int64 [n].
+    """What a run learns from and is measured on. Images are float32 [n, C, H, W], contiguous; labels int64 [n],
+    of a regression float32 [n].
 
     Args:
         node_train: per node its own training samples.
@@ -43,9 +44,10 @@ class PreparedData:
         cluster_validation: per cluster its copy of the validation set, or None.
         node_validation: per node its own validation samples, or None.
         node_cluster: int64 [nodes], the hidden truth.
-        num_classes: number of labels.
+        num_classes: number of labels; of a regression 1, the outputs of a model.
         image_shape: (C, H, W).
         about: for the manifest: name, origin, sha256, number of samples.
+        task: classification or regression.
     """
 
     node_train: list[Samples]
@@ -56,6 +58,7 @@ class PreparedData:
     num_classes: int
     image_shape: tuple[int, int, int]
     about: dict = field(default_factory=dict)
+    task: Task = "classification"
 
     def release(self) -> None:
         """Lets the samples go, once they are where they are used (on a GPU, say)."""
@@ -72,27 +75,26 @@ def prepare(
         dataset: as loaded.
         partition: an entry of PARTITIONS.
         shift: an entry of SHIFTS.
-        validation: source train, test, node or none; fraction 0..1 of that source, or of each node's samples.
+        validation: source train, test, node, own or none; fraction 0..1 of train, test, or of each node's samples.
         nodes: nodes per cluster, and placement: contiguous, or shuffled (ids dealt to clusters at random).
         seed: the scenario's seed; streams "validation", "partition", "placement".
     Raises:
-        ScenarioError: if a node would have no samples, or partition or shift do not fit.
+        ScenarioError: if a node would have no samples, or partition, shift or validation do not fit the data.
     """
     train, test, held_out = _split(dataset, validation, stream(seed, "validation"))
-    setting = Setting(len(nodes.clusters), dataset.num_classes, -dataset.mean / dataset.std)
     node_cluster = place(nodes, seed)
-    owned = _assign(dataset.train_labels, train, partition, nodes, node_cluster, seed)
+    views = _views(dataset, partition, shift, len(nodes.clusters))
+    owned = _assign(dataset, train, partition, nodes, node_cluster, seed)
     node_validation = None
     if validation.source == "node":
         owned, kept = _split_nodes(owned, validation.fraction, seed)
-        node_validation = _per_node(dataset, kept, shift, node_cluster, setting)
-    node_train = _per_node(dataset, owned, shift, node_cluster, setting)
-    labels = partition.cluster_labels(len(nodes.clusters), dataset.num_classes)
-    cluster_test = _per_cluster(dataset, dataset.test_images, dataset.test_labels, test, shift, labels, setting)
+        node_validation = _per_node(dataset, kept, views, node_cluster)
+    node_train = _per_node(dataset, owned, views, node_cluster)
+    cluster_test = _per_cluster(dataset, "test", test, views)
     cluster_validation = None
-    if validation.source in ("train", "test"):
-        images, truth = getattr(dataset, f"{validation.source}_images"), getattr(dataset, f"{validation.source}_labels")
-        cluster_validation = _per_cluster(dataset, images, truth, held_out, shift, labels, setting)
+    if len(held_out):
+        source = "validation" if validation.source == "own" else validation.source
+        cluster_validation = _per_cluster(dataset, source, held_out, views)
     height, width, channels = dataset.train_images.shape[1:]
     sizes = [len(own) for own in owned]
     about = {
@@ -102,7 +104,7 @@ def prepare(
     }  # fmt: skip
     return PreparedData(
         node_train, cluster_test, cluster_validation, node_validation, node_cluster, dataset.num_classes,
-        (channels, height, width), about,
+        (channels, height, width), about, dataset.task,
     )  # fmt: skip
 
 
@@ -127,12 +129,87 @@ def normalise(images: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarr
     return result
 
 
+def normalised(dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
+    """Some images of a split as models see them, float32 [n, C, H, W]; each domain by its own mean and deviation."""
+    images = dataset.samples(split)[0]
+    if dataset.mean.ndim == 1:
+        return normalise(images[indices], dataset.mean, dataset.std)
+    height, width, channels = images.shape[1:]
+    result = np.empty((len(indices), channels, height, width), np.float32)
+    domains = dataset.domains[split][indices]
+    for domain in np.unique(domains):
+        own = domains == domain
+        result[own] = normalise(images[indices[own]], dataset.mean[domain], dataset.std[domain])
+    return result
+
+
+@dataclass(frozen=True)
+class View:
+    """How one cluster sees the data.
+
+    Args:
+        cluster: which.
+        shift: what is done to its samples.
+        setting: what the shift needs to know.
+        labels: only samples with one of these labels are its; None: all.
+        domain: only samples of this domain are its; None: all.
+    """
+
+    cluster: int
+    shift: Shift
+    setting: Setting
+    labels: list[int] | None
+    domain: int | None
+
+    def of(self, samples: Samples) -> Samples:
+        """Normalised samples as this cluster sees them."""
+        images, labels = self.shift.apply(*samples, self.cluster, self.setting)
+        kind = np.float32 if np.issubdtype(labels.dtype, np.floating) else np.int64
+        return np.ascontiguousarray(images, np.float32), np.ascontiguousarray(labels, kind)
+
+    def own(self, dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
+        """Those of an evaluation set's samples on which this cluster is measured."""
+        if self.domain is not None:
+            return indices[dataset.domains[split][indices] == self.domain]
+        if self.labels is not None:
+            return indices[np.isin(dataset.samples(split)[1][indices], self.labels)]
+        return indices
+
+    def same_as(self, other: "View") -> bool:
+        """Whether both see the same samples before the shift."""
+        return self.labels == other.labels and self.domain == other.domain
+
+
+def _views(dataset: Dataset, partition: Partition, shift: Shift, num_clusters: int) -> list[View]:
+    by_domain = getattr(partition, "by_domain", False)
+    if by_domain and dataset.num_domains != num_clusters:
+        raise ScenarioError(
+            f"partition: domains needs data of one domain for each of the {num_clusters} clusters; {dataset.name} has "
+            f"{dataset.num_domains}."
+        )
+    labels = partition.cluster_labels(num_clusters, dataset.num_classes) or [None] * num_clusters
+    views = []
+    for cluster in range(num_clusters):
+        domain = cluster if by_domain else None
+        mean, std = dataset.mean, dataset.std
+        if mean.ndim == 2:
+            mean, std = (None, None) if domain is None else (mean[domain], std[domain])
+        black = None if mean is None else -mean / std
+        setting = Setting(num_clusters, dataset.num_classes, black)
+        views.append(View(cluster, shift, setting, labels[cluster], domain))
+    return views
+
+
 def _split(
     dataset: Dataset, validation: Validation, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Indices of the training pool, the test set and the validation set (empty if there is none of its own)."""
     pools = {"train": np.arange(len(dataset.train_labels)), "test": np.arange(len(dataset.test_labels))}
     held_out = np.empty(0, np.int64)
+    if validation.source == "own":
+        if dataset.validation_labels is None:
+            raise ScenarioError(f"validation.source: {dataset.name} has no validation set. Use train, test or node.")
+        held_out = np.arange(len(dataset.validation_labels))
     if validation.source in pools:
         pool = pools[validation.source]
         count = round(validation.fraction * len(pool))
@@ -153,9 +230,10 @@ def place(nodes: Nodes, seed: int) -> np.ndarray:
 
 
 def _assign(
-    labels: np.ndarray, pool: np.ndarray, partition: Partition, nodes: Nodes, node_cluster: np.ndarray, seed: int
+    dataset: Dataset, pool: np.ndarray, partition: Partition, nodes: Nodes, node_cluster: np.ndarray, seed: int
 ) -> list[np.ndarray]:
     """Per node, by id, the indices of its samples in the whole training set."""
+    labels = dataset.domains["train"] if getattr(partition, "by_domain", False) else dataset.train_labels
     dealt = partition.assign(labels[pool], nodes.clusters, stream(seed, "partition"))
     owned = [np.empty(0, np.int64)] * len(dealt)
     # cluster by cluster, a cluster's nodes by rising id
@@ -186,35 +264,23 @@ def _split_nodes(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[l
 
 
 def _per_node(
-    dataset: Dataset, owned: list[np.ndarray], shift: Shift, node_cluster: np.ndarray, setting: Setting
+    dataset: Dataset, owned: list[np.ndarray], views: list[View], node_cluster: np.ndarray
 ) -> list[Samples]:
     """Every node's samples as its cluster sees them; the float copy is made node by node."""
-    samples = []
-    for own, cluster in zip(owned, node_cluster.tolist(), strict=True):
-        images = normalise(dataset.train_images[own], dataset.mean, dataset.std)
-        samples.append(_contiguous(shift.apply(images, dataset.train_labels[own], cluster, setting)))
-    return samples
+    return [
+        views[cluster].of((normalised(dataset, "train", own), dataset.train_labels[own]))
+        for own, cluster in zip(owned, node_cluster.tolist(), strict=True)
+    ]
 
 
-def _per_cluster(
-    dataset: Dataset, images: np.ndarray, labels: np.ndarray, chosen: np.ndarray, shift: Shift,
-    cluster_labels: list[list[int]] | None, setting: Setting,
-) -> list[Samples]:  # fmt: skip
+def _per_cluster(dataset: Dataset, split: str, chosen: np.ndarray, views: list[View]) -> list[Samples]:
     """Every cluster's copy of an evaluation set; made once where clusters see the same."""
-    base: Samples | None = None
-    copies = []
-    for cluster in range(setting.num_clusters):
-        if cluster_labels is not None:
-            own = chosen[np.isin(labels[chosen], cluster_labels[cluster])]
+    copies: list[Samples] = []
+    for number, view in enumerate(views):
+        if number == 0 or not view.same_as(views[number - 1]):
+            own = view.own(dataset, split, chosen)
             if len(own) == 0:
-                raise ScenarioError(f"partition.labels: no evaluation sample has a label of cluster {cluster}.")
-            base = normalise(images[own], dataset.mean, dataset.std), labels[own]
-        elif base is None:
-            base = normalise(images[chosen], dataset.mean, dataset.std), labels[chosen]
-        copies.append(_contiguous(shift.apply(*base, cluster, setting)))
+                raise ScenarioError(f"partition.labels: no evaluation sample has a label of cluster {view.cluster}.")
+            base = normalised(dataset, split, own), dataset.samples(split)[1][own]
+        copies.append(view.of(base))
     return copies
-
-
-def _contiguous(samples: Samples) -> Samples:
-    images, labels = samples
-    return np.ascontiguousarray(images, np.float32), np.ascontiguousarray(labels, np.int64)

@@ -77,11 +77,11 @@ def read_cifar_batch(path: Path, label_key: str) -> tuple[np.ndarray, np.ndarray
     return flat.transpose(0, 2, 3, 1), labels
 
 
-def read_keras_npz(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def read_keras_npz(path: Path, task: str = "classification") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Train images, train labels, test images, test labels of an .npz in Keras's layout.
 
     Images come back as uint8 or float32 [N, H, W, C] (a missing channel axis is added; a table [N, F] becomes
-    [N, 1, F, 1]), labels as int64 [N] (Keras's [N, 1] is flattened).
+    [N, 1, F, 1]), labels as int64 [N], of a regression as float32 [N] (Keras's [N, 1] is flattened).
 
     Raises:
         DataDamaged: if an array is missing, cut, or of another kind.
@@ -95,7 +95,7 @@ def read_keras_npz(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     except _UNREADABLE as error:
         raise damaged(path, str(error)) from error
     x_train, y_train, x_test, y_test = arrays
-    return _images(path, x_train), _labels(path, y_train), _images(path, x_test), _labels(path, y_test)
+    return _images(path, x_train), _labels(path, y_train, task), _images(path, x_test), _labels(path, y_test, task)
 
 
 def damaged(path: Path, what: str) -> DataDamaged:
@@ -117,9 +117,13 @@ def _images(path: Path, array: np.ndarray) -> np.ndarray:
     return array if array.dtype == np.uint8 else array.astype(np.float32, copy=False)
 
 
-def _labels(path: Path, array: np.ndarray) -> np.ndarray:
+def _labels(path: Path, array: np.ndarray, task: str) -> np.ndarray:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
+    if task == "regression":
+        if array.ndim != 1 or not np.issubdtype(array.dtype, np.number):
+            raise damaged(path, f"labels of a regression must be numbers [N], got {array.dtype} {list(array.shape)}")
+        return array.astype(np.float32)
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise damaged(path, f"labels must be whole numbers [N], got {array.dtype} {list(array.shape)}")
     return array.astype(np.int64)

@@ -6,7 +6,7 @@ normalised images) and in Listo Zec et al., "Decentralized adaptive clustering o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
 from annotated_types import Ge
@@ -28,12 +28,12 @@ class Setting:
     Args:
         num_clusters: how many clusters there are.
         num_classes: how many labels there are.
-        black: the value of black after normalisation, float32 [C].
+        black: the value of black after normalisation, float32 [C]; None where a cluster's samples differ in it.
     """
 
     num_clusters: int
     num_classes: int
-    black: np.ndarray
+    black: np.ndarray | None
 
 
 class Shift(Protocol):
@@ -50,6 +50,10 @@ class Shift(Protocol):
         Raises:
             ScenarioError: if the shift does not fit the clusters or the images.
         """
+
+
+class _OfClasses:
+    needs_classes: ClassVar = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +90,14 @@ class Rotate:
         if degrees % 90 == 0:
             turned = np.rot90(images, int(degrees) // 90, axes=(2, 3)) if degrees else images
             return turned, labels
-        fill = setting.black if self.order == "before_normalising" else np.zeros_like(setting.black)
+        fill = np.zeros(images.shape[1], np.float32)
+        if self.order == "before_normalising":
+            if setting.black is None:
+                raise ScenarioError(
+                    "shift.order: the joined data sets are normalised differently, so there is no one black to fill "
+                    "corners with. Use after_normalising, or partition: {name: domains}."
+                )
+            fill = setting.black
         return rotate_nearest(images, degrees, fill), labels
 
     def angles(self, num_clusters: int) -> tuple[float, ...]:
@@ -107,7 +118,7 @@ class Rotate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelSwap:
+class LabelSwap(_OfClasses):
     """Concept shift: each cluster exchanges the labels in its pairs.
 
     Args:
@@ -128,7 +139,7 @@ class LabelSwap:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelShift:
+class LabelShift(_OfClasses):
     """Concept shift: each cluster's labels are moved by its offset, around the end.
 
     Args:

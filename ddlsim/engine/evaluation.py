@@ -9,10 +9,13 @@ import numpy as np
 
 if TYPE_CHECKING:
     from ddlsim.engine.node import Node
-    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.kinds import Model, Tested
 
 SELECTION_BATCHES = 100
 """Local mini-batches on which a node picks among several models for an evaluation (FACADE's code)."""
+
+METRIC_OF = {"classification": "accuracy", "regression": "mse"}
+"""Task -> what its nodes are measured by: the share of samples classified right, or the mean squared error."""
 
 Choice = Literal["train_loss", "validation_loss", "lowest_test_loss"]
 
@@ -47,13 +50,19 @@ class Evaluated:
         completed: rounds completed.
         time_s: simulated time when the last node was there.
         bytes_sent: bytes all nodes had put on the wire when each was there.
-        accuracy: per node.
+        metric: what was measured, see `METRIC_OF`.
+        values: per node.
     """
 
     completed: int
     time_s: float
     bytes_sent: int
-    accuracy: np.ndarray
+    metric: str
+    values: np.ndarray
+
+    def reaches(self, target: float) -> bool:
+        """Whether the mean over all nodes is as good as the target, or better."""
+        return bool(self.values.mean() <= target if self.metric == "mse" else self.values.mean() >= target)
 
 
 class Awaited:
@@ -88,12 +97,13 @@ class Evaluator:
         learner: see learning/learner.py.
         recorder: where rows go.
         node_cluster: cluster per node.
+        metric: what is measured, see `METRIC_OF`.
         rng: (purpose, node) -> its stream of random numbers.
         due: whether so many completed rounds are evaluated.
         on_evaluated: called with every outcome.
     """
 
-    def __init__(self, nodes: "Sequence[Node]", learner, recorder, node_cluster: np.ndarray,
+    def __init__(self, nodes: "Sequence[Node]", learner, recorder, node_cluster: np.ndarray, metric: str,
                  rng: Callable[[str, int], np.random.Generator], due: Callable[[int], bool],
                  on_evaluated: Callable[[Evaluated], None]):
         self.due = due
@@ -102,6 +112,7 @@ class Evaluator:
         self._learner = learner
         self._recorder = recorder
         self._node_cluster = node_cluster
+        self._metric = metric
         self._rng = rng
         self._on_evaluated = on_evaluated
         self._open: dict[int, dict[int, Snapshot]] = {}
@@ -130,15 +141,14 @@ class Evaluator:
         ]
         choices = [self._enqueue_choice(node, snapshot.serving) for node, snapshot in enumerate(snapshots)]
         self._learner.jobs.force([*tests, *(job for job in choices if job is not None)])
-        accuracy = np.zeros(len(snapshots))
+        values = np.zeros(len(snapshots))
         for node, (snapshot, test, choice) in enumerate(zip(snapshots, tests, choices, strict=True)):
             lowest = int(np.argmin([loss for _, loss in test.value]))
             chosen = lowest if choice is None else int(np.argmin(choice.value))
-            accuracy[node] = self._write(node, completed, snapshot, test.value, chosen, lowest)
+            values[node] = self._write(node, completed, snapshot, test.value, chosen, lowest)
         self._recorder.flush()
-        self._on_evaluated(
-            Evaluated(completed, max(s.time_s for s in snapshots), sum(s.bytes_sent for s in snapshots), accuracy)
-        )
+        time_s, bytes_sent = max(s.time_s for s in snapshots), sum(s.bytes_sent for s in snapshots)
+        self._on_evaluated(Evaluated(completed, time_s, bytes_sent, self._metric, values))
 
     def _enqueue_choice(self, node: int, serving: Serving):
         if len(serving.models) == 1 or serving.choose == "lowest_test_loss":
@@ -147,22 +157,25 @@ class Evaluator:
         rng = self._rng("evaluation batches", node)
         return self._learner.losses(node, serving.models, SELECTION_BATCHES, rng, True, split)
 
-    def _write(self, node: int, completed: int, snapshot: Snapshot, tested: list[tuple[np.ndarray, float]],
-               chosen: int, lowest: int) -> float:
+    def _write(self, node: int, completed: int, snapshot: Snapshot, tested: "list[Tested]", chosen: int,
+               lowest: int) -> float:
         def row(name: str, value: Any) -> None:
             self._recorder.row(snapshot.time_s, node, completed, name, value)
 
         confusion, loss = tested[chosen]
-        accuracy = _accuracy(confusion)
-        row("accuracy", accuracy)
-        row("test_loss", loss)
-        row("confusion", confusion.tolist())
+        value = _measured(tested[chosen])
+        row(self._metric, value)
+        if confusion is not None:
+            row("test_loss", loss)
+            row("confusion", confusion.tolist())
         row("bytes_sent", snapshot.bytes_sent)
         if len(tested) > 1:
-            row("accuracy_lowest_test_loss", _accuracy(tested[lowest][0]))
+            row(f"{self._metric}_lowest_test_loss", _measured(tested[lowest]))
             row("evaluated_head", chosen)
-        return accuracy
+        return value
 
 
-def _accuracy(confusion: np.ndarray) -> float:
-    return float(np.trace(confusion) / confusion.sum())
+def _measured(tested: "Tested") -> float:
+    """The accuracy; of a regression, whose test loss it is, the mean squared error."""
+    confusion, loss = tested
+    return loss if confusion is None else float(np.trace(confusion) / confusion.sum())

@@ -11,7 +11,7 @@ import simpy
 from ddlsim.engine.churn import Absences
 from ddlsim.engine.collector import searching_rarely
 from ddlsim.engine.device_trace import StepTimeTrace
-from ddlsim.engine.evaluation import Evaluated, Evaluator, Serving, Snapshot
+from ddlsim.engine.evaluation import METRIC_OF, Evaluated, Evaluator, Serving, Snapshot
 from ddlsim.engine.mailbox import Mailbox
 from ddlsim.engine.network import Message, Network
 from ddlsim.engine.node import PUSH, REQUEST, RESPONSE, Node, Verb
@@ -53,9 +53,10 @@ class Simulation:
         recorder: where rows go.
         codec: how parameters in messages are compressed, see ddlsim.compression: Codec; None: not at all.
         settings: seed, rounds, steps_of (mini-batches per epoch -> local steps), evaluate_every, header_bytes,
-            synchronous, deadline_s, keep_late and staleness (see Node.receive), target_accuracy to stop at (or None),
+            synchronous, deadline_s, keep_late and staleness (see Node.receive), the target to stop at (or None),
             patience of early stopping (or None) and whether the best model by validation loss is evaluated, as
             keyword arguments.
+        task: classification or regression.
         network_only: nothing is learned or evaluated (see learning/sizes.py); rounds are timed instead.
         on_round: called when a round is completed by all who took part: (completed, time_s, bytes sent).
         on_evaluated: called after every evaluation.
@@ -67,8 +68,8 @@ class Simulation:
         absences: Absences, node_cluster: np.ndarray, recorder,
         seed: int, rounds: int, steps_of: Callable[[int], int], evaluate_every: int, header_bytes: int,
         synchronous: bool = True, deadline_s: float | None = None, keep_late: bool = False, staleness: int = 5,
-        state_lost: bool = False, stop_at: float | None = None, codec=None, network_only: bool = False,
-        patience: int | None = None, best_model: bool = False,
+        state_lost: bool = False, stop_at: float | None = None, codec=None, task: str = "classification",
+        network_only: bool = False, patience: int | None = None, best_model: bool = False,
         on_round: Callable[[int, float, int], None] = lambda *_: None,
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
     ):
@@ -95,8 +96,8 @@ class Simulation:
         self.network = make_network(self.env, self._delivered, self._aborted)
         self.nodes = [Node(node_id, self) for node_id in range(self.num_nodes)]
         self.evaluator = Timetable(recorder, self.nodes) if network_only else Evaluator(
-            self.nodes, learner, recorder, node_cluster, lambda purpose, node: self.nodes[node].rng(purpose),
-            self.evaluation_due, self._evaluated,
+            self.nodes, learner, recorder, node_cluster, METRIC_OF[task],
+            lambda purpose, node: self.nodes[node].rng(purpose), self.evaluation_due, self._evaluated,
         )
         self._states: list[Any] = [None] * self.num_nodes
         self._completions: dict[int, int] = {}
@@ -283,7 +284,7 @@ class Simulation:
 
     def _evaluated(self, outcome: Evaluated) -> None:
         self._on_evaluated(outcome)
-        if self._stop_at is not None and outcome.accuracy.mean() >= self._stop_at and not self._stop.triggered:
+        if self._stop_at is not None and outcome.reaches(self._stop_at) and not self._stop.triggered:
             self._stop.succeed()
 
     # -- churn -----------------------------------------------------------------------------------------------------

@@ -8,12 +8,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import torch
 
 from ddlsim.learning.bank import Params
 from ddlsim.learning.evaluating import losses_of, predictions_of
-from ddlsim.learning.kinds import LossJob, TestJob, TrainJob
+from ddlsim.learning.kinds import LossJob, Tested, TestJob, TrainJob
 from ddlsim.learning.layout import Architecture
 from ddlsim.learning.moments import OpenMoments, rows_kept
 from ddlsim.learning.shards import Shards
@@ -51,7 +50,7 @@ class CpuWaves:
         """The values of the jobs."""
         return list(self._pool.map(lambda job: losses_of(job, self._template, self._shards, self._chunk), jobs))
 
-    def test(self, jobs: Sequence[TestJob]) -> list[list[tuple[np.ndarray, float]]]:
+    def test(self, jobs: Sequence[TestJob]) -> list[list[Tested]]:
         """The values of the jobs."""
         return list(self._pool.map(lambda job: predictions_of(job, self._template, self._shards, self._chunk), jobs))
 
@@ -87,8 +86,8 @@ def train_on(template: Template, job: TrainJob, outputs: list[Params | None], sh
         moments = OpenMoments(job.moments, job.sizes, rows_kept(training), template.flat.device)
     images, labels = shards.train[job.node]
     rows = (torch.from_numpy(batch).to(images.device) for batch in job.batches)
-    sgd_steps(template, ((images[batch], labels[batch]) for batch in rows), training, job.only,
-              moments)
+    batches = ((images[batch], labels[batch]) for batch in rows)
+    sgd_steps(template, batches, training, shards.loss, job.only, moments)
     template.store(outputs[: len(job.sizes)], job.sizes)
     if moments is not None:
         moments.store(outputs[len(job.sizes) :])

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
-from ddlsim.learning.kinds import LossJob, TestJob, architecture_of
+from ddlsim.learning.kinds import LossJob, Tested, TestJob, architecture_of
 from ddlsim.learning.shards import Shards
 from ddlsim.learning.worker import Template
 
@@ -16,7 +15,7 @@ TemplateOf = Callable[[str], Template]
 
 @torch.no_grad()
 def losses_of(job: LossJob, template_of: TemplateOf, shards: Shards, chunk: int) -> list[float]:
-    """Per model the mean over batches of the batch-mean cross-entropy, in eval mode; sums in float64."""
+    """Per model the mean over batches of the batch-mean loss, in eval mode; sums in float64."""
     images, labels = shards.local(job.split, job.node)
     found, core, seen = [], None, None
     for model, batches in zip(job.models, job.batches, strict=True):
@@ -29,17 +28,17 @@ def losses_of(job: LossJob, template_of: TemplateOf, shards: Shards, chunk: int)
             core, seen = model[0], batches
             rows = torch.from_numpy(np.concatenate(batches)).to(images.device)
             features = torch.cat([module.core(images[part]) for part in rows.split(chunk)])
-        losses = F.cross_entropy(module.head(features), labels[rows], reduction="none")
+        losses = shards.loss(module.head(features), labels[rows], reduction="none")
         per_batch = losses.double().split([len(batch) for batch in batches])
         found.append(float(torch.stack([batch.mean() for batch in per_batch]).mean()))
     return found
 
 
 @torch.no_grad()
-def predictions_of(job: TestJob, template_of: TemplateOf, shards: Shards, chunk: int) -> list[tuple[np.ndarray, float]]:
-    """Per model its confusion matrix int64 [C, C] (row: true class) and mean loss on the whole evaluation set."""
+def predictions_of(job: TestJob, template_of: TemplateOf, shards: Shards, chunk: int) -> list[Tested]:
+    """Per model its confusion matrix (row: true class) and mean loss on the whole evaluation set."""
     images, labels = shards.evaluation(job.split, job.cluster)
-    classes = shards.num_classes
+    classes = shards.num_classes if shards.task == "classification" else 0
     confusions = torch.zeros(len(job.models), classes * classes, dtype=torch.int64, device=labels.device)
     losses = torch.zeros(len(job.models), dtype=torch.float64, device=labels.device)
     for first in range(0, len(labels), chunk):
@@ -53,9 +52,10 @@ def predictions_of(job: TestJob, template_of: TemplateOf, shards: Shards, chunk:
             else:
                 template.load(model)
                 core, features = model[0], module.core(x)
-            logits = module.head(features)
-            pairs = y * classes + logits.argmax(1)
-            confusions[index] += torch.bincount(pairs, minlength=classes * classes)
-            losses[index] += F.cross_entropy(logits, y, reduction="sum")
-    tables = confusions.reshape(-1, classes, classes).cpu().numpy()
+            outputs = module.head(features)
+            if classes:
+                pairs = y * classes + outputs.argmax(1)
+                confusions[index] += torch.bincount(pairs, minlength=classes * classes)
+            losses[index] += shards.loss(outputs, y, reduction="sum")
+    tables = confusions.reshape(-1, classes, classes).cpu().numpy() if classes else [None] * len(job.models)
     return [(table, loss / len(labels)) for table, loss in zip(tables, losses.tolist(), strict=True)]

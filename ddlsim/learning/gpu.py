@@ -9,14 +9,12 @@ training, and nodes whose batches differ in size) trains one by one.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
 from torch.func import functional_call, grad, vmap
-from torch.nn import functional as F
 
 from ddlsim.learning.cpu import allocate_outputs, train_on
 from ddlsim.learning.evaluating import losses_of, predictions_of
-from ddlsim.learning.kinds import LossJob, TestJob, TrainJob
+from ddlsim.learning.kinds import LossJob, Tested, TestJob, TrainJob
 from ddlsim.learning.layout import MODEL, Architecture, Layout
 from ddlsim.learning.moments import OpenMoments, rows_kept
 from ddlsim.learning.shards import Shards
@@ -66,7 +64,7 @@ class GpuWaves:
         """The values of the jobs."""
         return [losses_of(job, self._templates.__getitem__, self._shards, self._chunk) for job in jobs]
 
-    def test(self, jobs: Sequence[TestJob]) -> list[list[tuple[np.ndarray, float]]]:
+    def test(self, jobs: Sequence[TestJob]) -> list[list[Tested]]:
         """The values of the jobs."""
         return [predictions_of(job, self._templates.__getitem__, self._shards, self._chunk) for job in jobs]
 
@@ -74,7 +72,7 @@ class GpuWaves:
         """Nothing to end."""
 
     def _train_stacked(self, template: Template, jobs: list[TrainJob], outputs: list, only: str | None) -> None:
-        module, layout = template.module.train(), template.layout
+        module, layout, loss_of = template.module.train(), template.layout, self._shards.loss
         entries = layout.parts[MODEL].entries
         stacked = torch.stack([torch.cat([params.values() for params in job.model]) for job in jobs])
         trained = _trained_columns(layout, only)
@@ -84,7 +82,7 @@ class GpuWaves:
             before, after = others[: trained.start], others[trained.stop :]
             flat = torch.cat([before, own, after])
             views = {e.name: flat[e.start : e.stop].view(e.shape) for e in entries}
-            return F.cross_entropy(functional_call(module, views, (x,)), y)
+            return loss_of(functional_call(module, views, (x,)), y)
 
         gradients = vmap(grad(loss), randomness="different")
         moments = self._open_moments(jobs)

@@ -17,6 +17,10 @@ def architecture_of(model: Model) -> str:
     return model[0].part.architecture
 
 
+Tested = tuple[np.ndarray | None, float]
+"""Confusion matrix int64 [C, C] (None for a regression) and mean loss of one model on an evaluation set."""
+
+
 class TrainJob(Job):
     """SGD steps of one node on its own samples; outputs the trained model, part by part.
 
@@ -52,7 +56,7 @@ class TrainJob(Job):
 
 
 class LossJob(Job):
-    """Mean over batches of the batch-mean cross-entropy of several models on a node's samples, in eval mode.
+    """Mean over batches of the batch-mean loss of several models on a node's samples, in eval mode.
 
     Value: list of floats, one per model.
 
@@ -80,7 +84,7 @@ class TestJob(Job):
     """Predictions of several models on a whole evaluation set; neighbours in the list that share their core have its
     features computed once.
 
-    Value: list of (confusion int64 [C, C], mean loss), one per model.
+    Value: list of Tested, one per model.
 
     Args:
         models: what to evaluate.

@@ -3,8 +3,10 @@
 import numpy as np
 import torch
 
+from ddlsim.learning.tasks import LOSSES
+
 Samples = tuple[torch.Tensor, torch.Tensor]
-"""Images float32 [n, C, H, W] and labels int64 [n]."""
+"""Images float32 [n, C, H, W] and labels int64 [n], of a regression float32 [n]."""
 
 
 class Shards:
@@ -17,6 +19,8 @@ class Shards:
 
     def __init__(self, prepared, device: torch.device):
         self.num_classes: int = prepared.num_classes
+        self.task: str = prepared.task
+        self.loss = LOSSES[prepared.task]
         self.node_cluster = np.asarray(prepared.node_cluster)
         self.train = [_to(device, pair) for pair in prepared.node_train]
         self._node_validation = [_to(device, pair) for pair in prepared.node_validation or []]
@@ -47,4 +51,4 @@ class Shards:
 
 def _to(device: torch.device, pair) -> Samples:
     images, labels = pair
-    return torch.as_tensor(np.ascontiguousarray(images)).to(device), torch.as_tensor(labels).long().to(device)
+    return torch.as_tensor(np.ascontiguousarray(images)).to(device), torch.as_tensor(labels).to(device)

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from ddlsim.learning.bank import Params
 from ddlsim.learning.layout import MODEL, Architecture
 from ddlsim.learning.moments import OpenMoments, torch_state
+from ddlsim.learning.tasks import Loss
 
 
 class Template:
@@ -78,16 +78,17 @@ class Template:
 
 
 def sgd_steps(
-    template: Template, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], settings, only: str | None,
-    moments: OpenMoments | None = None,
+    template: Template, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], settings, loss_of: Loss,
+    only: str | None, moments: OpenMoments | None = None,
 ) -> None:
     """Local training: one optimizer step per batch, in place on the template.
 
     A fresh optimizer each call unless its moments are given. Plain SGD is one fused update without optimizer state.
 
     Args:
-        batches: (images [b, C, H, W], labels int64 [b]) per step.
+        batches: (images [b, C, H, W], labels [b]) per step.
         settings: scenario section `training`.
+        loss_of: what is lowered.
         only: "core", "head", ... to train that part and keep the others, their statistics included.
         moments: what the optimizer remembers, changed in place.
     """
@@ -99,7 +100,7 @@ def sgd_steps(
         for columns, parameter in zip(template.trained_columns(), parameters, strict=True)
     ])  # fmt: skip
     for images, labels in batches:
-        loss = F.cross_entropy(template.module(images), labels)
+        loss = loss_of(template.module(images), labels)
         gradients = torch.autograd.grad(loss, parameters)
         with torch.no_grad():
             update(gradients)

@@ -1,8 +1,9 @@
 """Runs side by side: a row per scenario, algorithm and setting, mean and spread over seeds, published beside."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,16 @@ from ddlsim.errors import ScenarioError
 from ddlsim.report.published import published
 from ddlsim.report.records import Records, find_runs, read
 from ddlsim.report.summary import quality, summary_of
-from ddlsim.report.text import bytes_text, columns, comma_separated, markdown, number_text, percent_text, seconds_text
+from ddlsim.report.text import (
+    bytes_text,
+    columns,
+    comma_separated,
+    markdown,
+    number_text,
+    percent_text,
+    quality_text,
+    seconds_text,
+)
 
 Format = Literal["table", "md", "csv", "json"]
 
@@ -36,9 +46,10 @@ class Row:
     evaluated_round: int | None
     seeds: list[int]
     num_clusters: int
+    metric: str  # accuracy or mse
     numbers: dict[str, dict | None]
     published: dict[str, float]
-    target_accuracy: float | None
+    target: float | None
     reached: int
     labels: list[str]
 
@@ -95,9 +106,10 @@ def _row(group: list[tuple[dict, Records]], groups: list[list[tuple[dict, Record
         evaluated_round=summary["evaluated_round"],
         seeds=[summary["seed"] for summary, _ in group],
         num_clusters=len(summary["cluster_sizes"]),
+        metric=summary["metric"],
         numbers=_numbers([_flat(summary) for summary, _ in group]),
         published=published(records.scenario, len(summary["cluster_sizes"])),
-        target_accuracy=summary["target"]["accuracy"],
+        target=summary["target"][summary["metric"]],
         reached=sum(bool(summary["target"]["reached"]) for summary, _ in group),
         labels=list(dict.fromkeys(label for summary, _ in group for label in summary["labels"])),
     )
@@ -140,19 +152,27 @@ def _what_differs(own: dict[str, str], siblings: list[dict[str, str]]) -> str:
 
 def _cells(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     most = max(row.num_clusters for row in rows)
-    texts = {"accuracy_all": percent_text, **{f"accuracy_{c}": percent_text for c in range(most)}}
-    texts |= {"fair_accuracy": percent_text, "demographic_parity": number_text, "equalized_odds": number_text}
-    texts |= dict(zip(COSTS, (bytes_text, seconds_text, _round_text, bytes_text, seconds_text), strict=True))
-    titles = ["acc all", *(f"cluster {c}" for c in range(most)), "fair acc", "DP", "EO", "bytes", "sim time"]
-    titles += ["round to target", "bytes to target", "time to target"]
-    header = ["scenario", "algorithm", "data", "seeds", "round", *titles]
+    texts: dict[str, tuple[str, Callable]] = {}
+    for metric, short in (("accuracy", "acc"), ("mse", "mse")):
+        if any(row.metric == metric for row in rows):
+            as_text = partial(quality_text, metric)
+            texts[f"{metric}_all"] = f"{short} all", as_text
+            named = "cluster {}" if len({row.metric for row in rows}) == 1 else short + " {}"
+            texts |= {f"{metric}_{c}": (named.format(c), as_text) for c in range(most)}
+        if metric == "accuracy" and "accuracy_all" in texts:
+            texts["fair_accuracy"] = "fair acc", percent_text
+            texts |= {"demographic_parity": ("DP", number_text), "equalized_odds": ("EO", number_text)}
+    as_texts = bytes_text, seconds_text, _round_text, bytes_text, seconds_text
+    titles = "bytes", "sim time", "round to target", "bytes to target", "time to target"
+    texts |= dict(zip(COSTS, zip(titles, as_texts, strict=True), strict=True))
+    header = ["scenario", "algorithm", "data", "seeds", "round", *(title for title, _ in texts.values())]
     with_settings = any(row.settings for row in rows)
     cells = []
     for row in rows:
         name = f"{row.algorithm} {row.settings}" if with_settings and row.settings else row.algorithm
         state = "" if row.status == "done" else f" {row.status}"
         line = [row.scenario, name, row.data, str(len(row.seeds)), f"{_or_dash(row.evaluated_round)}{state}"]
-        cells.append(line + [_cell(row, metric, as_text) for metric, as_text in texts.items()])
+        cells.append(line + [_cell(row, metric, as_text) for metric, (_, as_text) in texts.items()])
     return header, cells
 
 
@@ -172,10 +192,11 @@ def _notes(rows: list[Row]) -> list[str]:
     notes = []
     if any(row.published for row in rows):
         notes.append("[ ] published number; ± population standard deviation over seeds; accuracies in percent")
-    targets = sorted({row.target_accuracy for row in rows if row.target_accuracy is not None})
-    if targets:
-        accuracies = ", ".join(percent_text(target) for target in targets)
-        notes.append(f"to target: first evaluation with accuracy over all nodes at or above {accuracies} %")
+    for metric, where in (("accuracy", "accuracy over all nodes at or above {} %"), ("mse", "mse at or below {}")):
+        targets = sorted({row.target for row in rows if row.target is not None and row.metric == metric})
+        if targets:
+            values = ", ".join(quality_text(metric, target) for target in targets)
+            notes.append(f"to target: first evaluation with {where.format(values)}")
     for row in rows:
         who = f"{row.scenario} {row.algorithm} {row.settings}".strip()
         if row.data.endswith(FALLBACK):
@@ -191,12 +212,12 @@ def _notes(rows: list[Row]) -> list[str]:
 def _csv(rows: list[Row]) -> tuple[list[str], list[list]]:
     plain = ["scenario", "algorithm", "settings", "data", "status", "evaluated_round"]
     metrics = list(dict.fromkeys(name for row in rows for name in row.numbers))
-    header = [*plain, "seeds", "target_accuracy", "reached"]
+    header = [*plain, "seeds", "metric", "target", "reached"]
     header += [f"{metric}_{part}" for metric in metrics for part in ("mean", "std", "published")]
     lines = []
     for row in rows:
         line = [getattr(row, name) for name in plain]
-        line += [" ".join(map(str, row.seeds)), row.target_accuracy, row.reached]
+        line += [" ".join(map(str, row.seeds)), row.metric, row.target, row.reached]
         for metric in metrics:
             number = row.numbers.get(metric) or {"mean": None, "std": None}
             line += [number["mean"], number["std"], row.published.get(metric)]

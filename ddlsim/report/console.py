@@ -36,7 +36,7 @@ class Progress:
         self._mode = mode
         self._first: tuple[int, float] | None = None
         self._last_line_s = clock()
-        self._accuracy = ""
+        self._quality = ""
         self._bar = _Bar(scenario_name, rounds, self._stream) if mode == "auto" and self._stream.isatty() else None
 
     def __enter__(self) -> "Progress":
@@ -66,12 +66,14 @@ class Progress:
         completed: int,
         time_s: float,
         bytes_sent: int,
-        accuracy_all: float,
-        accuracy_clusters: Sequence[float],
+        over_all: float,
+        clusters: Sequence[float],
+        metric: str = "accuracy",
     ) -> None:
         """All nodes have been evaluated; accuracies are fractions, 0 to 1, the other arguments as in `round`."""
-        clusters = " ".join(f"{accuracy:.3f}" for accuracy in accuracy_clusters)
-        self._accuracy = f"acc {accuracy_all:.3f} (clusters {clusters})"
+        name, form = ("mse", ".4g") if metric == "mse" else ("acc", ".3f")
+        of_clusters = " ".join(f"{value:{form}}" for value in clusters)
+        self._quality = f"{name} {over_all:{form}} (clusters {of_clusters})"
         if self._first is None:
             self._first = (completed, self._clock())
         if self._bar:
@@ -98,7 +100,7 @@ class Progress:
             print(f"round {completed}/{self._rounds}  {status}", file=self._stream, flush=True)
 
     def _status(self, completed: int, time_s: float, bytes_sent: int) -> str:
-        parts = [f"sim {seconds_text(time_s)}", bytes_text(bytes_sent), self._accuracy, *self._speed(completed)]
+        parts = [f"sim {seconds_text(time_s)}", bytes_text(bytes_sent), self._quality, *self._speed(completed)]
         return "  ".join(part for part in parts if part)
 
     def _speed(self, completed: int) -> list[str]:

@@ -10,7 +10,7 @@ from ddlsim.report.comparison import compare
 from ddlsim.report.published import published, source
 from ddlsim.report.records import Records, find_runs, read
 from ddlsim.report.summary import quality, summary_of, table
-from ddlsim.report.text import bytes_text, columns, number_text, percent_text, seconds_text
+from ddlsim.report.text import bytes_text, columns, number_text, percent_text, quality_text, seconds_text
 
 MAX_CURVE_ROWS = 16
 
@@ -34,8 +34,9 @@ def _one(records: Records) -> str:
     summary = summary_of(records)
     parts = [_section(str(records.directory), table(summary, terminal=False))]
     if len(records.evaluations):
-        title = "Accuracy % per cluster over rounds, simulated time and bytes of all nodes"
-        parts.append(_section(title, curve(records, summary["target"]["accuracy"])))
+        what = "Mean squared error" if records.metric == "mse" else "Accuracy %"
+        title = f"{what} per cluster over rounds, simulated time and bytes of all nodes"
+        parts.append(_section(title, curve(records, records.target)))
     if records.heads() is not None:
         parts.append(_section("Nodes per head, by cluster, at the evaluations", heads(records)))
     if summary["timetable"]:
@@ -53,15 +54,17 @@ def _section(title: str, body: str) -> str:
 
 
 def curve(records: Records, target: float | None) -> str:
-    """The accuracy curve per cluster; long runs are thinned to evaluations evenly spread.
+    """The accuracy (or error) per cluster; long runs are thinned to evaluations evenly spread.
 
     The first and the last evaluation are always there, and so is the first one that reaches the target, marked `*`.
     """
-    evaluations, clusters = records.evaluations, records.node_cluster
-    everyone = metrics.over_nodes(evaluations.accuracy)
-    per_cluster = metrics.over_clusters(evaluations.accuracy, clusters)
-    fair = metrics.fair_accuracy(per_cluster, (records.scenario.get("evaluation") or {}).get("fair_lambda", 2 / 3))
-    reached = None if target is None else metrics.first_reaching(everyone, target)
+    evaluations, clusters, metric = records.evaluations, records.node_cluster, records.metric
+    everyone = metrics.over_nodes(evaluations.quality)
+    per_cluster = metrics.over_clusters(evaluations.quality, clusters)
+    reached = None if target is None else metrics.first_reaching(everyone, target, metric == "mse")
+    fair = None
+    if metric == "accuracy":
+        fair = metrics.fair_accuracy(per_cluster, (records.scenario.get("evaluation") or {}).get("fair_lambda", 2 / 3))
     rows = []
     for index in _thinned(len(evaluations), reached):
         rows.append(
@@ -69,14 +72,17 @@ def curve(records: Records, target: float | None) -> str:
                 f"{evaluations.round[index]}{'*' if index == reached else ''}",
                 seconds_text(evaluations.time_s[index]),
                 bytes_text(evaluations.bytes_sent[index]),
-                percent_text(everyone[index]),
-                *map(percent_text, per_cluster[index]),
-                percent_text(fair[index]),
+                quality_text(metric, everyone[index]),
+                *(quality_text(metric, value) for value in per_cluster[index]),
+                *([] if fair is None else [percent_text(fair[index])]),
             ]
         )
-    header = ["round", "sim time", "bytes", "all", *(f"cluster {c}" for c in range(per_cluster.shape[1])), "fair"]
-    text = columns(header, rows, left=0)
-    return text if reached is None else f"{text}\n* first evaluation at or above the target {percent_text(target)} %"
+    header = ["round", "sim time", "bytes", "all", *(f"cluster {c}" for c in range(per_cluster.shape[1]))]
+    text = columns(header + ([] if fair is None else ["fair"]), rows, left=0)
+    if reached is None:
+        return text
+    side, unit = ("below", "") if fair is None else ("above", " %")
+    return f"{text}\n* first evaluation at or {side} the target {quality_text(metric, target)}{unit}"
 
 
 def _thinned(count: int, also: int | None, most: int = MAX_CURVE_ROWS) -> list[int]:
@@ -138,8 +144,8 @@ def beside_published(records: Records, summary: dict) -> str:
     rows = []
     for name, value in published(records.scenario, len(summary["cluster_sizes"])).items():
         own = ours.get(name)
-        as_text, points = (percent_text, 100) if "accuracy" in name else (number_text, 1)
-        difference = "-" if own is None else f"{points * (own - value):+z.{2 if points == 100 else 4}f}"
+        as_text, points, digits = (percent_text, 100, 2) if "accuracy" in name else (number_text, 1, 4)
+        difference = "-" if own is None else f"{points * (own - value):+z.{digits}f}"
         rows.append([name + (" %" if points == 100 else ""), as_text(value), as_text(own), difference])
     if not rows:
         return ""

@@ -39,7 +39,7 @@ def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", 
     records = read(run_dir)
     figures = {}
     if len(records.evaluations):
-        figures |= {f"accuracy_{axis}": accuracy_figure(records, axis) for axis in ("rounds", "time", "bytes")}
+        figures |= {f"{records.metric}_{axis}": quality_figure(records, axis) for axis in ("rounds", "time", "bytes")}
     if records.communication is not None and records.communication.by_pair:
         figures["communication"] = communication_figure(records)
     if records.heads() is not None:
@@ -54,8 +54,9 @@ def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", 
     return paths
 
 
-def accuracy_figure(records: Records, axis: Axis = "rounds") -> "Figure":
-    """Accuracy in percent per cluster and over all nodes, over rounds, simulated time or bytes of all nodes."""
+def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
+    """Accuracy in percent (of a regression the mean squared error) per cluster and over all nodes, over rounds,
+    simulated time or bytes of all nodes."""
     evaluations = records.evaluations
     x, label = {
         "rounds": (evaluations.round, "rounds"),
@@ -64,13 +65,16 @@ def accuracy_figure(records: Records, axis: Axis = "rounds") -> "Figure":
     }[axis]
     figure, axes = _figure(records)
     sizes = np.bincount(records.node_cluster)
-    for cluster, curve in enumerate(metrics.over_clusters(evaluations.accuracy, records.node_cluster).T):
+    scale = 1 if records.metric == "mse" else 100
+    for cluster, curve in enumerate(metrics.over_clusters(evaluations.quality, records.node_cluster).T):
         colour, dash = COLOURS[cluster % len(COLOURS)], DASHES[cluster % len(DASHES)]
-        axes.plot(x, 100 * curve, dash, color=colour, label=f"cluster {cluster} ({sizes[cluster]} nodes)")
-    everyone = metrics.over_nodes(evaluations.accuracy)
-    axes.plot(x, 100 * everyone, color="0.5", linewidth=1, label="all nodes")
+        axes.plot(x, scale * curve, dash, color=colour, label=f"cluster {cluster} ({sizes[cluster]} nodes)")
+    everyone = metrics.over_nodes(evaluations.quality)
+    axes.plot(x, scale * everyone, color="0.5", linewidth=1, label="all nodes")
     axes.set_xlabel(label)
-    axes.set_ylabel("accuracy (%)")
+    axes.set_ylabel("accuracy (%)" if scale == 100 else "mean squared error")
+    if scale == 1:
+        axes.set_yscale("log")
     axes.grid(alpha=0.3)
     axes.legend()
     return figure

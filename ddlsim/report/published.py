@@ -2,22 +2,23 @@
 
 from collections.abc import Iterator
 
-METRICS = ("accuracy_all", "fair_accuracy", "demographic_parity", "equalized_odds")
+METRICS = ("fair_accuracy", "demographic_parity", "equalized_odds")
 
 
 def published(scenario: dict, num_clusters: int) -> dict[str, float]:
     """The scenario's published numbers, as our metric names -> value; accuracies as fractions, 0 to 1.
 
     Known keys of `paper`: `accuracy` with `all`, `clusters` (a list) or `cluster_0`, `cluster_1`, ..., `majority`
-    (cluster 0), `minority` (the last cluster); `fair_accuracy`; `demographic_parity`; `equalized_odds`. Accuracies are
-    fractions, or percent where they are above 1. A value may also be a mapping with `mean` beside other keys. Other
-    keys are left alone.
+    (cluster 0), `minority` (the last cluster); `mse` likewise; `fair_accuracy`; `demographic_parity`;
+    `equalized_odds`. Accuracies are fractions, or percent where they are above 1. A value may also be a mapping with
+    `mean` beside other keys. Other keys are left alone.
     """
     paper = scenario.get("paper") or {}
     found: dict[str, float] = {}
-    for name, value in _accuracies(paper.get("accuracy"), num_clusters):
+    for name, value in _over(paper.get("accuracy"), "accuracy", num_clusters):
         found[name] = _fraction(value)
-    for name in METRICS[1:]:
+    found |= dict(_over(paper.get("mse"), "mse", num_clusters))
+    for name in METRICS:
         value = _number(paper.get(name))
         if value is not None:
             found[name] = _fraction(value) if name == "fair_accuracy" else value
@@ -29,14 +30,14 @@ def source(scenario: dict) -> str:
     return str((scenario.get("paper") or {}).get("source", "published"))
 
 
-def _accuracies(accuracy, num_clusters: int) -> Iterator[tuple[str, float]]:
-    places = {"all": "accuracy_all", "majority": "accuracy_0", "minority": f"accuracy_{num_clusters - 1}"}
-    places |= {f"cluster_{cluster}": f"accuracy_{cluster}" for cluster in range(num_clusters)}
-    if not isinstance(accuracy, dict):
+def _over(values, metric: str, num_clusters: int) -> Iterator[tuple[str, float]]:
+    places = {"all": f"{metric}_all", "majority": f"{metric}_0", "minority": f"{metric}_{num_clusters - 1}"}
+    places |= {f"cluster_{cluster}": f"{metric}_{cluster}" for cluster in range(num_clusters)}
+    if not isinstance(values, dict):
         return
-    for key, value in accuracy.items():
+    for key, value in values.items():
         if key == "clusters" and isinstance(value, list):
-            yield from ((f"accuracy_{i}", number) for i, v in enumerate(value) if (number := _number(v)) is not None)
+            yield from ((f"{metric}_{i}", number) for i, v in enumerate(value) if (number := _number(v)) is not None)
         elif key in places and (number := _number(value)) is not None:
             yield places[key], number
 

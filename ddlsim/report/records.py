@@ -68,9 +68,14 @@ class Evaluations:
         return len(self.round)
 
     @property
-    def accuracy(self) -> np.ndarray:
-        """Accuracy per evaluation and node, 0 to 1, [E, N]."""
-        return self.values["accuracy"]
+    def metric(self) -> str:
+        """What the nodes were measured by: accuracy, or of a regression mse."""
+        return "mse" if "mse" in self.values else "accuracy"
+
+    @property
+    def quality(self) -> np.ndarray:
+        """That metric per evaluation and node, [E, N]; accuracies 0 to 1."""
+        return self.values[self.metric]
 
     @property
     def bytes_sent(self) -> np.ndarray:
@@ -108,19 +113,29 @@ class Records:
         """running, done, failed or interrupted."""
         return self.manifest.get("status", "unknown")
 
+    @property
+    def metric(self) -> str:
+        """What the nodes are measured by: accuracy, or of a regression mse."""
+        return "mse" if self.manifest.get("task") == "regression" else "accuracy"
+
+    @property
+    def target(self) -> float | None:
+        """The value of that metric whose cost is reported."""
+        return (self.scenario.get("evaluation") or {}).get(f"target_{self.metric}")
+
     @cached_property
     def evaluations(self) -> Evaluations:
         """All complete evaluations, one per evaluated round; one that a crash cut short is left out."""
-        accuracy = self.rows.get("accuracy")
-        if accuracy is None:
+        measured = self.rows.get(self.metric)
+        if measured is None:
             nothing = np.zeros(0, dtype=int)
             return Evaluations(nothing, nothing.astype(float), {})
-        rounds, count = np.unique(accuracy.round, return_counts=True)
+        rounds, count = np.unique(measured.round, return_counts=True)
         if self.status != "done" and count[-1] < self.num_nodes:
             rounds = rounds[:-1]
-        names = ("accuracy", "test_loss", "bytes_sent", "accuracy_lowest_test_loss")
+        names = (self.metric, "test_loss", "bytes_sent", f"{self.metric}_lowest_test_loss")
         values = {name: self._on_grid(self.rows[name], rounds) for name in names if name in self.rows}
-        time_s = np.array([accuracy.time_s[accuracy.round == completed].max() for completed in rounds], dtype=float)
+        time_s = np.array([measured.time_s[measured.round == completed].max() for completed in rounds], dtype=float)
         return Evaluations(rounds, time_s, values)
 
     @cached_property

@@ -8,16 +8,18 @@ import numpy as np
 
 from ddlsim import metrics
 from ddlsim.report.records import Records, read
-from ddlsim.report.text import bytes_text, columns, number_text, percent_text, seconds_text
+from ddlsim.report.text import bytes_text, columns, number_text, percent_text, quality_text, seconds_text
 
 SCHEMA_VERSION = 1
+FAIRNESS = ("fair_accuracy", "demographic_parity", "equalized_odds")
 
 
 def summarise(run_dir: str | Path) -> dict:
     """What a run achieved at its last complete evaluation, as plain numbers, strings, lists and dictionaries.
 
-    Accuracies are fractions, 0 to 1. A value that the run has not (yet) recorded is None. The target is judged on the
-    accuracy over all nodes: `round`, `bytes` and `sim_time_s` belong to the first evaluation that reaches it,
+    Accuracies are fractions, 0 to 1. A regression has `mse` in the place of `accuracy`, and no fairness; `metric` says
+    which. A value that the run has not (yet) recorded is None. The target is judged on the
+    metric over all nodes: `round`, `bytes` and `sim_time_s` belong to the first evaluation that reaches it,
     `interpolated` to where the straight line from the evaluation before meets it.
 
     Raises:
@@ -43,6 +45,7 @@ def summary_of(records: Records) -> dict:
             "seed": manifest.get("seed"),
             "device": manifest.get("device"),
             "data": {"name": data.get("name"), "fallback": bool(data.get("fallback", False))},
+            "metric": records.metric,
             **_quality(records),
             "timetable": _timetable(records),
             "bytes": _bytes(records),
@@ -58,26 +61,37 @@ def summary_of(records: Records) -> dict:
 
 
 def _quality(records: Records) -> dict:
+    evaluations, metric = records.evaluations, records.metric
+    last = evaluations.quality[-1] if len(evaluations) else None
+    quality = {metric: _over(last, records)}
+    if metric == "accuracy":
+        quality |= _fairness(records)
+    peeked = evaluations.values.get(f"{metric}_lowest_test_loss")
+    if peeked is not None:
+        quality[f"{metric}_lowest_test_loss"] = _over(peeked[-1], records)
+    return quality
+
+
+def _over(values: np.ndarray | None, records: Records) -> dict:
+    """One value per node, over all nodes and over the nodes of each cluster."""
+    if values is None:
+        return {"all": None, "clusters": None}
+    return {"all": metrics.over_nodes(values), "clusters": metrics.over_clusters(values, records.node_cluster)}
+
+
+def _fairness(records: Records) -> dict:
+    """How evenly a classification serves its clusters."""
     evaluations, clusters = records.evaluations, records.node_cluster
     if not len(evaluations):
-        nothing = {"all": None, "clusters": None}
-        return {"accuracy": nothing, "fair_accuracy": None, "demographic_parity": None, "equalized_odds": None}
+        return dict.fromkeys(FAIRNESS)
     fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
-    per_cluster = metrics.over_clusters(evaluations.accuracy[-1], clusters)
+    per_cluster = metrics.over_clusters(evaluations.quality[-1], clusters)
     confusion = records.confusion
-    quality = {
-        "accuracy": {"all": metrics.over_nodes(evaluations.accuracy[-1]), "clusters": per_cluster},
+    return {
         "fair_accuracy": metrics.fair_accuracy(per_cluster, fair_lambda),
         "demographic_parity": None if confusion is None else metrics.demographic_parity(confusion, clusters),
         "equalized_odds": None if confusion is None else metrics.equalized_odds(confusion, clusters),
     }
-    peeked = evaluations.values.get("accuracy_lowest_test_loss")
-    if peeked is not None:
-        quality["accuracy_lowest_test_loss"] = {
-            "all": metrics.over_nodes(peeked[-1]),
-            "clusters": metrics.over_clusters(peeked[-1], clusters),
-        }
-    return quality
 
 
 def _timetable(records: Records) -> list[dict] | None:
@@ -102,20 +116,21 @@ def _bytes(records: Records) -> dict:
 
 
 def _target(records: Records) -> dict:
-    target = (records.scenario.get("evaluation") or {}).get("target_accuracy")
+    target, metric = records.target, records.metric
     evaluations = records.evaluations
     costs = {"round": evaluations.round, "bytes": evaluations.bytes_sent, "sim_time_s": evaluations.time_s}
     if target is None or not len(evaluations):
         nothing = dict.fromkeys(costs)
-        return {"accuracy": target, "reached": None, **nothing, "interpolated": nothing}
-    curve = metrics.over_nodes(evaluations.accuracy)
-    first = metrics.first_reaching(curve, target)
+        return {metric: target, "reached": None, **nothing, "interpolated": nothing}
+    curve = metrics.over_nodes(evaluations.quality)
+    falling = metric == "mse"
+    first = metrics.first_reaching(curve, target, falling)
     return {
-        "accuracy": target,
+        metric: target,
         "reached": first is not None,
         **{name: None if first is None else cost[first] for name, cost in costs.items()},
         "interpolated": {
-            name: metrics.interpolated_cost_to_target(curve, cost, target) for name, cost in costs.items()
+            name: metrics.interpolated_cost_to_target(curve, cost, target, falling) for name, cost in costs.items()
         },
     }
 
@@ -147,10 +162,12 @@ def _plain(value):
 
 
 def quality(summary: dict) -> dict[str, float | None]:
-    """A summary's accuracies and fairness by flat names: accuracy_all, accuracy_0, ..., fair_accuracy, ..."""
-    names = ("fair_accuracy", "demographic_parity", "equalized_odds")
-    clusters = {f"accuracy_{c}": value for c, value in enumerate(summary["accuracy"]["clusters"] or [])}
-    return {"accuracy_all": summary["accuracy"]["all"], **clusters, **{name: summary[name] for name in names}}
+    """A summary's accuracies and fairness by flat names: accuracy_all, accuracy_0, ..., fair_accuracy, ...; of a
+    regression mse_all, mse_0, ..."""
+    metric = summary["metric"]
+    clusters = {f"{metric}_{c}": value for c, value in enumerate(summary[metric]["clusters"] or [])}
+    fairness = {name: summary[name] for name in FAIRNESS if name in summary}
+    return {f"{metric}_all": summary[metric]["all"], **clusters, **fairness}
 
 
 def loud_lines(summary: dict) -> list[str]:
@@ -196,17 +213,23 @@ def _data_line(summary: dict) -> str:
 
 
 def _quality_lines(summary: dict) -> list[tuple[str, str]]:
-    accuracy = summary["accuracy"]
+    metric, name = summary["metric"], "accuracy %"
+    if metric == "mse":
+        name = "mean squared error"
     lines = [
         ("rounds", f"{summary['rounds']} (last evaluation after {summary['evaluated_round']})"),
-        ("accuracy %, all nodes", percent_text(accuracy["all"])),
+        (f"{name}, all nodes", quality_text(metric, summary[metric]["all"])),
     ]
-    for cluster, value in enumerate(accuracy["clusters"] or []):
-        lines.append((f"accuracy %, cluster {cluster} ({summary['cluster_sizes'][cluster]})", percent_text(value)))
-    peeked = summary.get("accuracy_lowest_test_loss")
+    for cluster, value in enumerate(summary[metric]["clusters"] or []):
+        size = summary["cluster_sizes"][cluster]
+        lines.append((f"{name}, cluster {cluster} ({size})", quality_text(metric, value)))
+    peeked = summary.get(f"{metric}_lowest_test_loss")
     if peeked:
-        values = " ".join(map(percent_text, peeked["clusters"]))
-        lines.append(("  with the head of lowest test loss", f"{percent_text(peeked['all'])} (clusters {values})"))
+        values = " ".join(quality_text(metric, value) for value in peeked["clusters"])
+        everyone = quality_text(metric, peeked["all"])
+        lines.append(("  with the head of lowest test loss", f"{everyone} (clusters {values})"))
+    if metric == "mse":
+        return lines
     return [
         *lines,
         ("fair accuracy %", percent_text(summary["fair_accuracy"])),
@@ -235,9 +258,12 @@ def _bytes_line(traffic: dict) -> str:
 
 
 def _target_lines(target: dict) -> list[tuple[str, str]]:
-    if target["accuracy"] is None:
+    if target.get("mse") is not None:
+        name = f"target {number_text(target['mse'], 2)}"
+    elif target.get("accuracy") is not None:
+        name = f"target {percent_text(target['accuracy'])} %"
+    else:
         return []
-    name = f"target {percent_text(target['accuracy'])} %"
     if not target["reached"]:
         return [(name, "not reached")]
     between = target["interpolated"]
@@ -282,7 +308,7 @@ def table(summary: dict, terminal: bool | None = None) -> str:
     console = Console(file=out, force_terminal=True)
     grid = Table(show_header=False)
     for what, value in lines:
-        grid.add_row(Text(what), Text(value, style="bold" if "accuracy" in what else ""))
+        grid.add_row(Text(what), Text(value, style="bold" if "accuracy" in what or "error" in what else ""))
     for line in loud:
         console.print(Text(f"!! {line}", style="bold red"))
     console.print(grid)

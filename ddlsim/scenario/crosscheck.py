@@ -20,10 +20,12 @@ Place = tuple[str | int, ...]
 def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     """Pairs (path of the key to blame, what is wrong with it)."""
     evaluation, count = scenario.evaluation, scenario.nodes.count
-    if evaluation.stop_at_target and evaluation.target_accuracy is None:
-        yield ("evaluation", "stop_at_target"), "needs evaluation.target_accuracy, which is null"
+    if evaluation.stop_at_target and evaluation.target is None:
+        key = "target_mse" if scenario.task == "regression" else "target_accuracy"
+        yield ("evaluation", "stop_at_target"), f"needs evaluation.{key}, which is null"
     if evaluation.stop_at_target and scenario.learning == "none":
         yield ("evaluation", "stop_at_target"), "needs an accuracy, but learning is none"
+    yield from _task(scenario)
     if hasattr(scenario.model, "part_sizes") and scenario.learning != "none":
         yield ("model", "name"), "is only a size and cannot learn. Choose another model, or set learning: none"
     yield from _training(scenario)
@@ -44,6 +46,28 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     if hasattr(scenario.partition, "cluster_labels"):
         clusters = len(scenario.nodes.clusters)
         yield from _refusal(("partition",), lambda: scenario.partition.cluster_labels(clusters, _MANY_CLASSES))
+
+
+def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    """What fits only classes, or only numbers, and data whose domains or validation set are asked for."""
+    regression, data = scenario.task == "regression", scenario.data_name
+    if regression and scenario.evaluation.target_accuracy is not None:
+        yield ("evaluation", "target_accuracy"), f"{data} is a regression and has none; give target_mse instead"
+    if not regression and scenario.evaluation.target_mse is not None:
+        yield ("evaluation", "target_mse"), f"{data} is a classification and has none; give target_accuracy instead"
+    for key, part, instead in (
+        ("partition", scenario.partition, "random, quantity_skew, domains"), ("shift", scenario.shift, "none, rotate"),
+    ):  # fmt: skip
+        if regression and getattr(part, "needs_classes", False):
+            yield (key, "name"), f"needs classes, but {data} is a regression. Use one of: {instead}"
+    if scenario.validation.source == "own" and getattr(scenario.data, "own_validation", False) is False:
+        yield ("validation", "source"), f"{data} comes without a validation set. Use train, test or node"
+    if getattr(scenario.partition, "by_domain", False):
+        clusters = len(scenario.nodes.clusters)
+        domains = scenario.data.domains_for(clusters) if hasattr(scenario.data, "domains_for") else 1
+        if domains != clusters:
+            text = f"deals one domain to each cluster; {data} has {domains}, nodes.clusters names {clusters} clusters"
+            yield ("partition", "name"), text
 
 
 def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:

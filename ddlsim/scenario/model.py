@@ -37,11 +37,12 @@ class Validation(_Section):
     """Which samples are set aside for choices during training.
 
     Args:
-        source: train or test: a part of that set for each cluster; node: a part of each node's own samples; none.
-        fraction: how much of it, above 0 and below 1.
+        source: train or test: a part of that set for each cluster; node: a part of each node's own samples; own: the
+            validation set that the data comes with; none.
+        fraction: how much of it, above 0 and below 1; own: all of it.
     """
 
-    source: Literal["train", "test", "node", "none"] = "none"
+    source: Literal["train", "test", "node", "own", "none"] = "none"
     fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
 
 
@@ -128,6 +129,7 @@ class Evaluation(_Section):
     Args:
         every: rounds between evaluations; there is one after the last round in any case.
         target_accuracy: mean accuracy over all nodes whose cost is reported, above 0 up to 1; null: none.
+        target_mse: the same for a regression: mean squared error, reached from above.
         stop_at_target: whether the run ends when the target is reached.
         fair_lambda: weight of accuracy in fair accuracy, 0 to 1.
         batch_size: samples per forward pass.
@@ -137,10 +139,16 @@ class Evaluation(_Section):
 
     every: Annotated[int, Ge(1)] = 40
     target_accuracy: Annotated[float, Gt(0), Le(1)] | None = None
+    target_mse: Annotated[float, Gt(0)] | None = None
     stop_at_target: bool = False
     fair_lambda: Annotated[float, Ge(0), Le(1)] = 2 / 3
     batch_size: Annotated[int, Ge(1)] = 250
     checkpoint: Literal["last", "best"] = "last"
+
+    @property
+    def target(self) -> float | None:
+        """target_accuracy or target_mse, whichever is given."""
+        return self.target_accuracy if self.target_mse is None else self.target_mse
 
 
 class Records(_Section):
@@ -212,6 +220,11 @@ class Scenario(_Section):
     def algorithm_name(self) -> str:
         """The algorithm's name in its table."""
         return parts.table("algorithm").name_of(self.algorithm)
+
+    @property
+    def task(self) -> str:
+        """What the data asks for: classification or regression."""
+        return getattr(self.data, "task", "classification")
 
     @property
     def data_name(self) -> str:

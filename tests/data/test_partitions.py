@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ddlsim.data import PARTITIONS
-from ddlsim.data.partitions import Dirichlet, LabelClusters, QuantitySkew, Random, Shards, Uniform
+from ddlsim.data.partitions import Dirichlet, Domains, LabelClusters, QuantitySkew, Random, Shards, Uniform
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
 
@@ -25,7 +25,7 @@ def named(partition):
 
 
 def test_every_partition_in_the_table_is_tested_here():
-    assert {type(partition) for partition in ALL} == {PARTITIONS[name] for name in PARTITIONS}
+    assert {*map(type, ALL), Domains} == {PARTITIONS[name] for name in PARTITIONS}
 
 
 @pytest.mark.parametrize("partition", ALL, ids=named)
@@ -125,3 +125,11 @@ def test_label_lists_that_do_not_fit_are_refused(labels, text):
 def test_quantity_skew_gives_different_amounts():
     sizes = [len(own) for own in deal(QuantitySkew(alpha=0.5, min_samples=5))]
     assert max(sizes) > 3 * min(sizes)
+
+
+def test_a_domain_goes_to_the_nodes_of_its_cluster():
+    domains = np.repeat([0, 1], [60, 90])
+    dealt = deal(Domains(), (3, 2), domains)
+    assert [len(own) for own in dealt] == [20, 20, 20, 45, 45]
+    assert [set(domains[own]) for own in dealt] == [{0}] * 3 + [{1}] * 2
+    assert [len(own) for own in deal(Domains(samples_per_node=5), (3, 2), domains)] == [5] * 5

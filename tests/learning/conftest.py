@@ -30,7 +30,8 @@ def prepared_data(num_nodes: int = 3, samples: int = 20) -> SimpleNamespace:
         return rng.normal(size=(count, 2, 6, 6)).astype(np.float32), rng.integers(0, 3, count)
 
     return SimpleNamespace(
-        num_classes=3, node_cluster=[0, 0, 1], node_train=[draw(samples) for _ in range(num_nodes)],
+        num_classes=3, task="classification", node_cluster=[0, 0, 1],
+        node_train=[draw(samples) for _ in range(num_nodes)],
         node_validation=None, cluster_validation=[draw(10), draw(10)], cluster_test=[draw(25), draw(25)],
     )
 

@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from ddlsim.errors import DataMissing
-from ddlsim.report.plots import accuracy_figure, communication_figure, heads_figure, save_plots
+from ddlsim.report.plots import communication_figure, heads_figure, quality_figure, save_plots
 from ddlsim.report.records import read
 
 
@@ -20,8 +20,8 @@ def records(make_run):
 
 
 @pytest.mark.parametrize(("axis", "x"), [("rounds", [2, 4]), ("bytes", [603e-9, 1203e-9])])
-def test_accuracy_figure_draws_a_line_per_cluster_and_one_for_all(records, axis, x):
-    (axes,) = accuracy_figure(records, axis).axes
+def test_quality_figure_draws_a_line_per_cluster_and_one_for_all(records, axis, x):
+    (axes,) = quality_figure(records, axis).axes
     assert [line.get_ydata().tolist() for line in axes.lines[:2]] == [[60.0, 90.0], [40.0, 60.0]]
     assert len(axes.lines) == 3
     assert axes.lines[0].get_xdata() == pytest.approx(x)

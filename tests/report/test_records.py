@@ -8,7 +8,7 @@ from ddlsim.report.records import find_runs, read
 def test_evaluations_are_arrays_by_round_and_node(make_run):
     evaluations = read(make_run()).evaluations
     assert evaluations.round.tolist() == [2, 4]
-    assert evaluations.accuracy.tolist() == [[0.6, 0.6, 0.4], [0.9, 0.9, 0.6]]
+    assert evaluations.quality.tolist() == [[0.6, 0.6, 0.4], [0.9, 0.9, 0.6]]
 
 
 def test_an_evaluation_is_at_the_time_of_its_last_node_and_its_bytes_are_added(make_run):
@@ -69,7 +69,7 @@ def test_a_run_that_has_just_begun_has_no_evaluations(make_run):
 def test_absent_node_keeps_its_bytes(make_run):
     rows = [row for row in make_run.rows() if (row["node"], row["round"]) != (2, 4)]
     evaluations = read(make_run(rows=rows)).evaluations
-    assert np.isnan(evaluations.accuracy[1, 2])
+    assert np.isnan(evaluations.quality[1, 2])
     assert evaluations.bytes_sent.tolist() == [603.0, 400 + 401 + 202]
 
 

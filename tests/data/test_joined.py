@@ -1,0 +1,85 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ddlsim.data import DATASETS, DataSearch, prepare
+from ddlsim.data.joined import Joined
+from ddlsim.data.partitions import Domains
+from ddlsim.data.shifts import NoShift, Rotate
+from ddlsim.errors import DataMissing, ScenarioError
+
+MINI = "fashion-mnist-mini"
+NODES = SimpleNamespace(clusters=(2, 3), placement="contiguous")
+NONE = SimpleNamespace(source="none", fraction=0.1)
+
+
+def twice(**keys):
+    return Joined(sets=(MINI, MINI), **keys)
+
+
+def test_labels_of_the_second_set_stand_behind_those_of_the_first():
+    data = twice().load(DataSearch())
+    assert data.num_classes == twice().num_classes == 20
+    assert data.domains["train"].tolist() == [0] * 10_000 + [1] * 10_000
+    for domain, labels in ((0, range(10)), (1, range(10, 20))):
+        assert set(data.test_labels[data.domains["test"] == domain]) == set(labels)
+
+
+def test_common_labels_stay():
+    data = twice(labels="common").load(DataSearch())
+    assert data.num_classes == 10 and set(data.train_labels) == set(range(10))
+
+
+def test_each_cluster_learns_and_is_tested_on_its_own_set():
+    data = prepare(twice().load(DataSearch()), Domains(samples_per_node=500), NoShift(), NONE, NODES, 0)
+    assert [len(labels) for _, labels in data.node_train] == [500] * 5
+    assert [labels.max() >= 10 for _, labels in data.node_train] == [False, False, True, True, True]
+    assert [set(labels) for _, labels in data.cluster_test] == [set(range(10)), set(range(10, 20))]
+
+
+def test_every_set_keeps_its_own_normalisation(monkeypatch):
+    data = twice().load(DataSearch())
+    data.mean[:] = [[0.0], [0.5]]
+    data.std[:] = [[1.0], [0.25]]
+    tests = prepare(data, Domains(), NoShift(), NONE, NODES, 0).cluster_test
+    assert np.allclose(tests[1][0], (tests[0][0] - 0.5) / 0.25, atol=1e-6)  # both sets hold the same images
+
+
+def test_black_corners_need_one_black():
+    turned = Rotate(degrees=(0.0, 10.0), order="before_normalising")
+    data = twice().load(DataSearch())
+    data.mean[:] = [[0.0], [0.5]]
+    corner = prepare(data, Domains(), turned, NONE, NODES, 0).cluster_test[1][0][0, 0, 0, 0]
+    assert corner == pytest.approx(-0.5 / 0.5)
+    from ddlsim.data.partitions import Random
+
+    with pytest.raises(ScenarioError, match=r"shift\.order: the joined data sets are normalised differently"):
+        prepare(data, Random(), turned, NONE, NODES, 0)
+
+
+def test_number_of_clusters_is_that_of_the_sets():
+    with pytest.raises(ScenarioError, match=r"one domain for each of the 3 clusters; .* has 2"):
+        nodes = SimpleNamespace(clusters=(1, 1, 1), placement="contiguous")
+        prepare(twice().load(DataSearch()), Domains(), NoShift(), NONE, nodes, 0)
+
+
+@pytest.mark.parametrize(
+    "sets, text",
+    [
+        (("mnist", "fashion"), r"no data set 'fashion'\. Did you mean fashion-mnist"),
+        (("mnist", "npz"), "npz needs keys of its own"),
+        (("mnist", "cifar10"), "must have one shape"),
+    ],
+)
+def test_sets_that_cannot_be_joined_are_refused(sets, text):
+    with pytest.raises(ScenarioError, match=text):
+        Joined(sets=sets)
+
+
+def test_mnist_with_fashion_mnist_is_known_without_reading_it(tmp_path):
+    both = Joined(sets=("mnist", "fashion-mnist"))
+    assert both.image_shape == (1, 28, 28) and both.num_classes == 20 and both.num_samples == (120_000, 20_000)
+    with pytest.raises(DataMissing, match="mnist is not on this machine"):
+        both.load(DataSearch(tmp_path, download=False))
+    assert DATASETS["joined"] is Joined

@@ -1,0 +1,67 @@
+from types import SimpleNamespace
+
+import numpy as np
+
+from ddlsim.data import prepare
+from ddlsim.data.partitions import Domains, Random
+from ddlsim.data.shifts import NoShift
+from ddlsim.data.synthetic import SyntheticRegression
+
+NODES = SimpleNamespace(clusters=(3, 4), placement="contiguous")
+
+
+def prepared(partition=None, **keys):
+    dataset = SyntheticRegression(**keys).generate(NODES, 0)
+    validation = SimpleNamespace(source="own", fraction=0.1)
+    return prepare(dataset, partition or Domains(), NoShift(), validation, NODES, 0)
+
+
+def fit(samples):
+    """Least squares on samples: parameters and mean squared error."""
+    x, y = samples[0].reshape(len(samples[1]), -1), samples[1]
+    theta, *_ = np.linalg.lstsq(x, y, rcond=None)
+    return theta, float(np.mean((x @ theta - y) ** 2))
+
+
+def test_sizes_are_those_of_the_publication_by_default():
+    data = prepared()
+    assert [len(labels) for _, labels in data.node_train] == [50] * 7
+    assert [len(labels) for _, labels in data.cluster_validation] == [100, 100]
+    assert [len(labels) for _, labels in data.cluster_test] == [1000, 1000]
+    assert data.node_train[0][0].shape == (50, 1, 1, 10) and data.node_train[0][1].dtype == np.float32
+    assert (data.task, data.num_classes, data.image_shape) == ("regression", 1, (1, 1, 10))
+
+
+def test_noise_is_what_no_model_can_explain():
+    _, error = fit(prepared(test_samples=20_000).cluster_test[0])
+    assert abs(error - 9.0) < 0.4  # the variance of the estimate is 2 * 9^2 / 20,000, deviation 0.09
+
+
+def test_a_cluster_s_nodes_and_its_evaluation_sets_share_one_theta():
+    data = prepared(noise_std=0.0)
+    thetas = [fit(samples)[0] for samples in (*data.node_train, *data.cluster_test, *data.cluster_validation)]
+    first, second = thetas[0], thetas[3]
+    assert np.abs(first - second).max() > 1
+    for found, theta in zip(thetas, [first] * 3 + [second] * 4 + [first, second, first, second], strict=True):
+        assert np.allclose(found, theta, atol=1e-3)
+
+
+def test_parameters_and_features_are_uniform_in_their_ranges():
+    data = prepared(noise_std=0.0, features=400, samples_per_node=500, theta_range=2.0, x_range=5.0)
+    x = data.node_train[0][0]
+    assert -5 <= x.min() < -4.99 and 4.99 < x.max() <= 5
+    theta, _ = fit(data.node_train[0])
+    assert 1.8 < np.abs(theta).max() < 2.01
+
+
+def test_another_seed_draws_another_theta_and_more_nodes_keep_it():
+    make = SyntheticRegression(noise_std=0.0)
+    same = make.generate(SimpleNamespace(clusters=(9, 4)), 0)
+    base, other = make.generate(NODES, 0), make.generate(NODES, 1)
+    assert np.array_equal(base.test_labels, same.test_labels)
+    assert not np.allclose(base.test_labels, other.test_labels)
+
+
+def test_without_domains_everybody_gets_a_mixture():
+    data = prepared(Random())
+    assert [len(labels) for _, labels in data.cluster_test] == [2000, 2000]
