@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddlsim import rundir
+from ddlsim import metrics, rundir
 from ddlsim.errors import DataMissing
 
 if TYPE_CHECKING:
@@ -221,10 +221,10 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
     node_cluster = np.asarray(prepared.node_cluster)
 
     def on_evaluated(outcome: "Evaluated") -> None:
-        clusters = [float(outcome.values[node_cluster == c].mean()) for c in range(node_cluster.max() + 1)]
         completed = min(outcome.completed, scenario.rounds)  # the last exchange is no round of its own to a reader
         console.evaluation(
-            completed, outcome.time_s, outcome.bytes_sent, float(outcome.values.mean()), clusters, outcome.metric
+            completed, outcome.time_s, outcome.bytes_sent, float(metrics.over_nodes(outcome.values)),
+            metrics.over_clusters(outcome.values, node_cluster).tolist(), outcome.metric,
         )
 
     simulation = build_simulation(scenario, prepared, learner, recorder, console.round, on_evaluated)

@@ -9,6 +9,7 @@ Algorithm 1. Where we differ:
   the sum is kept up to the local updates and averages of that time. If j does not answer, neither half happens.
 - The paper's gradient is computed while averaging goes on beside it, and is added to the averaged model. Here a node
   trains, then averages: the same cycle, cut at another place, with local_steps steps in a row.
+- A node that joins a run under way starts from the model of a neighbour; in the paper all are there from the start.
 - No deadlock can arise: a pull is answered while the peer trains, so the graph need not be bipartite.
 
 Nobody waits for a round of anybody, in either mode; a pull waits for one answer, which has a deadline if the protocol
@@ -52,6 +53,13 @@ class ADPSGD:
         state = State(model)
         self._show(node, state)
         return state
+
+    def join(self, node: "Node", state: State, round_num: int) -> "Steps":
+        """A newcomer takes over the model of one neighbour, if that answers: averaging needs models that are alike."""
+        answers = yield node.pull(node.random_peer(round_num), round_num)
+        for answer in answers:
+            state.model = answer.payload["model"]
+        self._show(node, state)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         (state.model,) = yield node.train((state.model,))

@@ -33,8 +33,8 @@ class Absence:
 
     Args:
         node: node id.
-        start_s: when it leaves, simulated seconds.
-        end_s: when it returns.
+        start_s: when it leaves, simulated seconds; 0: it is not there at the start.
+        end_s: when it returns, or joins the run.
     """
 
     node: Annotated[int, Ge(0)]

@@ -51,7 +51,7 @@ class Evaluated:
         time_s: simulated time when the last node was there.
         bytes_sent: bytes all nodes had put on the wire when each was there.
         metric: what was measured, see `METRIC_OF`.
-        values: per node.
+        values: per node; nan for nodes that have not joined yet.
     """
 
     completed: int
@@ -62,7 +62,7 @@ class Evaluated:
 
     def reaches(self, target: float) -> bool:
         """Whether the mean over all nodes is as good as the target, or better."""
-        return bool(self.values.mean() <= target if self.metric == "mse" else self.values.mean() >= target)
+        return bool(np.nanmean(self.values) <= target if self.metric == "mse" else self.values.mean() >= target)
 
 
 class Awaited:
@@ -123,31 +123,35 @@ class Evaluator:
         self._open.setdefault(completed, {})[node.id] = take(node)
 
     def close_complete(self, take: Callable[["Node"], Snapshot]) -> None:
-        """Evaluates every open round for which nobody is still on the way; absent nodes count as they are now."""
+        """Evaluates every open round for which nobody is still on the way; absent nodes count as they are now.
+
+        Nodes that have not joined yet are left out.
+        """
         for completed in sorted(self._open):
             if self._awaited.anybody(completed):
                 return
             snapshots = self._open.pop(completed)
             self.evaluated = completed
             for node in self._nodes:
-                if node.id not in snapshots:
+                if node.joined and node.id not in snapshots:
                     snapshots[node.id] = take(node)
-            self._evaluate(completed, [snapshots[node.id] for node in self._nodes])
+            self._evaluate(completed, dict(sorted(snapshots.items())))
 
-    def _evaluate(self, completed: int, snapshots: list[Snapshot]) -> None:
+    def _evaluate(self, completed: int, snapshots: dict[int, Snapshot]) -> None:
         tests = [
             self._learner.test(snapshot.serving.models, int(self._node_cluster[node]))
-            for node, snapshot in enumerate(snapshots)
+            for node, snapshot in snapshots.items()
         ]
-        choices = [self._enqueue_choice(node, snapshot.serving) for node, snapshot in enumerate(snapshots)]
+        choices = [self._enqueue_choice(node, snapshot.serving) for node, snapshot in snapshots.items()]
         self._learner.jobs.force([*tests, *(job for job in choices if job is not None)])
-        values = np.zeros(len(snapshots))
-        for node, (snapshot, test, choice) in enumerate(zip(snapshots, tests, choices, strict=True)):
+        values = np.full(len(self._nodes), np.nan)
+        for (node, snapshot), test, choice in zip(snapshots.items(), tests, choices, strict=True):
             lowest = int(np.argmin([loss for _, loss in test.value]))
             chosen = lowest if choice is None else int(np.argmin(choice.value))
             values[node] = self._write(node, completed, snapshot, test.value, chosen, lowest)
         self._recorder.flush()
-        time_s, bytes_sent = max(s.time_s for s in snapshots), sum(s.bytes_sent for s in snapshots)
+        time_s = max(snapshot.time_s for snapshot in snapshots.values())
+        bytes_sent = sum(snapshot.bytes_sent for snapshot in snapshots.values())
         self._on_evaluated(Evaluated(completed, time_s, bytes_sent, self._metric, values))
 
     def _enqueue_choice(self, node: int, serving: Serving):

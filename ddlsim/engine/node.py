@@ -45,6 +45,7 @@ class Node:
         self.id = node_id
         self.num_nodes = sim.num_nodes
         self.online = True
+        self.joined = True  # false: it has never been there yet
         self.first_round = 0  # of its present stay; peers wait for it from this round on
         self.round_num = 0
         self.completed_rounds = 0

@@ -2,7 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from ddlsim.engine.evaluation import METRIC_OF, Evaluated, Evaluator, Serving, S
 from ddlsim.engine.mailbox import Mailbox
 from ddlsim.engine.network import Message, Network
 from ddlsim.engine.node import PUSH, REQUEST, RESPONSE, Node, Verb
+from ddlsim.engine.presence import Presence
 from ddlsim.engine.timetable import Timetable
 from ddlsim.errors import DdlsimError
 from ddlsim.rng import stream
@@ -36,6 +38,7 @@ class Algorithm(Protocol):
 
     # def stopped(self, node, state, best): optional; early stopping has ended the node's rounds with this best model
     # def finish(self, node, state, round_num) -> Steps: optional last exchange after the last round
+    # def join(self, node, state, round_num) -> Steps: optional first exchange of a node that joins a run under way
 
 
 class Simulation:
@@ -102,14 +105,14 @@ class Simulation:
         self._states: list[Any] = [None] * self.num_nodes
         self._completions: dict[int, int] = {}
         self._reported = 0
-        self._anybody_done = False
-        self._num_online = self._num_busy = self.num_nodes  # busy: online and not through
         self._watchers: dict[int, set[Mailbox]] = defaultdict(set)
         self._stop = self.env.event()
         self._returned: dict[int, simpy.Event] = {}
+        planned = self._plan(absences)
+        self.presence = Presence(self.nodes, synchronous)
         self._lives = [self.env.process(self._life(node)) for node in self.nodes]
-        for node_id, stays_away in absences.items():
-            self.env.process(self._come_and_go(self.nodes[node_id], stays_away))
+        for node, stays_away in planned:
+            self.env.process(self._come_and_go(node, stays_away))
 
     def run(self) -> None:
         """Runs until every node that is online is through, or until the target is reached.
@@ -196,10 +199,17 @@ class Simulation:
     # -- lives -----------------------------------------------------------------------------------------------------
 
     def _life(self, node: Node) -> Generator[simpy.Event, Any, None]:
-        self._states[node.id] = self.algorithm.start(node)
+        newcomer = not node.joined
+        if newcomer:
+            yield self._returned[node.id]
+        else:
+            self._states[node.id] = self.algorithm.start(node)
         last = self.rounds + 1 if hasattr(self.algorithm, "finish") else self.rounds
         while node.round_num < last:
             try:
+                if newcomer and hasattr(self.algorithm, "join"):
+                    newcomer = False
+                    yield from self._perform(self.algorithm.join(node, self._states[node.id], node.round_num))
                 yield from self._perform(self._steps(node))
             except simpy.Interrupt:
                 yield self._returned[node.id]
@@ -207,17 +217,17 @@ class Simulation:
             self._validate(node)
             self._complete(node)
             if node.stopped:
-                self._num_online -= 1
+                self.presence.num_online -= 1
                 break
-        node.done = True
-        self._num_busy -= 1
-        self._anybody_done = True
+        self.presence.through(node)
         self._check_evaluations()
         self._stop_if_over()
 
     def _stop_if_over(self) -> None:
-        """The run ends when somebody is through and nobody who is online is not; it waits for no absent node."""
-        if self._anybody_done and not self._num_busy and not self._stop.triggered:
+        """See presence.py."""
+        if not self._stop.triggered and self.presence.over(self.env.now):
+            for node in self.presence.cut_off():
+                self.recorder.row(self.env.now, node.id, node.completed_rounds, "cut_off", 1)
             self._evaluate_early_end()
             self._stop.succeed()
 
@@ -237,7 +247,7 @@ class Simulation:
         """All nodes have stopped before the last round: what they ended with is measured."""
         reached = max(node.completed_rounds for node in self.nodes)
         if any(node.stopped for node in self.nodes) and reached > self.evaluator.evaluated:
-            for node in self.nodes:
+            for node in (node for node in self.nodes if node.joined):
                 self.evaluator.completed(node, reached, self._snapshot)
             self._check_evaluations()
 
@@ -262,7 +272,7 @@ class Simulation:
         completed = node.completed_rounds = node.round_num + 1
         node.round_num = completed
         self._completions[completed] = self._completions.get(completed, 0) + 1
-        if completed > self._reported and self._completions[completed] >= self._num_online:
+        if completed > self._reported and self._completions[completed] >= self.presence.num_online:
             self._reported = completed
             self.learner.jobs.flush()
             self.recorder.flush()
@@ -289,22 +299,37 @@ class Simulation:
 
     # -- churn -----------------------------------------------------------------------------------------------------
 
-    def _come_and_go(self, node: Node, stays_away: Iterable[tuple[float, float]]) -> Generator[simpy.Event, Any, None]:
+    def _plan(self, absences: Absences) -> list[tuple[Node, Iterator[tuple[float, float]]]]:
+        """The absences of nodes that have any; whose first one begins with the run is a newcomer, see presence.py."""
+        planned = []
+        for node_id, stays_away in absences.items():
+            node, stays_away = self.nodes[node_id], iter(stays_away)
+            first = next(stays_away, None)
+            if first is None:
+                continue
+            if first[0] <= 0:
+                node.joined = node.online = False
+                self._returned[node_id] = self.env.event()
+                self.network.remove_node(node_id)
+                self.recorder.row(0.0, node_id, 0, "online", 0)
+            planned.append((node, chain([first], stays_away)))
+        return planned
+
+    def _come_and_go(self, node: Node, stays_away: Iterator[tuple[float, float]]) -> Generator[simpy.Event, Any, None]:
         for start_s, end_s in stays_away:
-            yield self.env.timeout(max(0.0, start_s - self.env.now))
-            if node.done:
-                return
-            self._leave(node)
+            if node.joined:
+                yield self.env.timeout(max(0.0, start_s - self.env.now))
+                if node.done:
+                    return
+                self._leave(node, end_s)
             if math.isinf(end_s):
                 return
             yield self.env.timeout(max(0.0, end_s - self.env.now))
             self._return(node)
 
-    def _leave(self, node: Node) -> None:
+    def _leave(self, node: Node, returns_s: float) -> None:
         """Its flows and its training are aborted, its mail is lost; its state stays, at least until it returns."""
-        node.online = False
-        self._num_online -= 1
-        self._num_busy -= 1
+        self.presence.left(node, returns_s)
         self.recorder.row(self.env.now, node.id, node.completed_rounds, "online", 0)
         self._returned[node.id] = self.env.event()
         self.network.remove_node(node.id)
@@ -318,24 +343,18 @@ class Simulation:
         self._stop_if_over()
 
     def _return(self, node: Node) -> None:
-        """It comes back stale, or afresh; in synchronous runs it joins the round after the one that the others are in.
-
-        Those who have themselves just joined are not asked, or every return would push the run a round further. No
-        round is done again by late comers that everybody who did it has left.
-        """
-        if self.synchronous:
-            others = [other for other in self.nodes if other is not node]
-            reached = max((other.completed_rounds for other in others), default=0)
-            next_one = max((other.completed_rounds + 1 for other in others if other.online), default=0)
-            node.first_round = node.round_num = max(node.round_num, reached, next_one)
-        node.online = True
-        self._num_online += 1
-        self._num_busy += 1
-        if self._state_lost:
-            self._forget(node)
-            self._states[node.id] = self.algorithm.start(node)
-        self.recorder.row(self.env.now, node.id, node.completed_rounds, "online", 1)
+        """It comes back stale, or afresh; a newcomer joins."""
+        node.round_num = self.presence.first_round_of(node)
+        if self.synchronous or not node.joined:
+            node.first_round = node.round_num
+        self.presence.came(node)
         self.network.return_node(node.id)
+        if self._state_lost and node.joined:
+            self._forget(node)
+        if self._state_lost or not node.joined:
+            self._states[node.id] = self.algorithm.start(node)
+        node.joined = True
+        self.recorder.row(self.env.now, node.id, node.completed_rounds, "online", 1)
         self._returned[node.id].succeed()
 
     def _forget(self, node: Node) -> None:

@@ -53,6 +53,7 @@ def summary_of(records: Records) -> dict:
             "wall_s": manifest.get("wall_s"),
             "target": _target(records),
             "settlement": _settlement(records),
+            "cut_off": len(records.rows.get("cut_off", ())),
             "labels": list(manifest.get("labels") or []),
             "peak_rss_mib": manifest.get("peak_rss_mib"),
             **({"profile": manifest["profile"]} if "profile" in manifest else {}),
@@ -198,6 +199,8 @@ def rows(summary: dict) -> list[tuple[str, str]]:
     ]
     if summary["timetable"] is None:
         lines += _target_lines(summary["target"])
+    if summary["cut_off"]:
+        lines.append(("away at the end, cut off", f"{summary['cut_off']} nodes"))
     if summary["settlement"]:
         lines.append(("heads", settlement_text(summary["settlement"])))
     for part, value in summary.get("profile", {}).items():

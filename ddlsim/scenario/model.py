@@ -170,7 +170,8 @@ class Scenario(_Section):
         paper: published numbers, shown beside the run's own; free form.
         seed: of all random streams.
         rounds: communication rounds of each node.
-        mode: sync: a round waits for its messages; async: a node takes what has arrived.
+        mode: sync: a round waits for its messages; async: a node takes what has arrived. The run ends when all who are
+            online are through; async: nodes that are away are waited for, up to twice the time until then.
         protocol: how long a node waits, and what it does with late messages.
         learning: real: nodes train; none: only the network runs: models are sizes, no data is needed, none stops early.
         device: where training is computed: auto, cpu or cuda.

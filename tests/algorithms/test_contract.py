@@ -137,3 +137,19 @@ def test_deadline_frees_the_fast_from_a_slow_node(tmp_path, name):
     _, rows = run(tmp_path, name, slow, "protocol={deadline_s: 0.3, late: keep}", "evaluation.every=6")
     times = {r["node"]: r["time_s"] for r in rows if r["name"] == "accuracy" and r["round"] == 6}
     assert max(times[node] for node in range(7)) < 6 < 15 <= times[7]
+
+
+def test_newcomers_join_and_are_evaluated_from_then_on(tmp_path, name):
+    late = "churn={name: schedule, offline: [{node: 2, start_s: 0, end_s: 1.4}, {node: 7, start_s: 0, end_s: 1e9}]}"
+    summary, rows = run(tmp_path, name, late, "evaluation.every=1")
+    assert summary["status"] == "done"
+    assert [(r["time_s"], r["node"], r["value"]) for r in rows if r["name"] == "online"] == [
+        (0, 2, 0), (0, 7, 0), (1.4, 2, 1)
+    ]
+    evaluated = {node: [r["round"] for r in rows if r["node"] == node and r["name"] == "accuracy"] for node in range(8)}
+    assert evaluated[0][:6] == [1, 2, 3, 4, 5, 6]
+    assert evaluated[2] and evaluated[2] == evaluated[0][-len(evaluated[2]):]
+    assert evaluated[7] == []
+    assert min(r["time_s"] for r in rows if r["node"] == 2 and r["name"] == "accuracy") >= 1.4
+    lines = (tmp_path / "run" / "communication.jsonl").read_text().splitlines()
+    assert {pair["src"] for pair in map(json.loads, lines)} == set(range(7))

@@ -115,6 +115,66 @@ def test_run_does_not_wait_for_a_node_that_is_away():
     assert simulate(Counting(2), {1: [(4.5, 1000)]}).env.now == 5
 
 
+def test_newcomer_has_no_state_until_it_joins_the_next_round():
+    algorithm = Meeting(3)
+    sim = simulate(algorithm, {2: [(0.0, 2.5)]})
+    assert algorithm.starts == [[0], [0], [2.5]]
+    assert algorithm.rounds_done == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [3, 4]]
+    assert sim.env.now == 5
+
+
+def test_nobody_who_never_joins_is_waited_for():
+    algorithm = Meeting(3)
+    sim = simulate(algorithm, {2: [(0.0, math.inf)]})
+    assert (algorithm.starts[2], algorithm.rounds_done[2], sim.env.now) == ([], [], 5)
+
+
+def test_newcomer_starts_once_whether_state_is_lost_or_kept():
+    algorithm = Counting(2)
+    simulate(algorithm, {1: [(0.0, 1.5)]}, state_lost=True)
+    assert algorithm.starts[1] == [1.5]
+
+
+def test_newcomer_of_an_asynchronous_run_begins_where_half_of_the_others_are():
+    algorithm = Counting(4)
+    simulate(algorithm, {2: [(0.5, 2.0)], 3: [(0.0, 3.5)]}, synchronous=False)
+    assert algorithm.rounds_done[3] == [3, 4]  # the others have completed 3, 3 and 1 rounds
+
+
+def test_newcomer_asks_first_where_its_algorithm_says_so():
+    class Asking(Counting):
+        def join(self, node, state, round_num):
+            yield node.sleep(0.25)
+            state["asked"] = round_num, node.now_s
+
+    algorithm = Asking(2)
+    sim = simulate(algorithm, {1: [(0.0, 1.5)]})
+    assert sim.state(sim.nodes[1]) == {"asked": (2, 1.75), "rounds": [2, 3, 4]}
+    assert "asked" not in sim.state(sim.nodes[0])
+
+
+def test_asynchronous_run_waits_for_a_node_that_is_briefly_away_at_its_end():
+    algorithm = Counting(2)
+    sim = simulate(algorithm, {1: [(3.5, 7.0)]}, synchronous=False)
+    assert algorithm.rounds_done[1] == [0, 1, 2, 3, 4]
+    assert sim.env.now == 9
+    assert sim.presence.cut_off() == []
+
+
+def test_asynchronous_run_waits_no_longer_than_it_has_taken():
+    algorithm = Counting(2)
+    sim = simulate(algorithm, {1: [(3.5, 10.5)]}, synchronous=False)
+    assert (sim.env.now, algorithm.rounds_done[1]) == (5, [0, 1, 2])
+    assert [node.id for node in sim.presence.cut_off()] == [1]
+
+
+def test_asynchronous_run_is_not_kept_by_a_node_whose_stays_are_too_short_for_a_round():
+    algorithm = Counting(2)
+    sim = simulate(algorithm, {1: ((k + 0.5, k + 0.75) for k in count())}, synchronous=False)
+    assert algorithm.rounds_done[1] == []
+    assert sim.env.now == 11.5  # the wait began when it left at 5.5 s; what it began before 11 s it may go on with
+
+
 def test_run_ends_when_the_last_one_on_its_way_leaves():
     slow_leaver = Counting(2)
     sim = simulate(slow_leaver, {1: [(0.5, 2.25), (5.5, 1000)]}, synchronous=False)
