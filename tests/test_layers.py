@@ -10,6 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "ddlsim"
 LEVELS = [
     {"cli", "report", "__main__"},
+    {"reproduce"},
     {"build", "rundir"},
     {"scenario"},
     {"algorithms", "compression", "data", "models", "topologies", "similarities", "merges", "metrics"},
@@ -24,6 +25,7 @@ LEVEL = {room: depth for depth, rooms in enumerate(LEVELS) for room in rooms}
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAY = {  # (from, to): why a part looks up or sideways
     ("build", "report"): "the console shows progress while build runs",
+    ("reproduce", "report"): "tables of numbers as text",
     ("build", "rundir"): "one level, one purpose",
     ("rundir", "report"): "the summary is written when the run ends",
     ("cli", "report"): "commands print reports",

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ddlsim.cli import check, data, doctor, listing, network, results, run
+from ddlsim.cli import check, data, doctor, listing, network, reproduce, results, run
 from ddlsim.cli.exits import Commands
 
 app = typer.Typer(
@@ -41,7 +41,7 @@ def options(
     """Read by Commands.invoke: whatever a command raises is turned into a message and an exit code there."""
 
 
-for module in (run, check, listing, results, data, network, doctor):
+for module in (run, reproduce, check, listing, results, data, network, doctor):
     module.register(app)
 
 

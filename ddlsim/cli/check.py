@@ -1,6 +1,7 @@
 """ddlsim check and ddlsim schema: scenarios without data."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,12 +21,16 @@ def check(
     scenarios: Annotated[list[str], typer.Argument(help="Scenario files, or names.", metavar="SCENARIO...")],
     overrides: Overrides = [],  # noqa: B006
 ) -> None:
-    """Check scenarios without touching data; every error at once."""
-    from ddlsim.scenario import digest, load
+    """Check scenarios (and matrices of them) without touching data; every error at once."""
+    from ddlsim.scenario import by_name, digest, load
+    from ddlsim.scenario.find import is_matrix
 
     failed = False
     for path in scenarios:
         try:
+            if is_matrix(Path(path)) if Path(path).is_file() else path in by_name(matrices=True):
+                typer.echo(_matrix_line(path, overrides))
+                continue
             scenario = load(path, overrides)
         except ScenarioError as error:
             typer.echo(message_of(error), err=True)
@@ -38,6 +43,14 @@ def check(
             )
     if failed:
         raise typer.Exit(ScenarioError.exit_code)
+
+
+def _matrix_line(path: str, overrides: list[str]) -> str:
+    from ddlsim.reproduce import read_matrix
+
+    matrix = read_matrix(path, overrides)
+    runs = sum(len(cell.seeds) for cell in matrix.cells)
+    return f"{path}: ok. Matrix {matrix.name}: {len(matrix.cells)} cells, {runs} runs"
 
 
 def schema() -> None:

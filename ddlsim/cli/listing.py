@@ -20,7 +20,7 @@ TABLE_OF = {
 }
 """What is listed -> the key in a scenario under which it may stand."""
 
-Kind = Enum("Kind", {name: name for name in (*TABLE_OF, "metrics", "scenarios")}, type=str)
+Kind = Enum("Kind", {name: name for name in (*TABLE_OF, "metrics", "scenarios", "matrices")}, type=str)
 
 
 def register(app: typer.Typer) -> None:
@@ -55,10 +55,11 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
         from ddlsim.metrics import METRICS
 
         return [{"name": name, "about": parts.first_line(function)} for name, function in METRICS.items()]
-    if kind == "scenarios":
+    if kind in ("scenarios", "matrices"):
         from ddlsim.scenario import by_name
 
-        return [{"name": name, "about": _about(path), "path": str(path)} for name, path in sorted(by_name().items())]
+        files = by_name(matrices=kind == "matrices")
+        return [{"name": name, "about": _about(path), "path": str(path)} for name, path in sorted(files.items())]
     known = parts.table(TABLE_OF[kind])
     return [
         {"name": name, "about": parts.first_line(known[name]), "keys": _keys(TABLE_OF[kind], name)} for name in known

@@ -1,5 +1,6 @@
 """Scenario files by path or by bare name."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,19 +20,34 @@ def folders() -> Iterator[Path]:
             yield folder
 
 
-def by_name() -> dict[str, Path]:
-    """Every scenario that can be run by its bare name; files that others extend (below base/) are left out."""
+def by_name(matrices: bool = False) -> dict[str, Path]:
+    """Every scenario that can be run by its bare name; files that others extend (below base/) are left out.
+
+    Args:
+        matrices: the matrices for `ddlsim reproduce` instead.
+    """
     found: dict[str, Path] = {}
     for folder in folders():
         for file in sorted(folder.rglob("*.yaml")):
-            if "base" not in file.relative_to(folder).parts[:-1]:
+            if "base" not in file.relative_to(folder).parts[:-1] and is_matrix(file) == matrices:
                 found.setdefault(file.stem, file)
     return found
 
 
-def find(path: str | Path) -> Path:
+def is_matrix(file: Path) -> bool:
+    """Whether a file holds a matrix of scenarios (it has `cells`) and not one scenario."""
+    try:
+        return re.search(r"^cells:", file.read_text(encoding="utf-8"), re.MULTILINE) is not None
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def find(path: str | Path, matrices: bool = False) -> Path:
     """The file of a path or a bare name.
 
+    Args:
+        path: as given.
+        matrices: whether a bare name means a matrix for `ddlsim reproduce` and not a scenario.
     Raises:
         ScenarioError: there is none.
     """
@@ -39,7 +55,7 @@ def find(path: str | Path) -> Path:
     if file.is_file():
         return file
     text = str(path)
-    known = by_name()
+    known = by_name(matrices)
     name = text.removesuffix(".yaml")
     if name in known:
         return known[name]
@@ -47,6 +63,7 @@ def find(path: str | Path) -> Path:
         for inside in (folder / text, folder / f"{text}.yaml"):
             if inside.is_file():
                 return inside
-    what = "is a folder, expected a file" if file.is_dir() else "no such file, and no scenario of that name"
+    kind = "matrix" if matrices else "scenario"
+    what = "is a folder, expected a file" if file.is_dir() else f"no such file, and no {kind} of that name"
     where = ", ".join(str(folder) for folder in folders()) or "no scenarios folder was found"
     raise ScenarioError(f"{text}: {what} (looked in {where}).{did_you_mean(name, known)}")

@@ -24,8 +24,9 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     """
     file = find(path)
     tree = _read(file, str(file), ())
-    tree = _apply_overrides(tree, overrides)
-    return _finish(tree, file.stem)
+    if "cells" in tree.value:
+        raise ScenarioError(f"{file}: holds a matrix of scenarios, not one. Run it with `ddlsim reproduce {path}`.")
+    return finish(apply_overrides(tree, overrides), file.stem)
 
 
 def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:
@@ -34,7 +35,7 @@ def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:
     Raises:
         ScenarioError: every problem at once.
     """
-    return _finish(from_plain(mapping, Mark("scenario")), name)
+    return finish(from_plain(mapping, Mark("scenario")), name)
 
 
 def with_fallback(scenario: Scenario) -> Scenario | None:
@@ -50,7 +51,15 @@ def with_fallback(scenario: Scenario) -> Scenario | None:
     return applied
 
 
-def _finish(tree: Tree, name: str) -> Scenario:
+def finish(tree: Tree, name: str) -> Scenario:
+    """The scenario of a tree that has been merged: laid over the defaults and checked.
+
+    Args:
+        tree: a whole scenario; it gets `name` if it has none.
+        name: the scenario's name unless the tree gives one.
+    Raises:
+        ScenarioProblems: every problem at once.
+    """
     tree.value.setdefault("name", Tree(name, tree.mark))
     tree = merge(from_plain(DEFAULTS, tree.mark), tree)
     fallback = tree.value.get("fallback")
@@ -98,6 +107,17 @@ def _read(file: Path, source: str, above: tuple[Path, ...]) -> Tree:
         raise ScenarioError(f"{source}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{source}: is not UTF-8 text (byte {error.start})") from error
+    return extended(tree, file, above)
+
+
+def extended(tree: Tree, file: Path, above: tuple[Path, ...] = ()) -> Tree:
+    """A scenario laid over what its `extends` names; a tree without one comes back as it is.
+
+    Args:
+        tree: the scenario.
+        file: the file that it stands in; the path in `extends` is relative to it.
+        above: files that led here, to see a circle.
+    """
     extends = tree.value.pop("extends", None)
     if extends is None:
         return tree
@@ -127,7 +147,12 @@ def _shown_path(path: Path) -> str:
         return str(resolved)
 
 
-def _apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
+def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
+    """A tree with "dotted.key=value" texts put into it.
+
+    Raises:
+        ScenarioProblems: texts that are none.
+    """
     problems: list[Problem] = []
     changes: list[tuple[tuple[str, ...], Tree]] = []
     for text in overrides:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
@@ -55,6 +55,26 @@ def validate(tree: Tree) -> tuple[Scenario | None, list[Problem]]:
     return (None, problems) if problems else (scenario, [])
 
 
+def check_section(tree: Tree, owner: type[BaseModel], at: Path = ()) -> tuple[Any, list[Problem]]:
+    """Checks a tree against a section's model alone.
+
+    Args:
+        tree: the section.
+        owner: a pydantic model.
+        at: where the section stands, for messages.
+    Returns:
+        The model and no problems, or None and at least one.
+    """
+    try:
+        return owner.model_validate_json(json.dumps(tree.plain())), []
+    except ValidationError as error:
+        found = _problems(tree, error, owner)
+    head = dotted(at)
+    return None, [
+        dataclasses.replace(problem, path=".".join(filter(None, (head, problem.path)))) for problem in found
+    ]
+
+
 def dotted(path: Path) -> str:
     """("nodes", "clusters", 1) -> "nodes.clusters[1]"."""
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
@@ -86,7 +106,7 @@ class _Found:
     error: dict[str, Any]
 
 
-def _problems(tree: Tree, error: ValidationError) -> list[Problem]:
+def _problems(tree: Tree, error: ValidationError, owner: type[BaseModel] = Scenario) -> list[Problem]:
     found = [_locate(tree, one) for one in error.errors(include_url=False)]
     deepest: dict[Path, int] = {}
     for one in found:
@@ -98,7 +118,7 @@ def _problems(tree: Tree, error: ValidationError) -> list[Problem]:
         # Inside a union only the branch that got furthest is meant: for a list with a bad entry, the list.
         if one.tag_at is None or len(one.path) == deepest[one.path[: one.tag_at]]:
             groups.setdefault(one.path, []).append(one.error)
-    return [_problem(tree, path, errors) for path, errors in groups.items()]
+    return [_problem(tree, path, errors, owner) for path, errors in groups.items()]
 
 
 def _locate(tree: Tree, error: dict[str, Any]) -> _Found:
@@ -117,13 +137,13 @@ def _locate(tree: Tree, error: dict[str, Any]) -> _Found:
     return _Found(path, tag_at, error)
 
 
-def _problem(tree: Tree, path: Path, errors: list[dict]) -> Problem:
+def _problem(tree: Tree, path: Path, errors: list[dict], owner: type[BaseModel]) -> Problem:
     value, _ = follow(tree, path)
     kinds = [error["type"] for error in errors]
     if "missing" in kinds:
         return Problem(value.key, dotted(path), f"required key {path[-1]!r} is missing{_name_hint(path)}")
     if "extra_forbidden" in kinds or "unexpected_keyword_argument" in kinds:
-        return Problem(value.key, dotted(path), _unknown_key(tree, path))
+        return Problem(value.key, dotted(path), _unknown_key(tree, path, owner))
     if "unknown_name" in kinds or "refused" in kinds:
         return Problem(value.mark, dotted(path), errors[0]["msg"])
     expected = " or ".join(dict.fromkeys(_expected(error, path) for error in errors))
@@ -179,18 +199,17 @@ def _name_hint(path: Path) -> str:
     return ""
 
 
-def _unknown_key(tree: Tree, path: Path) -> str:
-    allowed = allowed_keys(tree, path[:-1])
+def _unknown_key(tree: Tree, path: Path, owner: type[BaseModel]) -> str:
+    allowed = allowed_keys(tree, path[:-1], owner)
     hint = did_you_mean(path[-1], allowed)
-    if not hint:
+    if not hint and owner is Scenario:
         homes = [section for section, keys in _section_keys().items() if path[-1] in keys]
         hint = f" It belongs under {' or '.join(repr(home) for home in homes)}." if homes else ""
     return f"unknown key {path[-1]!r}.{hint} Allowed here: {', '.join(allowed) or 'nothing'}"
 
 
-def allowed_keys(tree: Tree, path: Path) -> list[str]:
-    """The keys that may stand in the mapping at a path of a tree."""
-    owner: Any = Scenario
+def allowed_keys(tree: Tree, path: Path, owner: Any = Scenario) -> list[str]:
+    """The keys that may stand in the mapping at a path of a tree whose top is an `owner`."""
     for i, key in enumerate(path):
         if isinstance(key, int):
             continue
@@ -213,6 +232,7 @@ def allowed_keys(tree: Tree, path: Path) -> list[str]:
 def _owner_below(owner: type, key: str) -> type | None:
     if issubclass(owner, BaseModel):
         hint = owner.model_fields[key].annotation if key in owner.model_fields else None
+        hint = next((arg for arg in get_args(hint) if isinstance(arg, type) and issubclass(arg, BaseModel)), hint)
         return hint if isinstance(hint, type) and issubclass(hint, BaseModel) else None
     return parts.nested_dataclass(get_type_hints(owner, include_extras=True).get(key))
 

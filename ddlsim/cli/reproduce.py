@@ -1,0 +1,63 @@
+"""ddlsim reproduce: a published table, run again."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ddlsim.cli.exits import INTERRUPTED
+from ddlsim.cli.run import Overrides
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(reproduce)
+
+
+def reproduce(
+    matrix: Annotated[str, typer.Argument(help="A matrix file, or the name of one (`ddlsim list matrices`).")],
+    cells: Annotated[
+        list[str], typer.Option("--cells", metavar="PATTERN", help="Only cells like 'l2/*'; may be repeated.")
+    ] = [],  # noqa: B006
+    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds of each cell.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the runs; by default runs/<matrix>.")] = None,
+    overrides: Overrides = [],  # noqa: B006
+    data_dir: Annotated[Path | None, typer.Option(help="Where to look for data first.")] = None,
+    download: Annotated[
+        bool, typer.Option("--download/--no-download", help="Download data that is missing, where that is possible.")
+    ] = True,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes that run side by side, each with its cores.")] = 1,
+    table: Annotated[bool, typer.Option("--table", help="Run nothing, show what is there.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+) -> None:
+    """Run a published table again and show ours beside it; what is there already is not run again.
+
+    The table is also written to <out>/table.md.
+    """
+    from ddlsim.reproduce import console_table, markdown_table, read_matrix, results, runs_of
+
+    checked = read_matrix(matrix, overrides)
+    folder = out or Path("runs") / checked.name
+    runs = runs_of(checked, folder, seeds, cells)
+    through = True
+    if not table:
+        from ddlsim.reproduce import reproduce as run_all
+
+        def tell(text: str) -> None:
+            if not quiet:
+                typer.echo(text, err=True)
+
+        try:
+            through = run_all(
+                runs, data_dir=data_dir, download=download, jobs=jobs, tell=tell, command=["ddlsim", *sys.argv[1:]]
+            )
+        except KeyboardInterrupt:
+            through = False
+    found = results(checked, runs)
+    typer.echo(console_table(checked, found))
+    if any(result.seeds for result in found):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "table.md").write_text(markdown_table(checked, found), encoding="utf-8")
+    if not through:
+        raise typer.Exit(INTERRUPTED)

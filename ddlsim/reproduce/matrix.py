@@ -1,0 +1,249 @@
+"""A matrix file: one scenario, settings by name along axes, and the cells of a published table.
+
+    source: whose table, which one
+    seeds: [1, 2, 3]
+    scenario: {extends: ..., ...}            what all cells have in common; the keys of a scenario
+    axes:
+      similarity:
+        l2: {algorithm: {similarity: inverse_l2}}
+      merge:
+        fedavg: {algorithm: {merge: fedavg}}
+    cells:
+      l2/fedavg: {scenario: {algorithm: {tau: 19}}, published: {mean: 21.10, std: 2.51}}
+      oracle: {scenario: {algorithm: {name: oracle}}, published: {mean: 9.43, std: 0.33}}
+
+A cell named after values of the axes is the common scenario with their settings, in the order of the name, and then its
+own laid over it, by the rule of `extends`; any other name is a cell with nothing but its own. Accuracies are in
+percent, as published tables have them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, MinLen
+from pydantic import BaseModel, ConfigDict
+
+from ddlsim.errors import ScenarioError
+from ddlsim.scenario.find import find
+from ddlsim.scenario.load import apply_overrides, extended, finish
+from ddlsim.scenario.merge import merge
+from ddlsim.scenario.model import Scenario
+from ddlsim.scenario.problems import Problem, ScenarioProblems, did_you_mean, in_order
+from ddlsim.scenario.tree import Tree, parse_file
+from ddlsim.scenario.validate import check_section
+
+Seeds = Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
+Overlay = dict[str, Any]
+"""Part of a scenario."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Published(_Section):
+    """What a paper reports of one cell; accuracies in percent.
+
+    Args:
+        mean: over the seeds.
+        std: of that mean, see `spread`; null: not published.
+        clusters: the mean of each cluster.
+    """
+
+    mean: float
+    std: Annotated[float, Ge(0)] | None = None
+    clusters: tuple[float, ...] | None = None
+
+
+class _CellFile(_Section):
+    """One cell as it stands in the file.
+
+    Args:
+        scenario: its own settings.
+        seeds: instead of those of the matrix.
+        published: the number to meet; null: none is known.
+        note: a remark, shown under the table.
+    """
+
+    scenario: Overlay = {}
+    seeds: Seeds | None = None
+    published: Published | None = None
+    note: str = ""
+
+
+class _MatrixFile(_Section):
+    """The file.
+
+    Args:
+        description: one line for people.
+        source: where the published numbers stand.
+        note: what a reader must know, shown under the table.
+        seeds: of every cell.
+        average: what a mean is taken over first: all nodes, or the clusters, each weighing the same.
+        spread: what the standard deviation is over: seeds, or the clusters of one run (mean over seeds).
+        scenario: what all cells have in common.
+        axes: axis -> value -> its settings.
+        cells: name -> cell.
+    """
+
+    description: str = ""
+    source: str
+    note: str = ""
+    seeds: Seeds
+    average: Literal["nodes", "clusters"] = "nodes"
+    spread: Literal["seeds", "clusters"] = "seeds"
+    scenario: Overlay
+    axes: dict[str, dict[str, Overlay]] = {}
+    cells: dict[str, Overlay]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting of a matrix.
+
+    Args:
+        name: as in the file.
+        scenario: with the first seed.
+        seeds: in order.
+        published: the number to meet, or None.
+        note: a remark.
+    """
+
+    name: str
+    scenario: Scenario
+    seeds: tuple[int, ...]
+    published: Published | None
+    note: str
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A checked matrix.
+
+    Args:
+        name: the file's name without its ending.
+        description: one line for people.
+        source: where the published numbers stand.
+        note: what a reader must know.
+        average: "nodes" or "clusters": what a mean is taken over.
+        spread: "seeds" or "clusters": what a standard deviation is over.
+        cells: in the file's order.
+        overrides: settings from the command line, laid over every cell.
+    """
+
+    name: str
+    description: str
+    source: str
+    note: str
+    average: str
+    spread: str
+    cells: tuple[Cell, ...]
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def metric(self) -> str:
+        """What is measured: accuracy, or mse."""
+        return "mse" if self.cells[0].scenario.task == "regression" else "accuracy"
+
+
+def read_matrix(path: str | Path, overrides: Sequence[str] = ()) -> Matrix:
+    """Reads and checks a matrix with all its cells.
+
+    Args:
+        path: a YAML file, or the bare name of one in ./scenarios or among those that come with ddlsim.
+        overrides: "dotted.key=value" texts, laid over every cell.
+    Raises:
+        ScenarioError: every problem of the file and of its cells at once, each with its place; nothing has been run.
+    """
+    file = find(path, matrices=True)
+    try:
+        tree = parse_file(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{file}: cannot be read: {error}") from error
+    if "cells" not in tree.value:
+        raise ScenarioError(f"{file}: is no matrix (it has no `cells`). Run a scenario with `ddlsim run {path}`.")
+    whole, problems = check_section(tree, _MatrixFile)
+    if whole is None:
+        raise ScenarioProblems(in_order(problems))
+    problems += _axes_problems(tree)
+    if not tree.value["cells"].value:
+        problems.append(Problem(tree.value["cells"].mark, "cells", "expected at least one cell"))
+    if problems:
+        raise ScenarioProblems(in_order(problems))
+    base = extended(tree.value["scenario"], file)
+    cells = []
+    for name, cell in tree.value["cells"].value.items():
+        made, found = _cell(file.stem, name, cell, base, _values(tree), whole.seeds, overrides)
+        problems += found
+        cells.append(made)
+    if problems:
+        raise ScenarioProblems(in_order(problems))
+    tasks = {cell.scenario.task for cell in cells}
+    if len(tasks) > 1:
+        raise ScenarioError(f"{file}: cells of a matrix must have one task, these have {' and '.join(sorted(tasks))}.")
+    return Matrix(
+        file.stem, whole.description, whole.source, whole.note, whole.average, whole.spread, tuple(cells),
+        tuple(overrides),
+    )  # fmt: skip
+
+
+def _values(tree: Tree) -> dict[str, tuple[str, Tree]]:
+    """Value -> its axis and its settings."""
+    axes = tree.value.get("axes")
+    return {
+        value: (axis, settings)
+        for axis, values in (axes.value if axes else {}).items()
+        for value, settings in values.value.items()
+    }
+
+
+def _axes_problems(tree: Tree) -> list[Problem]:
+    """Values that would make a cell's name ambiguous."""
+    problems, seen = [], {}
+    for axis, values in (tree.value["axes"].value if "axes" in tree.value else {}).items():
+        for value, settings in values.value.items():
+            if "/" in value:
+                problems.append(Problem(settings.key, f"axes.{axis}.{value}", "a value's name cannot hold a slash"))
+            if value in seen:
+                text = f"there is a {value!r} on axis {seen[value]} already; cells could not tell them apart"
+                problems.append(Problem(settings.key, f"axes.{axis}.{value}", text))
+            seen.setdefault(value, axis)
+    return problems
+
+
+def _cell(
+    matrix: str, name: str, tree: Tree, base: Tree, values: dict[str, tuple[str, Tree]], seeds: tuple[int, ...],
+    overrides: Sequence[str],
+) -> tuple[Cell | None, list[Problem]]:  # fmt: skip
+    at = ("cells", name)
+    cell, problems = check_section(tree, _CellFile, at)
+    parts = name.split("/")
+    unknown = [part for part in parts if part not in values]
+    if len(parts) > 1 and unknown:
+        hint = did_you_mean(unknown[0], values)
+        text = f"no axis has the value {unknown[0]!r}.{hint} Known: {', '.join(values)}"
+        problems.append(Problem(tree.key, ".".join(at), text))
+    elif not unknown and len({values[part][0] for part in parts}) < len(parts):
+        problems.append(Problem(tree.key, ".".join(at), "names two values of one axis"))
+    if cell is None or problems:
+        return None, problems
+    scenario_tree = base
+    for part in parts if not unknown else ():
+        scenario_tree = merge(scenario_tree, values[part][1])
+    if "scenario" in tree.value:
+        scenario_tree = merge(scenario_tree, tree.value["scenario"])
+    label = f"{matrix}-{name.replace('/', '-')}"
+    own_seeds = cell.seeds or seeds
+    scenario_tree.value.pop("name", None)
+    try:
+        scenario = finish(apply_overrides(scenario_tree, [*overrides, f"seed={own_seeds[0]}"]), label)
+    except ScenarioProblems as error:
+        return None, error.problems
+    clusters = len(scenario.nodes.clusters)
+    if cell.published and cell.published.clusters and len(cell.published.clusters) != clusters:
+        where = tree.value["published"].value["clusters"]
+        text = f"expected one number for each of the {clusters} clusters, got {len(cell.published.clusters)}"
+        return None, [Problem(where.mark, f"cells.{name}.published.clusters", text)]
+    return Cell(name, scenario, own_seeds, cell.published, cell.note), []

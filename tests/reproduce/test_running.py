@@ -1,0 +1,129 @@
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ddlsim.cli import app
+from ddlsim.errors import ScenarioError
+from ddlsim.reproduce import console_table, markdown_table, read_matrix, reproduce, results, runs_of
+from ddlsim.reproduce.table import Result
+
+
+@pytest.fixture
+def matrix(write):
+    return read_matrix(write())
+
+
+def test_first_seeds_of_all_cells_come_first(matrix, tmp_path):
+    runs = runs_of(matrix, tmp_path)
+    order = [(run.cell.name, run.scenario.seed) for run in runs]
+    assert order == [
+        ("slow/ring", 1), ("fast/complete", 1), ("alone", 7), ("slow/ring", 2), ("fast/complete", 2)
+    ]  # fmt: skip
+    assert runs[0].directory == tmp_path / "slow+ring" / "seed-1"
+
+
+def test_seeds_and_cells_can_be_limited(matrix, tmp_path):
+    assert [run.scenario.seed for run in runs_of(matrix, tmp_path, 1)] == [1, 1, 7]
+    assert {run.cell.name for run in runs_of(matrix, tmp_path, None, ["*/ring", "al*"])} == {"slow/ring", "alone"}
+    with pytest.raises(ScenarioError, match=r"no cell of tiny matches. Known: slow/ring, fast/complete, alone"):
+        runs_of(matrix, tmp_path, None, ["none"])
+
+
+def test_what_is_there_is_not_run_again(matrix, tmp_path):
+    runs = runs_of(matrix, tmp_path, patterns=["alone"])
+    lines: list[str] = []
+    assert reproduce(runs, tell=lines.append)
+    written = (runs[0].directory / "manifest.json").stat().st_mtime_ns
+    assert re.match(r"\[1/1\] alone seed 7: mse \d+", lines[0])
+    assert reproduce(runs_of(matrix, tmp_path, patterns=["alone"]), tell=lines.append)
+    assert lines[1:] == ["1 of 1 runs are there already."]
+    assert (runs[0].directory / "manifest.json").stat().st_mtime_ns == written
+
+
+def test_a_changed_cell_is_run_again(matrix, write, tmp_path):
+    reproduce(runs_of(matrix, tmp_path, patterns=["alone"]))
+    changed = read_matrix(write(("{algorithm: {name: el}}", "{algorithm: {name: el}, rounds: 2}")))
+    (run,) = runs_of(changed, tmp_path, patterns=["alone"])
+    assert run.summary() is None
+    reproduce([run])
+    assert run.summary()["rounds"] == 2
+
+
+def test_table_holds_means_over_seeds_and_differences(matrix, tmp_path):
+    runs = runs_of(matrix, tmp_path, patterns=["*/*"])
+    reproduce(runs)
+    slow, fast = results(matrix, runs)
+    values = [
+        json.loads((tmp_path / "slow+ring" / f"seed-{seed}" / "summary.json").read_text())["mse"]["all"]
+        for seed in (1, 2)
+    ]
+    assert slow.mean == pytest.approx(np.mean(values)) and slow.std == pytest.approx(np.std(values))
+    assert slow.difference == pytest.approx(slow.mean - 9000)
+    assert slow.deviations == pytest.approx(slow.difference / 100)
+    assert np.mean(slow.clusters) == pytest.approx(slow.mean)
+    assert fast.deviations is None and fast.difference is not None
+    text = console_table(matrix, [slow, fast])
+    assert f"{slow.mean:.2f} ± {slow.std:.2f}" in text and "9000.00 ± 100.00" in text and "8000.00 9500.00" in text
+    assert "published: Table 1" in text and "fast/complete: one step" in text
+
+
+def test_runs_side_by_side_give_the_same_numbers(matrix, tmp_path):
+    alone = runs_of(matrix, tmp_path / "one", seeds=1, patterns=["*/*"])
+    beside = runs_of(matrix, tmp_path / "two", seeds=1, patterns=["*/*"])
+    assert reproduce(alone) and reproduce(beside, jobs=2)
+    for one, two in zip(alone, beside, strict=True):
+        assert (one.directory / "metrics.jsonl").read_bytes() == (two.directory / "metrics.jsonl").read_bytes()
+
+
+def summary(values, clusters):
+    return {"accuracy": {"all": values, "clusters": clusters}}
+
+
+@pytest.mark.parametrize(
+    "average, spread, mean, std",
+    [("nodes", "seeds", 60.0, 10.0), ("clusters", "seeds", 50.0, 10.0), ("nodes", "clusters", 60.0, 25.0)],
+)
+def test_averages_and_spreads_are_those_of_the_table(matrix, monkeypatch, average, spread, mean, std):
+    from ddlsim.reproduce import table
+
+    monkeypatch.setattr(type(matrix), "metric", "accuracy")
+    own = [(1, summary(0.5, [0.2, 0.6])), (2, summary(0.7, [0.3, 0.9]))]
+    result = table._result(replace(matrix, average=average, spread=spread), matrix.cells[0], own)
+    assert (result.mean, result.std) == (pytest.approx(mean), pytest.approx(std))
+    assert result.clusters == pytest.approx((25.0, 75.0))
+
+
+def test_a_diverged_seed_is_told(matrix):
+    from ddlsim.reproduce import table
+
+    own = [(1, {"mse": {"all": None, "clusters": [1.0, None]}}), (2, {"mse": {"all": 1.0, "clusters": [1.0, 1.0]}})]
+    result = table._result(matrix, matrix.cells[0], own)
+    assert result == Result(matrix.cells[0], (1, 2), None, None, ())
+    assert "diverged" in console_table(matrix, [result])
+
+
+def test_settings_from_the_command_line_are_told(write):
+    matrix = read_matrix(write(), ["rounds=1"])
+    text = markdown_table(matrix, [Result(matrix.cells[0], (), None, None, ())])
+    assert "NOT AS PUBLISHED: run with rounds=1" in text and "| slow/ring | 0/2 | - | 9000.00 ± 100.00 |" in text
+
+
+def test_command_runs_writes_and_shows_the_table(write, tmp_path):
+    name = write()
+    done = CliRunner().invoke(app, ["reproduce", name, "--cells", "alone", "--out", "here"])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"alone +1/1", done.stdout) and "[1/1] alone seed 7" in done.stderr
+    assert (tmp_path / "here" / "table.md").read_text().startswith("# tiny: A tiny table")
+    shown = CliRunner().invoke(app, ["reproduce", name, "--out", "here", "--table"])
+    assert shown.exit_code == 0 and "slow/ring" in shown.stdout and "0/2" in shown.stdout
+    wrong = CliRunner().invoke(app, ["reproduce", name, "--cells", "nothing"])
+    assert wrong.exit_code == 2 and "no cell of tiny matches" in wrong.stderr
+
+
+def test_check_takes_matrices_too(write):
+    done = CliRunner().invoke(app, ["check", write()])
+    assert done.exit_code == 0 and "Matrix tiny: 3 cells, 5 runs" in done.stdout
