@@ -15,11 +15,21 @@ def test_trains_and_sends_the_head_of_lowest_loss():
     assert node.recorded == [("head", 1, 3)]
 
 
-def test_ties_go_to_the_first_head():
+def test_heads_of_equal_loss_are_both_tried():
+    facade, chosen = Facade(heads=2), set()
+    node = NumberNode()
+    for _ in range(20):
+        state = facade.start(node)
+        answer(facade.round(node, state, 0), [0.5, 0.5], (11.0, 1.5), [])
+        chosen.add(state.head_index)
+    assert chosen == {0, 1}
+
+
+def test_losses_that_are_no_numbers_are_not_a_tie():
     node, facade = NumberNode(), Facade(heads=2)
     state = facade.start(node)
-    answer(facade.round(node, state, 0), [0.5, 0.5], (11.0, 1.5), [])
-    assert state.head_index == 0
+    answer(facade.round(node, state, 0), [float("nan"), 0.5], (11.0, 1.5), [])
+    assert state.head_index == 1
 
 
 def test_cores_are_averaged_over_all_and_heads_over_their_own_kind():
@@ -65,6 +75,13 @@ def test_variants_pick_the_head_on_different_batches(variant, due, batches, comm
     node.due = {4} if due else set()
     verbs = answer(facade.round(node, facade.start(node), 4), [0.1, 0.9], (11.0, 1.5), [])
     assert verbs[0][2:] == (batches, common)
+
+
+@pytest.mark.parametrize("variant", ["code", "paper"])
+def test_batches_of_the_choice_can_be_set_apart_from_the_variant(variant):
+    node, facade = NumberNode(), Facade(heads=2, variant=variant, common_batches=variant == "code", selection_batches=7)
+    verbs = answer(facade.round(node, facade.start(node), 4), [0.1, 0.9], (11.0, 1.5), [])
+    assert verbs[0][2:] == (7, variant == "code")
 
 
 def test_only_the_peeking_evaluation_is_labelled():

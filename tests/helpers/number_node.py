@@ -15,6 +15,7 @@ class NumberNode:
         self.id, self.num_nodes, self.seed, self.local_steps, self.steps_per_epoch = node_id, num_nodes, 0, 10, 7
         self._peers, self._models = peers, models
         self.rounds = 6
+        self._streams: dict[str, np.random.Generator] = {}
         self.due: set[int] = set()
         self.sent: list[tuple[tuple[int, ...], int, dict]] = []
         self.recorded: list[tuple[str, object, int]] = []
@@ -24,7 +25,7 @@ class NumberNode:
         return [(model[0],) if whole else model for model in self._models[:count]]
 
     def rng(self, purpose):
-        return np.random.default_rng(0)
+        return self._streams.setdefault(purpose, np.random.default_rng(0))
 
     def peers(self, round_num):
         return self._peers
