@@ -24,19 +24,34 @@ def register(app: typer.Typer) -> None:
     app.command()(compare)
 
 
-def report(runs: Runs) -> None:
+def report(
+    runs: Runs,
+    plots: Annotated[Path | None, typer.Option(help="Folder for figures, one below it per run.")] = None,
+) -> None:
     """Show each run in depth: accuracy over rounds, fairness, bytes, heads, published numbers beside ours."""
     from ddlsim.report import report
 
     typer.echo(report(runs), nl=False)
+    if plots:
+        from ddlsim.report.plots import save_plots
+        from ddlsim.report.records import find_runs
+
+        for run in find_runs(runs):
+            for path in save_plots(run, plots / run.name):
+                typer.echo(path)
 
 
 def compare(
     runs: Runs,
     format: Annotated[Format, typer.Option(help="How to print it.")] = Format.table,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="File for a figure: quality over time, bytes by cause.")] = None,
 ) -> None:
     """Show runs side by side, seeds of one setting in one row."""
     from ddlsim.report import compare
 
     typer.echo(compare(runs, "json" if as_json else format.value).rstrip("\n"))
+    if plot:
+        from ddlsim.report.side_by_side import save_comparison
+
+        save_comparison(runs, plot)

@@ -35,7 +35,7 @@ def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", 
         DataMissing: if matplotlib is not installed.
         ScenarioError: if the directory is no run.
     """
-    matplotlib = _matplotlib()
+    matplotlib = need_matplotlib()
     records = read(run_dir)
     figures = {}
     if len(records.evaluations):
@@ -117,7 +117,7 @@ def heads_figure(records: Records) -> "Figure":
 
 
 def _figure(records: Records):
-    _matplotlib()
+    need_matplotlib()
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 4), layout="constrained")
@@ -129,7 +129,8 @@ def _figure(records: Records):
     return figure, axes
 
 
-def _matplotlib():
+def need_matplotlib():
+    """The package, or a DataMissing that names the extra to install."""
     try:
         import matplotlib
     except ImportError as error:

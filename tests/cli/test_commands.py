@@ -201,3 +201,12 @@ def test_doctor_gives_a_cure_for_every_fault(ddlsim, monkeypatch):
 @pytest.mark.parametrize("command", ["report", "compare"])
 def test_results_of_what_is_no_run_are_exit_code_2(ddlsim, command):
     assert ddlsim(command, "nix").exit_code == 2
+
+
+def test_figures_from_the_command_line(ddlsim, tmp_path):
+    pytest.importorskip("matplotlib")
+    run = tmp_path / "smoke"
+    assert ddlsim("run", SMOKE, "--out", str(run), "--set", "rounds=2").exit_code == 0
+    assert ddlsim("compare", str(run), "--plot", str(tmp_path / "both.png")).exit_code == 0
+    assert (tmp_path / "both.png").stat().st_size > 1000
+    assert "accuracy_time.png" in ddlsim("report", str(run), "--plots", str(tmp_path / "figures")).stdout

@@ -1,0 +1,92 @@
+"""One figure of several runs: quality of the best and worst cluster over simulated time, and the bytes by cause.
+
+Needs matplotlib, the optional extra `plot`.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddlsim import metrics
+from ddlsim.errors import ScenarioError
+from ddlsim.report.plots import COLOURS, need_matplotlib
+from ddlsim.report.records import Records, find_runs, read
+from ddlsim.report.summary import summary_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CAUSES = (("payload", ""), ("header", "//"), ("wasted", "xx"))
+"""Of the bytes sent, with the hatch of their bar; wasted bytes are part of the other two and drawn on top of them."""
+
+
+def save_comparison(run_dirs: Iterable[str | Path], path: str | Path) -> None:
+    """Writes the figure; the file's ending (png, pdf, svg) names its format.
+
+    Args:
+        run_dirs: run directories, or folders with runs below them.
+        path: the file.
+    Raises:
+        DataMissing: if matplotlib is not installed.
+        ScenarioError: if a path is no run and holds none, the runs are not measured alike, or the ending is unknown.
+    """
+    matplotlib = need_matplotlib()
+    path = Path(path)
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        found = path.suffix or "no ending"
+        raise ScenarioError(f"{path}: expected a file ending in .png, .pdf or .svg, got {found!r}.")
+    figure = comparison_figure([read(run) for run in find_runs(run_dirs)])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "ddlsim"}):  # the same runs give the same file
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def comparison_figure(runs: Sequence[Records]) -> "Figure":
+    """Left: percent accuracy (or mean squared error) of each run's largest cluster (solid) and its worst other cluster
+    (dashed) over simulated hours. Right: bytes of all nodes by cause. A run is named by its directory."""
+    need_matplotlib()
+    from matplotlib.figure import Figure
+
+    kinds = {records.metric for records in runs}
+    if len(kinds) > 1:
+        raise ScenarioError(f"compare: runs measured by {' and '.join(sorted(kinds))} do not share an axis.")
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(2, 1))
+    for index, records in enumerate(runs):
+        colour = COLOURS[index % len(COLOURS)]
+        _draw_curves(left, records, colour)
+        _draw_bytes(right, index, summary_of(records)["bytes"], colour)
+    left.set_xlabel("simulated time (h)")
+    left.set_ylabel("mean squared error" if kinds == {"mse"} else "accuracy (%), dashed: worst cluster")
+    left.grid(alpha=0.3)
+    left.legend(fontsize=8)
+    right.set_yticks(range(len(runs)), [records.directory.name for records in runs])
+    right.invert_yaxis()
+    right.set_xlabel("GB sent by all nodes (crossed: wasted)")
+    return figure
+
+
+def _draw_curves(axes, records: Records, colour: str) -> None:
+    evaluations = records.evaluations
+    if not len(evaluations):
+        return
+    scale = 1 if records.metric == "mse" else 100
+    curves = scale * metrics.over_clusters(evaluations.quality, records.node_cluster)
+    last = [curve if scale == 100 else -curve for curve in curves[-1]]
+    sizes = [int((records.node_cluster == cluster).sum()) for cluster in range(curves.shape[1])]
+    largest = max(range(len(sizes)), key=lambda cluster: (sizes[cluster], -cluster))
+    hours = evaluations.time_s / 3600
+    axes.plot(hours, curves[:, largest], "-", color=colour, label=records.directory.name)
+    others = [cluster for cluster in range(len(sizes)) if cluster != largest]
+    if others:
+        axes.plot(hours, curves[:, min(others, key=lambda cluster: last[cluster])], "--", color=colour)
+
+
+def _draw_bytes(axes, row: int, traffic: dict, colour: str) -> None:
+    left = 0.0
+    for cause, hatch in CAUSES:
+        width = traffic[cause] / 1e9
+        start = left if cause != "wasted" else 0.0
+        axes.barh(row, width, left=start, color=colour if cause == "payload" else "none", edgecolor="black",
+                  hatch=hatch, linewidth=0.5)  # fmt: skip
+        left += width

@@ -1,0 +1,33 @@
+import pytest
+
+from ddlsim.errors import ScenarioError
+from ddlsim.report.records import read
+from ddlsim.report.side_by_side import comparison_figure, save_comparison
+
+pytest.importorskip("matplotlib")
+
+
+def test_largest_cluster_is_solid_and_the_worst_other_dashed(make_run):
+    left, _ = comparison_figure([read(make_run("a")), read(make_run("b", seed=1))]).axes
+    assert [line.get_linestyle() for line in left.lines] == ["-", "--", "-", "--"]
+    assert [line.get_ydata().tolist() for line in left.lines[:2]] == [[60.0, 90.0], [40.0, 60.0]]
+    assert left.lines[0].get_xdata().tolist() == pytest.approx([22 / 3600, 42 / 3600])
+
+
+def test_bars_are_bytes_by_cause(make_run):
+    _, right = comparison_figure([read(make_run("a"))]).axes
+    assert [bar.get_width() * 1e9 for bar in right.patches] == pytest.approx([1143, 60, 7])
+    assert [bar.get_x() * 1e9 for bar in right.patches] == pytest.approx([0, 1143, 0])
+    assert [label.get_text() for label in right.get_yticklabels()] == ["a"]
+
+
+def test_the_same_runs_give_the_same_file(make_run, tmp_path):
+    run = make_run("a")
+    save_comparison([run], tmp_path / "one.svg")
+    save_comparison([run], tmp_path / "two.svg")
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_unknown_ending_is_an_error(make_run, tmp_path):
+    with pytest.raises(ScenarioError, match=r"expected a file ending in \.png"):
+        save_comparison([make_run("a")], tmp_path / "figure.xyz")
