@@ -211,7 +211,7 @@ def run(
 
 def _run_in(directory, manifest, scenario, prepared, device, console, started, data_s, profile) -> dict:
     """Runs with the directory's files open; whatever happens, what was computed is kept and summarised."""
-    from ddlsim.engine.recorder import Recorder, write_communication
+    from ddlsim.engine.recorder import Recorder, write_communication, write_links
     from ddlsim.report.summary import summarise
 
     rundir.write_scenario(directory, scenario)
@@ -242,7 +242,9 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
     finally:
         learner.close()
         recorder.close()
-        write_communication(directory / "communication.jsonl", simulation.network.traffic, scenario.records.detail)
+        network, detail = simulation.network, scenario.records.detail
+        write_communication(directory / "communication.jsonl", network.traffic, detail)
+        write_links(directory / "links.jsonl", network.use(), detail)
         rundir.finish_manifest(manifest, status, started, simulation.env.now)
         if profile:
             manifest["profile"] = rundir.wall_profile(learner.jobs.wall_s, data_s, manifest)

@@ -17,7 +17,7 @@ from ddlsim.errors import ScenarioError
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
 
-FILES = ("scenario.yaml", "manifest.json", "metrics.jsonl", "communication.jsonl", "summary.json")
+FILES = ("scenario.yaml", "manifest.json", "metrics.jsonl", "communication.jsonl", "links.jsonl", "summary.json")
 NETWORK_ONLY = "learning: none: only the network ran; where learned values steer, every loss was taken as equal"
 PACKAGES = ("torch", "torchvision", "numpy", "simpy", "networkx", "pydantic")
 

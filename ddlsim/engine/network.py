@@ -8,7 +8,7 @@ SimPy sees one pending event, the next thing that happens on the network. A send
 of the same instant then asks for the next time, however many messages were sent in that instant.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +17,8 @@ import simpy
 from simpy.events import NORMAL
 
 from ddlsim import rng
-from ddlsim.engine.traffic import Traffic
+from ddlsim.engine.link_use import LinkUse, NodeUse
+from ddlsim.engine.traffic import Traffic, with_flying
 from ddlsim.native import extension
 
 NS_PER_S = 1_000_000_000
@@ -131,6 +132,12 @@ class Network:
         self._wake_ns = -1
         self._rearming = False
         self._latency_ns: int | Callable[[int, int], int] = 0
+        self._access_ns: list[int] = []
+        shared = list(map(float, shared_bytes_per_s))
+        self._use = LinkUse(
+            fidelity == "flow", self._latency_of,
+            None if route is None else lambda src, dst: [shared[link] for link in route(src, dst)],
+        )
         self._add(num_nodes, uplink_bytes_per_s, downlink_bytes_per_s, self._use_latency(latency_s, num_nodes))
         self._shared = [self._core.add_link(capacity) for capacity in shared_bytes_per_s]
         self._route = route
@@ -173,7 +180,7 @@ class Network:
         """Takes a message back; what was sent of it is wasted. False: it was not on its way."""
         if message.slot == ENDED:
             return False
-        self._core.cancel(self._now_ns(), message.slot)
+        self._use.wasted("aborted", message.src, self._core.cancel(self._now_ns(), message.slot))
         self._flying[message.slot] = None
         message.slot = ENDED
         self._rearm()
@@ -211,7 +218,10 @@ class Network:
     def remove_node(self, node: int) -> None:
         """A node leaves: messages from and to it are aborted at once; what was sent of them is wasted."""
         self._online[node] = False
-        aborted = [self._take(slot) for slot, _ in self._core.remove_node(self._now_ns(), node)]
+        aborted = []
+        for slot, sent_bytes in self._core.remove_node(self._now_ns(), node):
+            aborted.append(self._take(slot))
+            self._use.wasted("aborted", aborted[-1].src, sent_bytes)
         self._rearm()
         for message in aborted:
             self._on_abort(message)
@@ -228,6 +238,7 @@ class Network:
     def set_capacity(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
         """New capacities from this instant on."""
         self._core.set_capacity(self._now_ns(), node, uplink_bytes_per_s, downlink_bytes_per_s)
+        self._use.set_capacity(node, uplink_bytes_per_s, downlink_bytes_per_s, self._env.now)
         self._rearm()
 
     @property
@@ -235,8 +246,18 @@ class Network:
         return self._core.num_nodes
 
     def _add(self, count: int, uplink: float | np.ndarray, downlink: float | np.ndarray, access_ns: np.ndarray) -> None:
-        self._core.add_nodes(np.broadcast_to(uplink, count), np.broadcast_to(downlink, count), access_ns)
+        uplink, downlink = np.broadcast_to(uplink, count), np.broadcast_to(downlink, count)
+        self._core.add_nodes(uplink, downlink, access_ns)
+        self._use.add_nodes(uplink, downlink, self._env.now)
+        self._access_ns += access_ns.tolist()
         self._online += [True] * count
+
+    def _latency_of(self, src: int, dst: int) -> float:
+        """Seconds before the first byte of a message."""
+        if callable(self._latency_ns):
+            return self._latency_ns(src, dst) / NS_PER_S
+        latency_ns = self._latency_ns if self._latency_ns >= 0 else self._access_ns[src] + self._access_ns[dst]
+        return latency_ns / NS_PER_S
 
     def _use_latency(self, latency_s: Latency, num_nodes: int) -> np.ndarray:
         """Sets how a message's latency is found; returns the access latencies [N] in ns."""
@@ -263,12 +284,34 @@ class Network:
 
     @property
     def traffic(self) -> Traffic:
-        """What has ended so far, per ordered pair of nodes."""
-        return Traffic(**self._core.traffic())
+        """What was put on the wire until now, per ordered pair of nodes."""
+        return with_flying(self._core.traffic(), self._flying_bytes())
+
+    def use(self) -> NodeUse:
+        """What became of it, and how full links were until now, per node."""
+        return self._use.until(self._env.now, self.traffic)
+
+    def unused(self, message: Message) -> None:
+        """A message that has arrived was of no use: its bytes count as wasted."""
+        if message.src != message.dst:
+            self._core.recount_as_wasted(message.src, message.dst, message.payload_bytes, message.header_bytes)
+            self._use.unused(message)
 
     def bytes_sent(self, node: int) -> int:
         """Bytes this node has put on the wire until now, parts of messages included."""
         return self._core.bytes_sent(self._now_ns(), node)
+
+    def _flying_bytes(self) -> Iterator[tuple[int, int, int]]:
+        """(src, dst, bytes on the wire) of messages on their way."""
+        if self._fidelity == "flow":
+            self._core.bytes_sent(self._now_ns(), 0)  # brings its time up to now
+            slots, _, sent_bytes = self._core.rates()
+            for slot, num_bytes in zip(slots.tolist(), sent_bytes.tolist(), strict=True):
+                yield self._flying[slot].src, self._flying[slot].dst, num_bytes
+            return
+        for message in self._flying:
+            if message is not None and message.src != message.dst:
+                yield message.src, message.dst, message.payload_bytes + message.header_bytes
 
     def utilisation(self) -> tuple[np.ndarray, np.ndarray]:
         """Share of uplinks and of downlinks in use at this instant, two float arrays [N]; 0 where capacity is 0."""
@@ -316,12 +359,14 @@ class Network:
         self._wake, self._wake_ns = None, -1
         # Slots are used again by what the receivers send: all messages are taken out before the first is handed over.
         flying, online, deliver = self._flying, self._online, self._on_delivery
+        arrived, now_s = self._use.arrived, self._env.now
         messages = [flying[slot] for slot in slots]
         for slot, message in zip(slots, messages, strict=True):
             flying[slot] = None
             message.slot = ENDED
         for message in messages:
             if online[message.dst] and not message.lost:
+                arrived(message, now_s)
                 deliver(message)
             else:
                 self._miss(message)
@@ -339,8 +384,11 @@ class Network:
         if not message.lost:  # its receiver left at this very instant, on account of a message before it
             if message.src != message.dst:
                 self._core.recount_as_wasted(message.src, message.dst, message.payload_bytes, message.header_bytes)
+                self._use.wasted("aborted", message.src, message.payload_bytes + message.header_bytes)
             self._on_abort(message)
-        elif self._on_drop == "retransmit":
+            return
+        self._use.wasted("lost", message.src, message.payload_bytes + message.header_bytes)
+        if self._on_drop == "retransmit":
             self._launch(message)
             self._rearm()
         else:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+from ddlsim.engine.link_use import NodeUse
 from ddlsim.engine.traffic import Traffic
 
 
@@ -41,7 +42,18 @@ def write_communication(path: Path, traffic: Traffic, detail: Literal["full", "t
 
     With detail `total` it holds one object, the sums over all pairs, whose src and dst are null; `pairs` says how many.
     """
-    rows: Iterable[dict] = traffic.rows() if detail == "full" else [traffic.total()]
+    _write_rows(path, traffic.rows() if detail == "full" else [traffic.total()])
+
+
+def write_links(path: Path, use: NodeUse, detail: Literal["full", "total"] = "full") -> None:
+    """Writes links.jsonl: one object per node, what its links carried; see link_use.py.
+
+    With detail `total` it holds one object for all nodes, whose node is null; `nodes` says how many.
+    """
+    _write_rows(path, use.rows() if detail == "full" else [use.total()])
+
+
+def _write_rows(path: Path, rows: Iterable[dict]) -> None:
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps(row, separators=(",", ":")) + "\n")

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ddlsim import metrics
+from ddlsim.report import links
 from ddlsim.report.comparison import compare
 from ddlsim.report.published import published, source
 from ddlsim.report.records import Records, find_runs, read
@@ -43,6 +44,8 @@ def _one(records: Records) -> str:
         parts.append(_section("Nodes through each round, simulated time", timetable(summary["timetable"])))
     if records.communication is not None:
         parts.append(_section("Communication", communication(records)))
+    if records.links is not None:
+        parts.append(_section("Links", links.table(records.links)))
     beside = beside_published(records, summary)
     if beside:
         parts.append(_section(f"Published numbers ({source(records.scenario)}) beside ours", beside))
@@ -117,7 +120,7 @@ def heads(records: Records) -> str:
 def communication(records: Records) -> str:
     """Totals by cause, and how much went from cluster to cluster."""
     traffic, clusters = records.communication, records.node_cluster
-    total = int((traffic.payload + traffic.header + traffic.wasted).sum())
+    total = int(traffic.on_the_wire.sum())
     lines = [
         ("messages", f"{traffic.messages.sum():,}"),
         ("bytes sent", bytes_text(total)),

@@ -1,7 +1,7 @@
 """A run directory read into numpy arrays: what was recorded, when and by which node."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.report.json_lines import json_lines
+from ddlsim.report.links import Links, read_links
 
 MANIFEST = "manifest.json"
 
@@ -30,7 +32,8 @@ class Rows:
 class Communication:
     """Traffic per ordered pair of nodes that exchanged any, all arrays [pairs]; or its sums alone, as one entry.
 
-    `payload` and `header` are bytes of messages that arrived, `wasted` bytes put on the wire for messages that did not.
+    `payload` and `header` are bytes of messages that were of use, `wasted` those of others, `in_flight` those of
+    messages that were still on their way when the run ended.
     """
 
     src: np.ndarray
@@ -39,6 +42,7 @@ class Communication:
     payload: np.ndarray
     header: np.ndarray
     wasted: np.ndarray
+    in_flight: np.ndarray
     num_pairs: int  # pairs with traffic
 
     @property
@@ -46,10 +50,15 @@ class Communication:
         """Whether it is known who sent to whom."""
         return self.num_pairs == len(self.src) and -1 not in self.src[:1]
 
+    @property
+    def on_the_wire(self) -> np.ndarray:
+        """All bytes, [pairs]."""
+        return self.payload + self.header + self.wasted + self.in_flight
+
     def matrix(self, num_nodes: int) -> np.ndarray:
         """Bytes put on the wire from row to column, float [N, N]."""
         matrix = np.zeros((num_nodes, num_nodes))
-        np.add.at(matrix, (self.src, self.dst), self.payload + self.header + self.wasted)
+        np.add.at(matrix, (self.src, self.dst), self.on_the_wire)
         return matrix
 
 
@@ -96,6 +105,7 @@ class Records:
     scenario: dict
     rows: dict[str, Rows]
     communication: Communication | None  # None: not written (yet)
+    links: Links | None  # None: not written (yet)
     confusions: list = field(repr=False)  # (round, node, int [C, C]): the two newest of every node
 
     @property
@@ -205,6 +215,7 @@ def read(run_dir: str | Path) -> Records:
         scenario=_read_yaml(directory / "scenario.yaml"),
         rows=rows,
         communication=_read_communication(directory / "communication.jsonl"),
+        links=read_links(directory / "links.jsonl"),
         confusions=confusions,
     )
 
@@ -226,21 +237,6 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
             raise ScenarioError(f"{path} is no run and holds none: no {MANIFEST} in it or below it.")
         found += runs
     return list(dict.fromkeys(found))
-
-
-def json_lines(path: Path) -> Iterator[dict]:
-    """The objects of a JSON-lines file; a last line that a crash cut short is left out.
-
-    Raises:
-        DdlsimError: if another line is not JSON.
-    """
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError as error:
-                if line.endswith("\n"):
-                    raise DdlsimError(f"{path}:{number}: not a JSON object: {line[:60].strip()!r}.") from error
 
 
 def _read_metrics(path: Path) -> tuple[dict[str, Rows], list]:
@@ -265,10 +261,11 @@ def _columns(rows: list[tuple]) -> Rows:
 def _read_communication(path: Path) -> Communication | None:
     if not path.is_file():
         return None
-    names = ("src", "dst", "messages", "payload_bytes", "header_bytes", "wasted_bytes")
+    names = ("src", "dst", "messages", "payload_bytes", "header_bytes", "wasted_bytes", "in_flight_bytes")
     rows, num_pairs = [], 0
     for row in json_lines(path):
         num_pairs += row.get("pairs", 1)
+        row.setdefault("in_flight_bytes", 0)  # older runs did not count them
         rows.append([-1 if row[name] is None else row[name] for name in names])
     return Communication(*np.array(rows, dtype=np.int64).reshape(-1, len(names)).T, num_pairs)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ddlsim import metrics
+from ddlsim.report.links import CAUSES, KINDS
 from ddlsim.report.records import Records, read
 from ddlsim.report.text import bytes_text, columns, number_text, percent_text, quality_text, seconds_text
 
@@ -49,6 +50,7 @@ def summary_of(records: Records) -> dict:
             **_quality(records),
             "timetable": _timetable(records),
             "bytes": _bytes(records),
+            "links": None if records.links is None else records.links.summary(),
             "sim_time_s": max((rows.time_s.max() for rows in records.rows.values()), default=None),
             "wall_s": manifest.get("wall_s"),
             "target": _target(records),
@@ -111,9 +113,13 @@ def _bytes(records: Records) -> dict:
     traffic = records.communication
     if traffic is None:  # a run that has not ended: only the nodes' own counters are there
         sent = records.evaluations.bytes_sent
-        return {"total": sent[-1] if len(sent) else None, "payload": None, "header": None, "wasted": None}
-    payload, header, wasted = (int(part.sum()) for part in (traffic.payload, traffic.header, traffic.wasted))
-    return {"total": payload + header + wasted, "payload": payload, "header": header, "wasted": wasted}
+        return {"total": sent[-1] if len(sent) else None, **dict.fromkeys(("payload", "header", "wasted", "in_flight"))}
+    parts = {name: int(getattr(traffic, name).sum()) for name in ("payload", "header", "wasted", "in_flight")}
+    found = {"total": sum(parts.values()), **parts}
+    if records.links is not None:
+        found["of_use"] = records.links.bytes_of(*KINDS)
+        found["wasted_for"] = records.links.bytes_of(*CAUSES)
+    return found
 
 
 def _target(records: Records) -> dict:
@@ -256,7 +262,8 @@ def _timetable_lines(summary: dict) -> list[tuple[str, str]]:
 def _bytes_line(traffic: dict) -> str:
     if traffic["payload"] is None:
         return bytes_text(traffic["total"])
-    parts = ", ".join(f"{name} {bytes_text(traffic[name])}" for name in ("payload", "header", "wasted"))
+    names = ["payload", "header", "wasted", *(["in_flight"] if traffic.get("in_flight") else [])]
+    parts = ", ".join(f"{name.replace('_', ' ')} {bytes_text(traffic[name])}" for name in names)
     return f"{bytes_text(traffic['total'])} ({parts})"
 
 

@@ -50,11 +50,33 @@ def test_every_byte_sent_is_counted_once(tmp_path, name):
     last = max(row["round"] for row in rows)
     by_nodes = sum(r["value"] for r in rows if r["round"] == last and r["name"] == "bytes_sent")
     lines = (tmp_path / "run" / "communication.jsonl").read_text().splitlines()
-    by_pairs = sum(pair["payload_bytes"] + pair["header_bytes"] for pair in map(json.loads, lines))
-    # Where nobody waits, a node's last message may still be on its way when the node, or the run, is through.
+    pairs = [json.loads(line) for line in lines]
+    by_pairs = sum(pair["payload_bytes"] + pair["header_bytes"] + pair["wasted_bytes"] for pair in pairs)
+    by_pairs += sum(pair["in_flight_bytes"] for pair in pairs)
+    # Where nobody waits, what a node sent last may have gone on after the node was evaluated.
     allowed = 8 * LARGEST_BYTES if name in WITHOUT_BARRIER else 0
     assert by_pairs > 100 * LARGEST_BYTES / 3
     assert abs(by_nodes - by_pairs) <= allowed
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_bytes_in_are_bytes_out_or_wasted_or_in_flight(tmp_path, name, mode):
+    late = "protocol={deadline_s: 0.3, late: drop, staleness: 0}"
+    changes = (CHURN, late, "devices={name: lognormal}", "network.links.uplink_mbps=20", "network.drop_probability=0.1")
+    summary, _ = run(tmp_path, name, f"mode={mode}", *changes)
+    nodes, pairs = ([json.loads(line) for line in (tmp_path / "run" / file).read_text().splitlines()]
+                    for file in ("links.jsonl", "communication.jsonl"))
+    parts = [f"{part}_bytes" for part in ("push", "request", "response", "aborted", "lost", "unused", "in_flight")]
+    columns = ["payload_bytes", "header_bytes", "wasted_bytes", "in_flight_bytes"]
+    for node in nodes:
+        of_node = [pair for pair in pairs if pair["src"] == node["node"]]
+        assert sum(node[part] for part in parts) == node["sent_bytes"]
+        assert sum(pair[column] for pair in of_node for column in columns) == node["sent_bytes"]
+        assert sum(node[part] for part in parts[3:6]) == sum(pair["wasted_bytes"] for pair in of_node)
+        assert 0 <= node["uplink_utilisation"] <= 1
+    assert sum(node["received_bytes"] for node in nodes) == sum(node["sent_bytes"] for node in nodes)
+    assert summary["bytes"]["total"] == sum(node["sent_bytes"] for node in nodes)
+    assert summary["links"]["queueing_s"]["mean"] > 0
 
 
 def test_nobody_waits_for_ever_under_churn(tmp_path, name):

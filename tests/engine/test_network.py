@@ -42,7 +42,7 @@ def test_flow_latency_and_ideal_differ_only_in_time():
         office.env.run()
         times[fidelity] = [time for _, time, *_ in office.log]
         rows = [list(row.values()) for row in office.network.traffic.rows()]
-        assert rows == [[0, 1, 1, 990, 10, 0], [0, 2, 1, 990, 10, 0]]
+        assert rows == [[0, 1, 1, 990, 10, 0, 0], [0, 2, 1, 990, 10, 0, 0]]
         assert office.network.bytes_sent(0) == 2000
     assert times == {"flow": [2.5, 2.5], "latency": [0.5, 0.5], "ideal": [0.0, 0.0]}
 

@@ -31,12 +31,15 @@ def test_fairness_by_hand(make_run):
 
 
 def test_bytes_by_cause(make_run):
-    assert summarise(make_run())["bytes"] == {"total": 1210, "payload": 1143, "header": 60, "wasted": 7}
+    assert summarise(make_run())["bytes"] == {
+        "total": 1210, "payload": 1143, "header": 60, "wasted": 7, "in_flight": 0
+    }
 
 
 def test_bytes_of_an_unfinished_run_come_from_the_nodes_counters(make_run):
     summary = summarise(make_run(status="interrupted", traffic=None))
-    assert summary["bytes"] == {"total": 1203, "payload": None, "header": None, "wasted": None}
+    nothing = dict.fromkeys(("payload", "header", "wasted", "in_flight"))
+    assert summary["bytes"] == {"total": 1203, **nothing}
 
 
 def test_target_at_the_first_evaluation_and_interpolated(make_run):

@@ -1,0 +1,98 @@
+"""What the nodes' links carried, from links.jsonl: causes of bytes, utilisation, queueing (see engine/link_use.py)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ddlsim.report.json_lines import json_lines
+from ddlsim.report.text import bytes_text, columns, percent_text, seconds_text
+
+KINDS = ("push", "request", "response")
+CAUSES = ("aborted", "lost", "unused")
+
+
+@dataclass(frozen=True)
+class Links:
+    """Columns of links.jsonl, float [nodes], nan where unknown; one entry if only totals were written.
+
+    Args:
+        values: name -> column.
+        num_nodes: nodes of the run.
+    """
+
+    values: dict[str, np.ndarray]
+    num_nodes: int
+
+    @property
+    def by_node(self) -> bool:
+        """Whether each node's links are known."""
+        return len(self.values["sent_bytes"]) == self.num_nodes
+
+    def bytes_of(self, *names: str) -> dict[str, int]:
+        """Sums over nodes by name, as push, aborted, ..."""
+        return {name: int(self.values[f"{name}_bytes"].sum()) for name in names}
+
+    def utilisation(self, link: str) -> dict[str, float | None]:
+        """Mean, median and largest share of use of `uplink` or `downlink` over nodes, 0 to 1."""
+        values = self.values[f"{link}_utilisation"]
+        values = values[~np.isnan(values)]
+        if not len(values):
+            return dict.fromkeys(("mean", "median", "max"))
+        spread = {"median": float(np.median(values)), "max": float(values.max())}
+        return {"mean": float(values.mean()), **(spread if self.by_node else dict.fromkeys(spread))}
+
+    def queueing_s(self) -> dict[str, float | None]:
+        """Mean over messages and longest time that messages queued."""
+        messages, waited_s = self.values["messages_received"], self.values["queueing_s"]
+        if not messages.sum():
+            return {"mean": None, "max": None}
+        mean_s = np.nan_to_num(waited_s) @ messages / messages.sum()
+        return {"mean": float(mean_s), "max": float(np.nanmax(self.values["max_queueing_s"]))}
+
+    def summary(self) -> dict:
+        """For summary.json."""
+        return {
+            "uplink_utilisation": self.utilisation("uplink"),
+            "downlink_utilisation": self.utilisation("downlink"),
+            "queueing_s": self.queueing_s(),
+        }
+
+
+def read_links(path: Path) -> Links | None:
+    """The file's columns; None if there is none (yet)."""
+    if not path.is_file():
+        return None
+    rows = list(json_lines(path))
+    if not rows:
+        return None
+    names = [name for name in rows[0] if name not in ("node", "nodes")]
+    table = np.array([[row[name] for name in names] for row in rows], dtype=float)
+    return Links(dict(zip(names, table.T, strict=True)), sum(row.get("nodes", 1) for row in rows))
+
+
+def table(links: Links) -> str:
+    """Bytes by kind and cause, use of links, queueing."""
+    kinds, causes = links.bytes_of(*KINDS), links.bytes_of(*CAUSES, "in_flight")
+    lines = [(f"{name} bytes", bytes_text(value)) for name, value in kinds.items() if value]
+    about = {
+        "aborted": "wasted, sender or receiver left", "lost": "wasted, lost by the network",
+        "unused": "wasted, arrived but unused", "in_flight": "in flight at the end",
+    }
+    lines += [(about[name], bytes_text(value)) for name, value in causes.items() if value]
+    for link in ("uplink", "downlink"):
+        use = links.utilisation(link)
+        if use["mean"] is not None:
+            spread = f", median {percent_text(use['median'])}, max {percent_text(use['max'])}" if links.by_node else ""
+            lines.append((f"{link} utilisation %", f"mean {percent_text(use['mean'])}{spread}"))
+    queued_s = links.queueing_s()
+    if queued_s["mean"] is not None:
+        lines.append(
+            ("queueing per message", f"mean {_short_text(queued_s['mean'])}, max {_short_text(queued_s['max'])}")
+        )
+    return columns([], lines, left=2)
+
+
+def _short_text(seconds: float) -> str:
+    """Below a second as milliseconds."""
+    return f"{1000 * seconds:.1f}ms" if seconds < 0.9995 else seconds_text(seconds)
