@@ -16,6 +16,7 @@ OBJECTS_PER_NODE = 20
 def searching_rarely(num_nodes: int) -> Iterator[None]:
     """Leaves alone what is there already, and searches what is new after some objects per node."""
     before = gc.get_threshold()
+    gc.collect()  # what earlier runs of this process have left behind would stay for ever otherwise
     gc.freeze()
     gc.set_threshold(max(before[0], OBJECTS_PER_NODE * num_nodes), *before[1:])
     try:
