@@ -20,3 +20,8 @@ class SplitModel(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Logits [n, classes] of images [n, C, H, W]."""
         return self.head(self.core(images))
+
+
+def latent_head(latent: int, num_classes: int) -> nn.Module:
+    """What makes logits of latent features: ReLU, then a linear layer."""
+    return nn.Sequential(nn.ReLU(), nn.Linear(latent, num_classes))

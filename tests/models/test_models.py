@@ -3,11 +3,12 @@ import torch
 
 from ddlsim.errors import ScenarioError
 from ddlsim.models import MODELS
+from ddlsim.models.alexnet_small import AlexNetSmall
 from ddlsim.models.cnn import CifarCNN, FashionCNN
 from ddlsim.models.gn_lenet import GNLeNet, LeNet64
 from ddlsim.models.mlp import MLP, Linear
 from ddlsim.models.resnet8 import ResNet8
-from ddlsim.models.resnet18 import ResNet18
+from ddlsim.models.torchvision_nets import AlexNet, GoogLeNet, ResNet18, ShuffleNetV2
 
 
 def parameters(module):
@@ -31,6 +32,12 @@ def buffers(module):
         (MLP(hidden=(512,), dropout=0.2), (1, 28, 28), 20, 784 * 512 + 512, 512 * 20 + 20),
         (Linear(), (1, 28, 28), 10, 0, 7_850),
         (ResNet18(), (3, 32, 32), 100, 11_227_812 - 51_300, 51_300),
+        (ResNet18(latent=512), (3, 32, 32), 10, 11_439_168, 5_130),
+        (ResNet18(latent=512), (1, 28, 28), 10, 11_432_896, 5_130),
+        (ShuffleNetV2(latent=512), (3, 32, 32), 10, 1_778_404, 5_130),
+        (GoogLeNet(latent=512), (3, 32, 32), 10, 6_124_704, 5_130),
+        (AlexNetSmall(), (3, 32, 32), 10, 1_813_632, 5_130),
+        (AlexNetSmall(), (1, 28, 28), 10, 1_812_480, 5_130),
     ],
 )
 def test_parameter_counts_of_core_and_head(model, shape, classes, core, head):
@@ -81,7 +88,8 @@ def test_every_model_gives_one_logit_per_class_and_is_head_after_core(name):
         (LeNet64(), (3, 32, 32), "3 x 64 x 64"),
         (CifarCNN(), (1, 28, 28), "3 x 32 x 32"),
         (FashionCNN(), (3, 32, 32), "1 x 28 x 28"),
-        (ResNet18(), (1, 32, 32), "3 channels"),
+        (ResNet18(), (3, 27, 32), "at least 28 x 28"),
+        (AlexNet(), (3, 32, 32), "at least 63 x 63"),
         (ResNet8(), (3, 2, 2), "at least 4 x 4"),
     ],
 )
