@@ -19,7 +19,8 @@ from ddlsim.models import MODELS
 
 NODES, STEPS, BATCH, HEADS, DEGREE = 32, 10, 8, 2, 4
 THREADS = len(os.sched_getaffinity(0))
-SETTINGS = SimpleNamespace(optimizer="sgd", learning_rate=0.01, momentum=0.0, weight_decay=0.0, batch_size=BATCH)
+SETTINGS = SimpleNamespace(optimizer="sgd", learning_rate=0.01, momentum=0.0, weight_decay=0.0, batch_size=BATCH,
+                           drop_last=False, betas=(0.9, 0.999), augmentation="none")
 
 
 def build():
@@ -35,8 +36,8 @@ def learner():
         return rng.normal(size=(count, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, count)
 
     prepared = SimpleNamespace(
-        num_classes=10, task="classification", node_cluster=[0] * 30 + [1] * 2,
-        node_train=[draw(200) for _ in range(NODES)],
+        num_classes=10, task="classification", mean=np.zeros(3, np.float32), std=np.ones(3, np.float32),
+        node_cluster=[0] * 30 + [1] * 2, node_train=[draw(200) for _ in range(NODES)],
         node_validation=None, cluster_validation=None, cluster_test=[draw(50), draw(50)],
     )
     learner = Learner({"gn_lenet": build}, prepared, SETTINGS, torch.device("cpu"), THREADS, 250)

@@ -89,6 +89,8 @@ def build_learner(scenario: "Scenario", prepared, device: str):
     builders, assigned = {type(model).__name__: lambda: model.build(shape, classes)}, None
     if hasattr(model, "assignment"):
         builders, assigned = model.builders(shape, classes), model.assignment(scenario.nodes.count, scenario.seed)
+    if hasattr(scenario.algorithm, "extra_parts"):
+        builders = {name: _extended(build, scenario.algorithm, shape, classes) for name, build in builders.items()}
     if scenario.learning == "none":
         from ddlsim.learning.sizes import SizeLearner, parts_of, parts_of_sizes
 
@@ -111,6 +113,13 @@ def build_learner(scenario: "Scenario", prepared, device: str):
     return Learner(
         builders, prepared, scenario.training, torch.device(device), threads, scenario.evaluation.batch_size, assigned
     )
+
+
+def _extended(build, algorithm, image_shape, num_classes: int):
+    """A model with the parts that an algorithm trains beside it."""
+    from ddlsim.learning.heads import with_extra_parts
+
+    return with_extra_parts(build, lambda latent: algorithm.extra_parts(latent, num_classes), image_shape)
 
 
 def build_simulation(

@@ -18,5 +18,6 @@ ALGORITHMS = Registry(
         "dac": ".dac:DAC",
         "gossip": ".gossip:GossipLearning",
         "adpsgd": ".adpsgd:ADPSGD",
+        "mapl": ".mapl:MAPL",
     },
 )

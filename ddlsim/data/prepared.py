@@ -46,6 +46,8 @@ class PreparedData:
         node_cluster: int64 [nodes], the hidden truth.
         num_classes: number of labels; of a regression 1, the outputs of a model.
         image_shape: (C, H, W).
+        mean: per channel what was subtracted, float32 [C], on the scale of the values before.
+        std: per channel what was divided by.
         about: for the manifest: name, origin, sha256, number of samples.
         task: classification or regression.
     """
@@ -57,6 +59,8 @@ class PreparedData:
     node_cluster: np.ndarray
     num_classes: int
     image_shape: tuple[int, int, int]
+    mean: np.ndarray
+    std: np.ndarray
     about: dict = field(default_factory=dict)
     task: Task = "classification"
 
@@ -104,7 +108,7 @@ def prepare(
     }  # fmt: skip
     return PreparedData(
         node_train, cluster_test, cluster_validation, node_validation, node_cluster, dataset.num_classes,
-        (channels, height, width), about, dataset.task,
+        (channels, height, width), dataset.mean, dataset.std, about, dataset.task,
     )  # fmt: skip
 
 

@@ -41,6 +41,7 @@ class Message:
         kind: what the receiver does with it.
         payload: content; the network does not look at it.
         payload_bytes, header_bytes: bytes on the wire; header_bytes None: the network's.
+        keys: of a request, which keys of the payload are asked for; None: all. They travel in the header.
         streams: what its arrival tells the sender (see outbox.py); the network does not look at it.
         sent_s: simulated time of sending, set by the network.
         lost: on its way to be lost (see Network's drop_prob), set by the network.
@@ -55,6 +56,7 @@ class Message:
     payload_bytes: int
     header_bytes: int | None = None
     streams: tuple = ()
+    keys: Sequence[str] | None = None
     sent_s: float = 0.0
     lost: bool = False
     slot: int = ENDED

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
     from ddlsim.learning.bank import Params
     from ddlsim.learning.kinds import Model
+    from ddlsim.learning.objective import Objective
 
 PUSH, REQUEST, RESPONSE = "push", "request", "response"
 
@@ -89,6 +90,11 @@ class Node:
         return self._sim.steps_of(self.steps_per_epoch)
 
     @property
+    def num_samples(self) -> int:
+        """How many training samples this node has."""
+        return self._sim.learner.num_samples(self.id)
+
+    @property
     def steps_per_epoch(self) -> int:
         """Mini-batches in one pass over this node's samples."""
         return self._sim.learner.steps_per_epoch(self.id)
@@ -148,6 +154,25 @@ class Node:
         """The weighted sum of parameters, in the given order."""
         return self._sim.learner.merge(sources, weights)
 
+    def trained_values(self, params: "Params") -> "Params":
+        """Parameters without their buffers (BatchNorm statistics), to be sent or merged."""
+        return self._sim.learner.trained_values(params)
+
+    def with_trained_values(self, params: "Params", values: "Params") -> "Params":
+        """Parameters with other trained values; their buffers stay."""
+        return self._sim.learner.with_trained_values(params, values)
+
+    def classifier(self, head: "Params") -> "Params":
+        """The weights [classes, features] of a head's last linear layer, without bias, to be sent or compared."""
+        return self._sim.learner.classifier(head)
+
+    def class_cosines(self, own: "Params", others: "Mapping[int, Params]") -> dict[int, float]:
+        """Per other node the mean over classes of the cosine between its classifier's rows and one's own."""
+        if not others:
+            return {}
+        job = self._sim.learner.class_cosine(own, list(others.values()))
+        return dict(zip(others, self._sim.learner.value(job), strict=True))
+
     def average(self, own: "Params", received: "Mapping[int, Params]") -> "Params":
         """The plain mean of the node's own parameters and those received, summed in the order of node ids."""
         if not received:
@@ -171,20 +196,24 @@ class Node:
 
     # -- verbs that take time --------------------------------------------------------------------------------------
 
-    def train(self, model: "Model", steps: int | None = None, only: str | None = None) -> Verb:
+    def train(self, model: "Model", steps: int | None = None, only: str | None = None,
+              objective: "Objective | None" = None) -> Verb:
         """Local SGD steps on this node's samples; outcome: the trained model, part by part.
+
+        With an objective that collects class means the outcome is (model, {label: mean of its features}).
 
         With early stopping, or where the best model is evaluated, the node's validation samples are passed once more.
 
         Args:
             model: parts in order, (core, head, ...) or (model,).
             steps: number of mini-batches; local_steps by default.
-            only: "core" or "head" to train that part and freeze the other.
+            only: "core", "head", ... to train that part and freeze the others.
+            objective: what is minimised; None: the task's loss. Each view of an image takes the time of an image.
         """
         steps = self.local_steps if steps is None else steps
         learner = self._sim.learner
-        trained, moments = learner.train_keeping(
-            self.id, model, steps, self._batch_rng("training batches"), only, self._moments
+        trained, moments, means = learner.train_towards(
+            self.id, model, steps, self._batch_rng("training batches"), only, self._moments, objective
         )
         validation, batches = None, 0
         if self.best is not None:
@@ -193,13 +222,14 @@ class Node:
                 self.id, [trained], batches, self._batch_rng("validation batches"), split="validation"
             )
 
-        def ended() -> "Model":
+        def ended() -> "Model | tuple[Model, dict[int, Params]]":
             self._moments = moments
             if self.best is not None:
                 self.best.trained(trained, validation)
-            return trained
+            return (trained, means) if objective is not None and objective.class_means else trained
 
-        return self._after(self._sim.computing_s(self.id, steps + batches * FORWARD_SHARE), ended)
+        passes = steps * (1 if objective is None else objective.views)
+        return self._after(self._sim.computing_s(self.id, passes + batches * FORWARD_SHARE), ended)
 
     def losses(self, models: "Sequence[Model]", batches: int, *, common: bool = False, split: str = "train") -> Verb:
         """Mean loss of each model over mini-batches of this node's samples; outcome: a list of floats.
@@ -232,14 +262,14 @@ class Node:
             return self._after(0.0, lambda: box.take_all(round_num - self._sim.staleness))
         return self._collect(box, round_num, self.peers(round_num) if senders is None else senders)
 
-    def pull(self, peers: Iterable[int], round_num: int) -> Verb:
-        """Asks peers for what they publish; outcome: their messages, ordered by sender.
+    def pull(self, peers: Iterable[int], round_num: int, keys: Sequence[str] | None = None) -> Verb:
+        """Asks peers for what they publish, or for some keys of it; outcome: their messages, ordered by sender.
 
         Synchronous: a peer answers when it has published for this round. Asynchronous: with what it has now. The
         deadline and late answers are as with `receive`, in both modes.
         """
         peers = tuple(peers)
-        self._sim.send(self._messages(peers, round_num, REQUEST, {}))
+        self._sim.send(self._messages(peers, round_num, REQUEST, {}, keys))
         return self._collect(self.mailboxes[RESPONSE], round_num, peers)
 
     # -- plain calls -----------------------------------------------------------------------------------------------
@@ -263,6 +293,8 @@ class Node:
         round_num, payload = next(iter(self._published.items()), (-1, None))
         final = self.stopped or not self._sim.synchronous
         if payload is not None and (round_num >= request.round_num or final):
+            if request.keys is not None:
+                payload = {key: payload[key] for key in request.keys if key in payload}
             self._sim.send(self._messages((request.src,), request.round_num, RESPONSE, payload))
         else:
             self._requests.append(request)
@@ -312,16 +344,19 @@ class Node:
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
         return Verb(self._sim.env.timeout(seconds), result)
 
-    def _messages(self, peers: Iterable[int], round_num: int, kind: str, payload: dict[str, Any]) -> list[Message]:
+    def _messages(
+        self, peers: Iterable[int], round_num: int, kind: str, payload: dict[str, Any],
+        keys: Sequence[str] | None = None,
+    ) -> list[Message]:
         peers, header_bytes = tuple(peers), self._sim.header_bytes
         if self.outbox is None or not peers:
             size = payload_bytes(payload)
-            return [Message(self.id, peer, round_num, kind, payload, size, header_bytes) for peer in peers]
+            return [Message(self.id, peer, round_num, kind, payload, size, header_bytes, keys=keys) for peer in peers]
         packed = self.outbox.pack(payload)
         return [
             Message(
                 self.id, peer, round_num, kind, packed.payload, packed.bytes_to(peer), header_bytes,
-                streams=packed.streams,
+                streams=packed.streams, keys=keys,
             )
             for peer in peers
         ]

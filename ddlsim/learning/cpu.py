@@ -5,7 +5,7 @@ thread per node also fixes the order of every floating-point sum: the same numbe
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -16,7 +16,7 @@ from ddlsim.learning.kinds import LossJob, Tested, TestJob, TrainJob
 from ddlsim.learning.layout import Architecture
 from ddlsim.learning.moments import OpenMoments, rows_kept
 from ddlsim.learning.shards import Shards
-from ddlsim.learning.worker import Template, sgd_steps
+from ddlsim.learning.worker import ClassMeans, Template, loss_function, sgd_steps
 
 
 class CpuWaves:
@@ -84,10 +84,22 @@ def train_on(template: Template, job: TrainJob, outputs: list[Params | None], sh
     moments = None
     if job.moments:
         moments = OpenMoments(job.moments, job.sizes, rows_kept(training), template.flat.device)
-    images, labels = shards.train[job.node]
-    rows = (torch.from_numpy(batch).to(images.device) for batch in job.batches)
-    batches = ((images[batch], labels[batch]) for batch in rows)
-    sgd_steps(template, batches, training, shards.loss, job.only, moments)
+    means = ClassMeans(job.mean_labels, len(job.batches) - job.last_pass)
+    loss_of = loss_function(template, job.objective, shards.loss, means)
+    sgd_steps(template, _batches(job, shards, training), training, loss_of, job.only, moments)
     template.store(outputs[: len(job.sizes)], job.sizes)
     if moments is not None:
         moments.store(outputs[len(job.sizes) :])
+    if job.mean_labels:
+        means.store(outputs[-len(job.mean_labels) :])
+
+
+def _batches(job: TrainJob, shards: Shards, training) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The images and labels of every step, as many views of each as the objective wants."""
+    views = job.objective.views if job.objective else 1
+    augment = None if job.seed is None else shards.augmenter(training.augmentation, job.seed)
+    images, labels = shards.train[job.node]
+    for batch in job.batches:
+        rows = torch.from_numpy(batch).to(images.device)
+        seen = augment(images[rows], views) if augment else images[rows].repeat(views, 1, 1, 1)
+        yield seen, labels[rows].repeat(views)

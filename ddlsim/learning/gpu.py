@@ -3,7 +3,7 @@
 A wave's models are the rows of one matrix [N, P]; a step is the vectorised gradient (torch.func.vmap) of every row's
 loss on its own batch, and one update of the matrix. Rows never mix, so the numbers are those of one node after the
 other, up to the order of sums inside a kernel. What cannot be stacked (BatchNorm, whose statistics move during
-training, and nodes whose batches differ in size) trains one by one.
+training, nodes whose batches differ in size, objectives of an algorithm's own, augmented images) trains one by one.
 """
 
 from collections import defaultdict
@@ -48,10 +48,11 @@ class GpuWaves:
         for job in jobs:
             sizes = tuple(len(batch) for batch in job.batches)
             steps = tuple(0 if kept is None else kept.steps for kept in job.moments)
-            alike[job.architecture, sizes, job.only, len(job.sizes), steps].append(job)
-        for (architecture, _, only, _, steps), group in alike.items():
+            plain = job.objective is None and job.seed is None
+            alike[job.architecture, sizes, job.only, len(job.sizes), steps, plain].append(job)
+        for (architecture, _, only, _, steps, plain), group in alike.items():
             template = self._templates[architecture]
-            stackable = all(entry.trainable for entry in template.layout.parts[MODEL].entries)
+            stackable = plain and all(entry.trainable for entry in template.layout.parts[MODEL].entries)
             stackable &= only is not None or len(set(steps)) < 2  # one step count for all that is trained
             outputs = [allocate_outputs(job) for job in group]
             if stackable and len(group) > 1:

@@ -7,6 +7,7 @@ import numpy as np
 from ddlsim.learning.bank import Params
 from ddlsim.learning.jobs import Job
 from ddlsim.learning.moments import Moments
+from ddlsim.learning.objective import Objective
 
 Model = tuple[Params, ...]
 """A whole model as its parts in row order: (model,), or (core, head) and what else its architecture has."""
@@ -31,19 +32,29 @@ class TrainJob(Job):
         only: train only this part ("core", "head", ...), or None for all.
         moments: per part what the optimizer kept of it (None: nothing yet); empty: the optimizer starts afresh. New
             moments are further outputs, part by part.
+        objective: what is minimised; None: the task's loss. Its targets are further inputs.
+        seed: of the augmentation of images; None: there is none.
+        mean_labels: labels of which the means of features are further outputs, see Objective.
+        last_pass: number of steps, the last ones, whose features count in these means.
     """
 
     kind = "training"
 
     def __init__(self, model: Model, node: int, batches: list[np.ndarray], only: str | None,
-                 moments: Sequence[Moments | None] = ()):
-        super().__init__([*model, *(row for kept in moments if kept for row in kept.rows)])
+                 moments: Sequence[Moments | None] = (), objective: Objective | None = None, seed: int | None = None,
+                 mean_labels: Sequence[int] = (), last_pass: int = 0):
+        targets = list(objective.targets.values()) if objective else []
+        super().__init__([*model, *(row for kept in moments if kept for row in kept.rows), *targets])
         self.node = node
         self.batches = batches
         self.only = only
         self.sizes = [params.size for params in model]
         self.architecture = architecture_of(model)
         self.moments = tuple(moments)
+        self.objective = objective
+        self.seed = seed
+        self.mean_labels = tuple(mean_labels)
+        self.last_pass = last_pass
 
     @property
     def model(self) -> Model:
@@ -51,7 +62,7 @@ class TrainJob(Job):
         return self.inputs[: len(self.sizes)]
 
     def finish(self, value=None) -> None:
-        self.moments = ()
+        self.moments, self.objective = (), None
         super().finish(value)
 
 
@@ -103,6 +114,36 @@ class TestJob(Job):
     def finish(self, value=None) -> None:
         self.models = []
         super().finish(value)
+
+
+class CopyJob(Job):
+    """Puts a row together from columns of others.
+
+    Args:
+        pieces: (source, start, stop) in the order in which they lie in the new row.
+    """
+
+    kind = "copying"
+
+    def __init__(self, pieces: Sequence[tuple[Params, int, int]]):
+        super().__init__([source for source, _, _ in pieces])
+        self.columns = [(start, stop) for _, start, stop in pieces]
+
+
+class ClassCosineJob(Job):
+    """Mean over classes of the cosine between the rows of classifiers; value: a list of floats, one per other.
+
+    Args:
+        own: a [C, D] matrix in a row.
+        others: likewise.
+        num_classes: C.
+    """
+
+    kind = "similarity"
+
+    def __init__(self, own: Params, others: Sequence[Params], num_classes: int):
+        super().__init__([own, *others])
+        self.num_classes = num_classes
 
 
 class MergeJob(Job):

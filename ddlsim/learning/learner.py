@@ -11,15 +11,18 @@ import numpy as np
 import torch
 from torch import nn
 
+from ddlsim import kernels
 from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.learning.bank import Bank, Params
-from ddlsim.learning.batches import draw_batches
+from ddlsim.learning.batches import batches_per_pass, draw_batches
 from ddlsim.learning.compressing import CompressJob, run_compressions
 from ddlsim.learning.cpu import CpuWaves
+from ddlsim.learning.heads import latent_size
 from ddlsim.learning.jobs import Job, Jobs
-from ddlsim.learning.kinds import LossJob, MergeJob, Model, TestJob, TrainJob
-from ddlsim.learning.layout import CORE, MODEL, Architecture, Layout, Part
+from ddlsim.learning.kinds import ClassCosineJob, CopyJob, LossJob, MergeJob, Model, TestJob, TrainJob
+from ddlsim.learning.layout import CORE, MODEL, Architecture, Entry, Layout, Part
 from ddlsim.learning.moments import Moments, rows_kept
+from ddlsim.learning.objective import Objective
 from ddlsim.learning.shards import Shards
 
 
@@ -46,8 +49,12 @@ class Learner:
         self._assigned = assigned
         self._banks: dict[tuple, Bank] = {}
         self._waves = make_waves(self.architectures, self.shards, training, chunk, device, threads)
-        runners = {"merging": self._run_merges, "training": self._run_training, "compression": run_compressions,
-                   "head losses": self._run_losses, "evaluation": self._run_tests}
+        self._slices: dict[tuple, Part] = {}
+        runners = {
+            "copying": self._run_copies, "merging": self._run_merges, "training": self._run_training,
+            "compression": run_compressions, "similarity": self._run_similarities, "head losses": self._run_losses,
+            "evaluation": self._run_tests,
+        }
         self.jobs = Jobs(runners)
         self._same_merge: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
 
@@ -110,6 +117,47 @@ class Learner:
             self.jobs.submit(job)
         return merged
 
+    def trained_values(self, params: Params) -> Params:
+        """The trained values alone, without buffers (BatchNorm statistics)."""
+        return self._slice(params, 0, sum(params.part.trained_sizes))
+
+    def with_trained_values(self, params: Params, values: Params) -> Params:
+        """`params` with other trained values and its own buffers."""
+        job = CopyJob([(values, 0, values.size), (params, values.size, params.size)])
+        made = job.output(self._bank(params.part), params.part)
+        self.jobs.submit(job)
+        return made
+
+    def classifier(self, head: Params) -> Params:
+        """The weights [C, D] of a head's last linear layer, without its bias.
+
+        Raises:
+            ScenarioError: if the head does not end in a linear layer.
+        """
+        last = [entry for entry in head.part.entries if entry.trainable][-2:]
+        if [len(entry.shape) for entry in last] != [2, 1]:
+            raise ScenarioError(
+                f"model: the {head.part.name} of {self._whose(head.part)} does not end in a linear layer, whose rows "
+                "this algorithm compares. Choose a model whose head does (mlp, resnet18, ...)."
+            )
+        return self._slice(head, last[0].start, last[0].stop)
+
+    def class_cosine(self, own: Params, others: Sequence[Params]) -> Job:
+        """Mean over classes of the cosine between the rows of classifiers, own to each other."""
+        return self.jobs.submit(ClassCosineJob(own, others, self.shards.num_classes))
+
+    def _slice(self, params: Params, start: int, stop: int) -> Params:
+        key = (params.part, start, stop)
+        if key not in self._slices:
+            entry = Entry("values", (stop - start,), 0, stop - start, True)
+            name = f"{params.part.name}[{start}:{stop}]"
+            self._slices[key] = Part(params.part.architecture, name, (entry,))
+        part = self._slices[key]
+        job = CopyJob([(params, start, stop)])
+        made = job.output(self._bank(part), part)
+        self.jobs.submit(job)
+        return made
+
     def compress(self, codec, params: Params, copy: Params | None, seed: int) -> Params:
         """What receivers of a message decode of `params`; see compressing.py."""
         job = CompressJob(codec, params, copy, seed)
@@ -129,9 +177,21 @@ class Learner:
 
         Where training.optimizer_state is `fresh` nothing is kept.
         """
-        batches = draw_batches(rng, self.shards.num_samples("train", node), self._training.batch_size, steps)
-        count = rows_kept(self._training)
-        job = TrainJob(model, node, batches, only, [kept.get(p.part.name) for p in model] if count else ())
+        return self.train_towards(node, model, steps, rng, only, kept, None)[:2]
+
+    def train_towards(
+        self, node: int, model: Model, steps: int, rng: np.random.Generator, only: str | None,
+        kept: Mapping[str, Moments], objective: Objective | None,
+    ) -> tuple[Model, dict[str, Moments], dict[int, Params]]:
+        """As `train_keeping`, with an objective; also returns per label the class means, if it collects them."""
+        samples, settings = self.shards.num_samples("train", node), self._training
+        batches = draw_batches(rng, samples, settings.batch_size, steps, settings.drop_last)
+        seed = None if settings.augmentation == "none" else int(rng.integers(2**63 - 1))
+        last_pass = min(steps, self.steps_per_epoch(node))
+        labels = self._labels_of(node, batches[-last_pass:]) if objective and objective.class_means else []
+        count = rows_kept(settings)
+        job = TrainJob(model, node, batches, only, [kept.get(p.part.name) for p in model] if count else (),
+                       objective, seed, labels, last_pass)
         in_training = [only in (None, params.part.name) for params in model]
         trained = tuple(
             job.output(self._bank(params.part), params.part) if moves else job.unchanged(params)
@@ -143,8 +203,10 @@ class Learner:
             if moves and count:
                 before = kept.get(params.part.name)
                 keeps[params.part.name] = Moments(steps + (before.steps if before else 0), rows)
+        mean = self._mean_part(node) if labels else None
+        means = {label: job.output(self._bank(mean), mean) for label in labels}
         self.jobs.submit(job)
-        return trained, keeps
+        return trained, keeps, means
 
     def losses(self, node: int, models: Sequence[Model], num_batches: int, rng: np.random.Generator,
                common: bool = False, split: str = "train") -> Job:
@@ -170,9 +232,14 @@ class Learner:
         self.jobs.force([job])
         return job.value
 
+    def num_samples(self, node: int) -> int:
+        """A node's training samples."""
+        return self.shards.num_samples("train", node)
+
     def steps_per_epoch(self, node: int) -> int:
         """Mini-batches in one pass over a node's training samples."""
-        return self.batches_in("train", node)
+        samples = self.shards.num_samples("train", node)
+        return batches_per_pass(samples, self._training.batch_size, self._training.drop_last)
 
     def batches_in(self, split: str, node: int) -> int:
         """Mini-batches in one pass over a node's "train" or "validation" samples."""
@@ -216,6 +283,41 @@ class Learner:
             bank.merge(targets, [list(job.inputs) for job, _ in work], [job.weights for job, _ in work])
         for job in jobs:
             job.finish()
+
+    def _run_copies(self, jobs: list[CopyJob]) -> None:
+        for job in jobs:
+            (target,) = job.outputs()
+            target.allocate()
+            offset = 0
+            for source, (start, stop) in zip(job.inputs, job.columns, strict=True):
+                target.values()[offset : offset + stop - start].copy_(source.values()[start:stop])
+                offset += stop - start
+            job.finish()
+
+    def _run_similarities(self, jobs: list[ClassCosineJob]) -> None:
+        for job in jobs:
+            bank = self._bank(job.inputs[0].part)
+            rows = np.array([params.row for params in job.inputs], dtype=np.int64)
+            pairs = np.stack([np.zeros(len(rows) - 1, np.int64), np.arange(1, len(rows))], axis=1)
+            columns = (0, job.inputs[0].size)
+            found = kernels.class_cosine(bank.matrix, job.num_classes, columns, pairs, rows=rows)
+            job.finish([float(value) for value in found])
+
+    def _labels_of(self, node: int, batches: Sequence[np.ndarray]) -> list[int]:
+        """The labels that occur in mini-batches, ascending."""
+        labels = self.shards.train[node][1]
+        return labels[torch.from_numpy(np.concatenate(batches)).to(labels.device)].unique().tolist()
+
+    def _mean_part(self, node: int) -> Part:
+        """What a row with one mean of features holds."""
+        architecture = self.architecture_of(node)
+        name = architecture.layout.architecture
+        if (name, "class mean") not in self._slices:
+            with torch.random.fork_rng(devices=[]):
+                size = latent_size(architecture.build(), self.shards.train[node][0].shape[1:])
+            entry = Entry("mean", (size,), 0, size, True)
+            self._slices[name, "class mean"] = Part(name, "class mean", (entry,))
+        return self._slices[name, "class mean"]
 
     def _bank(self, part: Part) -> Bank:
         """The matrix of all parts of this name and these shapes, whatever their architecture."""

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from ddlsim.learning.augmenting import Augmenter
 from ddlsim.learning.tasks import LOSSES
 
 Samples = tuple[torch.Tensor, torch.Tensor]
@@ -21,6 +22,7 @@ class Shards:
         self.num_classes: int = prepared.num_classes
         self.task: str = prepared.task
         self.loss = LOSSES[prepared.task]
+        self._normalisation = torch.as_tensor(prepared.mean).to(device), torch.as_tensor(prepared.std).to(device)
         self.node_cluster = np.asarray(prepared.node_cluster)
         self.train = [_to(device, pair) for pair in prepared.node_train]
         self._node_validation = [_to(device, pair) for pair in prepared.node_validation or []]
@@ -28,6 +30,10 @@ class Shards:
             "test": [_to(device, pair) for pair in prepared.cluster_test],
             "validation": [_to(device, pair) for pair in prepared.cluster_validation or []],
         }
+
+    def augmenter(self, kind: str, seed: int) -> Augmenter:
+        """What augments the images of one training."""
+        return Augmenter(kind, *self._normalisation, seed)
 
     def has_validation(self) -> bool:
         return bool(self._cluster["validation"] or self._node_validation)

@@ -91,6 +91,7 @@ class SizeLearner:
         self._assigned = assigned
         self._parts = {name: tuple(own.values()) for name, own in parts.items()}
         self._whole = {name: (_whole(own),) for name, own in self._parts.items()}
+        self._num_classes, self._samples = num_classes, samples
         self._loss = math.log(max(2, num_classes))
         self._batches = {split: -(-count // batch_size) for split, count in samples.items()}
         self.jobs = NoJobs()
@@ -128,6 +129,38 @@ class SizeLearner:
         trained = (SizedParams(params.part) if only in (None, params.part.name) else params for params in model)
         return tuple(trained), kept
 
+    def train_towards(self, node: int, model, steps: int, rng, only: str | None, kept, objective):
+        """As `train_keeping`; with class means, those of all classes."""
+        trained, kept = self.train_keeping(node, model, steps, rng, only, kept)
+        means = {}
+        if objective is not None and objective.class_means:
+            size = self._classifier_sizes(model[1].part)[0] // self._num_classes
+            means = {label: SizedParams(SizedPart("class mean", size, (size,))) for label in range(self._num_classes)}
+        return trained, kept, means
+
+    def trained_values(self, params: SizedParams) -> SizedParams:
+        """A row without buffers."""
+        size = sum(params.part.trained_sizes)
+        return SizedParams(SizedPart(f"{params.part.name} values", size, params.part.trained_sizes))
+
+    def with_trained_values(self, params: SizedParams, values: SizedParams) -> SizedParams:
+        """A row as large as it was."""
+        return SizedParams(params.part)
+
+    def classifier(self, head: SizedParams) -> SizedParams:
+        """The weights of a head's last linear layer."""
+        size, _ = self._classifier_sizes(head.part)
+        return SizedParams(SizedPart(f"{head.part.name} classifier", size, (size,)))
+
+    def class_cosine(self, own: SizedParams, others: Sequence[SizedParams]) -> Known:
+        """All classifiers are alike."""
+        return Known([1.0] * len(others))
+
+    def _classifier_sizes(self, head: SizedPart) -> tuple[int, int]:
+        """Values of the last linear layer's weights and bias."""
+        weights, bias = head.trained_sizes[-2:] if len(head.trained_sizes) > 1 else (head.size, 0)
+        return weights, bias
+
     def compress(self, codec, params: SizedParams, copy: SizedParams | None, seed: int) -> SizedParams:
         """What is decoded is as large."""
         return SizedParams(params.part)
@@ -139,6 +172,10 @@ class SizeLearner:
     def value(self, job: Known) -> list[float]:
         """What a job is taken to have computed."""
         return job.value
+
+    def num_samples(self, node: int) -> int:
+        """A node's training samples."""
+        return self._samples
 
     def steps_per_epoch(self, node: int) -> int:
         """Mini-batches in one pass over a node's training samples."""

@@ -8,7 +8,12 @@ from torch import nn
 from ddlsim.learning.bank import Params
 from ddlsim.learning.layout import MODEL, Architecture
 from ddlsim.learning.moments import OpenMoments, torch_state
+from ddlsim.learning.objective import LocalStep, Objective
 from ddlsim.learning.tasks import Loss
+
+
+StepLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(images, labels) of a step -> its loss."""
 
 
 class Template:
@@ -78,7 +83,7 @@ class Template:
 
 
 def sgd_steps(
-    template: Template, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], settings, loss_of: Loss,
+    template: Template, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], settings, loss_of: StepLoss,
     only: str | None, moments: OpenMoments | None = None,
 ) -> None:
     """Local training: one optimizer step per batch, in place on the template.
@@ -88,7 +93,7 @@ def sgd_steps(
     Args:
         batches: (images [b, C, H, W], labels [b]) per step.
         settings: scenario section `training`.
-        loss_of: what is lowered.
+        loss_of: what is lowered, see loss_function.
         only: "core", "head", ... to train that part and keep the others, their statistics included.
         moments: what the optimizer remembers, changed in place.
     """
@@ -100,12 +105,71 @@ def sgd_steps(
         for columns, parameter in zip(template.trained_columns(), parameters, strict=True)
     ])  # fmt: skip
     for images, labels in batches:
-        loss = loss_of(template.module(images), labels)
-        gradients = torch.autograd.grad(loss, parameters)
+        loss = loss_of(images, labels)
+        gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)  # a loss may leave a part out
         with torch.no_grad():
             update(gradients)
     for columns, values in kept:
         template.flat[columns] = values
+
+
+def loss_function(template: Template, objective: Objective | None, task_loss: Loss, means: "ClassMeans") -> StepLoss:
+    """What a training lowers, on a template that holds the model at its start.
+
+    Args:
+        objective: of the algorithm; None: the task's loss.
+        task_loss: (outputs, labels) -> loss.
+        means: what gathers the features that the objective collects.
+    """
+    if objective is None:
+        return lambda images, labels: task_loss(template.module(images), labels)
+    start = {}
+    if objective.keeps_start:
+        start = {name: parameter.detach().clone() for name, parameter in template.module.named_parameters()}
+    targets = {label: params.values() for label, params in objective.targets.items()}
+
+    def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        means.next_step()
+        return objective.loss(LocalStep(
+            template.module, images, labels, len(labels) // objective.views, start, targets, means.collect
+        ))  # fmt: skip
+
+    return loss
+
+
+class ClassMeans:
+    """Means of features per label over the last steps of a training.
+
+    Args:
+        labels: whose means are wanted.
+        skipped: steps, the first ones, that do not count.
+    """
+
+    def __init__(self, labels: Sequence[int], skipped: int):
+        self._sums: dict[int, torch.Tensor | float] = dict.fromkeys(labels, 0.0)
+        self._counts = dict.fromkeys(labels, 0)
+        self._skipped = skipped
+        self._steps = 0
+
+    def next_step(self) -> None:
+        """A step begins."""
+        self._steps += 1
+
+    @torch.no_grad()
+    def collect(self, features: torch.Tensor, labels: torch.Tensor) -> None:
+        """Counts features [n, D] of labels [n], unless the step is skipped."""
+        if self._steps <= self._skipped:
+            return
+        for label in self._sums:
+            own = labels == label
+            self._sums[label] = self._sums[label] + features[own].sum(dim=0)
+            self._counts[label] += int(own.sum())
+
+    def store(self, outputs: Sequence[Params | None]) -> None:
+        """Writes the means to rows, label by label; None skips one."""
+        for label, params in zip(self._sums, outputs, strict=True):
+            if params is not None:
+                params.values().copy_(self._sums[label] / max(1, self._counts[label]))
 
 
 def _frozen_columns(template: Template, only: str | None) -> list[tuple[slice, torch.Tensor]]:
@@ -133,7 +197,7 @@ def make_optimizer(
     if settings.optimizer == "sgd":
         optimizer = torch.optim.SGD(parameters, rate, settings.momentum, weight_decay=settings.weight_decay)
     else:
-        optimizer = torch.optim.Adam(parameters, rate, weight_decay=settings.weight_decay)
+        optimizer = torch.optim.Adam(parameters, rate, settings.betas, weight_decay=settings.weight_decay)
     for parameter, (steps, moments) in zip(parameters, state or [], strict=False):
         optimizer.state[parameter] = torch_state(settings, steps, moments)
 

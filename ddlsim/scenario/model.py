@@ -68,6 +68,10 @@ class Training(_Section):
         local_steps: steps per round; null with epochs, 10 if neither is given.
         epochs: instead of local_steps: passes over a node's samples per round, each with a smaller last batch.
         optimizer_state: fresh: a new optimizer every round; kept: momentum and Adam's moments stay with the node.
+        drop_last: whether a smaller last batch of a pass is left out, unless it is the only one.
+        betas: Adam's decay rates of its two moments, each 0 up to below 1.
+        augmentation: of training images, always anew. none; crop_flip: moved by up to 4 pixels and flipped; colour:
+            cropped and resized, flipped, jittered in colour, sometimes grey (see learning/augmenting.py).
         early_stopping: when a node stops by its validation loss; null: never.
     """
 
@@ -79,6 +83,9 @@ class Training(_Section):
     local_steps: Annotated[int, Ge(1)] | None = None
     epochs: Annotated[int, Ge(1)] | None = None
     optimizer_state: Literal["fresh", "kept"] = "fresh"
+    drop_last: bool = False
+    betas: tuple[Annotated[float, Ge(0), Lt(1)], Annotated[float, Ge(0), Lt(1)]] = (0.9, 0.999)
+    augmentation: Literal["none", "crop_flip", "colour"] = "none"
     early_stopping: EarlyStopping | None = None
 
     def steps(self, per_epoch: int) -> int:

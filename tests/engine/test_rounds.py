@@ -28,8 +28,8 @@ class NoLearning:
     def steps_per_epoch(self, node):
         return 1
 
-    def train_keeping(self, node, model, steps, rng, only, kept):
-        return model, kept
+    def train_towards(self, node, model, steps, rng, only, kept, objective):
+        return model, kept, {}
 
     def merge(self, sources, weights):
         return None

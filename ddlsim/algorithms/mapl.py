@@ -1,0 +1,206 @@
+"""MAPL: peers of any architecture share class prototypes, mixed by a collaboration graph that each learns itself.
+
+Source: Mukherjee, "Model agnostic peer-to-peer learning", master's thesis, TU Delft, 2023, Algorithms 1 and 2, and the
+published code. Where the two differ `variant` chooses, both for the losses (see learning/losses.py) and for the graph:
+
+- similarity: the thesis uses the mean cosine of classifier rows (equation 6), the code divides it by the largest of the
+  other nodes' and sets oneself to 1 afterwards;
+- degree: the thesis adds log(degree) to what is minimised, but explains that it keeps nodes from being isolated, which
+  is minus log(degree), as here; in the code the degree is a constant, so that the term does nothing;
+- `graph_step`: a plain gradient step (Algorithm 2), or the first step of a fresh Adam (code), which moves every weight
+  by the rate, whatever the size of its gradient.
+
+A node asks its candidates for their classifiers, and those to whom it then gives weight for their prototypes. In the
+code candidates are all nodes in all rounds; in the thesis the neighbours of positive weight (`candidates`). How many
+samples a node has, for the confidence, it tells with its first prototypes. Models are tested after local training,
+before prototypes are mixed, as in the code. MAPL+ (`share_backbone`) mixes the cores' trained values as well, BatchNorm
+statistics stay; all nodes then need one architecture.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt
+
+from ddlsim.engine.evaluation import Serving
+from ddlsim.learning.objective import LocalStep, Objective
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import torch
+    from torch import nn
+
+    from ddlsim.engine.node import Node
+    from ddlsim.engine.simulation import Steps
+    from ddlsim.learning.bank import Params
+    from ddlsim.learning.kinds import Model
+
+
+@dataclass
+class State:
+    """A node's memory: (core, head, projection, prototypes), its row of the graph, how many samples others have."""
+
+    model: "Model"
+    weights: np.ndarray
+    samples: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MAPL:
+    """Model agnostic peer-to-peer learning with a learned collaboration graph.
+
+    Args:
+        variant: `code` or `thesis`, where they differ (see the file's head).
+        temperature: of the contrastive, prototype and uniformity losses; published: 100.
+        contrastive: weight of the supervised contrastive loss.
+        prototype: weight of the loss that pulls projections to prototypes.
+        uniformity: weight of the loss that keeps prototypes apart.
+        projection_units: hidden units of the projection.
+        warmup_rounds: rounds before the graph is learned.
+        graph_terms: what makes a peer worth weight: similarity, confidence (share of samples), or both.
+        graph_step: adam or gradient.
+        graph_rate: its step size.
+        mu1: weight of similarity and confidence.
+        mu2: weight of the regulariser.
+        beta: weight of the row's norm in it; the larger, the more peers.
+        candidates: whom a node compares itself with: all, or those that still have weight.
+        share_backbone: MAPL+: mix the cores as well.
+    """
+
+    variant: Literal["code", "thesis"] = "code"
+    temperature: Annotated[float, Gt(0)] = 100.0
+    contrastive: Annotated[float, Ge(0)] = 1.0
+    prototype: Annotated[float, Ge(0)] = 1.0
+    uniformity: Annotated[float, Ge(0)] = 1.0
+    projection_units: Annotated[int, Ge(1)] = 4096
+    warmup_rounds: Annotated[int, Ge(0)] = 100
+    graph_terms: Literal["both", "similarity", "confidence"] = "both"
+    graph_step: Literal["adam", "gradient"] = "adam"
+    graph_rate: Annotated[float, Gt(0)] = 0.1
+    mu1: Annotated[float, Ge(0)] = 0.5
+    mu2: Annotated[float, Ge(0)] = 0.1
+    beta: Annotated[float, Ge(0)] = 0.5
+    candidates: Literal["all", "neighbours"] = "all"
+    share_backbone: bool = False
+
+    def extra_parts(self, latent: int, num_classes: int) -> "dict[str, nn.Module]":
+        """What is trained beside core and head: the projection, and the prototypes in its space."""
+        from ddlsim.learning.heads import Prototypes, projection_head
+
+        return {
+            "projection": projection_head(latent, self.projection_units),
+            "prototypes": Prototypes(num_classes, latent),
+        }
+
+    def start(self, node: "Node") -> State:
+        (model,) = node.init_models()
+        return State(model, np.full(node.num_nodes, 1 / node.num_nodes), {node.id: node.num_samples})
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        state.model = yield node.train(state.model, objective=Objective(self.local_loss, views=2))
+        core, head, projection, prototypes = state.model
+        shared = {"prototypes": prototypes}
+        if self.share_backbone:
+            shared["core"] = node.trained_values(core)
+        node.publish(round_num, **shared, classifier=node.classifier(head), samples=node.num_samples)
+        if round_num >= self.warmup_rounds:
+            inbox = yield node.pull(self._candidates(node, state), round_num, keys=("classifier",))
+            others = {m.src: m.payload["classifier"] for m in inbox if "classifier" in m.payload}
+            state.weights = self._learn_graph(node, state, others)
+            node.record("collaboration", [round(float(weight), 6) for weight in state.weights], round_num)
+        inbox = []
+        for keys, peers in self._wanted(node, state, shared).items():
+            inbox += yield node.pull(peers, round_num, keys=keys)
+        received = {m.src: m.payload for m in inbox if "prototypes" in m.payload}
+        state.samples |= {peer: payload["samples"] for peer, payload in received.items() if "samples" in payload}
+        prototypes = self._mix(node, state, prototypes, {peer: own["prototypes"] for peer, own in received.items()})
+        if self.share_backbone:
+            mixed = self._mix(node, state, shared["core"], {peer: own["core"] for peer, own in received.items()})
+            core = node.with_trained_values(core, mixed)
+        state.model = core, head, projection, prototypes
+
+    def serving(self, node: "Node", state: State) -> Serving:
+        return Serving([state.model])
+
+    def local_loss(self, step: LocalStep) -> "torch.Tensor":
+        """Algorithm 1, lines 3 to 8: cross-entropy, contrast among samples and to prototypes, prototypes apart."""
+        from torch.nn import functional as F
+
+        from ddlsim.learning import losses
+
+        features = step.module.core(step.images)
+        projections, prototypes = step.module.projection(features), step.module.prototypes.vectors
+        terms = F.cross_entropy(step.module.head(features), step.labels)
+        if self.contrastive:
+            found = losses.supervised_contrastive(projections, step.labels, self.temperature, self.variant)
+            terms = terms + self.contrastive * found
+        if self.prototype:
+            found = losses.prototype_contrast(projections, step.labels, prototypes, self.temperature, self.variant)
+            terms = terms + self.prototype * found
+        if self.uniformity:
+            terms = terms + self.uniformity * losses.prototype_uniformity(prototypes, self.temperature, self.variant)
+        return terms
+
+    # -- the collaboration graph -----------------------------------------------------------------------------------
+
+    def _candidates(self, node: "Node", state: State) -> tuple[int, ...]:
+        return node.others() if self.candidates == "all" else _neighbours(node, state.weights)
+
+    def _wanted(self, node: "Node", state: State, shared: "Mapping[str, Params]") -> dict[tuple[str, ...], list[int]]:
+        """From whom to ask for what: numbers of samples only from those who have not told theirs."""
+        wanted: dict[tuple[str, ...], list[int]] = {}
+        for peer in _neighbours(node, state.weights):
+            keys = tuple(shared) if peer in state.samples else (*shared, "samples")
+            wanted.setdefault(keys, []).append(peer)
+        return wanted
+
+    def _learn_graph(self, node: "Node", state: State, classifiers: "Mapping[int, Params]") -> np.ndarray:
+        """Algorithm 2, lines 1 to 8. Who did not answer counts as unlike, who has not told its samples as oneself."""
+        cosines = node.class_cosines(node.classifier(state.model[1]), classifiers)
+        similarity = np.zeros(node.num_nodes)
+        similarity[list(cosines)] = list(cosines.values())
+        if self.variant == "code" and cosines:
+            similarity /= max(cosines.values())
+        similarity[node.id] = 1.0
+        samples = np.array([state.samples.get(peer, node.num_samples) for peer in range(node.num_nodes)], float)
+        worth = np.ones(node.num_nodes)
+        if self.graph_terms != "confidence":
+            worth = worth * similarity
+        if self.graph_terms != "similarity":
+            worth = worth * samples / samples.sum()
+        weights = self._graph_step(state.weights, worth, node.id)
+        if self.candidates == "neighbours":
+            weights[state.weights == 0] = -np.inf  # a pruned edge does not come back
+        return _project(weights)
+
+    def _graph_step(self, weights: np.ndarray, worth: np.ndarray, own: int) -> np.ndarray:
+        """One step down mu2 (beta |w| - log(degree)) - mu1 <worth, w> (equations 7 and 8)."""
+        gradient = self.mu2 * self.beta * weights / np.linalg.norm(weights) - self.mu1 * worth
+        if self.variant == "thesis":
+            others = np.arange(len(weights)) != own
+            gradient = gradient - self.mu2 * others / (weights[others].sum() + 1e-6)
+        if self.graph_step == "adam":
+            gradient = gradient / (np.abs(gradient) + 1e-8)
+        return weights - self.graph_rate * gradient
+
+    def _mix(self, node: "Node", state: State, own: "Params", received: "Mapping[int, Params]") -> "Params":
+        """Algorithm 1, line 15; weights of those who did not answer fall to oneself."""
+        weights = {peer: float(state.weights[peer]) for peer in received}
+        everything = {**received, node.id: own}
+        weights[node.id] = 1 - sum(weights.values())
+        peers = sorted(everything)
+        return node.merge([everything[peer] for peer in peers], [weights[peer] for peer in peers])
+
+
+def _neighbours(node: "Node", weights: np.ndarray) -> "tuple[int, ...]":
+    """The other nodes of positive weight, ascending."""
+    return tuple(int(peer) for peer in np.flatnonzero(weights) if peer != node.id)
+
+
+def _project(weights: "Iterable[float]") -> np.ndarray:
+    """The nearest weights that are not negative and sum to 1 (Algorithm 2, line 8)."""
+    from ddlsim import kernels
+
+    return kernels.project_simplex(np.asarray(weights, np.float64))

@@ -1,0 +1,164 @@
+"""Random changes of training images, each image its own, whatever other nodes do meanwhile.
+
+torchvision's transforms draw from torch's global generator and treat a batch as one image; here every training has a
+generator of its own, and each operation is torchvision.transforms.v2's on tensors, computed for a batch of images with
+a parameter each (the tests compare them one by one).
+
+- crop_flip: 4 pixels of black around, a crop of the old size, a flip from left to right by chance 1/2.
+- colour: a crop of 0.2 to 1 of the area (and 3/4 to 4/3 of the aspect) resized to the old size, a flip, by chance 0.8 a
+  jitter of brightness, contrast, saturation (0.4 each) and hue (0.1) in random order, by chance 0.2 no colour (SimCLR's
+  recipe without blur, as in MAPL's code). Grey images keep their one channel.
+"""
+
+import math
+
+import torch
+from torch.nn import functional as F
+
+PADDING = 4
+AREA, ASPECT, ATTEMPTS = (0.2, 1.0), (3 / 4, 4 / 3), 10
+JITTER, HUE, JITTER_CHANCE, GREY_CHANCE = 0.4, 0.1, 0.8, 0.2
+LUMA = (0.2989, 0.587, 0.114)
+
+
+class Augmenter:
+    """Augments the batches of one training.
+
+    Args:
+        kind: none, crop_flip or colour.
+        mean: per channel, float32 [C]: images come normalised and leave so; the operations see the scale 0..1.
+        std: likewise.
+        seed: of its generator.
+    """
+
+    def __init__(self, kind: str, mean: torch.Tensor, std: torch.Tensor, seed: int):
+        self._kind = kind
+        self._mean, self._std = mean[:, None, None], std[:, None, None]
+        self._random = torch.Generator().manual_seed(seed)
+
+    def __call__(self, images: torch.Tensor, views: int = 1) -> torch.Tensor:
+        """Augmented copies [views * n, C, H, W], view after view, of normalised images [n, C, H, W]."""
+        images = images.repeat(views, 1, 1, 1)
+        if self._kind == "none":
+            return images
+        images = images * self._std + self._mean
+        images = self._crop_flip(images) if self._kind == "crop_flip" else self._colour(images)
+        return (images - self._mean) / self._std
+
+    def _crop_flip(self, images: torch.Tensor) -> torch.Tensor:
+        count, _, height, width = images.shape
+        padded = F.pad(images, [PADDING] * 4)
+        top, left = (torch.randint(2 * PADDING + 1, (count,), generator=self._random) for _ in range(2))
+        rows, columns = top[:, None] + torch.arange(height), left[:, None] + torch.arange(width)
+        index, device = torch.arange(count)[:, None, None], images.device
+        cropped = padded.permute(0, 2, 3, 1)[index.to(device), rows[:, :, None].to(device), columns[:, None].to(device)]
+        return self._flip(cropped.permute(0, 3, 1, 2))
+
+    def _colour(self, images: torch.Tensor) -> torch.Tensor:
+        images = self._flip(resized_crops(images, *self._draw_crops(images)))
+        count = len(images)
+        orders = torch.rand(count, 4, generator=self._random).argsort(dim=1).to(images.device)
+        factors = 1 + JITTER * (2 * torch.rand(3, count, generator=self._random) - 1)
+        shifts = HUE * (2 * torch.rand(count, generator=self._random) - 1)
+        jittered = self._chance(count, JITTER_CHANCE).to(images.device)
+        parameters = [*factors.to(images.device), shifts.to(images.device)]
+        for position in range(4):
+            for number, operation in enumerate((brightness, contrast, saturation, hue)):
+                chosen = (jittered & (orders[:, position] == number)).nonzero().squeeze(1)
+                if len(chosen):
+                    images[chosen] = operation(images[chosen], parameters[number][chosen])
+        if images.shape[1] == 3:
+            colourless = self._chance(count, GREY_CHANCE).to(images.device)
+            images = torch.where(colourless[:, None, None, None], grey(images), images)
+        return images
+
+    def _draw_crops(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Top, left, height and width of each crop, int64 [n]; the whole image where no attempt fitted."""
+        count, _, height, width = images.shape
+        area = height * width * self._uniform(count, *AREA)
+        aspect = self._uniform(count, math.log(ASPECT[0]), math.log(ASPECT[1])).exp()
+        widths, heights = (area * aspect).sqrt().round().long(), (area / aspect).sqrt().round().long()
+        fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
+        first = fits.int().argmax(dim=1, keepdim=True)
+        any_fits = fits.any(dim=1)
+        crop_h = torch.where(any_fits, heights.gather(1, first).squeeze(1), height)
+        crop_w = torch.where(any_fits, widths.gather(1, first).squeeze(1), width)
+        top = (torch.rand(count, generator=self._random) * (height - crop_h + 1)).long()
+        left = (torch.rand(count, generator=self._random) * (width - crop_w + 1)).long()
+        return top, left, crop_h, crop_w
+
+    def _flip(self, images: torch.Tensor) -> torch.Tensor:
+        flipped = self._chance(len(images), 0.5).to(images.device)
+        return torch.where(flipped[:, None, None, None], images.flip(3), images)
+
+    def _chance(self, count: int, chance: float) -> torch.Tensor:
+        return torch.rand(count, generator=self._random) < chance
+
+    def _uniform(self, count: int, low: float, high: float) -> torch.Tensor:
+        return low + (high - low) * torch.rand(count, ATTEMPTS, generator=self._random)
+
+
+def resized_crops(
+    images: torch.Tensor, top: torch.Tensor, left: torch.Tensor, height: torch.Tensor, width: torch.Tensor
+) -> torch.Tensor:
+    """A crop of each image, resized to the image's size (bilinear, never shrinking); crops are int64 [n]."""
+    rows = _interpolation(top, height, images.shape[2]).to(images.device)
+    columns = _interpolation(left, width, images.shape[3]).to(images.device)
+    return rows[:, None] @ images @ columns[:, None].transpose(2, 3)
+
+
+def _interpolation(start: torch.Tensor, length: torch.Tensor, size: int) -> torch.Tensor:
+    """Per image the matrix [size, size] that stretches `length` pixels from `start` to `size` pixels."""
+    at = ((torch.arange(size) + 0.5) * (length[:, None] / size) - 0.5).clamp(min=0)
+    low = at.floor().long().minimum(length[:, None] - 1)
+    high = (low + 1).minimum(length[:, None] - 1)
+    share = (at - low).clamp(max=1)
+    matrix = torch.zeros(len(start), size, size)
+    matrix.scatter_add_(2, (start[:, None] + low)[:, :, None], (1 - share)[:, :, None])
+    matrix.scatter_add_(2, (start[:, None] + high)[:, :, None], share[:, :, None])
+    return matrix
+
+
+def grey(images: torch.Tensor) -> torch.Tensor:
+    """Luma in all three channels; grey images as they are."""
+    if images.shape[1] == 1:
+        return images
+    weights = torch.tensor(LUMA, device=images.device)[:, None, None]
+    return (images * weights).sum(dim=1, keepdim=True).expand_as(images)
+
+
+def _blend(images: torch.Tensor, other: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    share = factors[:, None, None, None]
+    return (share * images + (1 - share) * other).clamp(0, 1)
+
+
+def brightness(images: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """Each image times its factor."""
+    return _blend(images, torch.zeros_like(images), factors)
+
+
+def contrast(images: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """Each image's distance from its mean grey times its factor."""
+    return _blend(images, grey(images)[:, :1].mean(dim=(1, 2, 3), keepdim=True), factors)
+
+
+def saturation(images: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """Each image's distance from its grey copy times its factor."""
+    return images if images.shape[1] == 1 else _blend(images, grey(images), factors)
+
+
+def hue(images: torch.Tensor, shifts: torch.Tensor) -> torch.Tensor:
+    """Each image's hue turned by its part of the circle; grey images as they are."""
+    if images.shape[1] == 1:
+        return images
+    value, strongest = images.max(dim=1)
+    spread = value - images.min(dim=1).values
+    divisor = torch.where(spread == 0, 1.0, spread)
+    red, green, blue = ((value[:, None] - images) / divisor[:, None]).unbind(dim=1)
+    sector = torch.where(strongest == 0, blue - green, torch.where(strongest == 1, 2 + red - blue, 4 + green - red))
+    turned = (torch.where(spread == 0, 0.0, sector) / 6 + shifts[:, None, None]) % 1
+    channels = []
+    for offset in (5, 3, 1):  # value - value * saturation * max(0, min(k, 4 - k, 1)) with k = (offset + 6 h) mod 6
+        k = (offset + 6 * turned) % 6
+        channels.append(value - spread * torch.minimum(k, 4 - k).clamp(0, 1))
+    return torch.stack(channels, dim=1).clamp(0, 1)

@@ -1,0 +1,98 @@
+"""Terms of local losses on features, prototypes and parameters: means over a batch, float32, differentiable.
+
+Sources: supervised contrastive: Khosla et al., "Supervised contrastive learning", NeurIPS 2020; the others, and the two
+variants, Mukherjee, "Model agnostic peer-to-peer learning", 2023, as `thesis` (equations 3 to 5; sums over a batch are
+means here, so that rates do not depend on the batch size) and as the published `code` has them.
+"""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from torch.nn import functional as F
+
+Variant = Literal["thesis", "code"]
+
+
+def supervised_contrastive(
+    features: torch.Tensor, labels: torch.Tensor, temperature: float, variant: Variant = "thesis"
+) -> torch.Tensor:
+    """Pulls features of one label together and pushes others apart (equation 3).
+
+    Args:
+        features: [n, D], of any length; cosines are taken.
+        labels: int64 [n].
+        temperature: above 0; cosines are divided by it.
+        variant: thesis: the mean over positives of logarithms; code: the logarithm of the sum over positives.
+
+    Returns:
+        Scalar; samples without another one of their label count 0 in the mean over all n.
+    """
+    directions = F.normalize(features, dim=1)
+    logits = directions @ directions.T / temperature
+    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    positives = (labels[:, None] == labels[None, :]) & ~itself
+    everything = torch.logsumexp(logits.masked_fill(itself, -torch.inf), dim=1)
+    has_positives = positives.any(dim=1)
+    if variant == "code":
+        alike = torch.logsumexp(logits.masked_fill(~positives, -torch.inf), dim=1)
+        losses = (everything - alike)[has_positives]
+    else:
+        counts = positives.sum(dim=1).clamp(min=1)
+        losses = (everything - (logits * positives).sum(dim=1) / counts)[has_positives]
+    return losses.sum() / len(labels)
+
+
+def prototype_contrast(
+    features: torch.Tensor, labels: torch.Tensor, prototypes: torch.Tensor, temperature: float,
+    variant: Variant = "thesis",
+) -> torch.Tensor:
+    """Pulls features to the prototype of their label and pushes them from the others (equation 4).
+
+    Args:
+        features: [n, D], of any length.
+        labels: int64 [n], rows of `prototypes`.
+        prototypes: [C, D].
+        temperature: thesis: cosines are divided by it; code: it cancels, and prototypes keep their length.
+        variant: see temperature.
+    """
+    directions = F.normalize(features, dim=1)
+    if variant == "code":
+        return F.cross_entropy(directions @ prototypes.T, labels)
+    return F.cross_entropy(directions @ F.normalize(prototypes, dim=1).T / temperature, labels)
+
+
+def prototype_uniformity(prototypes: torch.Tensor, temperature: float, variant: Variant = "thesis") -> torch.Tensor:
+    """Keeps prototypes of different labels apart (equation 5).
+
+    Args:
+        prototypes: [C, D].
+        temperature: of the code's exponentials; the thesis has none.
+        variant: thesis: the sum of cosines over ordered pairs; code: per prototype the sum over the others of
+            exp(inner product / temperature), then the mean.
+    """
+    apart = ~torch.eye(len(prototypes), dtype=torch.bool, device=prototypes.device)
+    if variant == "code":
+        return ((prototypes @ prototypes.T / temperature).exp() * apart).sum(dim=1).mean()
+    directions = F.normalize(prototypes, dim=1)
+    return ((directions @ directions.T) * apart).sum()
+
+
+def proximity(now: Iterable[torch.Tensor], before: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The sum over tensors of the mean squared distance from what they were."""
+    return torch.stack([F.mse_loss(a, b) for a, b in zip(now, before, strict=True)]).sum()
+
+
+def distance_to_targets(
+    features: torch.Tensor, labels: torch.Tensor, targets: dict[int, torch.Tensor]
+) -> torch.Tensor:
+    """Mean squared distance of features [n, D] from the target [D] of their label; labels without one count 0."""
+    if not targets:
+        return features.new_zeros(())
+    known = torch.zeros(len(labels), dtype=torch.bool, device=labels.device)
+    aims = features.detach().clone()
+    for label, target in targets.items():
+        own = labels == label
+        known |= own
+        aims[own] = target
+    return F.mse_loss(features * known[:, None], aims * known[:, None])

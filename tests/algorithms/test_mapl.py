@@ -1,0 +1,91 @@
+"""MAPL by hand: the graph's step, what is asked of whom, how prototypes are mixed, and bytes of a round."""
+
+import numpy as np
+import pytest
+
+from ddlsim.algorithms.mapl import MAPL, _project
+
+
+class GraphNode:
+    """A node of four, with given cosines to the others."""
+
+    id, num_nodes, num_samples = 0, 4, 100
+
+    def __init__(self, cosines):
+        self._cosines = cosines
+
+    def classifier(self, head):
+        return head
+
+    def class_cosines(self, own, others):
+        return {peer: self._cosines[peer] for peer in others}
+
+    def others(self):
+        return (1, 2, 3)
+
+    def merge(self, sources, weights):
+        return sum(source * weight for source, weight in zip(sources, weights, strict=True))
+
+
+def state(weights=(0.25, 0.25, 0.25, 0.25), samples=(100, 100, 100, 100)):
+    from ddlsim.algorithms.mapl import State
+
+    return State((None, 0, None, None), np.array(weights), dict(enumerate(samples)))
+
+
+COSINES = {1: 0.4, 2: 0.1, 3: -0.2}
+
+
+def learn(mapl, cosines=COSINES, **changes):
+    return mapl._learn_graph(GraphNode(cosines), state(**changes), dict.fromkeys(cosines))
+
+
+def test_code_moves_every_weight_by_the_rate_then_projects():
+    # worth 0.25 * (1, 1, 0.25, -0.5); gradients 0.05 * 0.5 - 0.5 * worth = (-0.1, -0.1, -0.00625, 0.0875)
+    # weights 0.35, 0.35, 0.35, 0.15 sum to 1.2; the projection takes 0.05 from each
+    assert learn(MAPL()) == pytest.approx([0.3, 0.3, 0.3, 0.1])
+
+
+def test_gradient_step_moves_in_proportion():
+    # weights 0.25 + 0.1 * (0.1, 0.1, 0.00625, -0.0875); their sum 1.011875 loses a quarter of 0.011875 each
+    expected = 0.25 + 0.1 * np.array([0.1, 0.1, 0.00625, -0.0875]) - 0.011875 / 4
+    assert learn(MAPL(graph_step="gradient")) == pytest.approx(expected)
+
+
+def test_thesis_takes_cosines_as_they_are_and_pushes_from_isolation():
+    # worth 0.25 * (1, 0.4, 0.1, -0.2); degree 0.75 lowers the others' gradients by 0.1 / 0.75
+    gradient = 0.025 - 0.125 * np.array([1, 0.4, 0.1, -0.2]) - 0.1 / 0.750001 * np.array([0, 1, 1, 1])
+    moved = 0.25 - 0.1 * gradient
+    expected = moved - (moved.sum() - 1) / 4
+    assert learn(MAPL(variant="thesis", graph_step="gradient")) == pytest.approx(expected)
+
+
+def test_confidence_is_the_share_of_samples():
+    worth = np.array([100, 300, 50, 50]) / 500
+    moved = 0.25 - 0.1 * (0.025 - 0.5 * worth)
+    found = learn(MAPL(graph_step="gradient", graph_terms="confidence"), samples=(100, 300, 50, 50))
+    assert found == pytest.approx(moved - (moved.sum() - 1) / 4)
+
+
+def test_pruned_edges_stay_pruned_only_among_neighbours():
+    weights = (0.5, 0.5, 0.0, 0.0)
+    cosines = {1: 0.4, 2: 0.4, 3: 0.4}
+    assert learn(MAPL(candidates="neighbours"), cosines, weights=weights) == pytest.approx([0.5, 0.5, 0, 0])
+    assert (learn(MAPL(), cosines, weights=weights) > 0).all()
+
+
+def test_two_clusters_are_apart_after_one_step():
+    cosines = {peer: 0.8 if peer < 10 else 0.1 for peer in range(1, 20)}
+    node = GraphNode(cosines)
+    node.num_nodes = 20
+    found = MAPL()._learn_graph(node, state(np.full(20, 0.05), [100] * 20), dict.fromkeys(cosines))
+    assert found == pytest.approx([0.1] * 10 + [0.0] * 10)
+
+
+def test_weights_of_those_who_did_not_answer_fall_to_oneself():
+    mixed = MAPL()._mix(GraphNode({}), state((0.4, 0.3, 0.2, 0.1)), 1.0, {1: 10.0, 3: 100.0})
+    assert mixed == pytest.approx(0.6 * 1 + 0.3 * 10 + 0.1 * 100)
+
+
+def test_projection_is_euclidean():
+    assert _project(np.array([0.7, 0.7, -1.0])) == pytest.approx([0.5, 0.5, 0])
