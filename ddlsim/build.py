@@ -156,7 +156,7 @@ def build_simulation(
         step_time_s=scenario.devices.draw(num_nodes, scenario.seed),
         absences=scenario.churn.absences(num_nodes, scenario.seed) if scenario.churn else {},
         state_lost=getattr(scenario.churn, "state", "kept") == "lost",
-        node_cluster=np.asarray(prepared.node_cluster), recorder=recorder,
+        node_cluster=np.asarray(prepared.node_cluster), test_set=getattr(prepared, "test_set", None), recorder=recorder,
         seed=scenario.seed, rounds=scenario.rounds, steps_of=scenario.training.steps,
         evaluate_every=evaluation.every, header_bytes=network.header_bytes, synchronous=scenario.mode == "sync",
         deadline_s=scenario.protocol.deadline_s, keep_late=scenario.protocol.late == "keep",

@@ -38,6 +38,7 @@ PARTITIONS = Registry(
         "label_clusters": ".partitions:LabelClusters",
         "quantity_skew": ".partitions:QuantitySkew",
         "domains": ".partitions:Domains",
+        "class_clusters": ".class_clusters:ClassClusters",
     },
 )
 

@@ -40,7 +40,8 @@ class PreparedData:
 
     Args:
         node_train: per node its own training samples.
-        cluster_test: per cluster its copy of the test set; clusters that see the same share the arrays.
+        cluster_test: per cluster its copy of the test set; clusters that see the same share the arrays. Where a
+            partition gives every node its own test samples, those, per node.
         cluster_validation: per cluster its copy of the validation set, or None.
         node_validation: per node its own validation samples, or None.
         node_cluster: int64 [nodes], the hidden truth.
@@ -50,6 +51,7 @@ class PreparedData:
         std: per channel what was divided by.
         about: for the manifest: name, origin, sha256, number of samples.
         task: classification or regression.
+        test_set: int64 [nodes], position in `cluster_test` of what each node is tested on.
     """
 
     node_train: list[Samples]
@@ -63,6 +65,11 @@ class PreparedData:
     std: np.ndarray
     about: dict = field(default_factory=dict)
     task: Task = "classification"
+    test_set: np.ndarray | None = None
+
+    def __post_init__(self):
+        if self.test_set is None:
+            self.test_set = np.asarray(self.node_cluster)
 
     def release(self) -> None:
         """Lets the samples go, once they are where they are used (on a GPU, say)."""
@@ -94,7 +101,11 @@ def prepare(
         owned, kept = _split_nodes(owned, validation.fraction, seed)
         node_validation = _per_node(dataset, kept, views, node_cluster)
     node_train = _per_node(dataset, owned, views, node_cluster)
-    cluster_test = _per_cluster(dataset, "test", test, views)
+    own_tests = _own_tests(dataset, test, partition, nodes, node_cluster, seed)
+    if own_tests is None:
+        cluster_test = _per_cluster(dataset, "test", test, views)
+    else:
+        cluster_test = _per_node(dataset, own_tests, views, node_cluster, "test")
     cluster_validation = None
     if len(held_out):
         source = "validation" if validation.source == "own" else validation.source
@@ -109,6 +120,7 @@ def prepare(
     return PreparedData(
         node_train, cluster_test, cluster_validation, node_validation, node_cluster, dataset.num_classes,
         (channels, height, width), dataset.mean, dataset.std, about, dataset.task,
+        None if own_tests is None else np.arange(len(own_tests)),
     )  # fmt: skip
 
 
@@ -267,12 +279,28 @@ def _split_nodes(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[l
     return train, kept
 
 
+def _own_tests(
+    dataset: Dataset, pool: np.ndarray, partition: Partition, nodes: Nodes, node_cluster: np.ndarray, seed: int
+) -> list[np.ndarray] | None:
+    """Per node, by id, the indices of its own test samples; None if the partition gives none."""
+    if not hasattr(partition, "assign_test"):
+        return None
+    dealt = partition.assign_test(dataset.test_labels[pool], nodes.clusters, stream(seed, "test partition"))
+    if dealt is None:
+        return None
+    owned = [np.empty(0, np.int64)] * len(dealt)
+    for node, own in zip(np.argsort(node_cluster, kind="stable"), dealt, strict=True):
+        owned[node] = pool[own]
+    return owned
+
+
 def _per_node(
-    dataset: Dataset, owned: list[np.ndarray], views: list[View], node_cluster: np.ndarray
+    dataset: Dataset, owned: list[np.ndarray], views: list[View], node_cluster: np.ndarray, split: str = "train"
 ) -> list[Samples]:
     """Every node's samples as its cluster sees them; the float copy is made node by node."""
+    labels = dataset.samples(split)[1]
     return [
-        views[cluster].of((normalised(dataset, "train", own), dataset.train_labels[own]))
+        views[cluster].of((normalised(dataset, split, own), labels[own]))
         for own, cluster in zip(owned, node_cluster.tolist(), strict=True)
     ]
 

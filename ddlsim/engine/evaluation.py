@@ -96,14 +96,14 @@ class Evaluator:
         nodes: all nodes.
         learner: see learning/learner.py.
         recorder: where rows go.
-        node_cluster: cluster per node.
+        test_set: per node what it is tested on: its cluster, or itself.
         metric: what is measured, see `METRIC_OF`.
         rng: (purpose, node) -> its stream of random numbers.
         due: whether so many completed rounds are evaluated.
         on_evaluated: called with every outcome.
     """
 
-    def __init__(self, nodes: "Sequence[Node]", learner, recorder, node_cluster: np.ndarray, metric: str,
+    def __init__(self, nodes: "Sequence[Node]", learner, recorder, test_set: np.ndarray, metric: str,
                  rng: Callable[[str, int], np.random.Generator], due: Callable[[int], bool],
                  on_evaluated: Callable[[Evaluated], None]):
         self.due = due
@@ -111,7 +111,7 @@ class Evaluator:
         self._awaited = Awaited(nodes)
         self._learner = learner
         self._recorder = recorder
-        self._node_cluster = node_cluster
+        self._test_set = test_set
         self._metric = metric
         self._rng = rng
         self._on_evaluated = on_evaluated
@@ -139,7 +139,7 @@ class Evaluator:
 
     def _evaluate(self, completed: int, snapshots: dict[int, Snapshot]) -> None:
         tests = [
-            self._learner.test(snapshot.serving.models, int(self._node_cluster[node]))
+            self._learner.test(snapshot.serving.models, int(self._test_set[node]))
             for node, snapshot in snapshots.items()
         ]
         choices = [self._enqueue_choice(node, snapshot.serving) for node, snapshot in snapshots.items()]

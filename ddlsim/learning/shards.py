@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from ddlsim.errors import ScenarioError
 from ddlsim.learning.augmenting import Augmenter
 from ddlsim.learning.tasks import LOSSES
 
@@ -22,7 +23,7 @@ class Shards:
         self.num_classes: int = prepared.num_classes
         self.task: str = prepared.task
         self.loss = LOSSES[prepared.task]
-        self._normalisation = torch.as_tensor(prepared.mean).to(device), torch.as_tensor(prepared.std).to(device)
+        self._normalisation = [torch.as_tensor(values).to(device) for values in (prepared.mean, prepared.std)]
         self.node_cluster = np.asarray(prepared.node_cluster)
         self.train = [_to(device, pair) for pair in prepared.node_train]
         self._node_validation = [_to(device, pair) for pair in prepared.node_validation or []]
@@ -32,7 +33,13 @@ class Shards:
         }
 
     def augmenter(self, kind: str, seed: int) -> Augmenter:
-        """What augments the images of one training."""
+        """What augments the images of one training.
+
+        Raises:
+            ScenarioError: if the data are joined from domains with a normalisation each.
+        """
+        if self._normalisation[0].dim() != 1:
+            raise ScenarioError("training.augmentation: only none fits data of several domains.")
         return Augmenter(kind, *self._normalisation, seed)
 
     def has_validation(self) -> bool:
