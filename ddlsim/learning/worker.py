@@ -11,7 +11,6 @@ from ddlsim.learning.moments import OpenMoments, torch_state
 from ddlsim.learning.objective import LocalStep, Objective
 from ddlsim.learning.tasks import Loss
 
-
 StepLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(images, labels) of a step -> its loss."""
 
