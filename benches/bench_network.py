@@ -8,19 +8,26 @@ The plain SimPy model is one process per message that holds its sender's uplink 
 first come first served: a simpler network than ours (no sharing, no rates that change), and what one would write first.
 
     pytest benches/bench_network.py             1,000 and 10,000 nodes, 100,000 for the core
-    pytest benches/bench_network.py -m slow     a million nodes, and 100,000 nodes x 10 rounds through SimPy
+    pytest benches/bench_network.py -m slow     a million nodes, and 100,000 through SimPy and against filling anew
+
+Time and memory of whole network-only runs: network_scale.py.
 """
 
 import resource
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 import simpy
 
+from ddlsim import build
 from ddlsim.engine.network import Message, Network
+from ddlsim.engine.recorder import Recorder
+from ddlsim.engine.simulation import Simulation
 from ddlsim.native import extension
+from ddlsim.scenario import load
 
 PEERS, SIZE, LATENCY_S = 4, 500_000, 0.02
 
@@ -45,13 +52,17 @@ def draw(nodes: int, links: str, starts: str) -> Workload:
     return Workload(up, down, peers, rng.integers(0, spread_ns, nodes))
 
 
-def core_alone(work: Workload, incremental: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """Times and messages of all ends; a start is a latency."""
+def core_alone(
+    work: Workload, incremental: bool = True, until_ns: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Times and messages of all ends, or of those up to a time; a start is a latency."""
     nodes = len(work.uplink)
     network = extension().FlowNetwork(incremental=incremental)
     network.add_nodes(work.uplink, work.downlink, np.zeros(nodes))
     src, latency_ns = np.repeat(np.arange(nodes), PEERS), np.repeat(work.start_ns, PEERS)
     network.send_many(0, src, work.peers.ravel(), SIZE, 0, latency_ns)
+    if until_ns is not None:
+        return network.run(until_ns)
     ends = network.run()
     assert len(ends[0]) == nodes * PEERS
     return ends
@@ -156,8 +167,24 @@ def test_repair_against_filling_from_scratch(ratio, benchmark, starts, links):
     note_rate(benchmark, work.peers.size)
 
 
+@pytest.mark.parametrize(("starts", "links"), CASES)
+@pytest.mark.parametrize("nodes", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_repair_against_filling_from_scratch_up_to_the_first_ends(ratio, benchmark, nodes, starts, links):
+    """With so many nodes filling anew at every event would take hours: the events up to the first hundred ends."""
+    work = draw(nodes, links, starts)
+    until_ns = int(core_alone(work)[0][100])
+    for ours, theirs in zip(core_alone(work, True, until_ns), core_alone(work, False, until_ns), strict=True):
+        assert len(ours) >= 100 and np.array_equal(ours, theirs)
+    ratio(
+        lambda: core_alone(work, True, until_ns), lambda: core_alone(work, False, until_ns),
+        "every rate anew at every event, up to the 100th end", 1,
+    )
+
+
 @pytest.mark.parametrize("starts", ["sync", "async"])
-@pytest.mark.parametrize(("nodes", "rounds"), [(1_000, 10), (10_000, 2)])
+@pytest.mark.parametrize(
+    ("nodes", "rounds"), [(1_000, 10), (10_000, 2), pytest.param(100_000, 1, marks=pytest.mark.slow)]
+)
 def test_through_simpy_against_a_process_per_message(ratio, benchmark, nodes, rounds, starts):
     work = draw(nodes, "lognormal", starts)
     env, plain = through_simpy(work, rounds, starts == "sync"), plain_simpy(work, rounds)
@@ -169,6 +196,29 @@ def test_through_simpy_against_a_process_per_message(ratio, benchmark, nodes, ro
         "one SimPy process per message, links first come first served", 3,
     )
     note_rate(benchmark, messages)
+
+
+def whole_run(nodes: int, rounds: int) -> Simulation:
+    """Epidemic Learning without learning: verbs, mailboxes and records around the network, as `ddlsim run` has them."""
+    changes = [f"nodes.clusters=[{nodes}]", f"rounds={rounds}"]
+    scenario = load(Path(__file__).parents[1] / "scenarios" / "million_network_only.yaml", changes)
+    prepared = build.prepare(build.load_data(scenario))
+    made = build.build_simulation(scenario, prepared, build.build_learner(scenario, prepared, "none"), Recorder())
+    made.run()
+    assert made.network.traffic.messages.sum() == nodes * rounds * PEERS
+    return made
+
+
+@pytest.mark.parametrize(("nodes", "rounds"), [(1_000, 10), (10_000, 1)])
+def test_network_only_run_against_a_process_per_message(ratio, benchmark, nodes, rounds):
+    work = draw(nodes, "equal", "sync")
+    benchmark.extra_info["rows"] = len(whole_run(nodes, rounds).recorder.rows)
+    assert benchmark.extra_info["rows"] == 4 * (rounds + 1)  # the last exchange counts as a round
+    ratio(
+        lambda: whole_run(nodes, rounds), lambda: plain_simpy(work, rounds),
+        "one SimPy process per message, links first come first served, nothing around it", 3,
+    )
+    note_rate(benchmark, nodes * PEERS * rounds)
 
 
 @pytest.mark.slow

@@ -216,7 +216,8 @@ class Simulation:
             except simpy.Interrupt:
                 yield self._returned[node.id]
                 continue
-            self._validate(node)
+            if node.best is not None:
+                self._validate(node)
             self._complete(node)
             if node.stopped:
                 self.presence.num_online -= 1
@@ -235,8 +236,6 @@ class Simulation:
 
     def _validate(self, node: Node) -> None:
         """The node looks at what its trainings of this round were worth, and stops if its patience is over."""
-        if node.best is None:
-            return
         for loss in node.best.resolve(self.learner.value):
             node.record("validation_loss", loss, node.round_num)
         if node.best.run_out:
