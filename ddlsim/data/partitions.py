@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Literal, Protocol
 import numpy as np
 from annotated_types import Ge, Gt
 
+from ddlsim.data.label_groups import LABEL_GROUPS
 from ddlsim.errors import ScenarioError
 
 MAX_DRAWS = 1000
@@ -161,12 +162,17 @@ class LabelClusters:
     A label of several clusters is shared out by their numbers of nodes. Remainders are dropped.
 
     Args:
-        labels: per cluster the list of its labels; even: labels in order, as many for each cluster as possible.
+        labels: per cluster the list of its labels; even: labels in order, as many for each cluster as possible;
+            vehicles_animals: of CIFAR-10; cifar100_superclasses: three groups of superclasses, or cifar100_published:
+            the groups by which the published code took them for the same.
         samples_per_node: no node gets more than this; null: all there are.
     """
 
     needs_classes: ClassVar = True
-    labels: tuple[tuple[Annotated[int, Ge(0)], ...], ...] | Literal["even"] = "even"
+    labels: (
+        tuple[tuple[Annotated[int, Ge(0)], ...], ...]
+        | Literal["even", "vehicles_animals", "cifar100_superclasses", "cifar100_published"]
+    ) = "even"
     samples_per_node: Count | None = None
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
@@ -196,15 +202,16 @@ class LabelClusters:
         """
         if self.labels == "even":
             return [part.tolist() for part in np.array_split(np.arange(num_classes), num_clusters)]
-        if len(self.labels) != num_clusters:
+        groups = LABEL_GROUPS[self.labels] if isinstance(self.labels, str) else self.labels
+        if len(groups) != num_clusters:
             raise ScenarioError(
                 f"partition.labels: expected one list of labels for each of the {num_clusters} clusters, got "
-                f"{len(self.labels)} lists."
+                f"{len(groups)} lists."
             )
-        wrong = sorted({label for own in self.labels for label in own if label >= num_classes})
+        wrong = sorted({label for own in groups for label in own if label >= num_classes})
         if wrong:
             raise ScenarioError(f"partition.labels: labels are 0..{num_classes - 1}, got {', '.join(map(str, wrong))}.")
-        return [list(own) for own in self.labels]
+        return [list(own) for own in groups]
 
 
 @dataclass(frozen=True, kw_only=True)

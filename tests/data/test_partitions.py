@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from ddlsim.data import PARTITIONS
+from ddlsim.data.label_groups import CIFAR100_SUPERCLASSES
 from ddlsim.data.partitions import Dirichlet, Domains, LabelClusters, QuantitySkew, Random, Shards, Uniform
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
@@ -133,3 +134,24 @@ def test_a_domain_goes_to_the_nodes_of_its_cluster():
     assert [len(own) for own in dealt] == [20, 20, 20, 45, 45]
     assert [set(domains[own]) for own in dealt] == [{0}] * 3 + [{1}] * 2
     assert [len(own) for own in deal(Domains(samples_per_node=5), (3, 2), domains)] == [5] * 5
+
+
+def test_named_groups_of_labels():
+    assert LabelClusters(labels="vehicles_animals").cluster_labels(2, 10) == [[0, 1, 8, 9], [2, 3, 4, 5, 6, 7]]
+    for name in ("cifar100_superclasses", "cifar100_published"):
+        groups = LabelClusters(labels=name).cluster_labels(3, 100)
+        assert [len(group) for group in groups] == [50, 25, 25]
+        assert sorted(label for group in groups for label in group) == list(range(100))
+    real = LabelClusters(labels="cifar100_superclasses").cluster_labels(3, 100)
+    published = LabelClusters(labels="cifar100_published").cluster_labels(3, 100)
+    assert {8, 13, 48, 58, 90} <= set(real[2])  # bicycle, bus, motorcycle, pickup truck, train
+    assert published[1] == [*range(10, 25), *range(50, 55), *range(85, 90)]
+    with pytest.raises(ScenarioError, match=r"labels are 0\.\.9, got 10"):
+        LabelClusters(labels="cifar100_published").cluster_labels(3, 10)
+    with pytest.raises(ScenarioError, match="each of the 3 clusters, got 2"):
+        LabelClusters(labels="vehicles_animals").cluster_labels(3, 10)
+
+
+def test_every_superclass_of_cifar100_has_five_labels_of_its_own():
+    labels = [label for group in CIFAR100_SUPERCLASSES for label in group]
+    assert len(CIFAR100_SUPERCLASSES) == 20 and sorted(labels) == list(range(100))
