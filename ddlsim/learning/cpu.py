@@ -15,6 +15,7 @@ from ddlsim.learning.evaluating import losses_of, predictions_of
 from ddlsim.learning.kinds import LossJob, Tested, TestJob, TrainJob
 from ddlsim.learning.layout import Architecture
 from ddlsim.learning.moments import OpenMoments, rows_kept
+from ddlsim.learning.noise import seed_dropouts
 from ddlsim.learning.shards import Shards
 from ddlsim.learning.worker import ClassMeans, Template, loss_function, sgd_steps
 
@@ -81,6 +82,8 @@ def allocate_outputs(job: TrainJob) -> list[Params | None]:
 def train_on(template: Template, job: TrainJob, outputs: list[Params | None], shards: Shards, training) -> None:
     """Runs one training job on a template."""
     template.load(job.model)
+    if job.seed is not None:
+        seed_dropouts(template.dropouts, job.seed)
     moments = None
     if job.moments:
         moments = OpenMoments(job.moments, job.sizes, rows_kept(training), template.flat.device)
@@ -97,7 +100,7 @@ def train_on(template: Template, job: TrainJob, outputs: list[Params | None], sh
 def _batches(job: TrainJob, shards: Shards, training) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """The images and labels of every step, as many views of each as the objective wants."""
     views = job.objective.views if job.objective else 1
-    augment = None if job.seed is None else shards.augmenter(training.augmentation, job.seed)
+    augment = None if training.augmentation == "none" else shards.augmenter(training.augmentation, job.seed)
     images, labels = shards.train[job.node]
     for batch in job.batches:
         rows = torch.from_numpy(batch).to(images.device)

@@ -3,7 +3,8 @@
 A wave's models are the rows of one matrix [N, P]; a step is the vectorised gradient (torch.func.vmap) of every row's
 loss on its own batch, and one update of the matrix. Rows never mix, so the numbers are those of one node after the
 other, up to the order of sums inside a kernel. What cannot be stacked (BatchNorm, whose statistics move during
-training, nodes whose batches differ in size, objectives of an algorithm's own, augmented images) trains one by one.
+training, nodes whose batches differ in size, objectives of an algorithm's own, augmented images, dropout, whose
+masks are a node's own) trains one by one.
 """
 
 from collections import defaultdict

@@ -33,7 +33,7 @@ class TrainJob(Job):
         moments: per part what the optimizer kept of it (None: nothing yet); empty: the optimizer starts afresh. New
             moments are further outputs, part by part.
         objective: what is minimised; None: the task's loss. Its targets are further inputs.
-        seed: of the augmentation of images; None: there is none.
+        seed: of the augmentation of images and of dropout; None: there is neither.
         mean_labels: labels of which the means of features are further outputs, see Objective.
         last_pass: number of steps, the last ones, whose features count in these means.
     """

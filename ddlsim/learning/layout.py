@@ -13,6 +13,8 @@ from functools import cached_property
 import torch
 from torch import nn
 
+from ddlsim.learning.noise import draws_noise
+
 CORE, HEAD, MODEL = "core", "head", "model"
 
 
@@ -74,6 +76,7 @@ class Layout:
 
     def __init__(self, architecture: str, module: nn.Module):
         self.architecture = architecture
+        self.draws_noise = draws_noise(module)
         self.names: tuple[str, ...] = (CORE, HEAD, *getattr(module, "extra_parts", ()))
         self.parts: dict[str, Part] = {}
         whole: list[Entry] = []

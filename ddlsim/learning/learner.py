@@ -186,7 +186,8 @@ class Learner:
         """As `train_keeping`, with an objective; also returns per label the class means, if it collects them."""
         samples, settings = self.shards.num_samples("train", node), self._training
         batches = draw_batches(rng, samples, settings.batch_size, steps, settings.drop_last)
-        seed = None if settings.augmentation == "none" else int(rng.integers(2**63 - 1))
+        noisy = settings.augmentation != "none" or self.architecture_of(node).layout.draws_noise
+        seed = int(rng.integers(2**63 - 1)) if noisy else None
         last_pass = min(steps, self.steps_per_epoch(node))
         labels = self._labels_of(node, batches[-last_pass:]) if objective and objective.class_means else []
         count = rows_kept(settings)

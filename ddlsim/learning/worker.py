@@ -8,6 +8,7 @@ from torch import nn
 from ddlsim.learning.bank import Params
 from ddlsim.learning.layout import MODEL, Architecture
 from ddlsim.learning.moments import OpenMoments, torch_state
+from ddlsim.learning.noise import own_dropouts
 from ddlsim.learning.objective import LocalStep, Objective
 from ddlsim.learning.tasks import Loss
 
@@ -28,6 +29,7 @@ class Template:
         self.flat = torch.zeros(self.layout.size, device=device)
         with torch.random.fork_rng(devices=[]):
             self.module = architecture.build().to(device)
+        self.dropouts = own_dropouts(self.module, device)
         self._counters: list[tuple[nn.Module, str, slice]] = []
         self._view_state()
         self.module.requires_grad_(True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge
 
+from ddlsim.models.pretrained import NONE, load_pretrained
 from ddlsim.models.shapes import ImageShape, require
 
 if TYPE_CHECKING:
@@ -30,29 +31,39 @@ SMALLEST = 28
 
 @dataclass(frozen=True, kw_only=True)
 class ResNet18:
-    """torchvision's ResNet-18, not pretrained; images from 28 x 28 (they are not resized).
+    """torchvision's ResNet-18; images from 28 x 28 (they are not resized).
 
     Args:
         latent: size of the features that the head gets; null: the net's own 512.
+        pretrained: none; torchvision: trained on ImageNet, downloaded; or the path of a state dict. All but the last
+            layer begins with these weights, and images must have three channels.
     """
 
     latent: Latent = None
+    pretrained: str = NONE
 
     def check(self, image_shape: ImageShape) -> None:
         """Raise ScenarioError unless the images fit."""
         _check("resnet18", image_shape)
+        fits = self.pretrained == NONE or image_shape[0] == 3
+        require(fits, "resnet18 with pretrained weights", image_shape, f"3 channels, at least {SMALLEST} x {SMALLEST}")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torchvision's initialisation.
+        """A fresh model, torchvision's initialisation or the pretrained weights.
 
         Raises:
             ScenarioError: if the images do not fit.
+            DataMissing, DataDamaged: if the weights are not there or are of another network.
         """
         self.check(image_shape)
         from torchvision.models import resnet18
 
-        return _split(lambda outputs: resnet18(weights=None, num_classes=outputs), "fc", image_shape, self.latent,
-                      num_classes, first="conv1")  # fmt: skip
+        def make(outputs: int) -> "nn.Module":
+            net = resnet18(weights=None, num_classes=outputs)
+            load_pretrained(net, self.pretrained, "ResNet18_Weights", "fc")
+            return net
+
+        return _split(make, "fc", image_shape, self.latent, num_classes, first="conv1")
 
 
 @dataclass(frozen=True, kw_only=True)
