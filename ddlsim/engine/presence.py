@@ -13,8 +13,8 @@ Asynchronous: they have rounds of their own to go, so they are waited for, and f
 run has taken twice as long as to the moment when the first wait began. What is away then is cut off, and recorded so.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from statistics import median_low
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class Presence:
         self._nodes = nodes
         self._synchronous = synchronous
         self.num_online = self._num_busy = sum(node.online for node in nodes)  # busy: online and not through
+        self._online_at = Counter(node.completed_rounds for node in nodes if node.online)  # rounds completed -> nodes
+        self._reached = 0
         self._anybody_through = False
         self._returns_s: dict[int, float] = {}
         self._wait_until_s: float | None = None
@@ -42,6 +44,7 @@ class Presence:
     def left(self, node: "Node", returns_s: float) -> None:
         """A node has left, to return at that time."""
         node.online = False
+        self._count(node, -1)
         self.num_online -= 1
         self._num_busy -= 1
         self._returns_s[node.id] = returns_s
@@ -49,9 +52,17 @@ class Presence:
     def came(self, node: "Node") -> None:
         """A node has returned or joined."""
         node.online = True
+        self._count(node, 1)
         self.num_online += 1
         self._num_busy += 1
         self._returns_s.pop(node.id, None)
+
+    def completed(self, node: "Node", rounds: int) -> None:
+        """A node has completed so many rounds."""
+        self._count(node, -1)
+        node.completed_rounds = rounds
+        self._count(node, 1)
+        self._reached = max(self._reached, rounds)
 
     def through(self, node: "Node") -> None:
         """A node has no round left to do."""
@@ -79,11 +90,20 @@ class Presence:
         In synchronous runs those who have themselves just come are not asked, or every return would push the run a
         round further; and no round is done again by late comers that everybody who did it has left.
         """
-        others = [other for other in self._nodes if other is not node]
         if self._synchronous:
-            reached = max((other.completed_rounds for other in others), default=0)
-            next_one = max((other.completed_rounds + 1 for other in others if other.online), default=0)
-            return max(node.round_num, reached, next_one)
-        if node.joined:
-            return node.round_num
-        return median_low([other.completed_rounds for other in others if other.online] or [0])
+            return max(node.round_num, self._reached, max(self._online_at, default=-1) + 1)
+        return node.round_num if node.joined else self._median()
+
+    def _median(self) -> int:
+        """Of the rounds that the nodes online have completed, the lower one of two; 0 without any."""
+        below = 0
+        for rounds in sorted(self._online_at):
+            below += self._online_at[rounds]
+            if 2 * below >= self._online_at.total():
+                return rounds
+        return 0
+
+    def _count(self, node: "Node", change: int) -> None:
+        self._online_at[node.completed_rounds] += change
+        if not self._online_at[node.completed_rounds]:
+            del self._online_at[node.completed_rounds]

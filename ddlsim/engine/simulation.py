@@ -270,8 +270,8 @@ class Simulation:
             steps.close()
 
     def _complete(self, node: Node) -> None:
-        completed = node.completed_rounds = node.round_num + 1
-        node.round_num = completed
+        completed = node.round_num = node.round_num + 1
+        self.presence.completed(node, completed)
         self._completions[completed] = self._completions.get(completed, 0) + 1
         if completed > self._reported and self._completions[completed] >= self.presence.num_online:
             self._reported = completed

@@ -2,6 +2,7 @@
 
 import math
 from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from ddlsim.engine.churn import Absence, Schedule
 from ddlsim.engine.evaluation import Serving
 from ddlsim.engine.network import Network
+from ddlsim.engine.presence import Presence
 from ddlsim.engine.simulation import Simulation
 from ddlsim.errors import DdlsimError
 
@@ -208,3 +210,31 @@ def test_models_after_a_loss_are_others_unless_all_nodes_share_them():
             sim.nodes[1].init_models(own=own)
     assert len({seeds[0], seeds[2], seeds[4]}) == 3
     assert seeds[1] == seeds[3] == seeds[5]
+
+
+@pytest.mark.parametrize("synchronous", [True, False])
+def test_counts_of_rounds_say_what_looking_at_every_node_would(synchronous):
+    random = np.random.default_rng(1)
+    nodes = [SimpleNamespace(id=i, online=True, joined=i < 15, completed_rounds=0, round_num=0) for i in range(20)]
+    for node in nodes[15:]:
+        node.online = False
+    presence = Presence(nodes, synchronous)
+    for _ in range(500):
+        node = nodes[random.integers(20)]
+        if not node.online:
+            others = [other for other in nodes if other is not node]
+            there = sorted(other.completed_rounds for other in others if other.online)
+            if synchronous:
+                reached = max(other.completed_rounds for other in others)
+                expected = max(node.round_num, reached, max(there, default=-1) + 1)
+            else:
+                expected = node.round_num if node.joined else there[(len(there) - 1) // 2] if there else 0
+            node.round_num = presence.first_round_of(node)
+            assert node.round_num == expected
+            presence.came(node)
+            node.joined = True
+        elif random.random() < 0.3:
+            presence.left(node, math.inf)
+        else:
+            node.round_num += 1
+            presence.completed(node, node.round_num)
