@@ -95,6 +95,7 @@ def compare(benchmark, ours, theirs: dict, floor_s: float) -> None:
     benchmark.extra_info.update(
         ours_s=own, alternative=first, theirs_s=found[first]["s"], ratio=found[first]["ratio"],
         others={name: found[name] for name in rest}, floor_s=floor_s, of_floor=own / floor_s,
+        gated=torch.get_num_threads() == 1,  # with two, the second one's waking decides about milliseconds
     )
 
 

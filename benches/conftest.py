@@ -1,10 +1,21 @@
 """Ratios, not times: a bench times ours and a named alternative in turns, in the same process and the same minute."""
 
+import os
 import time
 from collections.abc import Callable
+from importlib import metadata
 from statistics import median
 
 import pytest
+
+from ddlsim.kernels import isa
+
+
+def pytest_benchmark_update_machine_info(config, machine_info):
+    """What ratios depend on and the report does not hold by itself."""
+    machine_info["instruction_set"] = isa()
+    machine_info["versions"] = {name: metadata.version(name) for name in ("torch", "numpy", "scipy", "simpy")}
+    machine_info["load"] = round(os.getloadavg()[0], 1)
 
 
 @pytest.fixture

@@ -1,8 +1,16 @@
-"""A markdown table of ratios from pytest-benchmark's JSON: python benches/table.py out.json"""
+"""The ratios of pytest-benchmark's JSON as a markdown table.
+
+    python benches/table.py out.json              prints it
+    python benches/table.py out.json --write      puts it into benches/README.md, between the two marks
+"""
 
 import json
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+README = Path(__file__).resolve().parent / "README.md"
+BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 
 
 def time_text(seconds: float) -> str:
@@ -13,24 +21,55 @@ def time_text(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
-def table(report: dict) -> str:
-    """One row per bench that carries a ratio."""
+def machine_text(report: Mapping) -> str:
+    """Where and with what: processor, cores, instruction set of the kernels, versions, date."""
     machine = report["machine_info"]
+    words = [machine["cpu"].get("brand_raw", machine["processor"]), f"{machine['cpu'].get('count')} cores"]
+    if "instruction_set" in machine:
+        words.append(f"kernels on {machine['instruction_set']}")
+    words.append(f"Python {machine['python_version']}")
+    words += [f"{name} {version}" for name, version in machine.get("versions", {}).items()]
+    if "load" in machine:
+        words.append(f"load before the run {machine['load']}")
+    return ", ".join([*words, report["datetime"][:10]])
+
+
+def rows(bench: Mapping) -> Iterator[list[str]]:
+    """One row per alternative, the first one with our time and the floor."""
+    found = bench["extra_info"]
+    name = f"`{Path(bench['fullname'].split('::')[0]).stem}`: {bench['name']}"
+    if "ratio" in found:
+        floor = [time_text(found["floor_s"]), f"{found['of_floor']:.2f}"] if "floor_s" in found else ["", ""]
+        theirs, ratio = time_text(found["theirs_s"]), f"{found['ratio']:.2f}"
+        yield [name, time_text(found["ours_s"]), found["alternative"], theirs, ratio, *floor]
+        for other, its in found.get("others", {}).items():
+            yield ["", "", other, time_text(its["s"]), f"{its['ratio']:.2f}", "", ""]
+    elif "messages_per_s" in found:
+        rate = f"{found['messages_per_s']:,} messages/s"
+        yield [name, time_text(bench["stats"]["median"]), rate, "", "", "", ""]
+
+
+def table(report: Mapping) -> str:
+    """All benches of a report; see rows()."""
     lines = [
-        f"{machine['cpu'].get('brand_raw', machine['processor'])}, {machine['cpu'].get('count')} cores, Python "
-        f"{machine['python_version']}, {report['datetime'][:10]}",
+        machine_text(report),
         "",
-        "| bench | ours | alternative | its time | ratio |",
-        "|---|---|---|---|---|",
+        "| bench | ours | alternative | its time | ours / its | floor | ours / floor |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for bench in report["benchmarks"]:
-        found = bench["extra_info"]
-        if "ratio" in found:
-            ours, theirs = time_text(found["ours_s"]), time_text(found["theirs_s"])
-            name = f"{Path(bench['fullname'].split('::')[0]).name}: {bench['name']}"
-            lines.append(f"| {name} | {ours} | {found['alternative']} | {theirs} | {found['ratio']:.2f} |")
+    lines += [f"| {' | '.join(row)} |" for bench in report["benchmarks"] for row in rows(bench)]
     return "\n".join(lines)
 
 
+def write(report: Mapping, readme: Path = README) -> None:
+    """Replaces what stands between the marks."""
+    before, rest = readme.read_text().split(BEGIN)
+    readme.write_text(f"{before}{BEGIN}\n{table(report)}\n{END}{rest.split(END)[1]}")
+
+
 if __name__ == "__main__":
-    print(table(json.loads(Path(sys.argv[1]).read_text())))
+    found = json.loads(Path(sys.argv[1]).read_text())
+    if "--write" in sys.argv:
+        write(found)
+    else:
+        print(table(found))

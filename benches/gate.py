@@ -1,0 +1,182 @@
+"""The regression gate: the benches' ratios against those stored in baseline.json.
+
+A bench keeps ratio = ours / theirs of two times taken in turns. The gate falls when the speed-up, theirs / ours, is
+20 % under the stored one. Only ratios that proved steady are gated: those that several runs on a quiet machine gave
+within 10 % of each other (`spread`, largest / smallest), and that do not hang on how two threads were scheduled.
+
+    python benches/gate.py out.json     compares a report of `pytest benches --benchmark-json=out.json`
+    python benches/gate.py --run        runs the gated benches and compares; what fell is timed again, at most twice
+    python benches/gate.py --store      on a quiet machine: all benches three times, then baseline.json and the table of
+                                        README.md are written; or from reports: --store a.json b.json c.json
+
+Exit status: 0 all held, or the stored ratios are another machine's; 1 a ratio fell; 2 a bench failed or is missing.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+HERE = Path(__file__).resolve().parent
+BASELINE = HERE / "baseline.json"
+TOLERANCE = 0.2
+STEADY = 1.1
+REPEATS = 2
+
+
+def ratios(report: Mapping) -> dict[str, dict]:
+    """Name of a bench -> its extra_info, for the benches that carry a ratio."""
+    found = {bench["fullname"]: bench["extra_info"] for bench in report["benchmarks"]}
+    return {name: info for name, info in found.items() if "ratio" in info}
+
+
+def machine_of(report: Mapping) -> dict:
+    """What decides about ratios: processor, usable cores, and the instruction set that the kernels took."""
+    info = report["machine_info"]
+    return {"processor": info["cpu"].get("brand_raw", info["processor"]), "cores": info["cpu"].get("count"),
+            "instruction_set": info.get("instruction_set")}  # fmt: skip
+
+
+def baseline_of(reports: Sequence[Mapping]) -> dict:
+    """What baseline.json holds: median ratio per bench over the reports, and whether it is gated."""
+    seen: dict[str, list[dict]] = {}
+    for report in reports:
+        for name, info in ratios(report).items():
+            seen.setdefault(name, []).append(info)
+    entries = {}
+    for name, infos in sorted(seen.items()):
+        values = [info["ratio"] for info in infos]
+        spread = max(values) / min(values)
+        steady = len(values) > 1 and len(values) == len(reports) and spread <= STEADY
+        entries[name] = {
+            "alternative": infos[-1]["alternative"], "ratio": round(median(values), 4), "spread": round(spread, 3),
+            "gated": steady and infos[-1].get("gated", True),
+        }  # fmt: skip
+    last = reports[-1]
+    return {"machine": machine_of(last), "versions": last["machine_info"].get("versions", {}),
+            "date": last["datetime"][:10], "runs": len(reports), "ratios": entries}  # fmt: skip
+
+
+def compare(baseline: Mapping, reports: Sequence[Mapping]) -> tuple[list[str], dict[str, str], list[str]]:
+    """Gated ratios now against then; of several reports the best ratio counts, because noise only ever adds.
+
+    Returns:
+        One line per gated bench; name -> line of those that fell; names that no report holds.
+    """
+    now: dict[str, float] = {}
+    for report in reports:
+        for name, info in ratios(report).items():
+            now[name] = min(info["ratio"], now.get(name, float("inf")))
+    lines, fell, missing = [], {}, []
+    for name, stored in baseline["ratios"].items():
+        if not stored["gated"]:
+            continue
+        if name not in now:
+            missing.append(name)
+            continue
+        kept = stored["ratio"] / now[name]
+        line = f"{name}: {now[name]:.3f} of {stored['alternative']}, stored {stored['ratio']:.3f}: speed {kept:.0%}"
+        lines.append(line)
+        if kept < 1 - TOLERANCE:
+            fell[name] = line
+    return lines, fell, missing
+
+
+def run_benches(selection: Iterable[str], directory: Path) -> dict:
+    """Runs benches in a fresh process and returns pytest-benchmark's report.
+
+    Raises:
+        SystemExit: with status 2, if a bench failed.
+    """
+    out = Path(tempfile.mkstemp(suffix=".json", dir=directory)[1])
+    command = [sys.executable, "-m", "pytest", "-q", "--benchmark-disable-gc", f"--benchmark-json={out}", *selection]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # numpy on one thread, as what it is compared with
+    if subprocess.run(command, cwd=HERE.parent, env=environment, check=False).returncode:
+        print("gate: a bench failed", file=sys.stderr)
+        raise SystemExit(2)
+    return json.loads(out.read_text())
+
+
+def run_gated(baseline: Mapping, directory: Path) -> list[dict]:
+    """Reports of the gated benches: of all, then of those that fell, so that one disturbance fails nobody.
+
+    The first bench runs alone: on another machine that is enough to know.
+    """
+    first, *others = [name for name, stored in baseline["ratios"].items() if stored["gated"]]
+    reports = [run_benches([first], directory)]
+    if machine_of(reports[0]) != baseline["machine"]:
+        return reports
+    if others:
+        reports.append(run_benches(others, directory))
+    for _ in range(REPEATS):
+        _, fell, _ = compare(baseline, reports)
+        if not fell:
+            break
+        reports.append(run_benches(fell, directory))
+    return reports
+
+
+def verdict(baseline: Mapping, reports: Sequence[Mapping]) -> int:
+    """Prints the comparison and returns the exit status."""
+    lines, fell, missing = compare(baseline, reports)
+    print(*lines, sep="\n")
+    here = machine_of(reports[0])
+    if here != baseline["machine"]:
+        print(f"gate: the stored ratios are of {baseline['machine']}, this is {here}: nothing is held against them. "
+              "`python benches/gate.py --store` on this machine stores its own.")  # fmt: skip
+        return 0
+    for name in missing:
+        print(f"gate: {name} is stored but not in the report; run all benches, or store anew", file=sys.stderr)
+    for line in fell.values():
+        print(f"gate: FELL {line}", file=sys.stderr)
+    print(f"gate: {len(lines)} ratios, {len(fell)} fell, {len(missing)} missing")
+    return 2 if missing else 1 if fell else 0
+
+
+def store(reports: Sequence[Mapping], baseline: Path, readme: Path) -> None:
+    """Writes baseline.json, and the last report's table into the README."""
+    made = baseline_of(reports)
+    baseline.write_text(json.dumps(made, indent=1) + "\n")
+    spec = importlib.util.spec_from_file_location("bench_table", HERE / "table.py")
+    table = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(table)
+    table.write(reports[-1], readme)
+    gated = sum(entry["gated"] for entry in made["ratios"].values())
+    print(f"gate: stored {len(made['ratios'])} ratios, {gated} of them gated, in {baseline}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("reports", nargs="*", type=Path, help="reports of pytest-benchmark")
+    parser.add_argument("--run", action="store_true", help="run the gated benches instead of reading a report")
+    parser.add_argument("--store", action="store_true", help="store the ratios instead of comparing them")
+    parser.add_argument("--runs", type=int, default=3, help="how often --store runs all benches (default 3)")
+    parser.add_argument("--baseline", type=Path, default=BASELINE, help=argparse.SUPPRESS)
+    parser.add_argument("--readme", type=Path, default=HERE / "README.md", help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if bool(given.reports) == given.run and not (given.store and not given.run):
+        parser.error("give reports, or --run, or --store")
+    reports = [json.loads(path.read_text()) for path in given.reports]
+    with tempfile.TemporaryDirectory() as directory:
+        if given.store:
+            reports = reports or [run_benches(["benches"], Path(directory)) for _ in range(given.runs)]
+            store(reports, given.baseline, given.readme)
+            return 0
+        if not given.baseline.exists():
+            print(f"gate: {given.baseline} is missing; `python benches/gate.py --store` makes it", file=sys.stderr)
+            return 2
+        baseline = json.loads(given.baseline.read_text())
+        if not any(stored["gated"] for stored in baseline["ratios"].values()):
+            print(f"gate: {given.baseline} gates nothing", file=sys.stderr)
+            return 2
+        return verdict(baseline, reports or run_gated(baseline, Path(directory)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
