@@ -159,3 +159,33 @@ class MergeJob(Job):
     def __init__(self, sources: Sequence[Params], weights: Sequence[float]):
         super().__init__(sources)
         self.weights = list(weights)
+
+
+class SimilarityJob(Job):
+    """How alike a node's model is to several others'; see comparing.py.
+
+    Value: list of floats, one per peer.
+
+    Args:
+        metric: cosine_weights, cosine_gradients or inverse_l2.
+        own: the node's model.
+        peers: the others.
+        start: where all models started, for cosine_gradients with alpha below 1.
+        own_last, peers_last: what each was a round ago, for cosine_gradients with alpha above 0.
+        alpha: weight of the last update, 0..1.
+    """
+
+    kind = "comparison"
+
+    def __init__(self, metric: str, own: Model, peers: Sequence[Model], start: Model | None = None,
+                 own_last: Model | None = None, peers_last: Sequence[Model] = (), alpha: float = 0.0):
+        super().__init__([params for model in (own, *peers, start or (), own_last or (), *peers_last)
+                          for params in model])
+        self.metric = metric
+        self.own, self.peers = own, list(peers)
+        self.start, self.own_last, self.peers_last = start, own_last, list(peers_last)
+        self.alpha = alpha
+
+    def finish(self, value=None) -> None:
+        self.own, self.peers, self.start, self.own_last, self.peers_last = (), [], None, None, []
+        super().finish(value)

@@ -15,11 +15,21 @@ from ddlsim import kernels
 from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.learning.bank import Bank, Params
 from ddlsim.learning.batches import batches_per_pass, draw_batches
+from ddlsim.learning.comparing import compare
 from ddlsim.learning.compressing import CompressJob, run_compressions
 from ddlsim.learning.cpu import CpuWaves
 from ddlsim.learning.heads import latent_size
 from ddlsim.learning.jobs import Job, Jobs
-from ddlsim.learning.kinds import ClassCosineJob, CopyJob, LossJob, MergeJob, Model, TestJob, TrainJob
+from ddlsim.learning.kinds import (
+    ClassCosineJob,
+    CopyJob,
+    LossJob,
+    MergeJob,
+    Model,
+    SimilarityJob,
+    TestJob,
+    TrainJob,
+)
 from ddlsim.learning.layout import CORE, MODEL, Architecture, Entry, Layout, Part
 from ddlsim.learning.moments import Moments, rows_kept
 from ddlsim.learning.objective import Objective
@@ -52,8 +62,8 @@ class Learner:
         self._slices: dict[tuple, Part] = {}
         runners = {
             "copying": self._run_copies, "merging": self._run_merges, "training": self._run_training,
-            "compression": run_compressions, "similarity": self._run_similarities, "head losses": self._run_losses,
-            "evaluation": self._run_tests,
+            "compression": run_compressions, "similarity": self._run_similarities,
+            "comparison": self._run_comparisons, "head losses": self._run_losses, "evaluation": self._run_tests,
         }
         self.jobs = Jobs(runners)
         self._same_merge: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
@@ -200,7 +210,7 @@ class Learner:
         )
         keeps = dict(kept)
         for params, moves in zip(model, in_training, strict=True):
-            rows = tuple(job.output(self._bank(params.part)) if moves else job.unchanged(params) for _ in range(count))
+            rows = tuple(job.output(self._bank(params.part), params.part) if moves else job.unchanged(params) for _ in range(count))
             if moves and count:
                 before = kept.get(params.part.name)
                 keeps[params.part.name] = Moments(steps + (before.steps if before else 0), rows)
@@ -227,6 +237,26 @@ class Learner:
     def test(self, models: Sequence[Model], cluster: int, split: str = "test") -> Job:
         """Predictions of models on a cluster's evaluation set."""
         return self.jobs.submit(TestJob(models, split, cluster))
+
+    def compare(self, metric: str, own: Model, peers: Sequence[Model], **references) -> Job:
+        """Similarities of a model to others; see kinds.py: SimilarityJob.
+
+        Raises:
+            DdlsimError: if the shapes differ; the text names both architectures and the nodes that have them.
+        """
+        for peer in peers:
+            for mine, other in zip(own, peer, strict=True):
+                if mine.part.signature != other.part.signature:
+                    raise DdlsimError(
+                        f"cannot compare the {other.part.name} of {self._whose(other.part)} with the {mine.part.name} "
+                        f"of {self._whose(mine.part)}: their shapes differ. Give every node the same model, or choose "
+                        "the similarity inverse_loss and a merge of what the models have in common."
+                    )
+        return self.jobs.submit(SimilarityJob(metric, own, peers, **references))
+
+    def num_samples(self, node: int) -> int:
+        """Training samples of a node."""
+        return self.shards.num_samples("train", node)
 
     def value(self, job: Job):
         """What a job computes; runs it, and everything else that is ready, if it has not run yet."""
@@ -273,6 +303,10 @@ class Learner:
         found = dict(zip(distinct, values, strict=True))
         for job, key in zip(jobs, keys, strict=True):
             job.finish(found[key])
+
+    def _run_comparisons(self, jobs: list[SimilarityJob]) -> None:
+        for job, value in zip(jobs, compare(jobs, self._bank), strict=True):
+            job.finish(value)
 
     def _run_merges(self, jobs: list[MergeJob]) -> None:
         by_bank: dict[Bank, list[tuple[MergeJob, Params]]] = defaultdict(list)

@@ -93,6 +93,7 @@ class SizeLearner:
         self._whole = {name: (_whole(own),) for name, own in self._parts.items()}
         self._num_classes, self._samples = num_classes, samples
         self._loss = math.log(max(2, num_classes))
+        self._samples = samples["train"]
         self._batches = {split: -(-count // batch_size) for split, count in samples.items()}
         self.jobs = NoJobs()
 
@@ -168,6 +169,14 @@ class SizeLearner:
     def losses(self, node: int, models: Sequence, num_batches: int, rng, common: bool = False, split: str = "train"):
         """The same loss for every model."""
         return Known([self._loss] * len(models))
+
+    def compare(self, metric: str, own, peers: Sequence, **references) -> Known:
+        """All peers are alike."""
+        return Known([1.0] * len(peers))
+
+    def num_samples(self, node: int) -> int:
+        """Training samples of a node."""
+        return self._samples
 
     def value(self, job: Known) -> list[float]:
         """What a job is taken to have computed."""

@@ -1,0 +1,75 @@
+"""Similarities in waves are those of plain PyTorch, over trained parameters only."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+
+def flat(learner, model) -> torch.Tensor:
+    """The trained parameters of a model, without its buffers."""
+    learner.jobs.force_params(model)
+    return torch.cat([
+        params.values()[entry.start - params.part.entries[0].start :][: entry.stop - entry.start]
+        for params in model for entry in params.part.entries if entry.trainable
+    ])  # fmt: skip
+
+
+def expected(metric, alpha, own, peer, start, own_last, peer_last) -> float:
+    if metric == "inverse_l2":
+        return 1 / ((own - peer).norm().item() + 1e-6)
+    if metric == "cosine_weights":
+        return F.cosine_similarity(own, peer, dim=0).item()
+    last = F.cosine_similarity(own - own_last, peer - peer_last, dim=0).item()
+    return alpha * last + (1 - alpha) * F.cosine_similarity(own - start, peer - start, dim=0).item()
+
+
+@pytest.mark.parametrize("batch_norm", [False, True])
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    ("metric", "alpha"),
+    [("inverse_l2", 0), ("cosine_weights", 0), ("cosine_gradients", 0), ("cosine_gradients", 0.3),
+     ("cosine_gradients", 1)],
+)  # fmt: skip
+def test_wave_equals_pairs_one_by_one(make_learner, batch_norm, whole, metric, alpha):
+    learner = make_learner(batch_norm)
+    ((start,),) = [learner.init_models(1, whole=whole)]
+    lasts = [learner.train(node, start, 3, np.random.default_rng(node)) for node in range(3)]
+    models = [learner.train(node, lasts[node], 3, np.random.default_rng(9 + node)) for node in range(3)]
+    ends = {"start": start} if alpha < 1 else {}
+    jobs = []
+    for node in range(3):
+        peers = [peer for peer in range(3) if peer != node]
+        if alpha > 0:
+            ends |= {"own_last": lasts[node], "peers_last": [lasts[peer] for peer in peers]}
+        references = (ends | {"alpha": alpha}) if metric == "cosine_gradients" else {}
+        jobs.append(learner.compare(metric, models[node], [models[peer] for peer in peers], **references))
+    learner.jobs.force(jobs)
+    assert learner.jobs.waves["comparison"] == [3]
+    for node, job in enumerate(jobs):
+        peers = [peer for peer in range(3) if peer != node]
+        plain = [
+            expected(metric, alpha, *(flat(learner, m) for m in (models[node], models[peer], start, lasts[node],
+                                                               lasts[peer])))
+            for peer in peers
+        ]  # fmt: skip
+        assert job.value == pytest.approx(plain, rel=1e-5)
+
+
+def test_a_model_that_has_not_moved_has_no_direction(make_learner):
+    learner = make_learner()
+    start = learner.init_models(1)[0]
+    moved = learner.train(0, start, 2, np.random.default_rng(0))
+    assert learner.value(learner.compare("cosine_gradients", start, [moved], start=start)) == [0]
+
+
+def test_buffers_do_not_count(make_learner):
+    """Two models that differ in their BatchNorm statistics alone are identical."""
+    learner = make_learner(batch_norm=True)
+    model = learner.init_models(1, whole=True)[0]
+    values = model[0].values().clone()
+    for entry in learner.layout.parts["model"].entries:
+        if not entry.trainable:
+            values[entry.start : entry.stop] += 5
+    other = (learner._bank(model[0].part).store(values),)
+    assert learner.value(learner.compare("inverse_l2", model, [other])) == pytest.approx([1e6])
