@@ -1,56 +1,145 @@
-"""DAC: a node draws the peers it learns from, and likes those whose models fit its own data.
+"""DAC: a node draws the peers it learns from, and likes those whose models suit it.
 
-Source: Zec, Ekblom, Willbo, Mogren, Girdzijauskas, "Decentralized adaptive clustering of deep nets is beneficial for
-client collaboration", FL-IJCAI 2022, as the FACADE paper (Biswas et al., SaTML 2025) ran it: train, then pull the
-freshly trained models of `sampled_peers` peers drawn by probability softmax(tau * s), where s is 1 / the loss of the
-peer's model on one's own data (0 for peers never met), tau rising by DAC-var's sigmoid; merge by the plain mean. No
-estimates through third parties, no final all-reduce. A pull costs a request (header only) and the peer's model.
+Sources: Listo Zec, Ekblom, Willbo, Mogren, Girdzijauskas, "Decentralized adaptive clustering of deep nets is beneficial
+for client collaboration", FL-IJCAI 2022, and their code; Hagander, Listo Zec et al., "On the effects of similarity
+metrics in decentralized deep learning under distributional shift", and the code that it shares with Hagander's thesis
+(FedSim, min-max scaling, three more similarities). Each round a node pulls the models of `sampled_peers` peers, drawn
+by softmax(tau * similarity), measures how alike they are to its own, and merges; what peers know of others serves as
+an estimate (selection/two_hop.py). The texts and the codes differ, and `variant` names four of them; every key that is
+null is as the variant has it:
 
-The published runs re-seed the sampler identically in every round, so that a node meets only a handful of peers;
-`frozen_sampling: true` does the same, and the honest default does not.
+                    listo_zec_2022   hagander_2024      text               facade
+    schedule        immediate        merge-then-train   merge-then-train   train-then-merge
+    order           turns            turns              at_once            newest
+    init            own              shared             shared             own
+    two_hop         max, chained     min                max                none
+    unknown_peers   zero_similarity  floor              zero_similarity    zero_similarity
+    merge           fedavg           fedavg             fedavg             uniform
+    fedsim_weights  -                priors             similarities       -
+    tau_schedule    constant         constant           constant           sigmoid
+    remote_scoring  false            false              true               false
+    loss_batches    all              all                all                local_steps
+
+`facade` is how the FACADE paper (Biswas et al., SaTML 2025) ran DAC. Its published runs re-seed the sampler identically
+in every round, so that a node meets only a handful of peers; `frozen_sampling: true` does the same.
+
+Under `text` a node sends its model to the peers, who score it on their data (inverse_loss only), so models travel both
+ways; both codes score the pulled model on the node's own data instead. FedSim's weights are, in the code (`priors`),
+the probabilities with which the peers were drawn, and in the paper (`similarities`) the similarities just measured.
 """
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 
-from ddlsim.engine.evaluation import Serving
+from ddlsim import merges
+from ddlsim.algorithms.pulling import Init, Order, Pulling, Schedule, State, Weights
+from ddlsim.engine.later import Later
+from ddlsim.errors import ScenarioError
+from ddlsim.merges import MergeName
 from ddlsim.rng import stream
+from ddlsim.selection import sampling
+from ddlsim.selection.sampling import Scaling, UnknownPeers
+from ddlsim.selection.two_hop import Knowledge, TwoHop, table_bytes
+from ddlsim.similarities import Similarity, SimilarityName
 
 if TYPE_CHECKING:
-    from ddlsim.engine.node import Node
-    from ddlsim.engine.simulation import Steps
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.kinds import Model
+    from ddlsim.engine.node import Node, Verb
+
+Variant = Literal["listo_zec_2022", "hagander_2024", "text", "facade"]
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "listo_zec_2022": {
+        "schedule": "immediate", "order": "turns", "init": "own", "two_hop": "max", "chained_estimates": True,
+        "unknown_peers": "zero_similarity", "merge": "fedavg", "fedsim_weights": "priors", "tau_schedule": "constant",
+        "remote_scoring": False, "loss_batches": "all", "sampled_peers": 5,
+    },
+    "hagander_2024": {
+        "schedule": "merge-then-train", "order": "turns", "init": "shared", "two_hop": "min",
+        "chained_estimates": False, "unknown_peers": "floor", "merge": "fedavg", "fedsim_weights": "priors",
+        "tau_schedule": "constant", "remote_scoring": False, "loss_batches": "all", "sampled_peers": 5,
+    },
+    "text": {
+        "schedule": "merge-then-train", "order": "at_once", "init": "shared", "two_hop": "max",
+        "chained_estimates": False, "unknown_peers": "zero_similarity", "merge": "fedavg",
+        "fedsim_weights": "similarities", "tau_schedule": "constant", "remote_scoring": True, "loss_batches": "all",
+        "sampled_peers": 5,
+    },
+    "facade": {
+        "schedule": "train-then-merge", "order": "newest", "init": "own", "two_hop": "none",
+        "chained_estimates": False, "unknown_peers": "zero_similarity", "merge": "uniform",
+        "fedsim_weights": "priors", "tau_schedule": "sigmoid", "remote_scoring": False, "loss_batches": "local_steps",
+        "sampled_peers": 4,
+    },
+}  # fmt: skip
 
 
 @dataclass
-class State:
-    """A node's memory: its model, and per other node how well its model fitted."""
+class Memory:
+    """What a node knows of the others, and with which probabilities it last drew."""
 
-    model: "Params"
-    similarity: dict[int, float] = field(default_factory=dict)
+    knowledge: Later
+    drawn_by: dict[int, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DAC:
-    """Decentralized adaptive clustering by inverse training loss.
+class DAC(Pulling):
+    """Decentralized adaptive clustering: draw peers by how alike their models are.
 
     Args:
-        sampled_peers: peers pulled from per round.
-        tau_max: the softmax's sharpness rises from 1 to tau_max + 1.
-        tau_growth: how fast, per round.
-        shared_init: whether all nodes start from the same model.
-        frozen_sampling: draw with the same random numbers in every round, as published.
+        variant: whose DAC; gives every key that is null, see the file's head.
+        similarity: `inverse_loss`, `cosine_weights`, `cosine_gradients` or `inverse_l2`.
+        alpha: of cosine_gradients: weight of the last local update; the rest is the update since the start.
+        tau: sharpness of the softmax; with `sigmoid` it rises from 1 to tau + 1.
+        tau_schedule: `constant`, or `sigmoid` (DAC-var).
+        tau_growth: of `sigmoid`, per round.
+        scaling: `min_max` spreads similarities over 0..1 before the softmax.
+        two_hop: whose estimate of a third node counts: the most alike peer's (`max`), the least alike one's (`min`), or
+            nobody's (`none`).
+        chained_estimates: whether estimates are passed on, beside what was measured.
+        unknown_peers: `zero_similarity` (as likely as similarity 0 makes them) or `floor` (as likely as `floor` says).
+        floor: probability added to every peer before normalising, with `floor`.
+        fedsim_weights: of merge fedsim: `priors` or `similarities`.
+        remote_scoring: whether peers score the node's model on their data, instead of the node theirs on its own.
+        loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
+        frozen_sampling: draw with the same random numbers in every round, as FACADE's published runs.
     """
 
-    sampled_peers: Annotated[int, Ge(1)] = 4
-    tau_max: Annotated[float, Ge(0)] = 30.0
+    variant: Variant = "listo_zec_2022"
+    similarity: SimilarityName = "inverse_loss"
+    alpha: Annotated[float, Ge(0), Le(1)] = 0.0
+    tau: Annotated[float, Ge(0)] = 30.0
     tau_growth: Annotated[float, Gt(0)] = 0.2
-    shared_init: bool = False
+    scaling: Scaling = "none"
+    floor: Annotated[float, Gt(0)] = 1e-6
     frozen_sampling: bool = False
+    sampled_peers: Annotated[int, Ge(1)] | None = None
+    merge: MergeName | None = None
+    schedule: Schedule | None = None
+    order: Order | None = None
+    init: Init | None = None
+    tau_schedule: Literal["constant", "sigmoid"] | None = None
+    two_hop: TwoHop | None = None
+    chained_estimates: bool | None = None
+    unknown_peers: UnknownPeers | None = None
+    fedsim_weights: Literal["priors", "similarities"] | None = None
+    remote_scoring: bool | None = None
+    loss_batches: Literal["all", "local_steps"] | None = None
+
+    def __post_init__(self) -> None:
+        preset = PRESETS[self.variant]
+        if self.similarity != "inverse_loss":
+            preset = preset | {"remote_scoring": False}  # nothing else is measured on data
+        for key, value in preset.items():
+            if getattr(self, key) is None:
+                object.__setattr__(self, key, value)
+        self.similarity_measure(None).check(self.init)
+        if self.remote_scoring and self.similarity != "inverse_loss":
+            raise ScenarioError(
+                f"remote_scoring: peers can score a model on their data by inverse_loss only, not by {self.similarity}."
+            )
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -59,50 +148,66 @@ class DAC:
             return ("frozen_sampling: peers are drawn with the same random numbers in every round, as published",)
         return ()
 
-    def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
-        return State(model)
+    def similarity_measure(self, node: "Node | None") -> Similarity:
+        batches = node.local_steps if node is not None and self.loss_batches == "local_steps" else None
+        return Similarity(self.similarity, self.alpha, batches, 1e-6 if self.variant == "hagander_2024" else 0.0)
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
-        probabilities = self._probabilities(node, state, round_num)
-        (state.model,) = yield node.train((state.model,))
-        node.publish(round_num, model=state.model)
-        inbox = yield node.pull(self._draw_peers(node, probabilities), round_num)
-        received = {message.src: message.payload["model"] for message in inbox}
-        if received:
-            losses = yield node.losses([(model,) for model in received.values()], node.local_steps, common=True)
-            state.similarity.update({peer: 1 / loss for peer, loss in zip(received, losses, strict=True)})
-        state.model = node.average(state.model, received)
-        for peer in received:
-            node.record("pulled_from", peer, round_num)
+    def remember(self, node: "Node", state: State) -> Memory:
+        nothing = Knowledge.nothing(node.num_nodes)
+        return Memory(Later(lambda: nothing), {})
 
-    def stopped(self, node: "Node", state: State, best: "Model") -> None:
-        (state.model,) = best
-        node.publish(node.rounds, model=state.model)
+    def extras(self, node: "Node", state: State) -> dict[str, Any]:
+        found = super().extras(node, state)
+        if self.two_hop != "none":
+            found["table"] = Later(state.memory.knowledge, table_bytes(node.num_nodes))
+        return found
 
-    def serving(self, node: "Node", state: State) -> Serving:
-        return Serving([(state.model,)])
-
-    def _probabilities(self, node: "Node", state: State, round_num: int) -> np.ndarray:
-        """softmax(tau * s) over the other nodes, with what was learned up to the last round; uniform at first."""
-        scores = np.array([state.similarity.get(peer, 0.0) for peer in node.others()])
-        logits = sigmoid_tau(round_num - 1, self.tau_max, self.tau_growth) * scores if round_num else scores
-        weights = np.exp(logits - logits.max())
-        return weights / weights.sum()
-
-    def _draw_peers(self, node: "Node", probabilities: np.ndarray) -> list[int]:
-        """Different peers by probability; if too few have any, the rest uniformly."""
-        others = np.array(node.others())
+    def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
+        others = node.others()
+        knowledge: Knowledge = state.memory.knowledge()
+        scores = knowledge.scores[list(others)]
+        tau = self.tau
+        if self.tau_schedule == "sigmoid":  # as it was when the similarities were measured
+            tau = sampling.sigmoid_tau(max(0, round_num - 1), self.tau, self.tau_growth)
+        weights = sampling.probabilities(scores, tau, self.unknown_peers, self.scaling, self.floor)
+        state.memory.drawn_by = dict(zip(others, weights.tolist(), strict=True))
         rng = stream(node.seed, "sampled peers", node.id) if self.frozen_sampling else node.rng("sampled peers")
-        count = min(self.sampled_peers, len(others))
-        likely = np.flatnonzero(probabilities > 0)
-        if len(likely) >= count:
-            return sorted(int(peer) for peer in rng.choice(others, count, replace=False, p=probabilities))
-        unlikely = np.setdiff1d(np.arange(len(others)), likely)
-        filled = np.concatenate([likely, rng.choice(unlikely, count - len(likely), replace=False)])
-        return sorted(int(others[index]) for index in filled)
+        return sampling.draw(rng, others, self.sampled_peers, weights)
 
+    def weigh(
+        self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
+    ) -> "Generator[Verb, Any, Weights]":
+        measured = Later(dict)
+        if received:
+            measured = yield from self._measure(node, state, received, round_num)
+            self._learn(node, state, received, measured)
+        scores = None
+        if self.merge == "fedsim":
+            scores = measured() if self.fedsim_weights == "similarities" else state.memory.drawn_by
+            scores = {peer: scores[peer] for peer in received if peer in scores}
+        samples = self._samples(node, received)
+        if scores is not None:
+            samples = {peer: samples[peer] for peer in (*scores, node.id)}
+        return merges.weights(self.merge, node.id, samples, scores)
 
-def sigmoid_tau(round_num: int, tau_max: float, growth: float) -> float:
-    """DAC-var's schedule: 1 in round 0, rising to tau_max + 1 (DAC paper, section 3)."""
-    return 2 * tau_max / (1 + np.exp(-growth * round_num)) - tau_max + 1
+    def _measure(
+        self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
+    ) -> "Generator[Verb, Any, Later]":
+        """Later a mapping from peer to similarity."""
+        if not self.remote_scoring:
+            return (yield from self.measure(node, state, received))
+        answers = yield node.score_remotely(list(received), (state.model,), round_num)
+        similarity = self.similarity_measure(node)
+        return Later(lambda: {answer.src: similarity.of_loss(answer.payload["loss"]()) for answer in answers})
+
+    def _learn(self, node: "Node", state: State, received: Mapping[int, dict], measured: Later) -> None:
+        before, own = state.memory.knowledge, node.id
+        tables = {peer: payload["table"] for peer, payload in received.items() if "table" in payload}
+
+        def after() -> Knowledge:
+            scores = measured()
+            known = {peer: table() for peer, table in tables.items() if peer in scores}
+            return before().learn(own, scores, known, self.two_hop, self.chained_estimates)
+
+        state.memory.knowledge = Later(after)
+

@@ -14,9 +14,11 @@ import simpy
 from ddlsim import rng as random_streams
 from ddlsim.engine.best_model import BestModel
 from ddlsim.engine.devices import FORWARD_SHARE
+from ddlsim.engine.later import Later
 from ddlsim.engine.mailbox import Mailbox
 from ddlsim.engine.network import Message
 from ddlsim.engine.outbox import Outbox, payload_bytes
+from ddlsim.engine.shelf import Shelf
 
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.objective import Objective
 
 PUSH, REQUEST, RESPONSE = "push", "request", "response"
+SCORE_REQUEST, SCORE = "score request", "score"
 
 
 class Verb(NamedTuple):
@@ -53,16 +56,14 @@ class Node:
         self.done = False
         self._sim = sim
         self._streams: dict[str, np.random.Generator] = {}
-        self.mailboxes = {
-            PUSH: Mailbox((node_id, PUSH), sim.env, sim.may_push, sim.watch),
-            RESPONSE: Mailbox((node_id, RESPONSE), sim.env, sim.may_respond, sim.watch),
-        }
+        may_come = {PUSH: sim.may_push, RESPONSE: sim.may_respond, SCORE: sim.may_respond}
+        self.mailboxes = {kind: Mailbox((node_id, kind), sim.env, may, sim.watch) for kind, may in may_come.items()}
         self.outbox = None if sim.codec is None else Outbox(
             sim.codec, sim.learner.compress, lambda: int(self.rng("compression").integers(2**63 - 1))
         )
-        self._published: dict[int, dict[str, Any]] = {}
+        self._shelf = Shelf(sim.synchronous)
         self._times_lost = 0
-        self._requests: list[Message] = []
+        self._stay = 0
         self._moments: dict[str, Any] = {}
         self.best = BestModel(sim.patience) if sim.validates else None
         self.stopped = False
@@ -100,6 +101,11 @@ class Node:
         return self._sim.learner.steps_per_epoch(self.id)
 
     @property
+    def num_samples(self) -> int:
+        """This node's training samples."""
+        return self._sim.learner.num_samples(self.id)
+
+    @property
     def true_cluster(self) -> int:
         """The hidden truth; only oracle baselines may look."""
         return int(self._sim.node_cluster[self.id])
@@ -126,6 +132,10 @@ class Node:
     def neighbours(self, round_num: int) -> Sequence[Sequence[int]]:
         """The whole graph of this round, per node (Metropolis-Hastings weights need the peers' degrees)."""
         return self._sim.neighbours(round_num)
+
+    def cluster_members(self, cluster: int) -> tuple[int, ...]:
+        """The nodes of a cluster but for this one, ascending; only oracle baselines may look."""
+        return tuple(peer for peer in self.others() if self._sim.node_cluster[peer] == cluster)
 
     def others(self) -> tuple[int, ...]:
         """All other nodes, ascending."""
@@ -231,19 +241,25 @@ class Node:
         passes = steps * (1 if objective is None else objective.views)
         return self._after(self._sim.computing_s(self.id, passes + batches * FORWARD_SHARE), ended)
 
-    def losses(self, models: "Sequence[Model]", batches: int, *, common: bool = False, split: str = "train") -> Verb:
+    def losses(
+        self, models: "Sequence[Model]", batches: int | None, *, common: bool = False, split: str = "train",
+        later: bool = False,
+    ) -> Verb:  # fmt: skip
         """Mean loss of each model over mini-batches of this node's samples; outcome: a list of floats.
 
         Args:
             models: candidates.
-            batches: mini-batches per model, at most one pass over the data.
+            batches: mini-batches per model, at most one pass over the data; None: one pass.
             common: the same mini-batches for all models.
             split: "train" or "validation".
+            later: the outcome is a `Later`, for a node that has no use for the losses yet.
         """
+        batches = self._sim.learner.batches_in(split, self.id) if batches is None else batches
         learner = self._sim.learner
         job = learner.losses(self.id, models, batches, self._batch_rng("loss batches"), common, split)
         duration_s = self._sim.computing_s(self.id, len(models) * batches * FORWARD_SHARE)
-        return self._after(duration_s, lambda: learner.value(job))
+        value = Later(lambda: learner.value(job))
+        return self._after(duration_s, (lambda: value) if later else value)
 
     def sleep(self, seconds: float) -> Verb:
         """Waits."""
@@ -262,15 +278,58 @@ class Node:
             return self._after(0.0, lambda: box.take_all(round_num - self._sim.staleness))
         return self._collect(box, round_num, self.peers(round_num) if senders is None else senders)
 
-    def pull(self, peers: Iterable[int], round_num: int, keys: Sequence[str] | None = None) -> Verb:
+    def pull(
+        self, peers: Iterable[int], round_num: int, keys: Sequence[str] | None = None, *,
+        stages: Mapping[int, int] | None = None,
+    ) -> Verb:  # fmt: skip
         """Asks peers for what they publish, or for some keys of it; outcome: their messages, ordered by sender.
 
         Synchronous: a peer answers when it has published for this round. Asynchronous: with what it has now. The
         deadline and late answers are as with `receive`, in both modes.
+
+        Args:
+            peers: whom to ask.
+            round_num: of the answers.
+            keys: of what they publish; None: everything.
+            stages: per peer the stage of the round that is asked for, where peers publish several; a number that
+                travels with the request. In synchronous runs the answer is just what was published then, even if the
+                peer is further by now. None: whatever is newest.
         """
         peers = tuple(peers)
-        self._sim.send(self._messages(peers, round_num, REQUEST, {}, keys))
+        if stages is None:
+            self._sim.send(self._messages(peers, round_num, REQUEST, {}, keys))
+        else:
+            asked = [self._messages((peer,), round_num, REQUEST, {"stage": stages[peer]}, keys) for peer in peers]
+            self._sim.send([message for messages in asked for message in messages])
         return self._collect(self.mailboxes[RESPONSE], round_num, peers)
+
+    def score_remotely(self, peers: Iterable[int], model: "Model", round_num: int) -> Verb:
+        """Sends one's model to peers, who pass all their training samples through it and answer with the mean loss.
+
+        Outcome: their messages, ordered by sender, each with a `Later` of the loss as payload["loss"]. The deadline is
+        as with `receive`. A peer scores beside what else it does; that this slows its training is not modelled.
+        """
+        peers = tuple(peers)
+        self._sim.send(self._messages(peers, round_num, SCORE_REQUEST, {"model": model}))
+        return self._collect(self.mailboxes[SCORE], round_num, peers)
+
+    def turn_stages(self, peers: Iterable[int], round_num: int) -> dict[int, int]:
+        """Per peer 1 if its turn in this round comes before this node's, else 0.
+
+        The turns are a new random order of all nodes each round, the same to everybody. Asking with these stages is
+        what a loop over the nodes in that order would see, though nobody waits who need not.
+        """
+        turns = self._sim.turns(round_num)
+        return {peer: int(turns[peer] < turns[self.id]) for peer in peers}
+
+    def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", **references: Any) -> Later:
+        """Similarities of one's model to others' (see learning/kinds.py: SimilarityJob); later a list of floats.
+
+        Counted as no simulated time: they cost less than a single training step.
+        """
+        learner = self._sim.learner
+        job = learner.compare(metric, own, peers, **references)
+        return Later(lambda: learner.value(job))
 
     # -- plain calls -----------------------------------------------------------------------------------------------
 
@@ -283,21 +342,45 @@ class Node:
         """
         self._sim.send(self._messages(peers, round_num, PUSH, payload))
 
-    def publish(self, round_num: int, **payload: Any) -> None:
-        """Makes this available to peers that pull, now and later."""
-        self._published = {round_num: payload}
+    def publish(self, round_num: int, *, stage: int | None = None, **payload: Any) -> None:
+        """Makes this available to peers that pull, now and later.
+
+        Args:
+            round_num: what peers who ask for this round, or an earlier one, get.
+            stage: for peers that ask for a stage of the round; the earlier ones stay available to those who are behind.
+            payload: what travels.
+        """
+        self._shelf.publish(round_num, stage, payload, self._sim.completed_by_all)
         self._answer_waiting()
 
     def answer(self, request: Message) -> None:
         """Serves a peer's pull, or keeps it until this node has published for that round."""
-        round_num, payload = next(iter(self._published.items()), (-1, None))
-        final = self.stopped or not self._sim.synchronous
-        if payload is not None and (round_num >= request.round_num or final):
+        payload = self._shelf.answer_to(request)
+        if payload is None:
+            self._shelf.wait(request)
+        else:
             if request.keys is not None:
                 payload = {key: payload[key] for key in request.keys if key in payload}
             self._sim.send(self._messages((request.src,), request.round_num, RESPONSE, payload))
-        else:
-            self._requests.append(request)
+
+    def score(self, request: Message) -> None:
+        """Passes its training samples through a peer's model and sends it the loss when its device is through."""
+        learner, stay = self._sim.learner, self._stay
+        batches = learner.batches_in("train", self.id)
+        rng = self._batch_rng("scoring batches")
+        job = learner.losses(self.id, [request.payload["model"]], batches, rng)
+        loss = Later(lambda: learner.value(job)[0])
+
+        def scored(_: simpy.Event) -> None:
+            if self.online and self._stay == stay:
+                self._sim.send(self._messages((request.src,), request.round_num, SCORE, {"loss": loss}))
+
+        self._sim.env.timeout(self._sim.computing_s(self.id, batches * FORWARD_SHARE)).callbacks.append(scored)
+
+    def measure(self, name: str, model: "Model", round_num: int) -> None:
+        """Writes a row of how well a model does on this node's validation samples, for an onlooker: costs no time."""
+        if not self._sim.network_only:
+            self._sim.measure(self.id, round_num + 1, name, model)
 
     def record(self, name: str, value: Any, round_num: int) -> None:
         """Writes one row of the run's metrics; the round counts as completed. What a network-only run would write was
@@ -310,16 +393,17 @@ class Node:
     def stop(self) -> None:
         """Ends its rounds for good: what it has published answers all pulls from now on, of whatever round."""
         self.stopped = True
+        self._shelf.close()
         self._answer_waiting()
 
     def drop_requests(self) -> list[Message]:
         """Forgets pulls it has not answered: it leaves."""
-        dropped, self._requests = self._requests, []
-        return dropped
+        self._stay += 1
+        return self._shelf.take_waiting()
 
     def forget(self) -> None:
         """Loses what it published and what it has told others; its next models are drawn anew."""
-        self._published = {}
+        self._shelf.clear()
         self._moments = {}
         if self.best is not None:
             self.best.forget()
@@ -332,9 +416,9 @@ class Node:
     def _batch_rng(self, purpose: str) -> np.random.Generator | None:
         """The stream that draws mini-batches; none where there are no samples to draw."""
         return None if self._sim.network_only else self.rng(purpose)
+
     def _answer_waiting(self) -> None:
-        waiting, self._requests = self._requests, []
-        for request in waiting:
+        for request in self._shelf.take_waiting():
             self.answer(request)
 
     def _collect(self, box: Mailbox, round_num: int, senders: Iterable[int]) -> Verb:

@@ -162,6 +162,8 @@ def payload_bytes(payload: Any) -> int:
         return payload.size * FLOAT32_BYTES
     if isinstance(payload, np.ndarray):
         return payload.nbytes
+    if getattr(payload, "wire_bytes", None) is not None:
+        return payload.wire_bytes
     if isinstance(payload, Mapping):
         return sum(payload_bytes(value) for value in payload.values())
     if isinstance(payload, (list, tuple)):

@@ -14,12 +14,15 @@ from ddlsim.engine.collector import searching_rarely
 from ddlsim.engine.device_trace import StepTimeTrace
 from ddlsim.engine.evaluation import METRIC_OF, Evaluated, Evaluator, Serving, Snapshot
 from ddlsim.engine.mailbox import Mailbox
+from ddlsim.engine.measurements import Measurements
 from ddlsim.engine.network import Message, Network
-from ddlsim.engine.node import PUSH, REQUEST, RESPONSE, Node, Verb
+from ddlsim.engine.node import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Node, Verb
 from ddlsim.engine.presence import Presence
 from ddlsim.engine.timetable import Timetable
 from ddlsim.errors import DdlsimError
 from ddlsim.rng import stream
+
+ANSWER_TO = {REQUEST: RESPONSE, SCORE_REQUEST: SCORE}
 
 Steps = Generator[Verb, Any, None]
 
@@ -104,8 +107,10 @@ class Simulation:
             self.nodes, learner, recorder, node_cluster if test_set is None else test_set, METRIC_OF[task],
             lambda purpose, node: self.nodes[node].rng(purpose), self.evaluation_due, self._evaluated,
         )
+        self._measurements = Measurements(learner, recorder)
         self._states: list[Any] = [None] * self.num_nodes
         self._completions: dict[int, int] = {}
+        self._turns: dict[int, np.ndarray] = {}
         self._reported = 0
         self._watchers: dict[int, set[Mailbox]] = defaultdict(set)
         self._stop = self.env.event()
@@ -139,10 +144,27 @@ class Simulation:
                 f"at {self.env.now:.3f} simulated seconds nothing can happen any more, but nodes still wait "
                 f"(node: round: senders): {stuck}. An algorithm must receive only from nodes that send to it."
             ) from error
+        self._measurements.write()
 
     def state(self, node: Node) -> Any:
         """What a node remembers."""
         return self._states[node.id]
+
+    @property
+    def completed_by_all(self) -> int:
+        """Rounds that everybody who took part has completed."""
+        return self._reported
+
+    def measure(self, node: int, completed: int, name: str, model) -> None:
+        """Writes how well a model does on a node's validation samples, once it is known."""
+        self._measurements.take(self.env.now, node, completed, name, model)
+
+    def turns(self, round_num: int) -> np.ndarray:
+        """Per node its place in the round's random order."""
+        if round_num not in self._turns:
+            self._turns = {known: turns for known, turns in self._turns.items() if known >= self._reported}
+            self._turns[round_num] = self.stream("turns", round_num).permutation(self.num_nodes)
+        return self._turns[round_num]
 
     def evaluation_due(self, completed: int) -> bool:
         """Whether the run is evaluated when this many rounds are completed."""
@@ -186,6 +208,8 @@ class Simulation:
         node = self.nodes[message.dst]
         if message.kind == REQUEST:
             node.answer(message)
+        elif message.kind == SCORE_REQUEST:
+            node.score(message)
         elif not node.done:  # the mailbox knows what is too late
             node.mailboxes[message.kind].deliver(message)
 
@@ -193,8 +217,8 @@ class Simulation:
         self._fail(message)
 
     def _fail(self, message: Message) -> None:
-        if message.kind == REQUEST:
-            self.nodes[message.src].mailboxes[RESPONSE].fail(message.dst, message.round_num)
+        if message.kind in ANSWER_TO:
+            self.nodes[message.src].mailboxes[ANSWER_TO[message.kind]].fail(message.dst, message.round_num)
         else:
             self.nodes[message.dst].mailboxes[message.kind].fail(message.src, message.round_num)
 
@@ -276,6 +300,7 @@ class Simulation:
         if completed > self._reported and self._completions[completed] >= self.presence.num_online:
             self._reported = completed
             self.learner.jobs.flush()
+            self._measurements.write()
             self.recorder.flush()
             total = sum(self.network.bytes_sent(n.id) for n in self.nodes)
             self._on_round(min(completed, self.rounds), self.env.now, total)

@@ -66,6 +66,7 @@ class Learner:
             "comparison": self._run_comparisons, "head losses": self._run_losses, "evaluation": self._run_tests,
         }
         self.jobs = Jobs(runners)
+        self._same_start: dict[tuple[Layout, int, int, bool], list[list[weakref.ref[Params]]]] = {}
         self._same_merge: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
 
     # -- models ----------------------------------------------------------------------------------------------------
@@ -77,6 +78,8 @@ class Learner:
     def init_models(self, seed: int, count: int = 1, whole: bool = False, node: int = 0) -> list[Model]:
         """Freshly initialised models, drawn one after the other from one seed with torch's default initialisation.
 
+        While somebody holds them, the same draw again gives the same handles: a start that all nodes share is one row.
+
         Args:
             seed: of torch's generator, only for these draws.
             count: how many.
@@ -85,6 +88,10 @@ class Learner:
         """
         architecture = self.architecture_of(node)
         layout = architecture.layout
+        key = (layout, seed, count, whole)
+        held = [[ref() for ref in model] for model in self._same_start.get(key, ())]
+        if held and all(params is not None for model in held for params in model):
+            return [tuple(model) for model in held]
         state = torch.random.get_rng_state()
         try:
             torch.manual_seed(seed)
@@ -97,10 +104,12 @@ class Learner:
                 "Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models (el, dpsgd)."
             )
         parts = [layout.parts[name] for name in ((MODEL,) if whole else layout.names)]
-        return [
+        models = [
             tuple(self._bank(part).store(layout.flatten(module, part.name), part) for part in parts)
             for module in modules
         ]
+        self._same_start[key] = [[weakref.ref(params) for params in model] for model in models]
+        return models
 
     def merge(self, sources: Sequence[Params], weights: Sequence[float]) -> Params:
         """The weighted sum of parameters of one kind, summed in the given order.
@@ -210,7 +219,10 @@ class Learner:
         )
         keeps = dict(kept)
         for params, moves in zip(model, in_training, strict=True):
-            rows = tuple(job.output(self._bank(params.part), params.part) if moves else job.unchanged(params) for _ in range(count))
+            rows = tuple(
+                job.output(self._bank(params.part), params.part) if moves else job.unchanged(params)
+                for _ in range(count)
+            )
             if moves and count:
                 before = kept.get(params.part.name)
                 keeps[params.part.name] = Moments(steps + (before.steps if before else 0), rows)

@@ -58,7 +58,9 @@ class Shards:
         return self._cluster["validation"][self.node_cluster[node]]
 
     def evaluation(self, split: str, cluster: int) -> Samples:
-        """A cluster's copy of an evaluation set."""
+        """A cluster's copy of an evaluation set, or, as "own validation", what a node (not a cluster) validates on."""
+        if split == "own validation":
+            return self.local("validation", cluster)
         return self._cluster[split][cluster]
 
 

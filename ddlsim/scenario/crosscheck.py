@@ -81,6 +81,7 @@ def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         for place, needed in (
             (("training", "early_stopping"), training.early_stopping is not None),
             (("evaluation", "checkpoint"), scenario.evaluation.checkpoint == "best"),
+            (("algorithm", "record_merges"), getattr(scenario.algorithm, "record_merges", False)),
         ):
             if needed:
                 yield place, "needs validation samples, but validation.source is none"

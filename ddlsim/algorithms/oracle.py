@@ -1,0 +1,52 @@
+"""Oracle: random gossip that knows the hidden clusters and stays within its own; and some who get it wrong.
+
+The upper baseline of Listo Zec et al., FL-IJCAI 2022. With `deluded` nodes it is the cluster-death experiment of
+Hagander's thesis (section 4.3): from a given round on, so many nodes of one cluster draw only from outside of it while
+their cluster goes on pulling from them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from annotated_types import Ge
+
+from ddlsim.algorithms.pulling import Pulling, State
+from ddlsim.errors import ScenarioError
+from ddlsim.rng import stream
+from ddlsim.selection.sampling import draw
+
+if TYPE_CHECKING:
+    from ddlsim.engine.node import Node
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oracle(Pulling):
+    """Random gossip within the true clusters.
+
+    Args:
+        deluded: how many nodes draw their peers outside of their cluster, drawn once for the run.
+        deluded_cluster: the cluster that they belong to.
+        delusion_start: the first round, from 0, in which they do.
+    """
+
+    deluded: Annotated[int, Ge(0)] = 0
+    deluded_cluster: Annotated[int, Ge(0)] = 0
+    delusion_start: Annotated[int, Ge(0)] = 50
+
+    def __post_init__(self) -> None:
+        if self.merge == "fedsim":
+            raise ScenarioError("merge: fedsim weighs by similarity, which the oracle lacks; use fedavg or uniform.")
+
+    def remember(self, node: "Node", state: State) -> bool:
+        """Whether this node is one of the deluded."""
+        if node.true_cluster != self.deluded_cluster:
+            return False
+        cluster = sorted((*node.cluster_members(node.true_cluster), node.id))
+        return node.id in draw(stream(node.seed, "deluded nodes"), cluster, self.deluded)
+
+    def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
+        peers = node.cluster_members(node.true_cluster)
+        if state.memory and round_num >= self.delusion_start:
+            peers = tuple(peer for peer in node.others() if peer not in peers)
+        return draw(node.rng("sampled peers"), peers, self.sampled_peers)

@@ -1,0 +1,180 @@
+"""What the algorithms that pull peers' models have in common: the round, its order, the merge. Not an algorithm itself.
+
+The published codes (Listo Zec et al. 2022; Hagander 2024) are loops: the clients of a round go one by one in a random
+order, and who comes later sees what the earlier ones have made. Here nobody goes one by one: `order: turns` gives every
+round a random order that all nodes know, and a node asks each peer for what a loop in that order would have shown it,
+what the peer had before its turn or what its turn made. It waits for just those peers whose turn is earlier and whom it
+has drawn, so the run ends with the same models and still overlaps what can overlap.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from annotated_types import Ge
+
+from ddlsim import merges
+from ddlsim.engine.evaluation import Serving
+from ddlsim.merges import MergeName
+from ddlsim.similarities import Seen, Similarity
+
+if TYPE_CHECKING:
+    from ddlsim.engine.later import Later
+    from ddlsim.engine.node import Node, Verb
+    from ddlsim.engine.simulation import Steps
+    from ddlsim.learning.bank import Params
+    from ddlsim.learning.kinds import Model
+
+Schedule = Literal["immediate", "merge-then-train", "train-then-merge"]
+Order = Literal["turns", "at_once", "newest"]
+Init = Literal["own", "shared"]
+
+Weights = Mapping[int, float]
+"""Node id -> what its model weighs in a merge, the node's own included."""
+
+
+@dataclass
+class State:
+    """A node's memory.
+
+    Args:
+        model: what it has now.
+        start: where that started; None if the algorithm does not look at it.
+        last: what its last training began with; likewise.
+        memory: what it knows of the others.
+    """
+
+    model: "Params"
+    start: "Params | None" = None
+    last: "Params | None" = None
+    memory: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pulling:
+    """A round of pulling peers' models and merging them.
+
+    Args:
+        sampled_peers: peers pulled from per round, m.
+        merge: what a model weighs: `fedavg` (its node's training samples), `fedsim` (its score, where the algorithm
+            gives scores) or `uniform`.
+        schedule: `immediate` (a turn is exchange and training, after a first training before round 0),
+            `merge-then-train` (all exchange, then all train, likewise after a first training) or `train-then-merge`.
+        order: what a peer answers with: `turns` (what it had before or after its turn, whichever a loop over the nodes
+            in the round's random order would see), `at_once` (what it had when the exchange began) or `newest`.
+        init: whether nodes start from the same model (`shared`) or each from its own.
+        record_merges: whether each merge's validation accuracy before and after is recorded.
+    """
+
+    sampled_peers: Annotated[int, Ge(1)] = 5
+    merge: MergeName = "fedavg"
+    schedule: Schedule = "merge-then-train"
+    order: Order = "turns"
+    init: Init = "shared"
+    record_merges: bool = False
+
+    # -- what an algorithm says ------------------------------------------------------------------------------------
+
+    def remember(self, node: "Node", state: State) -> Any:
+        """The node's memory before its first round."""
+        return None
+
+    def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
+        """Whom to pull from."""
+        raise NotImplementedError
+
+    def similarity_measure(self, node: "Node | None") -> Similarity | None:
+        """How models are compared on this node; None if they are not."""
+        return None
+
+    def extras(self, node: "Node", state: State) -> dict[str, Any]:
+        """What travels beside the model."""
+        return {} if state.last is None else {"last": state.last}
+
+    def weigh(
+        self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
+    ) -> "Generator[Verb, Any, Weights]":
+        """What each received model, and the node's own, weighs; those left out are not merged."""
+        return merges.weights(self.merge, node.id, self._samples(node, received))
+        yield
+
+    # -- the round -------------------------------------------------------------------------------------------------
+
+    def start(self, node: "Node") -> State:
+        ((model,),) = node.init_models(whole=True, own=self.init == "own")
+        similarity = self.similarity_measure(node)
+        state = State(model)
+        if similarity is not None and similarity.needs_common_start:
+            state.start = model
+        if similarity is not None and similarity.needs_last:
+            state.last = model
+        state.memory = self.remember(node, state)
+        return state
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        if self.schedule == "train-then-merge" or round_num == 0:
+            yield from self._train(node, state)
+        self._offer(node, state, round_num, 0)
+        yield from self._exchange(node, state, round_num)
+        if self.schedule == "immediate":
+            yield from self._train(node, state)
+        if self.order == "turns":
+            self._offer(node, state, round_num, 1)
+        if self.schedule == "merge-then-train":
+            yield from self._train(node, state)
+
+    def serving(self, node: "Node", state: State) -> Serving:
+        return Serving([(state.model,)])
+
+    def stopped(self, node: "Node", state: State, best: "Model") -> None:
+        (state.model,) = best
+        self._offer(node, state, node.rounds, 0)
+
+    def _train(self, node: "Node", state: State) -> "Steps":
+        begun_with = state.model
+        (state.model,) = yield node.train((state.model,))
+        if state.last is not None:
+            state.last = begun_with
+
+    def _offer(self, node: "Node", state: State, round_num: int, stage: int) -> None:
+        payload = {"model": state.model, **self.extras(node, state)}
+        if self.merge == "fedavg":
+            payload["samples"] = node.num_samples
+        node.publish(round_num, stage=None if self.order == "newest" else stage, **payload)
+
+    def pull(self, node: "Node", peers: Sequence[int], round_num: int) -> "Generator[Verb, Any, dict[int, dict]]":
+        """What these peers offer, by node id."""
+        if not peers:
+            return {}
+        stages = None
+        if self.order != "newest":
+            stages = node.turn_stages(peers, round_num) if self.order == "turns" else dict.fromkeys(peers, 0)
+        inbox = yield node.pull(sorted(peers), round_num, stages=stages)
+        return {message.src: message.payload for message in inbox}
+
+    def measure(
+        self, node: "Node", state: State, received: Mapping[int, dict]
+    ) -> "Generator[Verb, Any, Later]":
+        """Later a mapping from peer to how alike its model is."""
+        peers = list(received)
+        seen = [Seen(received[peer]["model"], received[peer].get("last")) for peer in peers]
+        own = Seen(state.model, state.last)
+        found = yield from self.similarity_measure(node).measure(node, own, seen, state.start)
+        return found.then(lambda values: dict(zip(peers, values, strict=True)))
+
+    def _exchange(self, node: "Node", state: State, round_num: int) -> "Steps":
+        received = yield from self.pull(node, self.choose(node, state, round_num), round_num)
+        weights = yield from self.weigh(node, state, received, round_num)
+        before = state.model
+        models = {peer: payload["model"] for peer, payload in received.items()} | {node.id: state.model}
+        merged = sorted(weights)
+        if merged != [node.id]:
+            state.model = node.merge([models[peer] for peer in merged], [weights[peer] for peer in merged])
+        for peer in received:
+            node.record("pulled_from", peer, round_num)
+        if self.record_merges:
+            node.measure("before_merge", (before,), round_num)
+            node.measure("after_merge", (state.model,), round_num)
+
+    def _samples(self, node: "Node", peers: Mapping[int, dict]) -> dict[int, int]:
+        return {peer: payload.get("samples", 1) for peer, payload in peers.items()} | {node.id: node.num_samples}

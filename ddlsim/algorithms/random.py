@@ -1,0 +1,27 @@
+"""Random gossip: pull the models of a few uniformly drawn nodes, merge, train.
+
+The baseline "Random" of Listo Zec et al., FL-IJCAI 2022, and of Hagander's thesis: DAC without any preference.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddlsim.algorithms.pulling import Pulling, State
+from ddlsim.errors import ScenarioError
+from ddlsim.selection.sampling import draw
+
+if TYPE_CHECKING:
+    from ddlsim.engine.node import Node
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomGossip(Pulling):
+    """Random gossip: merge with uniformly drawn nodes each round."""
+
+    def __post_init__(self) -> None:
+        if self.merge == "fedsim":
+            raise ScenarioError("merge: fedsim weighs by similarity, which random gossip lacks; use fedavg or uniform.")
+
+    def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
+        return draw(node.rng("sampled peers"), node.others(), self.sampled_peers)
