@@ -1,10 +1,8 @@
-"""EL, D-PSGD, DePRL and DAC by hand."""
+"""EL, D-PSGD and DePRL by hand."""
 
-import numpy as np
 import pytest
 from number_node import NumberNode, answer, message
 
-from ddlsim.algorithms.dac import DAC, sigmoid_tau
 from ddlsim.algorithms.deprl import DePRL
 from ddlsim.algorithms.dpsgd import DPSGD
 from ddlsim.algorithms.el import EpidemicLearning
@@ -54,34 +52,3 @@ def test_deprl_can_train_whole_epochs():
     node, deprl = NumberNode(), DePRL(local_training="epochs")
     verbs = answer(deprl.round(node, deprl.start(node), 0), (10.0, 1.5), (12.0, 1.5), [])
     assert [verb[2] for verb in verbs[:2]] == [7, 7]
-
-
-def test_dac_likes_peers_with_low_loss():
-    node, dac = NumberNode(num_nodes=8), DAC(sampled_peers=2)
-    state = dac.start(node)
-    inbox = [message(3, model=3.0), message(5, model=6.0)]
-    verbs = answer(dac.round(node, state, 0), (12.0,), inbox, [0.5, 2.0])
-    assert verbs[1][0] == "pull" and len(verbs[1][1]) == 2
-    assert state.similarity == {3: 2.0, 5: 0.5}
-    assert state.model == 7.0
-    probabilities = dac._probabilities(node, state, round_num=6)
-    assert probabilities.sum() == pytest.approx(1)
-    assert node.others()[int(np.argmax(probabilities))] == 3
-
-
-def test_dac_draws_uniformly_at_first():
-    node, dac = NumberNode(num_nodes=8), DAC()
-    assert dac._probabilities(node, dac.start(node), 0) == pytest.approx(np.full(7, 1 / 7))
-
-
-def test_dac_frozen_sampling_draws_the_same_every_round():
-    node, dac = NumberNode(num_nodes=30), DAC(frozen_sampling=True)
-    uniform = np.full(29, 1 / 29)
-    assert dac._draw_peers(node, uniform) == dac._draw_peers(node, uniform)
-    assert dac.labels
-
-
-def test_tau_rises_as_published():
-    assert sigmoid_tau(0, 30, 0.2) == 1
-    assert sigmoid_tau(5, 30, 0.2) == pytest.approx(14.86, abs=0.01)
-    assert sigmoid_tau(50, 30, 0.2) == pytest.approx(31, abs=0.01)

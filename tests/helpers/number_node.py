@@ -14,6 +14,7 @@ class NumberNode:
     def __init__(self, node_id=1, num_nodes=4, peers=(0, 2), models=((10.0, 1.0), (20.0, 2.0))):
         self.id, self.num_nodes, self.seed, self.local_steps, self.steps_per_epoch = node_id, num_nodes, 0, 10, 7
         self._peers, self._models = peers, models
+        self.num_samples, self.true_cluster = 30, node_id % 2
         self.rounds = 6
         self._streams: dict[str, np.random.Generator] = {}
         self.due: set[int] = set()
@@ -53,20 +54,26 @@ class NumberNode:
     def train(self, model, steps=None, only=None):
         return "train", model, steps, only
 
-    def losses(self, models, batches, *, common=False, split="train"):
+    def losses(self, models, batches, *, common=False, split="train", later=False):
         return "losses", models, batches, common
 
     def receive(self, round_num, senders=None, *, wait=True):
         return "receive" if wait else "look", round_num, senders
 
-    def pull(self, peers, round_num):
-        return "pull", list(peers), round_num
+    def pull(self, peers, round_num, stages=None):
+        return "pull", list(peers), round_num, stages
+
+    def turn_stages(self, peers, round_num):
+        return {peer: int(peer < self.id) for peer in peers}  # turns in the order of ids
+
+    def cluster_members(self, cluster):
+        return tuple(peer for peer in self.others() if peer % 2 == cluster)
 
     def send(self, peers, round_num, **payload):
         self.sent.append((tuple(peers), round_num, payload))
 
-    def publish(self, round_num, **payload):
-        self.published.append((round_num, payload))
+    def publish(self, round_num, *, stage=None, **payload):
+        self.published.append((round_num, payload) if stage is None else (round_num, stage, payload))
 
     def record(self, name, value, round_num):
         self.recorded.append((name, value, round_num))
