@@ -37,6 +37,8 @@ class Measurements:
 
     def write(self) -> None:
         """Writes the rows of everything measured since the last time."""
+        if not self._open:
+            return
         self._learner.jobs.force([job for *_, job in self._open])
         for time_s, node, completed, name, job in self._open:
             ((confusion, loss),) = job.value

@@ -101,11 +101,6 @@ class Node:
         return self._sim.learner.steps_per_epoch(self.id)
 
     @property
-    def num_samples(self) -> int:
-        """This node's training samples."""
-        return self._sim.learner.num_samples(self.id)
-
-    @property
     def true_cluster(self) -> int:
         """The hidden truth; only oracle baselines may look."""
         return int(self._sim.node_cluster[self.id])

@@ -266,10 +266,6 @@ class Learner:
                     )
         return self.jobs.submit(SimilarityJob(metric, own, peers, **references))
 
-    def num_samples(self, node: int) -> int:
-        """Training samples of a node."""
-        return self.shards.num_samples("train", node)
-
     def value(self, job: Job):
         """What a job computes; runs it, and everything else that is ready, if it has not run yet."""
         self.jobs.force([job])

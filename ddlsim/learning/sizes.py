@@ -174,10 +174,6 @@ class SizeLearner:
         """All peers are alike."""
         return Known([1.0] * len(peers))
 
-    def num_samples(self, node: int) -> int:
-        """Training samples of a node."""
-        return self._samples
-
     def value(self, job: Known) -> list[float]:
         """What a job is taken to have computed."""
         return job.value

@@ -41,7 +41,7 @@ def test_adpsgd_pulls_and_pushes_the_two_halves_of_one_averaging():
     node, adpsgd = NumberNode(), ADPSGD()
     state = adpsgd.start(node)
     verbs = answer(adpsgd.round(node, state, 0), (12.0,), [], [message(0, model=4.0)])
-    assert verbs[2] == ("pull", [0], 0)
+    assert verbs[2] == ("pull", [0], 0, None)
     assert node.sent == [((0,), 0, {"model": 12.0})]
     assert state.model == 8.0
 

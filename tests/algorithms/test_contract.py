@@ -17,7 +17,12 @@ CHURN = "churn={name: schedule, offline: [{node: 2, start_s: 0.35, end_s: 1.5}, 
 
 WITHOUT_BARRIER = {"adpsgd", "gossip"}
 SMALL_MESSAGES = {"mapl"}  # share a few vectors, of 32 numbers here: latency and headers count, not bandwidth
-SETTINGS = {"mapl": ", warmup_rounds: 1, projection_units: 64, temperature: 0.5"}
+SERVES_LATER = {"dac", "random", "oracle"}  # peers whose turn is later pull from a node that is through
+SILENT = {"local"}
+SETTINGS = {
+    "mapl": ", warmup_rounds: 1, projection_units: 64, temperature: 0.5",
+    "dac": ", loss_batches: local_steps, sampled_peers: 3",  # scoring on all samples takes longer than a round here
+}
 LARGEST_BYTES = 102_100  # the model of smoke.yaml, 25,450 parameters, with a header and a few numbers
 
 
@@ -58,7 +63,10 @@ def test_every_byte_sent_is_counted_once(tmp_path, name):
     # Where nobody waits, what a node sent last may have gone on after the node was evaluated.
     # And who is through may still answer the second question of a slower one.
     allowed = 8 * LARGEST_BYTES if name in WITHOUT_BARRIER else 0.02 * by_pairs if name in SMALL_MESSAGES else 0
-    assert by_pairs > (100 * 1_280 if name in SMALL_MESSAGES else 100 * LARGEST_BYTES / 3)
+    if name in SERVES_LATER:
+        allowed = 5 * 8 * LARGEST_BYTES
+    least = 0 if name in SILENT else 100 * 1_280 if name in SMALL_MESSAGES else 100 * LARGEST_BYTES / 3
+    assert by_pairs > least or (name in SILENT and by_pairs == 0)
     assert abs(by_nodes - by_pairs) <= allowed
 
 
@@ -114,7 +122,7 @@ def test_asynchronous_run_ends(tmp_path, name):
 def test_nobody_waits_for_ever_for_messages_that_are_lost(tmp_path, name, on_drop):
     summary, rows = run(tmp_path, name, f"network={{drop_probability: 0.3, on_drop: {on_drop}}}")
     assert summary["status"] == "done"
-    assert summary["bytes"]["wasted"] > 0.15 * summary["bytes"]["total"]
+    assert summary["bytes"]["wasted"] > 0.15 * summary["bytes"]["total"] or name in SILENT
     assert np.isfinite([r["value"] for r in rows if r["name"] == "test_loss"]).all()
 
 
@@ -134,6 +142,8 @@ def uncompressed(tmp_path_factory) -> Callable[[str], dict]:
 
 @pytest.mark.parametrize("compression", COMPRESSED)
 def test_compressed_messages_take_fewer_bytes_and_less_time(tmp_path, name, compression, uncompressed):
+    if name in SILENT:
+        pytest.skip("sends nothing")
     plain = uncompressed(name)
     summary, rows = run(tmp_path, name, *on_a_ring(name), f"network.compression={{name: {compression}}}")
     assert summary["status"] == "done"

@@ -68,7 +68,7 @@ def test_buffers_do_not_count(make_learner):
     learner = make_learner(batch_norm=True)
     model = learner.init_models(1, whole=True)[0]
     values = model[0].values().clone()
-    for entry in learner.layout.parts["model"].entries:
+    for entry in model[0].part.entries:
         if not entry.trainable:
             values[entry.start : entry.stop] += 5
     other = (learner._bank(model[0].part).store(values),)
