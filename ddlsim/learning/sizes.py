@@ -91,7 +91,7 @@ class SizeLearner:
         self._assigned = assigned
         self._parts = {name: tuple(own.values()) for name, own in parts.items()}
         self._whole = {name: (_whole(own),) for name, own in self._parts.items()}
-        self._num_classes, self._samples = num_classes, samples
+        self._num_classes = num_classes
         self._loss = math.log(max(2, num_classes))
         self._samples = samples["train"]
         self._batches = {split: -(-count // batch_size) for split, count in samples.items()}
