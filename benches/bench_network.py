@@ -10,24 +10,19 @@ first come first served: a simpler network than ours (no sharing, no rates that 
     pytest benches/bench_network.py             1,000 and 10,000 nodes, 100,000 for the core
     pytest benches/bench_network.py -m slow     a million nodes, and 100,000 through SimPy and against filling anew
 
-Time and memory of whole network-only runs: network_scale.py.
+Whole runs without learning: bench_event_loop.py; their time and memory by nodes: network_scale.py.
 """
 
 import resource
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
 import simpy
 
-from ddlsim import build
 from ddlsim.engine.network import Message, Network
-from ddlsim.engine.recorder import Recorder
-from ddlsim.engine.simulation import Simulation
 from ddlsim.native import extension
-from ddlsim.scenario import load
 
 PEERS, SIZE, LATENCY_S = 4, 500_000, 0.02
 
@@ -196,29 +191,6 @@ def test_through_simpy_against_a_process_per_message(ratio, benchmark, nodes, ro
         "one SimPy process per message, links first come first served", 3,
     )
     note_rate(benchmark, messages)
-
-
-def whole_run(nodes: int, rounds: int) -> Simulation:
-    """Epidemic Learning without learning: verbs, mailboxes and records around the network, as `ddlsim run` has them."""
-    changes = [f"nodes.clusters=[{nodes}]", f"rounds={rounds}"]
-    scenario = load(Path(__file__).parents[1] / "scenarios" / "million_network_only.yaml", changes)
-    prepared = build.prepare(build.load_data(scenario))
-    made = build.build_simulation(scenario, prepared, build.build_learner(scenario, prepared, "none"), Recorder())
-    made.run()
-    assert made.network.traffic.messages.sum() == nodes * rounds * PEERS
-    return made
-
-
-@pytest.mark.parametrize(("nodes", "rounds"), [(1_000, 10), (10_000, 1)])
-def test_network_only_run_against_a_process_per_message(ratio, benchmark, nodes, rounds):
-    work = draw(nodes, "equal", "sync")
-    benchmark.extra_info["rows"] = len(whole_run(nodes, rounds).recorder.rows)
-    assert benchmark.extra_info["rows"] == 4 * (rounds + 1)  # the last exchange counts as a round
-    ratio(
-        lambda: whole_run(nodes, rounds), lambda: plain_simpy(work, rounds),
-        "one SimPy process per message, links first come first served, nothing around it", 3,
-    )
-    note_rate(benchmark, nodes * PEERS * rounds)
 
 
 @pytest.mark.slow
