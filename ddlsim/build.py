@@ -131,17 +131,22 @@ def build_simulation(
     from ddlsim.compression.quantised import NoCompression
     from ddlsim.engine.capacity_trace import follow
     from ddlsim.engine.network import Network
+    from ddlsim.engine.server import star, with_server
     from ddlsim.engine.simulation import Simulation
     from ddlsim.topologies import neighbours
+    from ddlsim.units import mbps_to_bytes_per_s
 
     num_nodes, network = scenario.nodes.count, scenario.network
     scenario.topology.check(num_nodes)
     links = network.links.draw(num_nodes, scenario.seed)
+    has_server = getattr(scenario.algorithm, "has_server", False)
+    if has_server:
+        links = with_server(links, num_nodes, float(mbps_to_bytes_per_s(network.server_mbps)))
     evaluation, stopping = scenario.evaluation, scenario.training.early_stopping
 
     def make_network(env, on_delivery, on_abort) -> Network:
         made = Network(
-            env, num_nodes, links.uplink_bytes_per_s, links.downlink_bytes_per_s, links.latency_s,
+            env, num_nodes + has_server, links.uplink_bytes_per_s, links.downlink_bytes_per_s, links.latency_s,
             fidelity=network.fidelity, on_delivery=on_delivery, on_abort=on_abort,
             drop_prob=network.drop_probability, on_drop=network.on_drop, seed=scenario.seed,
             shared_bytes_per_s=links.shared_bytes_per_s, route=links.route,
@@ -152,7 +157,10 @@ def build_simulation(
 
     return Simulation(
         algorithm=scenario.algorithm, learner=learner, make_network=make_network,
-        neighbours=lambda round_num: neighbours(scenario.topology, num_nodes, round_num, scenario.seed),
+        neighbours=(lambda _: star(num_nodes)) if has_server else (
+            lambda round_num: neighbours(scenario.topology, num_nodes, round_num, scenario.seed)
+        ),
+        has_server=has_server,
         step_time_s=scenario.devices.draw(num_nodes, scenario.seed),
         absences=scenario.churn.absences(num_nodes, scenario.seed) if scenario.churn else {},
         state_lost=getattr(scenario.churn, "state", "kept") == "lost",

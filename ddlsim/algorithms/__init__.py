@@ -22,5 +22,10 @@ ALGORITHMS = Registry(
         "gossip": ".gossip:GossipLearning",
         "adpsgd": ".adpsgd:ADPSGD",
         "mapl": ".mapl:MAPL",
+        "fedavg": ".fedavg:FedAvg",
+        "fedsim": ".fedsim:FedSim",
+        "fedclassavg": ".fedclassavg:FedClassAvg",
+        "fedproto": ".fedproto:FedProto",
+        "dfedavgm": ".dfedavgm:DFedAvgM",
     },
 )

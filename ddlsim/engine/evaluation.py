@@ -39,7 +39,7 @@ class Snapshot:
 
     time_s: float
     bytes_sent: int
-    serving: Serving
+    serving: Serving | None  # None: a server
 
 
 @dataclass(frozen=True)
@@ -133,25 +133,30 @@ class Evaluator:
             snapshots = self._open.pop(completed)
             self.evaluated = completed
             for node in self._nodes:
-                if node.joined and node.id not in snapshots:
+                taken = snapshots.get(node.id)
+                is_server = taken is not None and taken.serving is None  # by now what it sent last is out
+                if is_server or (taken is None and node.joined):
                     snapshots[node.id] = take(node)
             self._evaluate(completed, dict(sorted(snapshots.items())))
 
-    def _evaluate(self, completed: int, snapshots: dict[int, Snapshot]) -> None:
+    def _evaluate(self, completed: int, everybody: dict[int, Snapshot]) -> None:
+        snapshots = {node: snapshot for node, snapshot in everybody.items() if snapshot.serving is not None}
         tests = [
             self._learner.test(snapshot.serving.models, int(self._test_set[node]))
             for node, snapshot in snapshots.items()
         ]
         choices = [self._enqueue_choice(node, snapshot.serving) for node, snapshot in snapshots.items()]
         self._learner.jobs.force([*tests, *(job for job in choices if job is not None)])
-        values = np.full(len(self._nodes), np.nan)
+        values = np.full(len(self._test_set), np.nan)
         for (node, snapshot), test, choice in zip(snapshots.items(), tests, choices, strict=True):
             lowest = int(np.argmin([loss for _, loss in test.value]))
             chosen = lowest if choice is None else int(np.argmin(choice.value))
             values[node] = self._write(node, completed, snapshot, test.value, chosen, lowest)
+        for node in everybody.keys() - snapshots.keys():  # a server has bytes, but nothing to be tested
+            self._recorder.row(everybody[node].time_s, node, completed, "bytes_sent", everybody[node].bytes_sent)
         self._recorder.flush()
         time_s = max(snapshot.time_s for snapshot in snapshots.values())
-        bytes_sent = sum(snapshot.bytes_sent for snapshot in snapshots.values())
+        bytes_sent = sum(snapshot.bytes_sent for snapshot in everybody.values())
         self._on_evaluated(Evaluated(completed, time_s, bytes_sent, self._metric, values))
 
     def _enqueue_choice(self, node: int, serving: Serving):

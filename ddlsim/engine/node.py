@@ -47,7 +47,8 @@ class Node:
 
     def __init__(self, node_id: int, sim: "Simulation"):
         self.id = node_id
-        self.num_nodes = sim.num_nodes
+        self.num_nodes = sim.num_nodes  # a server is none of them
+        self.is_server = node_id == sim.server
         self.online = True
         self.joined = True  # false: it has never been there yet
         self.first_round = 0  # of its present stay; peers wait for it from this round on
@@ -269,7 +270,7 @@ class Node:
         that is at most protocol.staleness rounds older than this round.
         """
         box = self.mailboxes[PUSH]
-        if not (wait and self._sim.synchronous):
+        if not (wait and (self._sim.synchronous or self.is_server)):
             return self._after(0.0, lambda: box.take_all(round_num - self._sim.staleness))
         return self._collect(box, round_num, self.peers(round_num) if senders is None else senders)
 

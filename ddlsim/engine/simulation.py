@@ -56,6 +56,7 @@ class Simulation:
         absences: per node its absences, see churn.py; taken one by one, as time comes.
         state_lost: whether a node comes back without its state and starts afresh.
         node_cluster: hidden cluster per node.
+        has_server: whether there is one more node, the last, which serves the others (see server.py).
         test_set: per node what it is tested on; None: its cluster's test set.
         recorder: where rows go.
         codec: how parameters in messages are compressed, see ddlsim.compression: Codec; None: not at all.
@@ -77,7 +78,7 @@ class Simulation:
         synchronous: bool = True, deadline_s: float | None = None, keep_late: bool = False, staleness: int = 5,
         state_lost: bool = False, stop_at: float | None = None, codec=None, task: str = "classification",
         network_only: bool = False, patience: int | None = None, best_model: bool = False,
-        test_set: np.ndarray | None = None,
+        test_set: np.ndarray | None = None, has_server: bool = False,
         on_round: Callable[[int, float, int], None] = lambda *_: None,
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
     ):
@@ -101,14 +102,15 @@ class Simulation:
         self._on_round, self._on_evaluated = on_round, on_evaluated
         self.env = simpy.Environment()
         self.num_nodes = len(step_time_s)
+        self.server = self.num_nodes if has_server else None
         self.network = make_network(self.env, self._delivered, self._aborted)
-        self.nodes = [Node(node_id, self) for node_id in range(self.num_nodes)]
+        self.nodes = [Node(node_id, self) for node_id in range(self.num_nodes + has_server)]
         self.evaluator = Timetable(recorder, self.nodes) if network_only else Evaluator(
             self.nodes, learner, recorder, node_cluster if test_set is None else test_set, METRIC_OF[task],
             lambda purpose, node: self.nodes[node].rng(purpose), self.evaluation_due, self._evaluated,
         )
         self._measurements = Measurements(learner, recorder)
-        self._states: list[Any] = [None] * self.num_nodes
+        self._states: list[Any] = [None] * len(self.nodes)
         self._completions: dict[int, int] = {}
         self._turns: dict[int, np.ndarray] = {}
         self._reported = 0

@@ -119,7 +119,7 @@ def heads(records: Records) -> str:
 
 def communication(records: Records) -> str:
     """Totals by cause, and how much went from cluster to cluster."""
-    traffic, clusters = records.communication, records.node_cluster
+    traffic = records.communication
     total = int(traffic.on_the_wire.sum())
     lines = [
         ("messages", f"{traffic.messages.sum():,}"),
@@ -132,13 +132,12 @@ def communication(records: Records) -> str:
     ]
     if not traffic.by_pair:
         return columns([], lines)
-    matrix = traffic.matrix(records.num_nodes)
-    names = [f"cluster {cluster}" for cluster in range(clusters.max() + 1)]
+    matrix, groups = records.traffic_matrix, records.group_of
     rows = [
-        [name, *(bytes_text(matrix[np.ix_(clusters == a, clusters == b)].sum()) for b in range(len(names)))]
-        for a, name in enumerate(names)
+        [name, *(bytes_text(matrix[np.ix_(senders, receivers)].sum()) for receivers in groups.values())]
+        for name, senders in groups.items()
     ]
-    return "\n\n".join([columns([], lines), columns(["from, to", *names], rows)])
+    return "\n\n".join([columns([], lines), columns(["from, to", *groups], rows)])
 
 
 def beside_published(records: Records, summary: dict) -> str:

@@ -82,12 +82,13 @@ def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
 
 def communication_figure(records: Records) -> "Figure":
     """Heat map of the bytes sent from node to node, nodes ordered by cluster."""
-    order = np.argsort(records.node_cluster, kind="stable")
-    matrix = records.communication.matrix(records.num_nodes)[np.ix_(order, order)]
+    groups = list(records.group_of.values())
+    order = np.concatenate(groups)
+    matrix = records.traffic_matrix[np.ix_(order, order)]
     figure, axes = _figure(records)
     image = axes.imshow(matrix / 1e6, cmap="viridis", interpolation="nearest")
     figure.colorbar(image, label="MB sent")
-    for border in np.flatnonzero(np.diff(records.node_cluster[order])) + 0.5:
+    for border in np.cumsum([len(group) for group in groups])[:-1] - 0.5:
         axes.axhline(border, color="white", linewidth=1)
         axes.axvline(border, color="white", linewidth=1)
     axes.set_xlabel("to node (ordered by cluster)")

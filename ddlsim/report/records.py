@@ -115,8 +115,23 @@ class Records:
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """N; a server is none of them."""
         return len(self.node_cluster)
+
+    @property
+    def group_of(self) -> dict[str, np.ndarray]:
+        """Who is in the traffic by name, as node ids: clusters, then a server if there is one."""
+        clusters = range(self.node_cluster.max() + 1)
+        groups = {f"cluster {cluster}": np.flatnonzero(self.node_cluster == cluster) for cluster in clusters}
+        traffic = self.communication
+        if traffic.by_pair and len(traffic.src) and max(traffic.src.max(), traffic.dst.max()) >= self.num_nodes:
+            groups["server"] = np.array([self.num_nodes])
+        return groups
+
+    @property
+    def traffic_matrix(self) -> np.ndarray:
+        """Bytes put on the wire from row to column, float [N, N], or [N + 1, N + 1] with a server."""
+        return self.communication.matrix(self.num_nodes + ("server" in self.group_of))
 
     @property
     def status(self) -> str:
@@ -186,7 +201,7 @@ class Records:
         return rounds, heads
 
     def _on_grid(self, rows: Rows, rounds: np.ndarray) -> np.ndarray:
-        grid = np.full((len(rounds), self.num_nodes), np.nan)
+        grid = np.full((len(rounds), max(self.num_nodes, rows.node.max() + 1)), np.nan)  # a server has bytes alone
         here = np.isin(rows.round, rounds) & (rows.node >= 0)
         grid[np.searchsorted(rounds, rows.round[here]), rows.node[here]] = rows.value[here]
         return grid

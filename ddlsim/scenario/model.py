@@ -102,6 +102,7 @@ class Network(_Section):
         drop_probability: chance that a message is lost on its way, below 1; the network only knows whole messages.
         on_drop: what follows: retransmit: it is sent again as a whole, when its last byte should have arrived, until it
             arrives; drop: the receiver never gets it and stops waiting for it at that moment. Its bytes are wasted.
+        server_mbps: Mbit/s of the server's uplink and of its downlink, where the algorithm has a server.
         links: the nodes' access to the network.
         compression: how parameters are encoded in messages.
     """
@@ -110,6 +111,7 @@ class Network(_Section):
     header_bytes: Annotated[int, Ge(0)] = 64
     drop_probability: Annotated[float, Ge(0), Lt(1)] = 0.0
     on_drop: Literal["retransmit", "drop"] = "retransmit"
+    server_mbps: Annotated[float, Gt(0)] = 1000.0
     links: Annotated[Any, NamedPart("links")]
     compression: Annotated[Any, NamedPart("compression")]
 

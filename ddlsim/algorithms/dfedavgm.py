@@ -1,0 +1,47 @@
+"""DFedAvgM: several local steps with heavy-ball momentum, then the mean with the neighbours' models.
+
+Source: Sun, Li, Wang, "Decentralized federated averaging", IEEE TPAMI 2022, Algorithm 1, without quantisation
+(network.compression does that). Momentum starts anew in every round, as there, so that it is training.momentum with
+training.optimizer sgd. The mixing matrix is that of Metropolis and Hastings on the topology's graph.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddlsim.engine.evaluation import Serving
+
+if TYPE_CHECKING:
+    from ddlsim.engine.node import Node
+    from ddlsim.engine.simulation import Steps
+    from ddlsim.learning.bank import Params
+
+
+@dataclass
+class State:
+    """A node's memory: its model."""
+
+    model: "Params"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DFedAvgM:
+    """Decentralized federated averaging; give it training.momentum.
+
+    Args:
+        shared_init: whether all nodes start from the same model, as in the paper.
+    """
+
+    shared_init: bool = True
+
+    def start(self, node: "Node") -> State:
+        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
+        return State(model)
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        (state.model,) = yield node.train((state.model,))
+        node.send(node.peers(round_num), round_num, model=state.model)
+        inbox = yield node.receive(round_num)
+        state.model = node.mix(state.model, {m.src: m.payload["model"] for m in inbox}, round_num)
+
+    def serving(self, node: "Node", state: State) -> Serving:
+        return Serving([(state.model,)])

@@ -1,0 +1,59 @@
+"""FedAvg: a server averages the models that all nodes have trained, and hands the average back.
+
+Source: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-efficient learning of deep networks from
+decentralized data", AISTATS 2017, Algorithm 1 with all clients in every round (C = 1). The average is of whole models,
+BatchNorm statistics included. A round ends with the new average, which is what is tested; where it does not come in
+time, a node goes on with its own model. In the first round all have the same model, so nobody needs to fetch it.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from ddlsim.engine.evaluation import Serving
+
+if TYPE_CHECKING:
+    from ddlsim.engine.node import Node
+    from ddlsim.engine.simulation import Steps
+    from ddlsim.learning.bank import Params
+
+
+@dataclass
+class State:
+    """A node's memory: its model; the server has none."""
+
+    model: "Params | None"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvg:
+    """Federated averaging by a server.
+
+    Args:
+        weights: samples: a model counts as much as its node has samples; uniform: all alike.
+    """
+
+    has_server: ClassVar[bool] = True
+    weights: Literal["samples", "uniform"] = "samples"
+
+    def start(self, node: "Node") -> State:
+        if node.is_server:
+            return State(None)
+        ((model,),) = node.init_models(whole=True, own=False)
+        return State(model)
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        if node.is_server:
+            inbox = yield node.receive(round_num)
+            if inbox:
+                shares = [m.payload["samples"] if self.weights == "samples" else 1 for m in inbox]
+                average = node.merge([m.payload["model"] for m in inbox], [share / sum(shares) for share in shares])
+                node.send([m.src for m in inbox], round_num, model=average)
+            return
+        (state.model,) = yield node.train((state.model,))
+        node.send(node.peers(round_num), round_num, model=state.model, samples=node.num_samples)
+        inbox = yield node.receive(round_num)
+        for message in inbox:
+            state.model = message.payload["model"]
+
+    def serving(self, node: "Node", state: State) -> Serving | None:
+        return None if node.is_server else Serving([(state.model,)])

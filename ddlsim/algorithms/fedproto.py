@@ -1,0 +1,86 @@
+"""FedProto: nodes share the mean features of their classes; a server averages them class by class.
+
+Source: Tan, Long, Liu, Zhou, Lu, Jiang, Zhang, "FedProto: Federated prototype learning across heterogeneous clients",
+AAAI 2022, as MAPL's code runs it (Mukherjee, 2023): local loss cross-entropy plus `proto_weight` times the mean squared
+distance of features from the global prototype of their class (nothing for classes without one); local prototypes are
+the class means of the features seen in the last local epoch, as training went; the server takes plain means over the
+nodes that hold a class. Tested with the classifier, as the number that code tracks. A message holds a prototype for
+each of the node's classes, with its label.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from annotated_types import Ge
+
+from ddlsim.engine.evaluation import Serving
+from ddlsim.learning.objective import LocalStep, Objective
+
+if TYPE_CHECKING:
+    import torch
+
+    from ddlsim.engine.node import Node
+    from ddlsim.engine.simulation import Steps
+    from ddlsim.learning.bank import Params
+    from ddlsim.learning.kinds import Model
+
+
+@dataclass
+class State:
+    """A node's memory: its model, and the global prototypes it has; the server has neither."""
+
+    model: "Model | None"
+    prototypes: "dict[int, Params]" = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedProto:
+    """Class means of features averaged by a server.
+
+    Args:
+        proto_weight: weight of the distance from the global prototypes.
+    """
+
+    has_server: ClassVar[bool] = True
+    proto_weight: Annotated[float, Ge(0)] = 0.1
+
+    def start(self, node: "Node") -> State:
+        if node.is_server:
+            return State(None)
+        (model,) = node.init_models()
+        return State(model)
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        if node.is_server:
+            inbox = yield node.receive(round_num)
+            means = self._average(node, [m.payload["prototypes"] for m in inbox])
+            node.send([m.src for m in inbox], round_num, prototypes=means, labels=list(means))
+            return
+        objective = Objective(self.local_loss, targets=state.prototypes, class_means=True)
+        state.model, means = yield node.train(state.model, objective=objective)
+        node.send(node.peers(round_num), round_num, prototypes=means, labels=list(means))
+        inbox = yield node.receive(round_num)
+        for message in inbox:
+            state.prototypes = message.payload["prototypes"]
+
+    def serving(self, node: "Node", state: State) -> Serving | None:
+        return None if node.is_server else Serving([state.model])
+
+    def local_loss(self, step: LocalStep) -> "torch.Tensor":
+        """Cross-entropy, and the distance of features from the global prototype of their class."""
+        from torch.nn import functional as F
+
+        from ddlsim.learning import losses
+
+        features = step.module.core(step.images)
+        step.collect(features, step.labels)
+        distance = losses.distance_to_targets(features, step.labels, step.targets)
+        return F.cross_entropy(step.module.head(features), step.labels) + self.proto_weight * distance
+
+    def _average(self, node: "Node", received: "list[dict[int, Params]]") -> "dict[int, Params]":
+        """Per class the mean over the nodes that hold it."""
+        means = {}
+        for label in sorted({label for prototypes in received for label in prototypes}):
+            held = [prototypes[label] for prototypes in received if label in prototypes]
+            means[label] = node.merge(held, [1 / len(held)] * len(held))
+        return means
