@@ -205,6 +205,7 @@ def run(
 
     started = time.perf_counter()
     device = "none" if scenario.learning == "none" else choose_device(device or scenario.device)
+    data_started = time.perf_counter()
     loaded = load_data(scenario, data_dir, fallback, download)
     scenario = loaded.scenario
     directory = out or rundir.default_path(scenario)
@@ -218,7 +219,7 @@ def run(
             console.message(f"{loaded.missing}\nFALLBACK: running on {scenario.data_name} instead.")
         prepared = prepare(loaded)
         scenario.model.check(prepared.image_shape)
-        data_s = time.perf_counter() - started
+        data_s = time.perf_counter() - data_started
         directory = rundir.prepare(directory)
         manifest = rundir.start_manifest(scenario, prepared, device, loaded.missing, command)
         return _run_in(directory, manifest, scenario, prepared, device, console, started, data_s, profile)
@@ -248,6 +249,7 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
     if scenario.learning != "none":
         prepared.release()
     status = "failed"
+    setup_s = time.perf_counter() - started - data_s
     try:
         simulation.run()
         status = "done"
@@ -258,13 +260,15 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
         raise
     finally:
         learner.close()
+        closing = time.perf_counter()
         recorder.close()
         network, detail = simulation.network, scenario.records.detail
         write_communication(directory / "communication.jsonl", network.traffic, detail)
         write_links(directory / "links.jsonl", network.use(), detail)
+        recording_s = recorder.wall_s + time.perf_counter() - closing
         rundir.finish_manifest(manifest, status, started, simulation.env.now)
         if profile:
-            manifest["profile"] = rundir.wall_profile(learner.jobs.wall_s, data_s, manifest)
+            manifest["profile"] = rundir.wall_profile(learner.jobs.wall_s, setup_s, data_s, recording_s, manifest)
         rundir.write_manifest(directory, manifest)
         summary = summarise(directory)
         rundir.write_json(directory / "summary.json", summary)

@@ -80,19 +80,15 @@ def run(
         if out is not None and not hasattr(error, "run_dir"):
             error.run_dir = out  # type: ignore[attr-defined]  # the log's place, see exits.py
         raise
-    _show(summary, as_json, profile)
+    _show(summary, as_json)
     if summary["status"] != "done":
         raise typer.Exit(INTERRUPTED if summary["status"] == "interrupted" else FAILED)
 
 
-def _show(summary: dict, as_json: bool, profile: bool) -> None:
+def _show(summary: dict, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary))
         return
     from ddlsim.report.summary import table
 
     typer.echo(table(summary))
-    if profile and summary.get("profile"):
-        typer.echo("\nwall time, seconds")
-        for part, value in summary["profile"].items():
-            typer.echo(f"  {part:24} {value:10.3f}")

@@ -1,6 +1,7 @@
 """Rows of a run, written as they happen."""
 
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -14,23 +15,31 @@ class Recorder:
 
     Args:
         path: file to write; None keeps the rows in memory (`rows`), for tests and for use from Python.
+
+    Attributes:
+        wall_s: wall time spent on writing so far, for `--profile`.
     """
 
     def __init__(self, path: Path | None = None):
         self.rows: list[dict[str, Any]] = []
+        self.wall_s = 0.0
         self._file = path.open("w", encoding="utf-8") if path else None
 
     def row(self, time_s: float, node: int | None, round_num: int, name: str, value: Any) -> None:
         """One row; `round` counts completed rounds."""
+        start = time.perf_counter()
         found = {"time_s": float(time_s), "node": node, "round": round_num, "name": name, "value": value}
         if self._file is None:
             self.rows.append(found)
         else:
             self._file.write(json.dumps(found, separators=(",", ":")) + "\n")
+        self.wall_s += time.perf_counter() - start
 
     def flush(self) -> None:
         if self._file is not None:
+            start = time.perf_counter()
             self._file.flush()
+            self.wall_s += time.perf_counter() - start
 
     def close(self) -> None:
         if self._file is not None:

@@ -1,0 +1,38 @@
+"""Where wall time went."""
+
+from pathlib import Path
+
+import pytest
+
+from ddlsim import build
+from ddlsim.report.summary import table
+from ddlsim.rundir import wall_profile
+from ddlsim.scenario import load
+
+SMOKE = Path(__file__).parents[1] / "scenarios" / "smoke.yaml"
+PARTS = ["setup", "data", "training", "head losses", "evaluation", "merging", "similarity"]
+
+
+def test_event_loop_is_what_is_left():
+    found = wall_profile({"training": 3.0, "merging": 1.0}, 0.5, 1.5, 0.25, {"wall_s": 8.0, "sim_time_s": 40.0})
+    assert found == {
+        "setup": 0.5, "data": 1.5, "training": 3.0, "head losses": 0.0, "evaluation": 0.0, "merging": 1.0,
+        "similarity": 0.0, "recording": 0.25, "event loop": 1.75, "total": 8.0, "simulated to wall": 5.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("learning", ["real", "none"])
+def test_a_run_tells_all_parts_and_they_add_up(tmp_path, learning):
+    summary = build.run(load(SMOKE, ("rounds=2", f"learning={learning}")), out=tmp_path / "run", profile=True)
+    found = dict(summary["profile"])
+    assert list(found)[: len(PARTS)] == PARTS
+    total_s, rate = found.pop("total"), found.pop("simulated to wall")
+    assert sum(found.values()) == pytest.approx(total_s, abs=0.01)
+    assert min(found.values()) >= 0 and found["recording"] > 0 and found["event loop"] > 0
+    assert (found["training"] > 0) == (found["merging"] > 0) == (found["head losses"] > 0) == (learning == "real")
+    assert rate == pytest.approx(summary["sim_time_s"] / total_s, rel=0.01)
+    assert all(any(part in line for line in table(summary).splitlines()) for part in found)
+
+
+def test_without_the_option_nothing_is_told(tmp_path):
+    assert "profile" not in build.run(load(SMOKE, ("rounds=1",)), out=tmp_path / "run")
