@@ -81,6 +81,7 @@ class LinkUse:
     """
 
     WORKS = ("push", "request", "response")
+    COUNTED_AS = {"score request": "request", "score": "response"}  # noqa: RUF012  # other kinds: as they are called
     WASTES = ("aborted", "lost", "unused")
 
     def __init__(
@@ -125,7 +126,7 @@ class LinkUse:
         if src == dst:
             return
         num_bytes = message.payload_bytes + message.header_bytes
-        counted = self._bytes.get(message.kind)
+        counted = self._bytes.get(self.COUNTED_AS.get(message.kind, message.kind))
         if counted is not None:
             counted[src] += num_bytes
         self._messages[dst] += 1
@@ -148,8 +149,9 @@ class LinkUse:
     def unused(self, message) -> None:
         """A message that has arrived is of no use to anybody."""
         num_bytes = message.payload_bytes + message.header_bytes
-        if message.kind in self._bytes:
-            self._bytes[message.kind][message.src] -= num_bytes
+        counted = self._bytes.get(self.COUNTED_AS.get(message.kind, message.kind))
+        if counted is not None:
+            counted[message.src] -= num_bytes
         self._bytes["unused"][message.src] += num_bytes
 
     def until(self, now_s: float, traffic) -> NodeUse:

@@ -1,6 +1,6 @@
 """What has reached a node, by round, and whom it still waits for."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import simpy
 
@@ -20,18 +20,21 @@ class Mailbox:
             their way (see `announce`) apart.
         watch: called with (sender, mailbox) when it begins to wait: `reconsider` is due when that sender leaves or
             completes a round.
+        unused: called with every message that has arrived, but is forgotten before anybody has taken it.
     """
 
-    __slots__ = ("_arrived", "_env", "_failed", "_may_come", "_waits", "_watch", "label")
+    __slots__ = ("_arrived", "_env", "_failed", "_may_come", "_unused", "_waits", "_watch", "label")
 
     def __init__(
         self, label: tuple[int, str], env: simpy.Environment, may_come: Callable[[int, int], bool],
         watch: "Callable[[int, Mailbox], None]" = lambda *_: None,
+        unused: Callable[[Message], None] = lambda _: None,
     ):
         self.label = label
         self._env = env
         self._may_come = may_come
         self._watch = watch
+        self._unused = unused
         self._arrived: dict[int, dict[int, Message | None]] = {}  # by round and sender; None: on its way
         self._failed: dict[int, set[int]] = {}
         self._waits: list[Wait] = []
@@ -55,6 +58,9 @@ class Mailbox:
         arrived = self._arrived.get(round_num)
         if arrived is None:
             arrived = self._arrived[round_num] = {}
+        replaced = arrived.get(sender)
+        if replaced is not None:
+            self._unused(replaced)
         arrived[sender] = message
         if self._waits:
             self._answered(sender, round_num)
@@ -113,27 +119,38 @@ class Mailbox:
                 after its round had ended here.
         """
         taken = self._newest(known for known in self._arrived if known == round_num or (late_too and known < round_num))
-        for table in (self._arrived, self._failed):
-            for old in [known for known in table if known <= round_num]:
-                del table[old]
+        self._forget([known for known in self._arrived if known <= round_num], taken)
+        for old in [known for known in self._failed if known <= round_num]:
+            del self._failed[old]
         return taken
 
     def take_all(self, oldest_round: int) -> list[Message]:
         """The newest message of every sender, whatever its round, unless older than `oldest_round`; forgets all."""
         taken = self._newest(known for known in self._arrived if known >= oldest_round)
-        self._arrived.clear()
+        self._forget(list(self._arrived), taken)
         self._failed.clear()
         return taken
 
     def clear(self) -> None:
-        """Forgets everything: the node has left."""
-        self._arrived.clear()
+        """Forgets everything: the node has left, or is through."""
+        self._forget(list(self._arrived), [])
         self._failed.clear()
         self._waits.clear()
 
     def waiting_for(self) -> dict[int, list[int]]:
         """Round -> senders still waited for."""
         return {round_num: sorted(missing) for round_num, missing, _ in self._waits}
+
+    def _forget(self, rounds: Sequence[int], taken: Sequence[Message]) -> None:
+        """Forgets what came for these rounds; what is not among `taken` was of no use."""
+        known = [self._arrived.pop(round_num) for round_num in rounds]
+        if sum(map(len, known)) == len(taken):
+            return
+        used = set(map(id, taken))
+        for arrived in known:
+            for message in arrived.values():
+                if message is not None and id(message) not in used:
+                    self._unused(message)
 
     def _newest(self, rounds: Iterable[int]) -> list[Message]:
         """The newest message of every sender in these rounds, ordered by sender."""

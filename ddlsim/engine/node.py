@@ -58,7 +58,10 @@ class Node:
         self._sim = sim
         self._streams: dict[str, np.random.Generator] = {}
         may_come = {PUSH: sim.may_push, RESPONSE: sim.may_respond, SCORE: sim.may_respond}
-        self.mailboxes = {kind: Mailbox((node_id, kind), sim.env, may, sim.watch) for kind, may in may_come.items()}
+        self.mailboxes = {
+            kind: Mailbox((node_id, kind), sim.env, may, sim.watch, sim.network.unused)
+            for kind, may in may_come.items()
+        }
         self.outbox = None if sim.codec is None else Outbox(
             sim.codec, sim.learner.compress, lambda: int(self.rng("compression").integers(2**63 - 1))
         )

@@ -214,6 +214,8 @@ class Simulation:
             node.score(message)
         elif not node.done:  # the mailbox knows what is too late
             node.mailboxes[message.kind].deliver(message)
+        else:
+            self.network.unused(message)
 
     def _aborted(self, message: Message) -> None:
         self._fail(message)
@@ -249,6 +251,8 @@ class Simulation:
                 self.presence.num_online -= 1
                 break
         self.presence.through(node)
+        for mailbox in node.mailboxes.values():
+            mailbox.clear()
         self._check_evaluations()
         self._stop_if_over()
 
@@ -362,6 +366,7 @@ class Simulation:
         self._returned[node.id] = self.env.event()
         self.network.remove_node(node.id)
         for request in node.drop_requests():
+            self.network.unused(request)
             self._fail(request)
         for mailbox in node.mailboxes.values():
             mailbox.clear()

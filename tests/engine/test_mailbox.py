@@ -107,3 +107,55 @@ def test_take_all_gives_the_newest_of_each_sender_within_the_bound(mailbox):
     mailbox.deliver(message(2, 0, "too old"))
     assert [(m.src, m.payload) for m in mailbox.take_all(oldest_round=1)] == [(1, "new")]
     assert mailbox.take_all(0) == []
+
+
+@pytest.fixture
+def unused() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def told(env, unused) -> Mailbox:
+    """A mailbox that tells what was of no use."""
+    return Mailbox((0, "push"), env, lambda *_: True, unused=lambda message: unused.append(message.payload))
+
+
+def test_what_is_taken_was_of_use(told, unused):
+    told.announce(3, 0)
+    told.deliver(message(1, 0, "a"))
+    told.deliver(message(2, 1, "b"))
+    told.take(0)
+    told.take(1)
+    assert unused == []
+
+
+def test_what_comes_after_its_round_was_of_no_use(told, unused):
+    told.take(0)
+    told.deliver(message(1, 0, "late"))
+    told.deliver(message(1, 1, "in time"))
+    told.take(1)
+    assert unused == ["late"]
+
+
+def test_what_is_kept_counts_unless_a_newer_one_is_there(told, unused):
+    told.deliver(message(1, 0, "late"))
+    told.deliver(message(2, 0, "older"))
+    told.deliver(message(2, 1, "newer"))
+    assert [m.payload for m in told.take(1, late_too=True)] == ["late", "newer"]
+    assert unused == ["older"]
+
+
+def test_what_is_stale_or_replaced_was_of_no_use(told, unused):
+    for text in ("first", "second"):
+        told.deliver(message(1, 5, text))
+    told.deliver(message(2, 1, "stale"))
+    assert [m.payload for m in told.take_all(oldest_round=3)] == ["second"]
+    assert unused == ["first", "stale"]
+
+
+def test_mail_of_a_node_that_leaves_was_of_no_use(told, unused):
+    told.announce(3, 0)
+    told.deliver(message(1, 0, "a"))
+    told.deliver(message(2, 4, "b"))
+    told.clear()
+    assert unused == ["a", "b"]

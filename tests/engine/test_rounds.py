@@ -198,3 +198,14 @@ def test_speed_follows_a_trace():
     trace = StepTimeTrace(((0.0, 0.15), (0.0,), (0.0,)), ((0.1, 0.4), (1.0,), (1.0,)))
     simulate(exchange, step_time_s=trace)
     assert [exchange.at_s[0, r] for r in range(3)] == pytest.approx([0.1, 0.15 + 0.2, 0.15 + 0.2 + 0.4])
+
+
+@pytest.mark.parametrize(("late", "wasted"), [(False, 2), (True, 0)])
+def test_late_messages_that_are_dropped_count_as_wasted(late, wasted):
+    simulation = simulate(Exchange(), deadline_s=0.5, keep_late=late, rounds=2)
+    # node 2's messages of round 0 come to nodes 0 and 1 in their round 1: of use there, or of none; those of round 1
+    # come when the two are through
+    use = simulation.network.use()
+    assert use.unused_bytes.tolist() == [0, 0, 8 * wasted]
+    assert simulation.network.traffic.wasted_bytes.sum() == 8 * wasted
+    assert use.in_flight_bytes.tolist() == [0, 0, 16]
