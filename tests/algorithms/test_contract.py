@@ -10,6 +10,7 @@ import pytest
 
 from ddlsim import build
 from ddlsim.algorithms import ALGORITHMS
+from ddlsim.compression import COMPRESSIONS
 from ddlsim.scenario import load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
@@ -130,7 +131,7 @@ def test_nobody_waits_for_ever_for_messages_that_are_lost(tmp_path, name, on_dro
     assert np.isfinite([r["value"] for r in rows if r["name"] == "test_loss"]).all()
 
 
-COMPRESSED = ["float16", "int8", "top_k", "random_k"]
+COMPRESSED = sorted(name for name in COMPRESSIONS if name != "none")
 
 
 def on_a_ring(name: str) -> tuple[str, ...]:
