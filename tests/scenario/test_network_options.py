@@ -1,0 +1,34 @@
+"""Compression and loss as options of `network`."""
+
+import pytest
+
+from ddlsim.cli.listing import rows_of
+from ddlsim.compression.sparse import TopK
+from ddlsim.scenario import json_schema, load
+
+
+def test_compression_is_a_named_part_of_the_network(write):
+    assert load(write(), ["network.compression={name: top_k, fraction: 0.2}"]).network.compression == TopK(fraction=0.2)
+    assert load(write(), ["network.compression.name=top_k"]).network.compression == TopK()
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("network.compression={name: topk}", "network.compression.name: unknown name 'topk'. Did you mean 'top_k'? "
+                                             "Known: none, float16, int8, top_k, random_k"),
+        ("network.compression={name: top_k, fraction: 0}",
+         "network.compression.fraction: expected a number above 0, got 0"),
+        ("network.drop_probability=1", "network.drop_probability: expected a number below 1, got 1"),
+        ("network.on_drop=resend", "network.on_drop: expected one of retransmit, drop, got 'resend'"),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_told(problems, option, told):
+    assert problems(sets=[option]) == [f"--set {option}: {told}"]
+
+
+def test_list_and_schema_know_all_compressions():
+    names = [row["name"] for row in rows_of("compressions")]
+    assert names == ["none", "float16", "int8", "top_k", "random_k"]
+    assert all(row["about"] for row in rows_of("compressions"))
+    assert json_schema()["$defs"]["compression"]["properties"]["name"]["enum"] == names
