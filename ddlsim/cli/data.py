@@ -52,8 +52,8 @@ def check_data(
             raise ScenarioError(unknown_name(DATASETS, name))
         if hasattr(DATASETS[name], "generate"):
             raise ScenarioError(f"{name} is drawn from a scenario's seed; there is nothing to check.")
-        if _needs_keys(DATASETS[name]):
-            raise ScenarioError(f"{name} is read from a path that a scenario gives; `ddlsim run` checks it.")
+        if needed := _needed_keys(DATASETS[name]):
+            raise ScenarioError(f"{name} needs {needed}, which a scenario gives; `ddlsim run` checks it.")
         try:
             dataset = DATASETS[name]().load(DataSearch(data_dir, download))
         except (DataMissing, DataDamaged) as error:
@@ -76,8 +76,8 @@ def find_dataset(name: str, search) -> dict[str, str]:
     cls = DATASETS[name]
     if hasattr(cls, "generate"):
         return {"state": "drawn", "detail": "made from a scenario's seed"}
-    if _needs_keys(cls):
-        return {"state": "by path", "detail": "a scenario gives data.path"}
+    if needed := _needed_keys(cls):
+        return {"state": "by keys", "detail": f"a scenario gives {needed}"}
     try:
         dataset = cls().load(search)
     except DataDamaged as error:
@@ -89,7 +89,7 @@ def find_dataset(name: str, search) -> dict[str, str]:
     return {"state": "here", "detail": str(dataset.origin)}
 
 
-def _needs_keys(cls: type) -> bool:
+def _needed_keys(cls: type) -> str:
     from ddlsim.scenario.parts import is_required
 
-    return any(is_required(field) for field in fields(cls) if field.init)
+    return " and ".join(f"data.{field.name}" for field in fields(cls) if field.init and is_required(field))
