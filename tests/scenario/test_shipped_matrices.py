@@ -1,0 +1,41 @@
+"""Every matrix that comes with ddlsim."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ddlsim.reproduce import read_matrix
+from ddlsim.scenario import by_name
+from ddlsim.scenario.find import is_matrix
+
+FOLDER = Path(__file__).parents[2] / "scenarios"
+FILES = sorted(path for path in FOLDER.rglob("*.yaml") if is_matrix(path))
+
+
+@pytest.fixture(params=FILES, ids=[path.stem for path in FILES])
+def matrix(request):
+    return read_matrix(request.param)
+
+
+def test_there_are_matrices_and_they_have_names_of_their_own():
+    assert len(FILES) >= 10
+    assert {path.stem for path in FILES} <= set(by_name(matrices=True))
+    assert not {path.stem for path in FILES} & set(by_name())
+
+
+def test_every_cell_is_a_scenario_of_its_own(matrix):
+    from ddlsim.scenario import digest
+
+    digests = [digest(cell.scenario) for cell in matrix.cells]
+    assert len(set(digests)) == len(digests)
+
+
+def test_published_means_are_those_of_their_clusters(matrix):
+    """Catches most slips of the typist: nodes (or clusters) weigh the clusters' numbers to the mean."""
+    for cell in matrix.cells:
+        if cell.published is None or cell.published.clusters is None:
+            continue
+        sizes = cell.scenario.nodes.clusters if matrix.average == "nodes" else None
+        mean = np.average(cell.published.clusters, weights=sizes)
+        assert mean == pytest.approx(cell.published.mean, abs=0.06), cell.name
