@@ -19,6 +19,8 @@ ALGORITHMS = Registry(
         "random": ".random:RandomGossip",
         "oracle": ".oracle:Oracle",
         "local": ".local:Local",
+        "pens": ".pens:PENS",
+        "panm": ".panm:PANM",
         "gossip": ".gossip:GossipLearning",
         "adpsgd": ".adpsgd:ADPSGD",
         "mapl": ".mapl:MAPL",

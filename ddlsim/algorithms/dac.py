@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le
 
 from ddlsim import merges
-from ddlsim.algorithms.pulling import Init, Order, Pulling, Schedule, State, Weights
+from ddlsim.algorithms.pulling import Init, LossBatches, Order, Pulling, Schedule, State, Weights, batches_scored
 from ddlsim.engine.later import Later
 from ddlsim.errors import ScenarioError
 from ddlsim.merges import MergeName
@@ -126,7 +126,7 @@ class DAC(Pulling):
     unknown_peers: UnknownPeers | None = None
     fedsim_weights: Literal["priors", "similarities"] | None = None
     remote_scoring: bool | None = None
-    loss_batches: Literal["all", "local_steps"] | None = None
+    loss_batches: LossBatches | None = None
 
     def __post_init__(self) -> None:
         preset = PRESETS[self.variant]
@@ -149,8 +149,8 @@ class DAC(Pulling):
         return ()
 
     def similarity_measure(self, node: "Node | None") -> Similarity:
-        batches = node.local_steps if node is not None and self.loss_batches == "local_steps" else None
-        return Similarity(self.similarity, self.alpha, batches, 1e-6 if self.variant == "hagander_2024" else 0.0)
+        offset = 1e-6 if self.variant == "hagander_2024" else 0.0
+        return Similarity(self.similarity, self.alpha, batches_scored(node, self.loss_batches), offset)
 
     def remember(self, node: "Node", state: State) -> Memory:
         nothing = Knowledge.nothing(node.num_nodes)

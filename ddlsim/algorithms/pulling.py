@@ -28,9 +28,15 @@ if TYPE_CHECKING:
 Schedule = Literal["immediate", "merge-then-train", "train-then-merge"]
 Order = Literal["turns", "at_once", "newest"]
 Init = Literal["own", "shared"]
+LossBatches = Literal["all", "local_steps"]
 
 Weights = Mapping[int, float]
 """Node id -> what its model weighs in a merge, the node's own included."""
+
+
+def batches_scored(node: "Node | None", loss_batches: LossBatches) -> int | None:
+    """Mini-batches that a model is scored on; None: all. Without a node, only what is scored is asked for."""
+    return node.local_steps if node is not None and loss_batches == "local_steps" else None
 
 
 @dataclass
@@ -165,13 +171,19 @@ class Pulling:
     def _exchange(self, node: "Node", state: State, round_num: int) -> "Steps":
         received = yield from self.pull(node, self.choose(node, state, round_num), round_num)
         weights = yield from self.weigh(node, state, received, round_num)
+        self.merge_with(node, state, received, weights, round_num)
+        for peer in received:
+            node.record("pulled_from", peer, round_num)
+
+    def merge_with(
+        self, node: "Node", state: State, received: Mapping[int, dict], weights: Weights, round_num: int
+    ) -> None:
+        """The weighted sum of models, in the order of node ids, becomes the node's."""
         before = state.model
         models = {peer: payload["model"] for peer, payload in received.items()} | {node.id: state.model}
         merged = sorted(weights)
         if merged != [node.id]:
             state.model = node.merge([models[peer] for peer in merged], [weights[peer] for peer in merged])
-        for peer in received:
-            node.record("pulled_from", peer, round_num)
         if self.record_merges:
             node.measure("before_merge", (before,), round_num)
             node.measure("after_merge", (state.model,), round_num)

@@ -20,10 +20,12 @@ WITHOUT_BARRIER = {"adpsgd", "gossip"}
 HAS_SERVER = {"fedavg", "fedclassavg", "fedproto", "fedsim"}
 # these share a few vectors, of 32 numbers here: latency and headers count, not bandwidth
 SMALL_MESSAGES = {"mapl", "fedclassavg", "fedproto", "fedsim"}
-SERVES_LATER = {"dac", "random", "oracle"}  # peers whose turn is later pull from a node that is through
+SERVES_LATER = {"dac", "random", "oracle", "pens", "panm"}  # peers whose turn is later pull from a node that is through
 SILENT = {"local"}
 SETTINGS = {
     "mapl": ", warmup_rounds: 1, projection_units: 64, temperature: 0.5",
+    "pens": ", loss_batches: local_steps, sampled_peers: 3, stage1_rounds: 3",
+    "panm": ", loss_batches: local_steps, sampled_peers: 2, stage1_rounds: 3",
     "dac": ", loss_batches: local_steps, sampled_peers: 3",  # scoring on all samples takes longer than a round here
 }
 LARGEST_BYTES = 102_100  # the model of smoke.yaml, 25,450 parameters, with a header and a few numbers
@@ -155,7 +157,8 @@ def test_compressed_messages_take_fewer_bytes_and_less_time(tmp_path, name, comp
     assert np.isfinite([r["value"] for r in rows if r["name"] == "test_loss"]).all()
     assert summary["bytes"]["total"] < 0.75 * plain["bytes"]["total"]
     if name not in WITHOUT_BARRIER | SMALL_MESSAGES:
-        assert summary["bytes"]["header"] == plain["bytes"]["header"]
+        # whom PANM keeps, and so how many it asks, depends on what is learned
+        assert name == "panm" or summary["bytes"]["header"] == plain["bytes"]["header"]
         assert summary["sim_time_s"] < 0.85 * plain["sim_time_s"]
 
 

@@ -1,0 +1,142 @@
+"""PANM: keep the most similar peers ever met; later, let a mixture model tell neighbours from others.
+
+Sources: Li, Lu, Liu, et al., "Towards effective clustered federated learning: a peer-to-peer framework with adaptive
+neighbor matching", IEEE Transactions on Big Data, 2022; Hagander's thesis, appendix B, algorithms 2 and 3, and its
+code. Stage 1 (NSMC): each round a node measures `sampled_peers` new peers, keeps the `sampled_peers` most similar of
+those and its present neighbours, and merges all it keeps. Stage 2, from round `stage1_rounds` on: every `naem_every`
+rounds it sorts new candidates and its neighbours by a mixture of two normals (selection/mixture.py); each round it
+merges with `sampled_peers` random neighbours. `variant`:
+
+- `thesis`: similarities of all concerned are measured anew each time, and NAEM sorts all neighbours;
+- `code`: old members keep the similarity they had when they were met; NAEM sorts at most `sampled_peers` random
+  neighbours, the rest stay;
+- `published_bug`: as `code`, where only the inverse loss is ever remembered. By any other similarity a node has no
+  neighbours in stage 1 and talks to nobody; with cosine_gradients its first NAEM makes neighbours of `sampled_peers`
+  random peers for good, with cosine_weights and inverse_l2 it never has any. The numbers that the thesis reports for
+  PANM with cosine similarity are those of this.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from annotated_types import Ge, Le
+
+from ddlsim import merges
+from ddlsim.algorithms.pulling import LossBatches, Pulling, State, batches_scored
+from ddlsim.errors import ScenarioError
+from ddlsim.selection.mixture import neighbours_by_mixture
+from ddlsim.selection.sampling import draw
+from ddlsim.similarities import Similarity, SimilarityName
+
+if TYPE_CHECKING:
+    from ddlsim.engine.node import Node
+    from ddlsim.engine.simulation import Steps
+
+
+@dataclass
+class Memory:
+    """A node's neighbours with the similarity that they had when last measured."""
+
+    neighbours: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PANM(Pulling):
+    """Personalised adaptive neighbour matching.
+
+    Args:
+        stage1_rounds: rounds of stage 1.
+        naem_every: rounds between two sortings in stage 2.
+        similarity: what ranks and sorts peers.
+        alpha: of cosine_gradients: weight of the last local update; the rest is the update since the start.
+        loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
+        variant: `thesis`, `code` or `published_bug`, see the file's head.
+    """
+
+    stage1_rounds: Annotated[int, Ge(1)] = 50
+    naem_every: Annotated[int, Ge(1)] = 2
+    similarity: SimilarityName = "inverse_loss"
+    alpha: Annotated[float, Ge(0), Le(1)] = 0.0
+    loss_batches: LossBatches = "all"
+    variant: Literal["thesis", "code", "published_bug"] = "thesis"
+
+    def __post_init__(self) -> None:
+        if self.merge == "fedsim" and self.variant != "thesis":
+            raise ScenarioError("merge: fedsim weighs by similarities of this round, which only thesis measures.")
+        self.similarity_measure(None).check(self.init)
+
+    def similarity_measure(self, node: "Node | None") -> Similarity:
+        return Similarity(self.similarity, self.alpha, batches_scored(node, self.loss_batches))
+
+    def remember(self, node: "Node", state: State) -> Memory:
+        return Memory()
+
+    @property
+    def _deaf(self) -> bool:
+        return self.variant == "published_bug" and self.similarity != "inverse_loss"
+
+    def _exchange(self, node: "Node", state: State, round_num: int) -> "Steps":
+        """Stage 1 asks candidates and neighbours at once; stage 2 knows whom to ask only after it has sorted them."""
+        memory, received = state.memory, {}
+        if round_num < self.stage1_rounds:
+            received = yield from self._match(node, state, round_num)
+            merged = list(memory.neighbours)
+        else:
+            if (round_num - self.stage1_rounds) % self.naem_every == 0:
+                received = yield from self._augment(node, state, round_num)
+            merged = draw(node.rng("merged neighbours"), sorted(memory.neighbours), self.sampled_peers)
+            missing = [peer for peer in merged if peer not in received]
+            received |= yield from self.pull(node, missing, round_num)
+        self._merge(node, state, {peer: received[peer] for peer in merged if peer in received}, round_num)
+        for peer in sorted(received):
+            node.record("pulled_from", peer, round_num)
+
+    def _match(self, node: "Node", state: State, round_num: int) -> "Steps":
+        """NSMC; returns what was received."""
+        memory = state.memory
+        if self._deaf:
+            return {}
+        candidates = self._strangers(node, memory)
+        received = yield from self.pull(node, sorted((*candidates, *memory.neighbours)), round_num)
+        yield from self._measure(node, state, received, candidates)
+        ranked = sorted(memory.neighbours, key=lambda peer: (-memory.neighbours[peer], peer))
+        memory.neighbours = {peer: memory.neighbours[peer] for peer in ranked[: self.sampled_peers]}
+        return received
+
+    def _augment(self, node: "Node", state: State, round_num: int) -> "Steps":
+        """NAEM; returns what was received."""
+        memory = state.memory
+        if self._deaf:
+            if self.similarity == "cosine_gradients" and not memory.neighbours:
+                memory.neighbours = dict.fromkeys(self._strangers(node, memory), 0.0)
+            return {}
+        candidates, old = self._strangers(node, memory), dict(memory.neighbours)
+        sorted_ones = list(old)
+        if self.variant != "thesis":
+            sorted_ones = draw(node.rng("sorted neighbours"), sorted(old), self.sampled_peers)
+        asked = candidates if self.variant != "thesis" else [*candidates, *old]
+        received = yield from self.pull(node, sorted(asked), round_num)
+        yield from self._measure(node, state, received, candidates)
+        known = memory.neighbours
+        scores = {peer: known[peer] for peer in (*candidates, *sorted_ones) if peer in known}
+        chosen = neighbours_by_mixture(scores, set(sorted_ones), 1e-9 if self.variant == "thesis" else 0.0)
+        unsorted_ones = set(old) - set(sorted_ones)
+        memory.neighbours = {peer: known[peer] for peer in sorted(chosen | unsorted_ones)}
+        return received
+
+    def _strangers(self, node: "Node", memory: Memory) -> list[int]:
+        others = [peer for peer in node.others() if peer not in memory.neighbours]
+        return draw(node.rng("candidates"), others, self.sampled_peers)
+
+    def _measure(self, node: "Node", state: State, received: Mapping[int, dict], candidates: Sequence[int]) -> "Steps":
+        """Learns the similarities of the candidates, and in the thesis' variant of the neighbours as well."""
+        again = set(received) if self.variant == "thesis" else set(candidates) & set(received)
+        if again:
+            later = yield from self.measure(node, state, {peer: received[peer] for peer in sorted(again)})
+            state.memory.neighbours |= later()
+
+    def _merge(self, node: "Node", state: State, received: Mapping[int, dict], round_num: int) -> None:
+        scores = {peer: state.memory.neighbours[peer] for peer in received} if self.merge == "fedsim" else None
+        self.merge_with(node, state, received, merges.weights(
+            self.merge, node.id, self._samples(node, received), scores), round_num)  # fmt: skip

@@ -1,0 +1,94 @@
+"""PENS: find out by loss whose data are like one's own, then gossip with those only.
+
+Source: Onoszko, Karlsson, Mogren, Listo Zec, "Decentralized federated learning of deep neural networks on non-iid
+data", 2021, as Listo Zec et al., FL-IJCAI 2022, ran it in their code. Stage 1: each round a node pulls `sampled_peers`
+uniformly drawn models, keeps the `top_m` that fit its own training data best, and merges those; it counts how often
+each peer was among them. Stage 2, from round `stage1_rounds` on: it gossips uniformly with the peers that were kept
+more often than chance, top_m / nodes * stage1_rounds; with nobody if there are none. `top_m` is not stated in the later
+paper; 2 is what the first one's code takes. Any similarity can rank the peers; the papers' is the inverse loss.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge, Le
+
+from ddlsim import merges
+from ddlsim.algorithms.pulling import Init, LossBatches, Pulling, Schedule, State, Weights, batches_scored
+from ddlsim.errors import ScenarioError
+from ddlsim.selection.sampling import draw
+from ddlsim.similarities import Similarity, SimilarityName
+
+if TYPE_CHECKING:
+    from ddlsim.engine.later import Later
+    from ddlsim.engine.node import Node, Verb
+
+
+@dataclass
+class Memory:
+    """How often each peer was among the best."""
+
+    kept: "Counter[int]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PENS(Pulling):
+    """Performance-based neighbour selection.
+
+    Args:
+        top_m: models merged per round of stage 1, of those pulled.
+        stage1_rounds: rounds in which neighbours are looked for.
+        similarity: what ranks the models.
+        alpha: of cosine_gradients: weight of the last local update; the rest is the update since the start.
+        loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
+    """
+
+    top_m: Annotated[int, Ge(1)] = 2
+    stage1_rounds: Annotated[int, Ge(1)] = 20
+    similarity: SimilarityName = "inverse_loss"
+    alpha: Annotated[float, Ge(0), Le(1)] = 0.0
+    loss_batches: LossBatches = "all"
+    schedule: Schedule = "immediate"
+    init: Init = "own"
+
+    def __post_init__(self) -> None:
+        if self.top_m > self.sampled_peers:
+            raise ScenarioError(
+                f"top_m: of {self.sampled_peers} sampled_peers at most so many can be kept, got {self.top_m}."
+            )
+        self.similarity_measure(None).check(self.init)
+
+    def similarity_measure(self, node: "Node | None") -> Similarity:
+        return Similarity(self.similarity, self.alpha, batches_scored(node, self.loss_batches), 0.0)
+
+    def remember(self, node: "Node", state: State) -> Memory:
+        return Memory(Counter())
+
+    def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
+        candidates: Sequence[int] = node.others()
+        if round_num >= self.stage1_rounds:
+            candidates = self.neighbours(node, state)
+        return draw(node.rng("sampled peers"), candidates, self.sampled_peers)
+
+    def neighbours(self, node: "Node", state: State) -> list[int]:
+        """The peers that were among the best more often than chance."""
+        expected = self.top_m / node.num_nodes * self.stage1_rounds
+        return sorted(peer for peer, times in state.memory.kept.items() if times > expected)
+
+    def weigh(
+        self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
+    ) -> "Generator[Verb, Any, Weights]":
+        samples = self._samples(node, received)
+        if round_num >= self.stage1_rounds and self.merge != "fedsim":
+            return merges.weights(self.merge, node.id, samples)
+        scores: dict[int, float] = {}
+        if received:
+            later: Later = yield from self.measure(node, state, received)
+            scores = later()
+        if round_num < self.stage1_rounds:
+            best = sorted(scores, key=lambda peer: (-scores[peer], peer))[: self.top_m]
+            state.memory.kept.update(best)
+            scores = {peer: scores[peer] for peer in best}
+        return merges.weights(self.merge, node.id, {peer: samples[peer] for peer in (*scores, node.id)}, scores)
