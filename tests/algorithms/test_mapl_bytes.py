@@ -1,0 +1,59 @@
+"""Bytes of a round of MAPL and its baselines with 20 nodes and 512 latent features, against counts by hand."""
+
+import json
+
+import pytest
+
+from ddlsim import build
+from ddlsim.scenario import load
+
+PROTOTYPES = 10 * 512 * 4
+CLASSIFIER = 10 * 512 * 4
+HEAD = (10 * 512 + 10) * 4
+EDGES = 20 * 19
+
+SETTING = (
+    "nodes={clusters: [10, 10]}", "rounds=1", "learning=none", "network.header_bytes=0", "shift={name: none}",
+    "training={batch_size: 64, epochs: 1, learning_rate: 0.0001}",
+    "model={name: mixed, models: [resnet18, shufflenet_v2, alexnet_small]}",
+)
+
+
+@pytest.fixture
+def bytes_of(tmp_path):
+    def run(algorithm: str, *changes: str) -> int:
+        build.run(load("scenarios/smoke.yaml", (f"algorithm={algorithm}", *SETTING, *changes)), out=tmp_path / "run")
+        lines = (tmp_path / "run" / "communication.jsonl").read_text().splitlines()
+        return sum(json.loads(line)["payload_bytes"] for line in lines)
+
+    return run
+
+
+def test_warm_up_sends_prototypes_to_all_and_once_a_number_of_samples(bytes_of):
+    assert bytes_of("{name: mapl}") == EDGES * (PROTOTYPES + 8) == 7_782_400 + 3_040
+
+
+def test_learning_the_graph_sends_classifiers_without_bias_as_well(bytes_of):
+    # without learning all classifiers count as alike, so that all edges keep their weight
+    assert bytes_of("{name: mapl, warmup_rounds: 0}") == EDGES * (PROTOTYPES + CLASSIFIER + 8)
+
+
+@pytest.mark.parametrize("name", ["fedsim", "fedclassavg"])
+def test_heads_go_up_and_down(bytes_of, name):
+    assert bytes_of(f"{{name: {name}}}") == 20 * 2 * HEAD == 820_800
+
+
+def test_fedproto_sends_class_means_with_their_labels(bytes_of):
+    assert bytes_of("{name: fedproto}") == 20 * 2 * 10 * (512 * 4 + 8)
+
+
+def test_fedavg_sends_whole_models(bytes_of):
+    trained, buffers = 11_439_168 - 3 * 64 * 49 + 64 * 49 + 5_130, 9_620
+    resnet = "model={name: resnet18, latent: 512}"
+    assert bytes_of("{name: fedavg}", resnet) == 20 * (2 * (trained + buffers) * 4 + 8)
+
+
+def test_mapl_plus_sends_cores_without_statistics(bytes_of):
+    resnet = "model={name: resnet18, latent: 512}"
+    found = bytes_of("{name: mapl, share_backbone: true}", resnet)
+    assert found == EDGES * (PROTOTYPES + 8 + 11_432_896 * 4)
