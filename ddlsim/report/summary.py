@@ -76,10 +76,13 @@ def _quality(records: Records) -> dict:
 
 
 def _over(values: np.ndarray | None, records: Records) -> dict:
-    """One value per node, over all nodes and over the nodes of each cluster."""
+    """One value per node: mean and population standard deviation over all nodes, mean over those of each cluster."""
     if values is None:
-        return {"all": None, "clusters": None}
-    return {"all": metrics.over_nodes(values), "clusters": metrics.over_clusters(values, records.node_cluster)}
+        return {"all": None, "std": None, "clusters": None}
+    clusters = metrics.over_clusters(values, records.node_cluster)
+    there = values[~np.isnan(values)]
+    std = float(there.std()) if len(there) else None
+    return {"all": metrics.over_nodes(values), "std": std, "clusters": clusters}
 
 
 def _fairness(records: Records) -> dict:

@@ -82,7 +82,7 @@ class _MatrixFile(_Section):
         note: what a reader must know, shown under the table.
         seeds: of every cell.
         average: what a mean is taken over first: all nodes, or the clusters, each weighing the same.
-        spread: what the standard deviation is over: seeds, or the clusters of one run (mean over seeds).
+        spread: what the standard deviation is over: seeds, or the clusters or nodes of one run (mean over seeds).
         scenario: what all cells have in common.
         axes: axis -> value -> its settings.
         cells: name -> cell.
@@ -93,7 +93,7 @@ class _MatrixFile(_Section):
     note: str = ""
     seeds: Seeds
     average: Literal["nodes", "clusters"] = "nodes"
-    spread: Literal["seeds", "clusters"] = "seeds"
+    spread: Literal["seeds", "clusters", "nodes"] = "seeds"
     scenario: Overlay
     axes: dict[str, dict[str, Overlay]] = {}
     cells: dict[str, Overlay]
@@ -128,7 +128,7 @@ class Matrix:
         source: where the published numbers stand.
         note: what a reader must know.
         average: "nodes" or "clusters": what a mean is taken over.
-        spread: "seeds" or "clusters": what a standard deviation is over.
+        spread: "seeds", "clusters" or "nodes": what a standard deviation is over.
         cells: in the file's order.
         overrides: settings from the command line, laid over every cell.
     """

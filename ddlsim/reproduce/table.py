@@ -71,6 +71,8 @@ def _result(matrix: Matrix, cell: Cell, own: list[tuple[int, dict]]) -> Result:
     std = None
     if matrix.spread == "clusters":
         std = float(clusters.std(1).mean())
+    elif matrix.spread == "nodes":
+        std = float(scale * np.mean([values["std"] for _, values in valued]))
     elif len(seeds) > 1:
         std = float(means.std())
     return Result(cell, seeds, float(means.mean()), std, tuple(clusters.mean(0).tolist()))
@@ -123,8 +125,8 @@ def _each(values: Sequence[float]) -> str:
 def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
     unit = "mean squared error" if matrix.metric == "mse" else "accuracy in percent"
     over = "all nodes" if matrix.average == "nodes" else "the clusters, each weighing the same"
-    spread = "seeds" if matrix.spread == "seeds" else "clusters"
-    notes = [f"published: {matrix.source}", f"{unit}, mean over {over}; ± population standard deviation over {spread}"]
+    over += f"; ± population standard deviation over {matrix.spread}"
+    notes = [f"published: {matrix.source}", f"{unit}, mean over {over}"]
     if matrix.spread == "seeds":
         notes.append("in std: the difference in published standard deviations")
     if matrix.note:

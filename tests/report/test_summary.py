@@ -66,7 +66,7 @@ def test_settlement_names_heads_and_round(make_run):
 
 def test_a_run_that_has_just_begun_is_summarised_without_numbers(make_run):
     summary = summarise(make_run(rows=[], traffic=None, status="running"))
-    assert summary["accuracy"] == {"all": None, "clusters": None}
+    assert summary["accuracy"] == {"all": None, "std": None, "clusters": None}
     assert summary["target"]["reached"] is None
     assert "running" in table(summary, terminal=False)
 
