@@ -10,6 +10,7 @@ import numpy as np
 
 from ddlsim import metrics
 from ddlsim.errors import DataMissing
+from ddlsim.report.collaboration import matrices_figure, network_figure, read_graphs, sparsity_figure, spread_figure
 from ddlsim.report.records import Records, read
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", 
     figures = {}
     if len(records.evaluations):
         figures |= {f"{records.metric}_{axis}": quality_figure(records, axis) for axis in ("rounds", "time", "bytes")}
+        figures["spread"] = spread_figure(records)
+    graphs = read_graphs(records.directory, records.num_nodes)
+    if graphs is not None:
+        figures |= {"graph_matrices": matrices_figure(records, graphs), "graph": network_figure(records, graphs),
+                    "graph_sparsity": sparsity_figure(records, graphs)}
     if records.communication is not None and records.communication.by_pair:
         figures["communication"] = communication_figure(records)
     if records.heads() is not None:

@@ -46,6 +46,7 @@ def test_save_plots_writes_what_the_records_allow(make_run, tmp_path):
         "accuracy_rounds.svg",
         "accuracy_time.svg",
         "accuracy_bytes.svg",
+        "spread.svg",
         "communication.svg",
     ]
     assert all(path.read_text().lstrip().startswith("<?xml") for path in paths)

@@ -1,0 +1,48 @@
+"""Learned graphs in records: rows that stay, edges, weight inside clusters, figures."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ddlsim.report.collaboration import matrices_figure, network_figure, read_graphs, sparsity_figure
+
+
+@pytest.fixture
+def directory(tmp_path):
+    rows = [(1, 0, [0.6, 0.4, 0.0]), (1, 1, [0.5, 0.5, 0.0]), (1, 2, [0.2, 0.0, 0.8]), (2, 2, [0.0, 0.0, 1.0])]
+    lines = [{"time_s": 1.0, "node": n, "round": r, "name": "collaboration", "value": v} for r, n, v in rows]
+    lines.append({"time_s": 1.0, "node": 0, "round": 2, "name": "accuracy", "value": 0.5})
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path
+
+
+def test_rows_stay_until_a_node_learns_again(directory):
+    graphs = read_graphs(directory, 3)
+    assert graphs.round.tolist() == [1, 2]
+    assert graphs.weights[1].tolist() == [[0.6, 0.4, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
+
+
+def test_edges_count_other_nodes_and_weight_inside_counts_oneself(directory):
+    graphs = read_graphs(directory, 3)
+    assert graphs.edges().tolist() == [3, 2]
+    assert graphs.inside(np.array([0, 0, 1])) == pytest.approx(np.array([[1, 1, 0.8], [1, 1, 1]]))
+
+
+def test_run_without_graph_has_none(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("")
+    assert read_graphs(tmp_path, 3) is None
+
+
+def test_figures_show_first_and_last_round_and_count_edges(directory):
+    pytest.importorskip("matplotlib")
+    records = SimpleNamespace(node_cluster=np.array([0, 1, 0]))
+    graphs = read_graphs(directory, 3)
+    shown = matrices_figure(records, graphs).axes
+    assert [axes.get_title() for axes in shown[:2]] == ["round 1", "round 2"]
+    assert shown[1].images[0].get_array().tolist() == [[0.6, 0.0, 0.4], [0.0, 1.0, 0.0], [0.5, 0.0, 0.5]]  # 0, 2, 1
+    assert network_figure(records, graphs).axes[0].get_title() == "round 2: 2 directed edges"
+    edges, inside = sparsity_figure(records, graphs).axes
+    assert edges.lines[0].get_ydata().tolist() == [3, 2]
+    assert inside.lines[1].get_ydata() == pytest.approx([0.5, 0.5])
