@@ -7,7 +7,7 @@ a parameter each (the tests compare them one by one).
 - crop_flip: 4 pixels of black around, a crop of the old size, a flip from left to right by chance 1/2.
 - colour: a crop of 0.2 to 1 of the area (and 3/4 to 4/3 of the aspect) resized to the old size, a flip, by chance 0.8 a
   jitter of brightness, contrast, saturation (0.4 each) and hue (0.1) in random order, by chance 0.2 no colour (SimCLR's
-  recipe without blur, as in MAPL's code). Grey images keep their one channel.
+  recipe without blur, as in MAPL's code). Images without three channels have no colour to change.
 """
 
 import math
@@ -120,8 +120,8 @@ def _interpolation(start: torch.Tensor, length: torch.Tensor, size: int) -> torc
 
 
 def grey(images: torch.Tensor) -> torch.Tensor:
-    """Luma in all three channels; grey images as they are."""
-    if images.shape[1] == 1:
+    """Luma in all three channels; others than three-channel images as they are."""
+    if images.shape[1] != 3:
         return images
     weights = torch.tensor(LUMA, device=images.device)[:, None, None]
     return (images * weights).sum(dim=1, keepdim=True).expand_as(images)
@@ -139,17 +139,17 @@ def brightness(images: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
 
 def contrast(images: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
     """Each image's distance from its mean grey times its factor."""
-    return _blend(images, grey(images)[:, :1].mean(dim=(1, 2, 3), keepdim=True), factors)
+    return _blend(images, grey(images).mean(dim=(1, 2, 3), keepdim=True), factors)
 
 
 def saturation(images: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
     """Each image's distance from its grey copy times its factor."""
-    return images if images.shape[1] == 1 else _blend(images, grey(images), factors)
+    return images if images.shape[1] != 3 else _blend(images, grey(images), factors)
 
 
 def hue(images: torch.Tensor, shifts: torch.Tensor) -> torch.Tensor:
-    """Each image's hue turned by its part of the circle; grey images as they are."""
-    if images.shape[1] == 1:
+    """Each image's hue turned by its part of the circle; others than three-channel images as they are."""
+    if images.shape[1] != 3:
         return images
     value, strongest = images.max(dim=1)
     spread = value - images.min(dim=1).values

@@ -1,0 +1,100 @@
+"""Objectives of an algorithm's own: views, targets, class means, and the same bits whatever the grouping."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ddlsim.learning import losses
+from ddlsim.learning.batches import draw_batches
+from ddlsim.learning.gpu import GpuWaves
+from ddlsim.learning.objective import Objective
+
+
+def rng(node):
+    return np.random.default_rng(100 + node)
+
+
+def contrast(step):
+    features = step.module.core(step.images)
+    head = [parameter for _, parameter in step.module.head.named_parameters()]
+    before = [step.start[f"head.{name}"] for name, _ in step.module.head.named_parameters()]
+    return (F.cross_entropy(step.module.head(features), step.labels)
+            + losses.supervised_contrastive(features, step.labels, 0.5) + losses.proximity(head, before))
+
+
+def train_all(learner, objective, nodes=(0, 1, 2)):
+    models = {}
+    for node in nodes:
+        start = learner.init_models(node)[0]
+        models[node] = learner.train_towards(node, start, 5, rng(node), None, {}, objective)[0]
+    learner.jobs.force_params([params for model in models.values() for params in model])
+    return {node: torch.cat([params.values() for params in model]) for node, model in models.items()}
+
+
+@pytest.mark.parametrize("augmentation", ["none", "crop_flip", "colour"])
+def test_grouping_changes_no_bit_of_augmented_training(make_learner, augmentation):
+    objective = Objective(contrast, views=2, keeps_start=True)
+    settings = {"augmentation": augmentation, "optimizer": "adam", "learning_rate": 0.01, "drop_last": True}
+    one, two, alone = (make_learner(True, threads, **settings) for threads in (1, 2, 1))
+    together, side_by_side = train_all(one, objective), train_all(two, objective)
+    assert all(torch.equal(together[node], side_by_side[node]) for node in range(3))
+    assert torch.equal(train_all(alone, objective, (1,))[1], together[1])
+    stacked = make_learner(True, 1, **settings)
+    stacked._waves = GpuWaves(stacked.architectures, stacked.shards, stacked._training, 10, torch.device("cpu"))
+    torch.testing.assert_close(train_all(stacked, objective)[2], together[2])
+
+
+def test_class_means_are_those_of_the_last_pass(make_learner):
+    learner = make_learner(learning_rate=1e-12)  # as good as none, so that features stay
+    core, head = learner.init_models(0)[0]
+
+    def loss(step):
+        features = step.module.core(step.images)
+        step.collect(features, step.labels)
+        return step.module.head(features).mean()
+
+    objective = Objective(loss, class_means=True)
+    _, _, means = learner.train_towards(0, (core, head), 10, rng(0), None, {}, objective)
+    learner.jobs.force_params(means.values())
+    images, labels = learner.shards.train[0]
+    assert sorted(means) == sorted(set(labels.tolist()))
+    module = learner.architecture_of(0).build()
+    torch.nn.utils.vector_to_parameters(core.values().clone(), module.core.parameters())
+    rows = np.concatenate(draw_batches(rng(0), 20, 4, 10)[-5:])
+    with torch.no_grad():
+        features = module.core(images[rows])
+    for label, mean in means.items():
+        torch.testing.assert_close(mean.values(), features[labels[rows] == label].mean(0), rtol=1e-4, atol=1e-5)
+
+
+def test_targets_pull_features_towards_them(make_learner):
+    learner = make_learner(learning_rate=0.05)
+    start = learner.init_models(0)[0]
+
+    def loss(step):
+        features = step.module.core(step.images)
+        step.collect(features, step.labels)
+        return losses.distance_to_targets(features, step.labels, step.targets)
+
+    means = learner.train_towards(1, start, 5, rng(1), None, {}, Objective(loss, class_means=True))[2]
+    goal = {0: means[0]}
+    trained = learner.train_towards(0, start, 50, rng(0), None, {}, Objective(loss, targets=goal))[0]
+    learner.jobs.force_params([*trained, means[0]])
+    images, labels = learner.shards.train[0]
+
+    own = images[labels == 0]
+
+    def distance(model):
+        module = learner.architecture_of(0).build()
+        torch.nn.utils.vector_to_parameters(model[0].values().clone(), module.core.parameters())
+        with torch.no_grad():
+            return F.mse_loss(module.core(own), means[0].values().expand(len(own), -1)).item()
+
+    assert distance(trained) < 0.8 * distance(start)
+    assert torch.equal(trained[1].values(), start[1].values())  # the loss leaves the head out
+
+
+def test_dropping_the_last_batch_keeps_full_ones_only():
+    assert [len(batch) for batch in draw_batches(rng(0), 10, 4, 5, drop_last=True)] == [4] * 5
+    assert [len(batch) for batch in draw_batches(rng(0), 3, 4, 2, drop_last=True)] == [3, 3]
