@@ -60,7 +60,10 @@ void merge_rows(const Merge& m, int threads) {
     const bool stream =
         aligned(out) && m.out_stride % 16 == 0 && m.num_targets * num_columns >= STREAM_FROM_FLOATS;
     const Lanes& lane = lanes();
-    const auto merge_block = sources_are_shared(m) ? lane.merge_shared_block : lane.merge_block;
+    const bool shared = sources_are_shared(m);
+    const auto merge_block = shared ? lane.merge_shared_block : lane.merge_block;
+    // With shared sources a block is read often; fetching the next must not push it out of the cache.
+    const bool fetch_ahead = !shared || num_sources * block <= 2 * CACHE_FLOATS;
 
     parallel_for(column_items * row_items, threads, [&](int64_t item) {
         thread_local std::vector<float> scratch;
@@ -79,7 +82,7 @@ void merge_rows(const Merge& m, int threads) {
             const int64_t c = i * block;
             b.x = m.x + m.column_start + c;
             b.num_columns = std::min(block, num_columns - c);
-            b.ahead_columns = i + 1 < last ? std::min(block, num_columns - c - block) : 0;
+            b.ahead_columns = fetch_ahead && i + 1 < last ? std::min(block, num_columns - c - block) : 0;
             if (!m.in_place) {
                 b.out = out + c, b.out_stride = m.out_stride, b.targets = m.targets, b.stream = stream;
                 merge_block(b);
