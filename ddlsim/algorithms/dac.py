@@ -195,10 +195,11 @@ class DAC(Pulling):
     ) -> "Generator[Verb, Any, Later]":
         """Later a mapping from peer to similarity."""
         if not self.remote_scoring:
-            return (yield from self.measure(node, state, received))
+            return (yield from self.measure(node, state, received, round_num))
         answers = yield node.score_remotely(list(received), (state.model,), round_num)
         similarity = self.similarity_measure(node)
-        return Later(lambda: {answer.src: similarity.of_loss(answer.payload["loss"]()) for answer in answers})
+        scores = Later(lambda: {answer.src: similarity.of_loss(answer.payload["loss"]()) for answer in answers})
+        return self._recorded(node, scores, round_num)
 
     def _learn(self, node: "Node", state: State, received: Mapping[int, dict], measured: Later) -> None:
         before, own = state.memory.knowledge, node.id

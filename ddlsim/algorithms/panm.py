@@ -99,7 +99,7 @@ class PANM(Pulling):
             return {}
         candidates = self._strangers(node, memory)
         received = yield from self.pull(node, sorted((*candidates, *memory.neighbours)), round_num)
-        yield from self._measure(node, state, received, candidates)
+        yield from self._measure(node, state, received, candidates, round_num)
         ranked = sorted(memory.neighbours, key=lambda peer: (-memory.neighbours[peer], peer))
         memory.neighbours = {peer: memory.neighbours[peer] for peer in ranked[: self.sampled_peers]}
         return received
@@ -117,7 +117,7 @@ class PANM(Pulling):
             sorted_ones = draw(node.rng("sorted neighbours"), sorted(old), self.sampled_peers)
         asked = candidates if self.variant != "thesis" else [*candidates, *old]
         received = yield from self.pull(node, sorted(asked), round_num)
-        yield from self._measure(node, state, received, candidates)
+        yield from self._measure(node, state, received, candidates, round_num)
         known = memory.neighbours
         scores = {peer: known[peer] for peer in (*candidates, *sorted_ones) if peer in known}
         chosen = neighbours_by_mixture(scores, set(sorted_ones), 1e-9 if self.variant == "thesis" else 0.0)
@@ -129,11 +129,14 @@ class PANM(Pulling):
         others = [peer for peer in node.others() if peer not in memory.neighbours]
         return draw(node.rng("candidates"), others, self.sampled_peers)
 
-    def _measure(self, node: "Node", state: State, received: Mapping[int, dict], candidates: Sequence[int]) -> "Steps":
+    def _measure(
+        self, node: "Node", state: State, received: Mapping[int, dict], candidates: Sequence[int], round_num: int
+    ) -> "Steps":
         """Learns the similarities of the candidates, and in the thesis' variant of the neighbours as well."""
         again = set(received) if self.variant == "thesis" else set(candidates) & set(received)
         if again:
-            later = yield from self.measure(node, state, {peer: received[peer] for peer in sorted(again)})
+            chosen = {peer: received[peer] for peer in sorted(again)}
+            later = yield from self.measure(node, state, chosen, round_num)
             state.memory.neighbours |= later()
 
     def _merge(self, node: "Node", state: State, received: Mapping[int, dict], round_num: int) -> None:

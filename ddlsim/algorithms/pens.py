@@ -85,7 +85,7 @@ class PENS(Pulling):
             return merges.weights(self.merge, node.id, samples)
         scores: dict[int, float] = {}
         if received:
-            later: Later = yield from self.measure(node, state, received)
+            later: Later = yield from self.measure(node, state, received, round_num)
             scores = later()
         if round_num < self.stage1_rounds:
             best = sorted(scores, key=lambda peer: (-scores[peer], peer))[: self.top_m]

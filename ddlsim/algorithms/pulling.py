@@ -70,6 +70,7 @@ class Pulling:
             in the round's random order would see), `at_once` (what it had when the exchange began) or `newest`.
         init: whether nodes start from the same model (`shared`) or each from its own.
         record_merges: whether each merge's validation accuracy before and after is recorded.
+        record_similarities: nodes whose measured similarities are recorded.
     """
 
     sampled_peers: Annotated[int, Ge(1)] = 5
@@ -78,6 +79,7 @@ class Pulling:
     order: Order = "turns"
     init: Init = "shared"
     record_merges: bool = False
+    record_similarities: tuple[Annotated[int, Ge(0)], ...] = ()
 
     # -- what an algorithm says ------------------------------------------------------------------------------------
 
@@ -159,14 +161,21 @@ class Pulling:
         return {message.src: message.payload for message in inbox}
 
     def measure(
-        self, node: "Node", state: State, received: Mapping[int, dict]
+        self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
     ) -> "Generator[Verb, Any, Later]":
         """Later a mapping from peer to how alike its model is."""
         peers = list(received)
         seen = [Seen(received[peer]["model"], received[peer].get("last")) for peer in peers]
         own = Seen(state.model, state.last)
         found = yield from self.similarity_measure(node).measure(node, own, seen, state.start)
-        return found.then(lambda values: dict(zip(peers, values, strict=True)))
+        return self._recorded(node, found.then(lambda values: dict(zip(peers, values, strict=True))), round_num)
+
+    def _recorded(self, node: "Node", measured: "Later", round_num: int) -> "Later":
+        """The same; written down where the scenario asks for this node's."""
+        if node.id in self.record_similarities:
+            for peer, similarity in sorted(measured().items()):
+                node.record(f"similarity_{peer}", similarity, round_num)
+        return measured
 
     def _exchange(self, node: "Node", state: State, round_num: int) -> "Steps":
         received = yield from self.pull(node, self.choose(node, state, round_num), round_num)

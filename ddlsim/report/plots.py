@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ddlsim import metrics
-from ddlsim.errors import DataMissing
 from ddlsim.report.collaboration import matrices_figure, network_figure, read_graphs, sparsity_figure, spread_figure
+from ddlsim.report.contacts import contact_figures
+from ddlsim.report.frame import COLOURS, DASHES, need_matplotlib, new_figure
 from ddlsim.report.records import Records, read
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Axis = Literal["rounds", "time", "bytes"]
-
-# Okabe and Ito's palette: distinct for colour-blind readers; dashes tell the lines apart in print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES = ("-", "--", "-.", ":")
 
 
 def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", "pdf", "svg"] = "png") -> list[Path]:
@@ -48,6 +45,7 @@ def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", 
                     "graph_sparsity": sparsity_figure(records, graphs)}
     if records.communication is not None and records.communication.by_pair:
         figures["communication"] = communication_figure(records)
+    figures |= contact_figures(records)
     if records.heads() is not None:
         figures["heads"] = heads_figure(records)
     out_dir = Path(out_dir)
@@ -69,7 +67,7 @@ def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
         "time": (evaluations.time_s / 3600, "simulated time (h)"),
         "bytes": (evaluations.bytes_sent / 1e9, "bytes sent by all nodes (GB)"),
     }[axis]
-    figure, axes = _figure(records)
+    figure, axes = new_figure(records)
     sizes = np.bincount(records.node_cluster)
     scale = 1 if records.metric == "mse" else 100
     for cluster, curve in enumerate(metrics.over_clusters(evaluations.quality, records.node_cluster).T):
@@ -91,7 +89,7 @@ def communication_figure(records: Records) -> "Figure":
     groups = list(records.group_of.values())
     order = np.concatenate(groups)
     matrix = records.traffic_matrix[np.ix_(order, order)]
-    figure, axes = _figure(records)
+    figure, axes = new_figure(records)
     image = axes.imshow(matrix / 1e6, cmap="viridis", interpolation="nearest")
     figure.colorbar(image, label="MB sent")
     for border in np.cumsum([len(group) for group in groups])[:-1] - 0.5:
@@ -111,7 +109,7 @@ def heads_figure(records: Records) -> "Figure":
     shown = np.ma.masked_less(heads[:, order].T, 0)
     num_heads = heads.max() + 1
     colours = ListedColormap([COLOURS[head % len(COLOURS)] for head in range(num_heads)])
-    figure, axes = _figure(records)
+    figure, axes = new_figure(records)
     norm = BoundaryNorm(np.arange(num_heads + 1) - 0.5, num_heads)
     edges = np.append(rounds - 0.5, rounds[-1] + 0.5)
     image = axes.pcolormesh(edges, np.arange(records.num_nodes + 1) - 0.5, shown, cmap=colours, norm=norm)
@@ -121,25 +119,3 @@ def heads_figure(records: Records) -> "Figure":
     axes.set_xlabel("round")
     axes.set_ylabel("node (ordered by cluster)")
     return figure
-
-
-def _figure(records: Records):
-    need_matplotlib()
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.add_subplot()
-    about = records.manifest
-    data = about.get("data") or {}
-    title = f"{about.get('scenario')}, {about.get('algorithm')}, seed {about.get('seed')}"
-    axes.set_title(f"{title}, FALLBACK DATA {data.get('name')}" if data.get("fallback") else title, fontsize=10)
-    return figure, axes
-
-
-def need_matplotlib():
-    """The package, or a DataMissing that names the extra to install."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise DataMissing("Figures need matplotlib, which is not installed: pip install 'ddlsim[plot]'.") from error
-    return matplotlib

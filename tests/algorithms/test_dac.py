@@ -1,5 +1,6 @@
 """DAC, random gossip and the oracle by hand; and their order of turns against a loop over the nodes."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -229,3 +230,31 @@ def test_random_gossip_has_no_similarity_to_weigh_by():
 
 def test_mean_loss_of_nothing_is_not_infinitely_good():
     assert np.isfinite(Similarity("inverse_loss", offset=0.0).of_loss(0.0))
+
+
+def test_merges_and_similarities_are_recorded_where_asked_for(tmp_path):
+    algorithm = "{name: random, sampled_peers: 2, record_merges: true}"
+    sets = ("validation={source: node, fraction: 0.2}", "rounds=2")
+    build.run(load(SMOKE, (f"algorithm={algorithm}", *sets)), out=tmp_path / "merges")
+    rows = [json.loads(line) for line in (tmp_path / "merges" / "metrics.jsonl").read_text().splitlines()]
+    for name in ("accuracy_before_merge", "accuracy_after_merge", "loss_before_merge", "loss_after_merge"):
+        found = [(row["node"], row["round"]) for row in rows if row["name"] == name]
+        assert sorted(found) == [(node, round_num) for node in range(8) for round_num in (1, 2)]
+
+    keys = "variant: hagander_2024, similarity: inverse_l2, sampled_peers: 2, record_similarities: [3]"
+    algorithm = f"{{name: dac, {keys}}}"
+    build.run(load(SMOKE, (f"algorithm={algorithm}", *sets)), out=tmp_path / "similar")
+    rows = [json.loads(line) for line in (tmp_path / "similar" / "metrics.jsonl").read_text().splitlines()]
+    measured = {(r["node"], r["round"], int(r["name"][11:])) for r in rows if r["name"].startswith("similarity_")}
+    pulled = {(r["node"], r["round"], r["value"]) for r in rows if r["name"] == "pulled_from" and r["node"] == 3}
+    assert measured == pulled and len(pulled) == 4
+
+
+def test_remote_scoring_sends_every_model_twice_and_a_score(tmp_path):
+    """Six rounds in which eight nodes pull from two: a model comes and one's own goes out, with a loss back."""
+    total = []
+    for remote in ("false", "true"):
+        keys = f"name: dac, variant: text, sampled_peers: 2, two_hop: none, remote_scoring: {remote}"
+        summary = build.run(load(SMOKE, (f"algorithm={{{keys}}}",)), out=tmp_path / remote)
+        total.append(summary["bytes"]["payload"])
+    assert total[1] - total[0] == 6 * 8 * 2 * (25_450 * 4 + 8)

@@ -1,0 +1,129 @@
+"""Who nodes pull from: share of contacts within the cluster, similarities they measured, merges that help or harm.
+
+Source of the measures: Listo Zec et al., FL-IJCAI 2022, and Hagander's thesis (heat maps aside: plots.py). All of it
+comes from rows that pulling algorithms record: `pulled_from`, and where a scenario asks for them `similarity_<node>`,
+`accuracy_before_merge` and `accuracy_after_merge`.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddlsim.report.frame import COLOURS, DASHES, new_figure
+from ddlsim.report.records import Records
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SIMILARITY = "similarity_"
+MERGES = ("accuracy_before_merge", "accuracy_after_merge")
+
+
+def in_cluster_share(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
+    """Share of a round's pulls that stayed within the puller's cluster.
+
+    Returns:
+        Rounds [R] in which anybody pulled, and the share per cluster, float [R, C], NaN where a cluster pulled nothing;
+        None if nobody ever pulled.
+    """
+    rows = records.rows.get("pulled_from")
+    if rows is None or not len(rows):
+        return None
+    cluster = records.node_cluster
+    rounds, index = np.unique(rows.round, return_inverse=True)
+    own = cluster[rows.node]
+    pulls, within = (np.zeros((len(rounds), cluster.max() + 1)) for _ in range(2))
+    np.add.at(pulls, (index, own), 1)
+    np.add.at(within, (index, own), own == cluster[rows.value.astype(int)])
+    with np.errstate(invalid="ignore"):
+        return rounds, within / pulls
+
+
+def similarities(records: Records) -> dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """What chosen nodes measured: node -> rounds [M], peers [M], similarities [M], in the order of recording."""
+    found: dict[int, list[tuple[int, int, float]]] = {}
+    for name, rows in records.rows.items():
+        if name.startswith(SIMILARITY):
+            peer = int(name.removeprefix(SIMILARITY))
+            for node, round_num, value in zip(rows.node, rows.round, rows.value, strict=True):
+                found.setdefault(int(node), []).append((int(round_num), peer, float(value)))
+    return {
+        node: tuple(np.array(column) for column in zip(*sorted(measured), strict=True))
+        for node, measured in sorted(found.items())
+    }
+
+
+def merge_accuracy(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
+    """Mean validation accuracy before and after the merges of a round.
+
+    Returns:
+        Rounds [R], and float [R, C, 2] per cluster; None if it was not recorded.
+    """
+    if any(name not in records.rows for name in MERGES):
+        return None
+    cluster = records.node_cluster
+    rounds = np.unique(records.rows[MERGES[0]].round)
+    sums, counts = (np.zeros((len(rounds), cluster.max() + 1, 2)) for _ in range(2))
+    for which, name in enumerate(MERGES):
+        rows = records.rows[name]
+        at = (np.searchsorted(rounds, rows.round), cluster[rows.node], which)
+        np.add.at(sums, at, rows.value)
+        np.add.at(counts, at, 1)
+    with np.errstate(invalid="ignore"):
+        return rounds, sums / counts
+
+
+def contact_figures(records: Records) -> "dict[str, Figure]":
+    """Every figure of contacts that the records allow, by file name."""
+    figures = {}
+    share = in_cluster_share(records)
+    if share is not None:
+        figures["contacts"] = share_figure(records, *share)
+    for node, measured in similarities(records).items():
+        figures[f"similarities_{node}"] = similarity_figure(records, node, *measured)
+    merged = merge_accuracy(records)
+    if merged is not None:
+        figures["merges"] = merges_figure(records, *merged)
+    return figures
+
+
+def share_figure(records: Records, rounds: np.ndarray, share: np.ndarray) -> "Figure":
+    """Share of in-cluster pulls over rounds, with what uniform draws would give as a thin line."""
+    figure, axes = new_figure(records)
+    sizes = np.bincount(records.node_cluster)
+    for cluster, curve in enumerate(share.T):
+        colour = COLOURS[cluster % len(COLOURS)]
+        axes.plot(rounds, 100 * curve, DASHES[cluster % len(DASHES)], color=colour, label=f"cluster {cluster}")
+        axes.axhline(100 * (sizes[cluster] - 1) / (records.num_nodes - 1), color=colour, linewidth=0.5)
+    axes.set(xlabel="round", ylabel="pulls within the cluster (%)", ylim=(0, 102))
+    axes.legend()
+    return figure
+
+
+def similarity_figure(
+    records: Records, node: int, rounds: np.ndarray, peers: np.ndarray, values: np.ndarray
+) -> "Figure":
+    """One node's measured similarities over rounds, coloured by the peer's cluster."""
+    figure, axes = new_figure(records)
+    clusters = records.node_cluster[peers]
+    for cluster in np.unique(clusters):
+        chosen, own = clusters == cluster, cluster == records.node_cluster[node]
+        colour = COLOURS[cluster % len(COLOURS)]
+        label = f"cluster {cluster}" + (" (its own)" if own else "")
+        axes.plot(rounds[chosen], values[chosen], "o" if own else "x", markersize=3, color=colour, label=label)
+    axes.set(xlabel="round", ylabel=f"similarity measured by node {node}")
+    axes.legend()
+    return figure
+
+
+def merges_figure(records: Records, rounds: np.ndarray, accuracy: np.ndarray) -> "Figure":
+    """Mean validation accuracy per cluster before (thin) and after (thick) merging."""
+    figure, axes = new_figure(records)
+    for cluster in range(accuracy.shape[1]):
+        colour = COLOURS[cluster % len(COLOURS)]
+        before = f"cluster {cluster}, before"
+        axes.plot(rounds, 100 * accuracy[:, cluster, 0], color=colour, linewidth=0.7, label=before)
+        axes.plot(rounds, 100 * accuracy[:, cluster, 1], color=colour, linewidth=1.8, label="after merging")
+    axes.set(xlabel="round", ylabel="validation accuracy (%)")
+    axes.legend(ncols=2)
+    return figure

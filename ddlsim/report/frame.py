@@ -1,0 +1,35 @@
+"""What all figures share: palette, size, title."""
+
+from typing import TYPE_CHECKING
+
+from ddlsim.errors import DataMissing
+
+if TYPE_CHECKING:
+    from ddlsim.report.records import Records
+
+# Okabe and Ito's palette: distinct for colour-blind readers; dashes tell the lines apart in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", "-.", ":")
+
+
+def new_figure(records: "Records"):
+    """An empty figure and its axes, with the run's title."""
+    need_matplotlib()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    about = records.manifest
+    data = about.get("data") or {}
+    title = f"{about.get('scenario')}, {about.get('algorithm')}, seed {about.get('seed')}"
+    axes.set_title(f"{title}, FALLBACK DATA {data.get('name')}" if data.get("fallback") else title, fontsize=10)
+    return figure, axes
+
+
+def need_matplotlib():
+    """The package, or a DataMissing that names the extra to install."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise DataMissing("Figures need matplotlib, which is not installed: pip install 'ddlsim[plot]'.") from error
+    return matplotlib

@@ -1,0 +1,55 @@
+"""Contacts within clusters, measured similarities and merges, on three nodes; node 2 is a cluster of its own."""
+
+import numpy as np
+import pytest
+
+from ddlsim.report.contacts import in_cluster_share, merge_accuracy, similarities
+from ddlsim.report.plots import save_plots
+from ddlsim.report.records import read
+
+
+def rows(*found):
+    return [
+        {"time_s": 1.0 * round_num, "node": node, "round": round_num, "name": name, "value": value}
+        for node, round_num, name, value in found
+    ]
+
+
+PULLS = rows((0, 1, "pulled_from", 1), (0, 1, "pulled_from", 2), (1, 1, "pulled_from", 0), (2, 1, "pulled_from", 0),
+             (0, 3, "pulled_from", 1))  # fmt: skip
+MEASURED = rows((0, 3, "similarity_1", 0.5), (0, 1, "similarity_2", 0.25), (0, 1, "similarity_1", 0.75))
+MERGES = rows(
+    (0, 1, "accuracy_before_merge", 0.5), (1, 1, "accuracy_before_merge", 0.7), (2, 1, "accuracy_before_merge", 0.1),
+    (0, 1, "accuracy_after_merge", 0.4), (1, 1, "accuracy_after_merge", 0.8), (2, 1, "accuracy_after_merge", 0.3),
+)  # fmt: skip
+
+
+def test_share_of_pulls_within_the_cluster(make_run):
+    rounds, share = in_cluster_share(read(make_run(rows=make_run.rows() + PULLS)))
+    assert rounds.tolist() == [1, 3]
+    assert share[0] == pytest.approx([2 / 3, 0])
+    assert share[1, 0] == 1 and np.isnan(share[1, 1])
+
+
+def test_similarities_by_node_in_the_order_of_rounds(make_run):
+    (found,) = similarities(read(make_run(rows=make_run.rows() + MEASURED))).items()
+    assert found[0] == 0
+    assert [column.tolist() for column in found[1]] == [[1, 1, 3], [1, 2, 1], [0.75, 0.25, 0.5]]
+
+
+def test_accuracy_before_and_after_merging_is_the_mean_of_a_cluster(make_run):
+    rounds, accuracy = merge_accuracy(read(make_run(rows=make_run.rows() + MERGES)))
+    assert rounds.tolist() == [1]
+    assert accuracy[0] == pytest.approx(np.array([[0.6, 0.6], [0.1, 0.3]]))
+
+
+def test_what_was_not_recorded_is_not_shown(make_run):
+    records = read(make_run())
+    assert in_cluster_share(records) is None and merge_accuracy(records) is None and similarities(records) == {}
+
+
+def test_figures_are_saved(make_run, tmp_path):
+    pytest.importorskip("matplotlib")
+    run = make_run(rows=make_run.rows() + PULLS + MEASURED + MERGES)
+    names = {path.stem for path in save_plots(run, tmp_path / "plots")}
+    assert {"contacts", "similarities_0", "merges"} <= names
