@@ -32,8 +32,17 @@ def train_all(learner, objective, nodes=(0, 1, 2)):
     return {node: torch.cat([params.values() for params in model]) for node, model in models.items()}
 
 
+@pytest.fixture
+def one_operator_thread():
+    """As in a wave on the CPU: Adam's first steps amplify the rounding of sums that are split over threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("augmentation", ["none", "crop_flip", "colour"])
-def test_grouping_changes_no_bit_of_augmented_training(make_learner, augmentation):
+def test_grouping_changes_no_bit_of_augmented_training(make_learner, one_operator_thread, augmentation):
     objective = Objective(contrast, views=2, keeps_start=True)
     settings = {"augmentation": augmentation, "optimizer": "adam", "learning_rate": 0.01, "drop_last": True}
     one, two, alone = (make_learner(True, threads, **settings) for threads in (1, 2, 1))
