@@ -37,7 +37,7 @@ def reproduce(
     """
     from ddlsim.reproduce import console_table, markdown_table, read_matrix, results, runs_of
 
-    checked = read_matrix(matrix, overrides)
+    checked = read_matrix(matrix, overrides, cells)
     folder = out or Path("runs") / checked.name
     runs = runs_of(checked, folder, seeds, cells)
     through = True

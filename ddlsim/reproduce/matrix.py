@@ -17,6 +17,7 @@ own laid over it, by the rule of `extends`; any other name is a cell with nothin
 percent, as published tables have them.
 """
 
+import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,12 +149,13 @@ class Matrix:
         return "mse" if self.cells[0].scenario.task == "regression" else "accuracy"
 
 
-def read_matrix(path: str | Path, overrides: Sequence[str] = ()) -> Matrix:
+def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Sequence[str] = ()) -> Matrix:
     """Reads and checks a matrix with all its cells.
 
     Args:
         path: a YAML file, or the bare name of one in ./scenarios or among those that come with ddlsim.
-        overrides: "dotted.key=value" texts, laid over every cell.
+        overrides: "dotted.key=value" texts, laid over every cell that is meant.
+        patterns: which cells are meant, shell patterns; empty: all.
     Raises:
         ScenarioError: every problem of the file and of its cells at once, each with its place; nothing has been run.
     """
@@ -175,7 +177,8 @@ def read_matrix(path: str | Path, overrides: Sequence[str] = ()) -> Matrix:
     base = extended(tree.value["scenario"], file)
     cells = []
     for name, cell in tree.value["cells"].value.items():
-        made, found = _cell(file.stem, name, cell, base, _values(tree), whole.seeds, overrides)
+        own_overrides = overrides if is_meant(name, patterns) else ()
+        made, found = _cell(file.stem, name, cell, base, _values(tree), whole.seeds, own_overrides)
         problems += found
         cells.append(made)
     if problems:
@@ -187,6 +190,11 @@ def read_matrix(path: str | Path, overrides: Sequence[str] = ()) -> Matrix:
         file.stem, whole.description, whole.source, whole.note, whole.average, whole.spread, tuple(cells),
         tuple(overrides),
     )  # fmt: skip
+
+
+def is_meant(cell: str, patterns: Sequence[str]) -> bool:
+    """Whether a cell's name matches one of the patterns, or there are none."""
+    return not patterns or any(fnmatch.fnmatch(cell, pattern) for pattern in patterns)
 
 
 def _values(tree: Tree) -> dict[str, tuple[str, Tree]]:

@@ -1,6 +1,5 @@
 """Runs what a matrix asks for and is not there yet: seed after seed, cell after cell, in one process or in several."""
 
-import fnmatch
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from ddlsim import build, rundir
 from ddlsim.errors import ScenarioError
-from ddlsim.reproduce.matrix import Cell, Matrix
+from ddlsim.reproduce.matrix import Cell, Matrix, is_meant
 from ddlsim.scenario import Scenario, from_mapping
 from ddlsim.scenario.model import to_plain
 
@@ -47,7 +46,7 @@ def runs_of(matrix: Matrix, out: Path, seeds: int | None = None, patterns: Seque
     Raises:
         ScenarioError: if no cell matches.
     """
-    cells = [cell for cell in matrix.cells if not patterns or any(fnmatch.fnmatch(cell.name, p) for p in patterns)]
+    cells = [cell for cell in matrix.cells if is_meant(cell.name, patterns)]
     if not cells:
         known = ", ".join(cell.name for cell in matrix.cells)
         raise ScenarioError(f"--cells {' '.join(patterns)}: no cell of {matrix.name} matches. Known: {known}.")

@@ -83,3 +83,10 @@ def test_tasks_are_not_mixed_in_one_table(write):
     other = "{data: {name: fashion-mnist-mini}, partition: {name: random}}"
     with pytest.raises(ScenarioError, match="one task, these have classification and regression"):
         read_matrix(write(("{algorithm: {name: el}}", other)))
+
+
+def test_overrides_spare_cells_that_are_not_meant(write):
+    matrix = read_matrix(write(), ["algorithm.fanout=2"], ["al*"])  # a key that only EL has
+    assert matrix.cells[2].scenario.algorithm.fanout == 2
+    with pytest.raises(ScenarioError, match="unknown key 'fanout'"):
+        read_matrix("tiny.yaml", ["algorithm.fanout=2"])
