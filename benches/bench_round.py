@@ -43,11 +43,11 @@ def training_wave(learner, starts, steps: int = cell.STEPS):
     return trained
 
 
-def whole_round(learner, starts):
-    """Head selection on other batches per head, training, merging with four peers."""
+def whole_round(learner, starts, common: bool):
+    """Head selection on common batches or on other ones per head, training, merging with four peers."""
     losses = [
         learner.losses(node, [start, (start[0], starts[(node + 1) % cell.NODES][1])], cell.STEPS,
-                       np.random.default_rng(node))
+                       np.random.default_rng(node), common)
         for node, start in enumerate(starts)
     ]  # fmt: skip
     learner.jobs.force(losses)
@@ -70,7 +70,11 @@ def test_training_wave(ratio, learner, starts):
     ratio(lambda: training_wave(learner, starts), lambda: plain_loop(learner, starts), "plain PyTorch training loop", 5)
 
 
-def test_facade_round(ratio, learner, starts):
-    merged = whole_round(learner, starts)
+@pytest.mark.parametrize("batches", ["common", "per_head"])
+def test_facade_round(ratio, learner, starts, batches):
+    """As scenarios/facade_30_2.yaml runs it (common batches), and as the published code does."""
+    common = batches == "common"
+    merged = whole_round(learner, starts, common)
     assert len(merged) == 2 * cell.NODES and torch.isfinite(merged[0].values()).all()
-    ratio(lambda: whole_round(learner, starts), lambda: plain_loop(learner, starts), "plain PyTorch training loop", 5)
+    ratio(lambda: whole_round(learner, starts, common), lambda: plain_loop(learner, starts),
+          "plain PyTorch training loop", 5)  # fmt: skip
