@@ -168,11 +168,13 @@ def test_compressed_runs_under_churn_and_losses_end_and_repeat(tmp_path, name, c
         CHURN.replace("}]}", "}], state: lost}"), f"network.compression={{name: {compression}}}",
         "network.drop_probability=0.2", "network.on_drop=drop",
     )
-    for out in ("a", "b"):
+    for out in ("a", "b") if compression == "random_k" else ("a",):
         summary, _ = run(tmp_path, name, *changes, out=out)
         assert summary["status"] == "done"
-    files = ("metrics.jsonl", "communication.jsonl")
-    assert [(tmp_path / "a" / f).read_bytes() for f in files] == [(tmp_path / "b" / f).read_bytes() for f in files]
+    if compression == "random_k":  # the one that draws
+        files = ("metrics.jsonl", "communication.jsonl")
+        a, b = ([(tmp_path / out / file).read_bytes() for file in files] for out in ("a", "b"))
+        assert a == b
 
 
 def test_deadline_frees_the_fast_from_a_slow_node(tmp_path, name):

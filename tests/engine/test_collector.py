@@ -25,3 +25,9 @@ def test_the_collector_is_as_it_was_before():
         assert gc.get_threshold()[0] == 20_000
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
+
+
+def test_small_simulations_leave_the_collector_alone():
+    before = gc.get_threshold()
+    with searching_rarely(999):
+        assert gc.get_threshold() == before
