@@ -43,7 +43,7 @@ def save_comparison(run_dirs: Iterable[str | Path], path: str | Path) -> None:
 
 def comparison_figure(runs: Sequence[Records]) -> "Figure":
     """Left: percent accuracy (or mean squared error) of each run's largest cluster (solid) and its worst other cluster
-    (dashed) over simulated hours. Right: bytes of all nodes by cause. A run is named by its directory."""
+    (dashed) over simulated time. Right: bytes of all nodes by cause. A run is named by its directory."""
     need_matplotlib()
     from matplotlib.figure import Figure
 
@@ -52,11 +52,13 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
         raise ScenarioError(f"compare: runs measured by {' and '.join(sorted(kinds))} do not share an axis.")
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2, 1))
+    longest_s = max((records.evaluations.time_s[-1] for records in runs if len(records.evaluations)), default=0.0)
+    unit, unit_s = ("h", 3600) if longest_s >= 7200 else ("min", 60)
     for index, records in enumerate(runs):
         colour = COLOURS[index % len(COLOURS)]
-        _draw_curves(left, records, colour)
+        _draw_curves(left, records, colour, unit_s)
         _draw_bytes(right, index, summary_of(records)["bytes"], colour)
-    left.set_xlabel("simulated time (h)")
+    left.set_xlabel(f"simulated time ({unit})")
     left.set_ylabel("mean squared error" if kinds == {"mse"} else "accuracy (%), dashed: worst cluster")
     left.grid(alpha=0.3)
     left.legend(fontsize=8)
@@ -66,7 +68,7 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
     return figure
 
 
-def _draw_curves(axes, records: Records, colour: str) -> None:
+def _draw_curves(axes, records: Records, colour: str, unit_s: float) -> None:
     evaluations = records.evaluations
     if not len(evaluations):
         return
@@ -75,11 +77,11 @@ def _draw_curves(axes, records: Records, colour: str) -> None:
     last = [curve if scale == 100 else -curve for curve in curves[-1]]
     sizes = [int((records.node_cluster == cluster).sum()) for cluster in range(curves.shape[1])]
     largest = max(range(len(sizes)), key=lambda cluster: (sizes[cluster], -cluster))
-    hours = evaluations.time_s / 3600
-    axes.plot(hours, curves[:, largest], "-", color=colour, label=records.directory.name)
+    times = evaluations.time_s / unit_s
+    axes.plot(times, curves[:, largest], "-", color=colour, label=records.directory.name)
     others = [cluster for cluster in range(len(sizes)) if cluster != largest]
     if others:
-        axes.plot(hours, curves[:, min(others, key=lambda cluster: last[cluster])], "--", color=colour)
+        axes.plot(times, curves[:, min(others, key=lambda cluster: last[cluster])], "--", color=colour)
 
 
 def _draw_bytes(axes, row: int, traffic: dict, colour: str) -> None:

@@ -11,7 +11,7 @@ def test_largest_cluster_is_solid_and_the_worst_other_dashed(make_run):
     left, _ = comparison_figure([read(make_run("a")), read(make_run("b", seed=1))]).axes
     assert [line.get_linestyle() for line in left.lines] == ["-", "--", "-", "--"]
     assert [line.get_ydata().tolist() for line in left.lines[:2]] == [[60.0, 90.0], [40.0, 60.0]]
-    assert left.lines[0].get_xdata().tolist() == pytest.approx([22 / 3600, 42 / 3600])
+    assert left.lines[0].get_xdata().tolist() == pytest.approx([22 / 60, 42 / 60])
 
 
 def test_bars_are_bytes_by_cause(make_run):
