@@ -1,0 +1,60 @@
+"""What the algorithms have in common whose server averages heads while cores stay with their nodes. Not an algorithm
+itself.
+
+A node trains, sends its head, and goes on with the plain mean of all heads that the server got. It is tested with the
+head that it has trained itself, before the new mean comes, as MAPL's code does (Mukherjee, 2023). Cores may be of any
+architecture, as long as heads are alike.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ddlsim.engine.evaluation import Serving
+
+if TYPE_CHECKING:
+    from ddlsim.engine.node import Node
+    from ddlsim.engine.simulation import Steps
+    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.objective import Objective
+
+
+@dataclass
+class State:
+    """A node's memory: the model it goes on with, and the one that it trained last; the server has none."""
+
+    model: "Model | None"
+    trained: "Model | None"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanHeads:
+    """A round in which a server averages heads; how a node trains is the algorithm's."""
+
+    has_server: ClassVar[bool] = True
+
+    def objective(self) -> "Objective | None":
+        """What local training minimises; None: the task's loss."""
+        return None
+
+    def start(self, node: "Node") -> State:
+        if node.is_server:
+            return State(None, None)
+        (model,) = node.init_models()
+        return State(model, model)
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        if node.is_server:
+            inbox = yield node.receive(round_num)
+            if inbox:
+                mean = node.merge([m.payload["head"] for m in inbox], [1 / len(inbox)] * len(inbox))
+                node.send([m.src for m in inbox], round_num, head=mean)
+            return
+        core, head = state.trained = yield node.train(state.model, objective=self.objective())
+        node.send(node.peers(round_num), round_num, head=head)
+        inbox = yield node.receive(round_num)
+        for message in inbox:
+            head = message.payload["head"]
+        state.model = core, head
+
+    def serving(self, node: "Node", state: State) -> Serving | None:
+        return None if node.is_server else Serving([state.trained])
