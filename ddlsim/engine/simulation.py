@@ -103,7 +103,7 @@ class Simulation:
         self.env = simpy.Environment()
         self.num_nodes = len(step_time_s)
         self.server = self.num_nodes if has_server else None
-        self.network = make_network(self.env, self._delivered, self._aborted)
+        self.network = make_network(self.env, self._delivered, self._fail)
         self.nodes = [Node(node_id, self) for node_id in range(self.num_nodes + has_server)]
         self.evaluator = Timetable(recorder, self.nodes) if network_only else Evaluator(
             self.nodes, learner, recorder, node_cluster if test_set is None else test_set, METRIC_OF[task],
@@ -217,10 +217,8 @@ class Simulation:
         else:
             self.network.unused(message)
 
-    def _aborted(self, message: Message) -> None:
-        self._fail(message)
-
     def _fail(self, message: Message) -> None:
+        """A message will never arrive: who waits for it, or for the answer to it, is told."""
         if message.kind in ANSWER_TO:
             self.nodes[message.src].mailboxes[ANSWER_TO[message.kind]].fail(message.dst, message.round_num)
         else:
