@@ -229,11 +229,13 @@ def run(
 
 def _run_in(directory, manifest, scenario, prepared, device, console, started, data_s, profile) -> dict:
     """Runs with the directory's files open; whatever happens, what was computed is kept and summarised."""
-    from ddlsim.engine.recorder import Recorder, write_communication, write_links
+    from ddlsim.engine.recorder import Recorder, write_communication, write_contents, write_links
     from ddlsim.report.summary import summarise
 
     rundir.write_scenario(directory, scenario)
     rundir.write_manifest(directory, manifest)
+    if scenario.records.detail == "full":
+        rundir.write_samples(directory, prepared)
     recorder = Recorder(directory / "metrics.jsonl")
     learner = build_learner(scenario, prepared, device)
     node_cluster = np.asarray(prepared.node_cluster)
@@ -265,6 +267,7 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
         network, detail = simulation.network, scenario.records.detail
         write_communication(directory / "communication.jsonl", network.traffic, detail)
         write_links(directory / "links.jsonl", network.use(), detail)
+        write_contents(directory / "contents.jsonl", simulation.contents)
         recording_s = recorder.wall_s + time.perf_counter() - closing
         rundir.finish_manifest(manifest, status, started, simulation.env.now)
         if profile:

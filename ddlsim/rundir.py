@@ -18,7 +18,6 @@ from ddlsim.errors import ScenarioError
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
 
-FILES = ("scenario.yaml", "manifest.json", "metrics.jsonl", "communication.jsonl", "links.jsonl", "summary.json")
 NETWORK_ONLY = "learning: none: only the network ran; where learned values steer, every loss was taken as equal"
 ALWAYS_PROFILED = ("training", "head losses", "evaluation", "merging", "similarity")
 PACKAGES = ("torch", "torchvision", "numpy", "simpy", "networkx", "pydantic")
@@ -137,6 +136,22 @@ def write_scenario(directory: Path, scenario: "Scenario") -> None:
     from ddlsim.scenario import to_yaml
 
     (directory / "scenario.yaml").write_text(to_yaml(scenario))
+
+
+def write_samples(directory: Path, prepared) -> None:
+    """Writes samples.jsonl: per node its cluster, training samples and, of classes, how many of each.
+
+    Nothing where no data was read.
+    """
+    if not hasattr(prepared, "class_counts"):
+        return
+    counts = prepared.class_counts()
+    with (directory / "samples.jsonl").open("w", encoding="utf-8") as file:
+        for node, (cluster, (_, labels)) in enumerate(zip(prepared.node_cluster, prepared.node_train, strict=True)):
+            row = {"node": node, "cluster": int(cluster), "train": len(labels)}
+            if counts is not None:
+                row["classes"] = counts[node].tolist()
+            file.write(json.dumps(row, separators=(",", ":")) + "\n")
 
 
 def write_manifest(directory: Path, manifest: dict) -> None:

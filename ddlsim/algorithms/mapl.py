@@ -26,6 +26,9 @@ from annotated_types import Ge, Gt
 from ddlsim.engine.evaluation import Serving
 from ddlsim.learning.objective import LocalStep, Objective
 
+SMALLEST_WEIGHT = 1e-6
+"""Of an edge; also the resolution of records."""
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -173,7 +176,7 @@ class MAPL:
         weights = self._graph_step(state.weights, worth, node.id)
         if self.candidates == "neighbours":
             weights[state.weights == 0] = -np.inf  # a pruned edge does not come back
-        return _project(weights)
+        return _without_residues(_project(weights))
 
     def _graph_step(self, weights: np.ndarray, worth: np.ndarray, own: int) -> np.ndarray:
         """One step down mu2 (beta |w| - log(degree)) - mu1 <worth, w> (equations 7 and 8)."""
@@ -197,6 +200,15 @@ class MAPL:
 def _neighbours(node: "Node", weights: np.ndarray) -> "tuple[int, ...]":
     """The other nodes of positive weight, ascending."""
     return tuple(int(peer) for peer in np.flatnonzero(weights) if peer != node.id)
+
+
+def _without_residues(weights: np.ndarray) -> np.ndarray:
+    """Weights that only rounding or Adam's epsilon has left above 0, as no weight; the others sum to 1 again.
+
+    Where a step would end at exactly 0 they leave 1e-17 to 1e-7, more in each round, and each would cost a message.
+    """
+    kept = np.where(weights < SMALLEST_WEIGHT, 0.0, weights)
+    return kept / kept.sum()
 
 
 def _project(weights: "Iterable[float]") -> np.ndarray:

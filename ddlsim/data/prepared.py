@@ -71,6 +71,13 @@ class PreparedData:
         if self.test_set is None:
             self.test_set = np.asarray(self.node_cluster)
 
+    def class_counts(self) -> np.ndarray | None:
+        """Training samples per node and class, as the node sees them (shifted labels too), int64 [nodes, classes]; None
+        of a regression."""
+        if self.task == "regression":
+            return None
+        return np.stack([np.bincount(labels, minlength=self.num_classes) for _, labels in self.node_train])
+
     def release(self) -> None:
         """Lets the samples go, once they are where they are used (on a GPU, say)."""
         self.node_train, self.cluster_test = [], []

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+from ddlsim.engine.contents import Contents
 from ddlsim.engine.link_use import NodeUse
 from ddlsim.engine.traffic import Traffic
 
@@ -60,6 +61,11 @@ def write_links(path: Path, use: NodeUse, detail: Literal["full", "total"] = "fu
     With detail `total` it holds one object for all nodes, whose node is null; `nodes` says how many.
     """
     _write_rows(path, use.rows() if detail == "full" else [use.total()])
+
+
+def write_contents(path: Path, contents: Contents) -> None:
+    """Writes contents.jsonl: one object per round and content of messages; see contents.py."""
+    _write_rows(path, contents.rows())
 
 
 def _write_rows(path: Path, rows: Iterable[dict]) -> None:

@@ -11,6 +11,7 @@ import simpy
 
 from ddlsim.engine.churn import Absences
 from ddlsim.engine.collector import searching_rarely
+from ddlsim.engine.contents import Contents
 from ddlsim.engine.device_trace import StepTimeTrace
 from ddlsim.engine.evaluation import METRIC_OF, Evaluated, Evaluator, Serving, Snapshot
 from ddlsim.engine.mailbox import Mailbox
@@ -96,6 +97,7 @@ class Simulation:
         self._evaluates_best = best_model
         self._state_lost = state_lost
         self.codec = codec
+        self.contents = Contents(codec)
         self._every = evaluate_every
         self._stop_at = stop_at
         self.network_only = network_only
@@ -193,6 +195,7 @@ class Simulation:
         if reachable and reachable[0].kind == PUSH:
             for message in reachable:
                 nodes[message.dst].mailboxes[PUSH].announce(message.src, message.round_num)
+        self.contents.count(reachable)
         self.network.send(reachable)
 
     def may_push(self, sender: int, round_num: int) -> bool:

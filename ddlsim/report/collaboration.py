@@ -67,6 +67,8 @@ def matrices_figure(records: "Records", graphs: Graphs) -> "Figure":
         image = one.imshow(graphs.weights[index][np.ix_(order, order)], cmap="viridis", vmin=0, vmax=largest)
         one.set_title(f"round {graphs.round[index]}")
         one.set_xlabel("learns from")
+        for axis in (one.xaxis, one.yaxis):
+            axis.get_major_locator().set_params(integer=True)
     axes[0].set_ylabel("node (ordered by cluster)")
     figure.colorbar(image, ax=list(axes), label="weight")
     return figure

@@ -8,6 +8,8 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.report import links
 from ddlsim.report.comparison import compare
+from ddlsim.report.contents import read_contents
+from ddlsim.report.contents import table as contents_table
 from ddlsim.report.published import published, source
 from ddlsim.report.records import Records, find_runs, read
 from ddlsim.report.summary import quality, summary_of, table
@@ -44,6 +46,9 @@ def _one(records: Records) -> str:
         parts.append(_section("Nodes through each round, simulated time", timetable(summary["timetable"])))
     if records.communication is not None:
         parts.append(_section("Communication", communication(records)))
+    contents = read_contents(records.directory)
+    if contents is not None:
+        parts.append(_section("Bytes by what messages hold", contents_table(contents[1])))
     if records.links is not None:
         parts.append(_section("Links", links.table(records.links)))
     beside = beside_published(records, summary)

@@ -1,4 +1,4 @@
-"""Figures of one run: accuracy per cluster, who sent how much to whom, which heads the clusters chose.
+"""Figures of one run: accuracy per cluster, who sent how much of what to whom, who holds which samples, which heads.
 
 Needs matplotlib, the optional extra `plot`.
 """
@@ -11,6 +11,8 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.report.collaboration import matrices_figure, network_figure, read_graphs, sparsity_figure, spread_figure
 from ddlsim.report.contacts import contact_figures
+from ddlsim.report.contents import contents_figure, read_contents
+from ddlsim.report.distribution import class_counts, distribution_figure
 from ddlsim.report.frame import COLOURS, DASHES, need_matplotlib, new_figure
 from ddlsim.report.records import Records, read
 
@@ -45,6 +47,11 @@ def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", 
                     "graph_sparsity": sparsity_figure(records, graphs)}
     if records.communication is not None and records.communication.by_pair:
         figures["communication"] = communication_figure(records)
+    counts, contents = class_counts(records.directory), read_contents(records.directory)
+    if counts is not None:
+        figures["samples"] = distribution_figure(records, counts)
+    if contents is not None:
+        figures["contents"] = contents_figure(records, *contents)
     figures |= contact_figures(records)
     if records.heads() is not None:
         figures["heads"] = heads_figure(records)

@@ -97,6 +97,18 @@ def test_bytes_in_are_bytes_out_or_wasted_or_in_flight(tmp_path, name, mode):
     assert summary["links"]["queueing_s"]["mean"] > 0
 
 
+def test_contents_of_messages_are_all_that_was_sent(tmp_path, name):
+    run(tmp_path, name)
+    pairs, contents = ([json.loads(line) for line in (tmp_path / "run" / file).read_text().splitlines()]
+                       for file in ("communication.jsonl", "contents.jsonl"))
+    columns = ("payload_bytes", "header_bytes", "wasted_bytes", "in_flight_bytes")
+    on_the_wire = sum(pair[column] for pair in pairs for column in columns)
+    sent = sum(row["bytes"] for row in contents)
+    # where nobody waits, messages are on their way when the last node is through
+    assert on_the_wire <= sent if name in WITHOUT_BARRIER else on_the_wire == sent
+    assert sum(row["messages"] for row in contents if row["content"] == "header") >= sum(p["messages"] for p in pairs)
+
+
 def test_nobody_waits_for_ever_under_churn(tmp_path, name):
     summary, rows = run(tmp_path, name, CHURN)
     assert summary["status"] == "done"

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ddlsim import build
+from ddlsim.report.collaboration import read_graphs
 from ddlsim.scenario import load
 
 PROTOTYPES = 10 * 512 * 4
@@ -57,3 +58,19 @@ def test_mapl_plus_sends_cores_without_statistics(bytes_of):
     resnet = "model={name: resnet18, latent: 512}"
     found = bytes_of("{name: mapl, share_backbone: true}", resnet)
     assert found == EDGES * (PROTOTYPES + 8 + 11_432_896 * 4)
+
+
+@pytest.mark.parametrize("candidates", ["all", "neighbours"])
+def test_prototypes_come_from_just_those_who_have_weight(tmp_path, candidates):
+    # the hand count after the warm-up: 20,480 B per edge of positive weight, here 32 features instead of 512
+    mapl = f"algorithm={{name: mapl, warmup_rounds: 2, projection_units: 16, candidates: {candidates}}}"
+    clusters = ("partition={name: class_clusters, samples_per_class: 20, spread: 5}", "shift={name: none}", "rounds=8")
+    build.run(load("scenarios/smoke.yaml", (mapl, "nodes={clusters: [4, 4]}", *clusters)), out=tmp_path / "run")
+    graphs = read_graphs(tmp_path / "run", 8)
+    rows = map(json.loads, (tmp_path / "run" / "contents.jsonl").read_text().splitlines())
+    sent = {(row["content"], row["round"]): row["bytes"] for row in rows}
+    edges = dict(zip(graphs.round.tolist(), graphs.edges().tolist(), strict=True))
+    assert list(edges) == [3, 4, 5, 6, 7, 8] and edges[8] < 56
+    assert [sent["prototypes", r] for r in range(1, 9)] == [10 * 32 * 4 * edges.get(r, 56) for r in range(1, 9)]
+    asked = [56, *(edges[r] for r in range(3, 8))] if candidates == "neighbours" else [56] * 6
+    assert [sent["classifier", r] for r in range(3, 9)] == [10 * 32 * 4 * count for count in asked]

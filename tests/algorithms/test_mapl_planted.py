@@ -33,3 +33,6 @@ def test_the_learned_graph_separates_nodes_of_disjoint_classes(tmp_path):
     inside = [graph[node][cluster == cluster[node]].sum() / graph[node].sum() for node in sorted(graph)]
     assert len(inside) == 20
     assert min(inside) > 0.9
+    contents = map(json.loads, (tmp_path / "run" / "contents.jsonl").read_text().splitlines())
+    (sent,) = (row for row in contents if row["content"] == "prototypes" and row["round"] == 20)
+    assert (sent["messages"], sent["bytes"]) == (180, 180 * 10 * 64 * 4)  # of 380 edges, those within clusters
