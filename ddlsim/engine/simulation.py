@@ -1,9 +1,7 @@
 """One run in simulated time: a SimPy process per node, the network between them, and nodes that come and go."""
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +10,7 @@ import simpy
 from ddlsim.engine.churn import Absences
 from ddlsim.engine.collector import searching_rarely
 from ddlsim.engine.contents import Contents
+from ddlsim.engine.departures import Departures
 from ddlsim.engine.device_trace import StepTimeTrace
 from ddlsim.engine.evaluation import METRIC_OF, Evaluated, Evaluator, Serving, Snapshot
 from ddlsim.engine.mailbox import Mailbox
@@ -95,7 +94,6 @@ class Simulation:
         self.patience = None if network_only else patience  # validation takes its time, but its values say nothing
         self.validates = best_model or patience is not None
         self._evaluates_best = best_model
-        self._state_lost = state_lost
         self.codec = codec
         self.contents = Contents(codec)
         self._every = evaluate_every
@@ -105,7 +103,7 @@ class Simulation:
         self.env = simpy.Environment()
         self.num_nodes = len(step_time_s)
         self.server = self.num_nodes if has_server else None
-        self.network = make_network(self.env, self._delivered, self._fail)
+        self.network = make_network(self.env, self._delivered, self.fail)
         self.nodes = [Node(node_id, self) for node_id in range(self.num_nodes + has_server)]
         self.evaluator = Timetable(recorder, self.nodes) if network_only else Evaluator(
             self.nodes, learner, recorder, node_cluster if test_set is None else test_set, METRIC_OF[task],
@@ -118,12 +116,10 @@ class Simulation:
         self._reported = 0
         self._watchers: dict[int, set[Mailbox]] = defaultdict(set)
         self._stop = self.env.event()
-        self._returned: dict[int, simpy.Event] = {}
-        planned = self._plan(absences)
+        self._departures = Departures(self, absences, state_lost)
         self.presence = Presence(self.nodes, synchronous)
         self._lives = [self.env.process(self._life(node)) for node in self.nodes]
-        for node, stays_away in planned:
-            self.env.process(self._come_and_go(node, stays_away))
+        self._departures.begin()
 
     def run(self) -> None:
         """Runs until every node that is online is through, or until the target is reached.
@@ -191,7 +187,7 @@ class Simulation:
         if len(reachable) < len(messages):
             for message in messages:
                 if not nodes[message.dst].online:
-                    self._fail(message)
+                    self.fail(message)
         if reachable and reachable[0].kind == PUSH:
             for message in reachable:
                 nodes[message.dst].mailboxes[PUSH].announce(message.src, message.round_num)
@@ -220,7 +216,7 @@ class Simulation:
         else:
             self.network.unused(message)
 
-    def _fail(self, message: Message) -> None:
+    def fail(self, message: Message) -> None:
         """A message will never arrive: who waits for it, or for the answer to it, is told."""
         if message.kind in ANSWER_TO:
             self.nodes[message.src].mailboxes[ANSWER_TO[message.kind]].fail(message.dst, message.round_num)
@@ -232,9 +228,9 @@ class Simulation:
     def _life(self, node: Node) -> Generator[simpy.Event, Any, None]:
         newcomer = not node.joined
         if newcomer:
-            yield self._returned[node.id]
+            yield self._departures.returned[node.id]
         else:
-            self._states[node.id] = self.algorithm.start(node)
+            self.start_afresh(node)
         last = self.rounds + 1 if hasattr(self.algorithm, "finish") else self.rounds
         while node.round_num < last:
             try:
@@ -243,7 +239,7 @@ class Simulation:
                     yield from self._perform(self.algorithm.join(node, self._states[node.id], node.round_num))
                 yield from self._perform(self._steps(node))
             except simpy.Interrupt:
-                yield self._returned[node.id]
+                yield self._departures.returned[node.id]
                 continue
             if node.best is not None:
                 self._validate(node)
@@ -330,72 +326,18 @@ class Simulation:
         if self._stop_at is not None and outcome.reaches(self._stop_at) and not self._stop.triggered:
             self._stop.succeed()
 
-    # -- churn -----------------------------------------------------------------------------------------------------
+    # -- who is there ----------------------------------------------------------------------------------------------
 
-    def _plan(self, absences: Absences) -> list[tuple[Node, Iterator[tuple[float, float]]]]:
-        """The absences of nodes that have any; whose first one begins with the run is a newcomer, see presence.py."""
-        planned = []
-        for node_id, stays_away in absences.items():
-            node, stays_away = self.nodes[node_id], iter(stays_away)
-            first = next(stays_away, None)
-            if first is None:
-                continue
-            if first[0] <= 0:
-                node.joined = node.online = False
-                self._returned[node_id] = self.env.event()
-                self.network.remove_node(node_id)
-                self.recorder.row(0.0, node_id, 0, "online", 0)
-            planned.append((node, chain([first], stays_away)))
-        return planned
+    def start_afresh(self, node: Node) -> None:
+        """Gives a node its first state, or a new first one."""
+        self._states[node.id] = self.algorithm.start(node)
 
-    def _come_and_go(self, node: Node, stays_away: Iterator[tuple[float, float]]) -> Generator[simpy.Event, Any, None]:
-        for start_s, end_s in stays_away:
-            if node.joined:
-                yield self.env.timeout(max(0.0, start_s - self.env.now))
-                if node.done:
-                    return
-                self._leave(node, end_s)
-            if math.isinf(end_s):
-                return
-            yield self.env.timeout(max(0.0, end_s - self.env.now))
-            self._return(node)
-
-    def _leave(self, node: Node, returns_s: float) -> None:
-        """Its flows and its training are aborted, its mail is lost; its state stays, at least until it returns."""
-        self.presence.left(node, returns_s)
-        self.recorder.row(self.env.now, node.id, node.completed_rounds, "online", 0)
-        self._returned[node.id] = self.env.event()
-        self.network.remove_node(node.id)
-        for request in node.drop_requests():
-            self.network.unused(request)
-            self._fail(request)
-        for mailbox in node.mailboxes.values():
-            mailbox.clear()
+    def abandon_round(self, node: Node) -> None:
+        """A node has left in the middle of a round; who waits for it looks again."""
         self._lives[node.id].interrupt()
         self._reconsider(node)
         self._check_evaluations()
         self._stop_if_over()
-
-    def _return(self, node: Node) -> None:
-        """It comes back stale, or afresh; a newcomer joins."""
-        node.round_num = self.presence.first_round_of(node)
-        if self.synchronous or not node.joined:
-            node.first_round = node.round_num
-        self.presence.came(node)
-        self.network.return_node(node.id)
-        if self._state_lost and node.joined:
-            self._forget(node)
-        if self._state_lost or not node.joined:
-            self._states[node.id] = self.algorithm.start(node)
-        node.joined = True
-        self.recorder.row(self.env.now, node.id, node.completed_rounds, "online", 1)
-        self._returned[node.id].succeed()
-
-    def _forget(self, node: Node) -> None:
-        node.forget()
-        if self.codec is not None:
-            for other in self.nodes:
-                other.outbox.forget_receiver(node.id)
 
     def watch(self, sender: int, mailbox: Mailbox) -> None:
         """A mailbox waits for this sender."""
