@@ -173,7 +173,7 @@ def build_simulation(
         codec=None if isinstance(network.compression, NoCompression) else network.compression,
         network_only=scenario.learning == "none",
         patience=stopping.patience if stopping else None,
-        best_model=evaluation.checkpoint == "best",
+        best_model=evaluation.checkpoint == "best", true_similarities=scenario.records.true_similarities,
         on_round=on_round, on_evaluated=on_evaluated,
     )
 

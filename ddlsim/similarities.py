@@ -13,12 +13,15 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from ddlsim.engine.later import Later
 from ddlsim.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from ddlsim.engine.later import Later
+    import numpy as np
+
     from ddlsim.engine.node import Node, Verb
     from ddlsim.learning.bank import Params
+    from ddlsim.learning.learner import Learner
 
 SMALLEST_LOSS = 1e-12
 
@@ -97,16 +100,39 @@ class Similarity:
         Returns:
             Later a list of floats, one per peer.
         """
+        models = [(peer.model,) for peer in peers]
         if self.name == "inverse_loss":
-            models = [(peer.model,) for peer in peers]
             losses = yield node.losses(models, self.batches, common=True, later=True)
             return losses.then(lambda found: [self.of_loss(loss) for loss in found])
-        references: dict[str, Any] = {}
-        if self.name == "cosine_gradients":
-            references["alpha"] = self.alpha
-            if self.needs_common_start:
-                references["start"] = (start,)
-            if self.needs_last:
-                references["own_last"] = (own.last,)
-                references["peers_last"] = [(peer.last,) for peer in peers]
-        return node.compare(self.name, (own.model,), [(peer.model,) for peer in peers], **references)
+        return node.compare(self.name, (own.model,), models, **self._references(own, peers, start))
+
+    def look(
+        self, node: int, own: Seen, peers: Sequence[Seen], start: "Params | None", learner: "Learner",
+        rng: "np.random.Generator",
+    ) -> Later:
+        """As `measure`, by an onlooker and in no simulated time.
+
+        Args:
+            node: whose samples a loss is over.
+            own, peers, start: as of `measure`.
+            learner: see learning/learner.py.
+            rng: draws mini-batches.
+        """
+        models = [(peer.model,) for peer in peers]
+        if self.name == "inverse_loss":
+            batches = learner.batches_in("train", node) if self.batches is None else self.batches
+            losses = learner.losses(node, models, batches, rng, common=True)
+            return Later(lambda: [self.of_loss(loss) for loss in learner.value(losses)])
+        job = learner.compare(self.name, (own.model,), models, **self._references(own, peers, start))
+        return Later(lambda: learner.value(job))
+
+    def _references(self, own: Seen, peers: Sequence[Seen], start: "Params | None") -> dict[str, Any]:
+        """What is subtracted from the models, see learning/kinds.py: SimilarityJob."""
+        if self.name != "cosine_gradients":
+            return {}
+        references: dict[str, Any] = {"alpha": self.alpha}
+        if self.needs_common_start:
+            references["start"] = (start,)
+        if self.needs_last:
+            references |= {"own_last": (own.last,), "peers_last": [(peer.last,) for peer in peers]}
+        return references

@@ -8,7 +8,7 @@ has drawn, so the run ends with the same models and still overlaps what can over
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge
@@ -19,11 +19,14 @@ from ddlsim.merges import MergeName
 from ddlsim.similarities import Seen, Similarity
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ddlsim.engine.later import Later
     from ddlsim.engine.node import Node, Verb
     from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
     from ddlsim.learning.kinds import Model
+    from ddlsim.learning.learner import Learner
 
 Schedule = Literal["immediate", "merge-then-train", "train-then-merge"]
 Order = Literal["turns", "at_once", "newest"]
@@ -133,6 +136,30 @@ class Pulling:
 
     def serving(self, node: "Node", state: State) -> Serving:
         return Serving([(state.model,)])
+
+    # -- for onlookers ---------------------------------------------------------------------------------------------
+
+    def seen(self, state: State) -> State:
+        """What of a node is compared: its models as they are now."""
+        return replace(state, memory=None)
+
+    def similarities_of(
+        self, node: "Node", own: State, others: Mapping[int, State], learner: "Learner", rng: "np.random.Generator"
+    ) -> "Later":
+        """Later a mapping from node id to how alike its model is to the node's own, by the algorithm's similarity.
+
+        Args:
+            node: who measures; its samples count where a loss does.
+            own, others: see `seen`.
+            learner: see learning/learner.py.
+            rng: draws mini-batches.
+        """
+        peers = sorted(others)
+        seen = [Seen(others[peer].model, others[peer].last) for peer in peers]
+        found = self.similarity_measure(node).look(node.id, Seen(own.model, own.last), seen, own.start, learner, rng)
+        return found.then(lambda values: dict(zip(peers, values, strict=True)))
+
+    # --------------------------------------------------------------------------------------------------------------
 
     def stopped(self, node: "Node", state: State, best: "Model") -> None:
         (state.model,) = best

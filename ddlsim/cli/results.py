@@ -36,9 +36,11 @@ def report(
         from ddlsim.report.plots import save_plots
         from ddlsim.report.records import find_runs
 
-        for run in find_runs(runs):
-            for path in save_plots(run, plots / run.name):
-                typer.echo(path)
+        for given in runs:
+            for run in find_runs([given]):
+                below = run.name if run == given else run.relative_to(given)
+                for path in save_plots(run, plots / below):
+                    typer.echo(path)
 
 
 def compare(

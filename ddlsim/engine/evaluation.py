@@ -9,6 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from ddlsim.engine.node import Node
+    from ddlsim.engine.true_similarities import TrueSimilarities
     from ddlsim.learning.kinds import Model, Tested
 
 SELECTION_BATCHES = 100
@@ -40,6 +41,7 @@ class Snapshot:
     time_s: float
     bytes_sent: int
     serving: Serving | None  # None: a server
+    seen: Any = None  # what true_similarities.py compares
 
 
 @dataclass(frozen=True)
@@ -101,11 +103,12 @@ class Evaluator:
         rng: (purpose, node) -> its stream of random numbers.
         due: whether so many completed rounds are evaluated.
         on_evaluated: called with every outcome.
+        similarities: what chosen nodes would measure is written at every evaluation.
     """
 
     def __init__(self, nodes: "Sequence[Node]", learner, recorder, test_set: np.ndarray, metric: str,
                  rng: Callable[[str, int], np.random.Generator], due: Callable[[int], bool],
-                 on_evaluated: Callable[[Evaluated], None]):
+                 on_evaluated: Callable[[Evaluated], None], similarities: "TrueSimilarities"):
         self.due = due
         self._nodes = nodes
         self._awaited = Awaited(nodes)
@@ -115,6 +118,7 @@ class Evaluator:
         self._metric = metric
         self._rng = rng
         self._on_evaluated = on_evaluated
+        self._similarities = similarities
         self._open: dict[int, dict[int, Snapshot]] = {}
         self.evaluated = 0  # rounds completed at the last evaluation
 
@@ -154,6 +158,7 @@ class Evaluator:
             values[node] = self._write(node, completed, snapshot, test.value, chosen, lowest)
         for node in everybody.keys() - snapshots.keys():  # a server has bytes, but nothing to be tested
             self._recorder.row(everybody[node].time_s, node, completed, "bytes_sent", everybody[node].bytes_sent)
+        self._similarities.write(completed, snapshots)
         self._recorder.flush()
         time_s = max(snapshot.time_s for snapshot in snapshots.values())
         bytes_sent = sum(snapshot.bytes_sent for snapshot in everybody.values())

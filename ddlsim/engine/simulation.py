@@ -19,6 +19,7 @@ from ddlsim.engine.network import Message, Network
 from ddlsim.engine.node import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Node, Verb
 from ddlsim.engine.presence import Presence
 from ddlsim.engine.timetable import Timetable
+from ddlsim.engine.true_similarities import TrueSimilarities
 from ddlsim.errors import DdlsimError
 from ddlsim.rng import stream
 
@@ -42,6 +43,7 @@ class Algorithm(Protocol):
     # def stopped(self, node, state, best): optional; early stopping has ended the node's rounds with this best model
     # def finish(self, node, state, round_num) -> Steps: optional last exchange after the last round
     # def join(self, node, state, round_num) -> Steps: optional first exchange of a node that joins a run under way
+    # def seen(self, state), similarities_of(self, ...): optional, of algorithms that compare models; see pulling.py
 
 
 class Simulation:
@@ -58,6 +60,7 @@ class Simulation:
         node_cluster: hidden cluster per node.
         has_server: whether there is one more node, the last, which serves the others (see server.py).
         test_set: per node what it is tested on; None: its cluster's test set.
+        true_similarities: nodes that are compared with all others at every evaluation, see true_similarities.py.
         recorder: where rows go.
         codec: how parameters in messages are compressed, see ddlsim.compression: Codec; None: not at all.
         settings: seed, rounds, steps_of (mini-batches per epoch -> local steps), evaluate_every, header_bytes,
@@ -78,7 +81,7 @@ class Simulation:
         synchronous: bool = True, deadline_s: float | None = None, keep_late: bool = False, staleness: int = 5,
         state_lost: bool = False, stop_at: float | None = None, codec=None, task: str = "classification",
         network_only: bool = False, patience: int | None = None, best_model: bool = False,
-        test_set: np.ndarray | None = None, has_server: bool = False,
+        test_set: np.ndarray | None = None, has_server: bool = False, true_similarities: Sequence[int] = (),
         on_round: Callable[[int, float, int], None] = lambda *_: None,
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
     ):
@@ -105,9 +108,15 @@ class Simulation:
         self.server = self.num_nodes if has_server else None
         self.network = make_network(self.env, self._delivered, self.fail)
         self.nodes = [Node(node_id, self) for node_id in range(self.num_nodes + has_server)]
+        def rng(purpose: str, node: int) -> np.random.Generator:
+            return self.nodes[node].rng(purpose)
+
+        self._similarities = TrueSimilarities(
+            () if network_only else true_similarities, algorithm, self.nodes, learner, recorder, rng
+        )
         self.evaluator = Timetable(recorder, self.nodes) if network_only else Evaluator(
             self.nodes, learner, recorder, node_cluster if test_set is None else test_set, METRIC_OF[task],
-            lambda purpose, node: self.nodes[node].rng(purpose), self.evaluation_due, self._evaluated,
+            rng, self.evaluation_due, self._evaluated, self._similarities,
         )
         self._measurements = Measurements(learner, recorder)
         self._states: list[Any] = [None] * len(self.nodes)
@@ -316,7 +325,8 @@ class Simulation:
         serving = self.algorithm.serving(node, self._states[node.id])
         if (node.stopped or self._evaluates_best) and node.best.model is not None:
             serving = Serving([node.best.model])
-        return Snapshot(self.env.now, self.network.bytes_sent(node.id), serving)
+        seen = self._similarities.seen(self._states[node.id])
+        return Snapshot(self.env.now, self.network.bytes_sent(node.id), serving, seen)
 
     def _check_evaluations(self) -> None:
         self.evaluator.close_complete(self._snapshot)

@@ -1,8 +1,9 @@
 """Who nodes pull from: share of contacts within the cluster, similarities they measured, merges that help or harm.
 
 Source of the measures: Listo Zec et al., FL-IJCAI 2022, and Hagander's thesis (heat maps aside: plots.py). All of it
-comes from rows that pulling algorithms record: `pulled_from`, and where a scenario asks for them `similarity_<node>`,
-`accuracy_before_merge` and `accuracy_after_merge`.
+comes from rows that pulling algorithms record: `pulled_from`, and where a scenario asks for them `similarity_<node>`
+(algorithm.record_similarities), `true_similarity_<node>` (records.true_similarities), `accuracy_before_merge` and
+`accuracy_after_merge` (algorithm.record_merges).
 """
 
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIMILARITY = "similarity_"
+TRUE_SIMILARITY = "true_similarity_"
 MERGES = ("accuracy_before_merge", "accuracy_after_merge")
 
 
@@ -39,12 +41,12 @@ def in_cluster_share(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
         return rounds, within / pulls
 
 
-def similarities(records: Records) -> dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """What chosen nodes measured: node -> rounds [M], peers [M], similarities [M], in the order of recording."""
+def similarities(records: Records, rows_of: str = SIMILARITY) -> dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """What chosen nodes measured, or would have: node -> rounds [M], peers [M], similarities [M], by round and peer."""
     found: dict[int, list[tuple[int, int, float]]] = {}
     for name, rows in records.rows.items():
-        if name.startswith(SIMILARITY):
-            peer = int(name.removeprefix(SIMILARITY))
+        if name.startswith(rows_of):
+            peer = int(name.removeprefix(rows_of))
             for node, round_num, value in zip(rows.node, rows.round, rows.value, strict=True):
                 found.setdefault(int(node), []).append((int(round_num), peer, float(value)))
     return {
@@ -78,9 +80,11 @@ def contact_figures(records: Records) -> "dict[str, Figure]":
     figures = {}
     share = in_cluster_share(records)
     if share is not None:
-        figures["contacts"] = share_figure(records, *share)
+        figures |= {"contacts": share_figure(records, *share), "pulls": pulls_figure(records)}
     for node, measured in similarities(records).items():
         figures[f"similarities_{node}"] = similarity_figure(records, node, *measured)
+    for node, measured in similarities(records, TRUE_SIMILARITY).items():
+        figures[f"true_similarities_{node}"] = true_similarity_figure(records, node, *measured)
     merged = merge_accuracy(records)
     if merged is not None:
         figures["merges"] = merges_figure(records, *merged)
@@ -100,6 +104,21 @@ def share_figure(records: Records, rounds: np.ndarray, share: np.ndarray) -> "Fi
     return figure
 
 
+def pulls_figure(records: Records) -> "Figure":
+    """Heat map of how often each node pulled from each other one, nodes ordered by cluster; white: never."""
+    order = np.argsort(records.node_cluster, kind="stable")
+    rows, counts = records.rows["pulled_from"], np.zeros((records.num_nodes, records.num_nodes))
+    np.add.at(counts, (rows.node, rows.value.astype(int)), 1)
+    figure, axes = new_figure(records)
+    shown = np.ma.masked_equal(counts[np.ix_(order, order)], 0)
+    figure.colorbar(axes.imshow(shown, cmap="viridis", vmin=0, interpolation="nearest"), label="pulls")
+    for border in np.flatnonzero(np.diff(records.node_cluster[order])) + 0.5:
+        axes.axhline(border, color="black", linewidth=1)
+        axes.axvline(border, color="black", linewidth=1)
+    axes.set(xlabel="from node (ordered by cluster)", ylabel="node that pulled (ordered by cluster)")
+    return figure
+
+
 def similarity_figure(
     records: Records, node: int, rounds: np.ndarray, peers: np.ndarray, values: np.ndarray
 ) -> "Figure":
@@ -112,6 +131,27 @@ def similarity_figure(
         label = f"cluster {cluster}" + (" (its own)" if own else "")
         axes.plot(rounds[chosen], values[chosen], "o" if own else "x", markersize=3, color=colour, label=label)
     axes.set(xlabel="round", ylabel=f"similarity measured by node {node}")
+    axes.legend()
+    return figure
+
+
+def true_similarity_figure(
+    records: Records, node: int, rounds: np.ndarray, peers: np.ndarray, values: np.ndarray
+) -> "Figure":
+    """One node's similarities to all others at the evaluations: per cluster the mean, and from least to largest."""
+    figure, axes = new_figure(records)
+    clusters, grid = records.node_cluster[peers], np.unique(rounds)
+    for cluster in np.unique(clusters):
+        of_round = [values[(clusters == cluster) & (rounds == completed)] for completed in grid]
+        known = [i for i, found in enumerate(of_round) if len(found)]
+        own = cluster == records.node_cluster[node]
+        colour, dash = COLOURS[cluster % len(COLOURS)], DASHES[cluster % len(DASHES)]
+        label = f"cluster {cluster}" + (" (its own)" if own else "")
+        axes.plot(grid[known], [of_round[i].mean() for i in known], dash, color=colour, label=label,
+                  linewidth=2.2 if own else 1.2)  # fmt: skip
+        axes.fill_between(grid[known], [of_round[i].min() for i in known], [of_round[i].max() for i in known],
+                          color=colour, alpha=0.15, linewidth=0)  # fmt: skip
+    axes.set(xlabel="round", ylabel=f"true similarity to node {node}")
     axes.legend()
     return figure
 

@@ -131,7 +131,8 @@ def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
         notes.append("in std: the difference in published standard deviations")
     if matrix.note:
         notes.append(matrix.note)
-    if matrix.overrides:
-        notes.append(f"NOT AS PUBLISHED: run with {' '.join(matrix.overrides)}")
+    changes = [override for override in matrix.overrides if not override.startswith("records.")]
+    if changes:
+        notes.append(f"NOT AS PUBLISHED: run with {' '.join(changes)}")
     notes += [f"{result.cell.name}: {result.cell.note}" for result in found if result.cell.note]
     return notes

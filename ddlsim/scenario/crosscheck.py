@@ -29,6 +29,7 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     if hasattr(scenario.model, "part_sizes") and scenario.learning != "none":
         yield ("model", "name"), "is only a size and cannot learn. Choose another model, or set learning: none"
     yield from _training(scenario)
+    yield from _compared(scenario)
     chooses_by = getattr(scenario.algorithm, "evaluation_head", None)
     if chooses_by == "validation_loss" and scenario.validation.source == "none":
         yield ("algorithm", "evaluation_head"), "validation_loss needs samples, but validation.source is none"
@@ -85,6 +86,18 @@ def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         ):
             if needed:
                 yield place, "needs validation samples, but validation.source is none"
+
+
+def _compared(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    """Nodes whose true similarities are asked for, of an algorithm that has some."""
+    chosen, algorithm = scenario.records.true_similarities, scenario.algorithm
+    place = ("records", "true_similarities")
+    for i, node in enumerate(chosen):
+        if node >= scenario.nodes.count:
+            yield (*place, i), f"node ids are 0 to {scenario.nodes.count - 1} in this scenario, got {node}"
+    measure = getattr(algorithm, "similarity_measure", None)
+    if chosen and (measure is None or measure(None) is None):
+        yield place, f"{scenario.algorithm_name} compares no models. Choose dac, pens or panm, or leave this list empty"
 
 
 def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, str]]:

@@ -205,8 +205,14 @@ def test_results_of_what_is_no_run_are_exit_code_2(ddlsim, command):
 
 def test_figures_from_the_command_line(ddlsim, tmp_path):
     pytest.importorskip("matplotlib")
-    run = tmp_path / "smoke"
+    run = tmp_path / "cell" / "seed-1"
     assert ddlsim("run", SMOKE, "--out", str(run), "--set", "rounds=2").exit_code == 0
     assert ddlsim("compare", str(run), "--plot", str(tmp_path / "both.png")).exit_code == 0
     assert (tmp_path / "both.png").stat().st_size > 1000
     assert "accuracy_time.png" in ddlsim("report", str(run), "--plots", str(tmp_path / "figures")).stdout
+    assert (tmp_path / "figures" / "seed-1" / "samples.png").is_file()
+    # Of a folder of runs, whose names alone would not tell them apart.
+    assert ddlsim("report", str(tmp_path / "cell"), "--plots", str(tmp_path / "all")).exit_code == 0
+    assert ddlsim("report", str(tmp_path), "--plots", str(tmp_path / "all")).exit_code == 0
+    assert (tmp_path / "all" / "cell" / "seed-1" / "samples.png").is_file()
+    assert (tmp_path / "all" / "seed-1" / "samples.png").is_file()

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from ddlsim.report.contacts import in_cluster_share, merge_accuracy, similarities
+from ddlsim.report.contacts import (
+    TRUE_SIMILARITY,
+    in_cluster_share,
+    merge_accuracy,
+    pulls_figure,
+    similarities,
+    true_similarity_figure,
+)
 from ddlsim.report.plots import save_plots
 from ddlsim.report.records import read
 
@@ -37,6 +44,39 @@ def test_similarities_by_node_in_the_order_of_rounds(make_run):
     assert [column.tolist() for column in found[1]] == [[1, 1, 3], [1, 2, 1], [0.75, 0.25, 0.5]]
 
 
+TRUE = rows(
+    (0, 2, "true_similarity_1", 0.5), (0, 2, "true_similarity_2", 0.25), (0, 4, "true_similarity_1", 0.75),
+    (0, 4, "true_similarity_2", 0.125), (2, 2, "true_similarity_0", 0.1), (2, 2, "true_similarity_1", 0.3),
+)  # fmt: skip
+
+
+def test_true_similarities_are_no_measured_ones(make_run):
+    records = read(make_run(rows=make_run.rows() + TRUE))
+    assert similarities(records) == {}
+    assert sorted(similarities(records, TRUE_SIMILARITY)) == [0, 2]
+
+
+def test_true_similarities_are_drawn_as_a_line_and_a_band_per_cluster(make_run):
+    pytest.importorskip("matplotlib")
+    records = read(make_run(rows=make_run.rows() + TRUE))
+    found = similarities(records, TRUE_SIMILARITY)
+    (axes,) = true_similarity_figure(records, 0, *found[0]).axes
+    assert [(line.get_label(), line.get_ydata().tolist()) for line in axes.lines] == [
+        ("cluster 0 (its own)", [0.5, 0.75]), ("cluster 1", [0.25, 0.125])
+    ]  # fmt: skip
+    (axes,) = true_similarity_figure(records, 2, *found[2]).axes
+    assert axes.lines[0].get_ydata() == pytest.approx([0.2])  # both are of cluster 0
+    low_and_high = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (low_and_high.min(), low_and_high.max()) == pytest.approx((0.1, 0.3))
+
+
+def test_pulls_are_counted_from_row_to_column_in_the_order_of_clusters(make_run):
+    pytest.importorskip("matplotlib")
+    records = read(make_run(rows=make_run.rows() + PULLS, node_cluster=[1, 0, 0]))
+    image = pulls_figure(records).axes[0].images[0].get_array()  # order 1, 2, 0; 0 pulled twice from 1, once from 2
+    assert image.tolist() == [[None, None, 1], [None, None, 1], [2, 1, None]]
+
+
 def test_accuracy_before_and_after_merging_is_the_mean_of_a_cluster(make_run):
     rounds, accuracy = merge_accuracy(read(make_run(rows=make_run.rows() + MERGES)))
     assert rounds.tolist() == [1]
@@ -50,6 +90,6 @@ def test_what_was_not_recorded_is_not_shown(make_run):
 
 def test_figures_are_saved(make_run, tmp_path):
     pytest.importorskip("matplotlib")
-    run = make_run(rows=make_run.rows() + PULLS + MEASURED + MERGES)
+    run = make_run(rows=make_run.rows() + PULLS + MEASURED + TRUE + MERGES)
     names = {path.stem for path in save_plots(run, tmp_path / "plots")}
-    assert {"contacts", "similarities_0", "merges"} <= names
+    assert {"contacts", "pulls", "similarities_0", "true_similarities_0", "true_similarities_2", "merges"} <= names

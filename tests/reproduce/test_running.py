@@ -107,9 +107,10 @@ def test_a_diverged_seed_is_told(matrix):
 
 
 def test_settings_from_the_command_line_are_told(write):
-    matrix = read_matrix(write(), ["rounds=1"])
+    assert "NOT AS" not in markdown_table(read_matrix(write(), ["records.detail=total"]), [])  # changes no result
+    matrix = read_matrix(write(), ["rounds=1", "records.detail=total"])
     text = markdown_table(matrix, [Result(matrix.cells[0], (), None, None, ())])
-    assert "NOT AS PUBLISHED: run with rounds=1" in text and "| slow/ring | 0/2 | - | 9000.00 ± 100.00 |" in text
+    assert "NOT AS PUBLISHED: run with rounds=1\n" in text and "| slow/ring | 0/2 | - | 9000.00 ± 100.00 |" in text
 
 
 def test_command_runs_writes_and_shows_the_table(write, tmp_path):
