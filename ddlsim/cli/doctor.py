@@ -133,6 +133,9 @@ def _kernels() -> Iterator[Finding]:
     if hasattr(module, "isas"):
         detail += f" (of {', '.join(map(str, module.isas()))})"
     yield Finding("compiled kernels", "ok", f"{detail}, {module.__file__}")
+    if os.environ.get("DDLSIM_NATIVE_TRAINING") == "0":
+        cure = "unset it: small models then train and are evaluated natively, several times as fast"
+        yield Finding("native training", "note", "off, since DDLSIM_NATIVE_TRAINING=0: PyTorch trains", cure)
 
 
 def _cuda() -> Iterator[Finding]:

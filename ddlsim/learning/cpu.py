@@ -1,7 +1,9 @@
 """Waves on a CPU: nodes side by side, one thread and one model instance each.
 
 Small models leave a many-threaded operator mostly waiting, so a wave gives every core its own nodes. One operator
-thread per node also fixes the order of every floating-point sum: the same numbers on one core and on many.
+thread per node also fixes the order of every floating-point sum: the same numbers on one core and on many. Where a
+model's layers have a native plan (native_plan.py), a node's whole training, and the features of all images of an
+evaluation, are one native call each; what else is trained or evaluated goes through PyTorch's operators.
 """
 
 import threading
@@ -82,19 +84,30 @@ def allocate_outputs(job: TrainJob) -> list[Params | None]:
 def train_on(template: Template, job: TrainJob, outputs: list[Params | None], shards: Shards, training) -> None:
     """Runs one training job on a template."""
     template.load(job.model)
-    if job.seed is not None:
-        seed_dropouts(template.dropouts, job.seed)
     moments = None
     if job.moments:
         moments = OpenMoments(job.moments, job.sizes, rows_kept(training), template.flat.device)
-    means = ClassMeans(job.mean_labels, len(job.batches) - job.last_pass)
-    loss_of = loss_function(template, job.objective, shards.loss, means)
-    sgd_steps(template, _batches(job, shards, training), training, loss_of, job.only, moments)
+    images, labels = shards.train[job.node]
+    plain = job.objective is None and job.seed is None and shards.task == "classification"
+    plan = template.plan(images) if plain else None
+    if plan is not None:
+        plan.train(images, labels, job.batches, training, job.only, moments)
+    else:
+        means = _train_with_torch(template, job, shards, training, moments)
+        means.store(outputs[len(outputs) - len(job.mean_labels) :])
     template.store(outputs[: len(job.sizes)], job.sizes)
     if moments is not None:
         moments.store(outputs[len(job.sizes) :])
-    if job.mean_labels:
-        means.store(outputs[-len(job.mean_labels) :])
+
+
+def _train_with_torch(template: Template, job: TrainJob, shards: Shards, training, moments: OpenMoments | None):
+    """The steps with PyTorch's operators; returns the means of features that were gathered."""
+    if job.seed is not None:
+        seed_dropouts(template.dropouts, job.seed)
+    means = ClassMeans(job.mean_labels, len(job.batches) - job.last_pass)
+    loss_of = loss_function(template, job.objective, shards.loss, means)
+    sgd_steps(template, _batches(job, shards, training), training, loss_of, job.only, moments)
+    return means
 
 
 def _batches(job: TrainJob, shards: Shards, training) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

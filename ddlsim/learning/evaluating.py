@@ -20,15 +20,14 @@ def losses_of(job: LossJob, template_of: TemplateOf, shards: Shards, chunk: int)
     found, core, seen = [], None, None
     for model, batches in zip(job.models, job.batches, strict=True):
         template = template_of(architecture_of(model))
-        module = template.module.eval()
         if len(model) > 1 and model[0] is core and batches is seen:
             template.load(model[1:], start=core.size)
         else:
             template.load(model)
             core, seen = model[0], batches
             rows = torch.from_numpy(np.concatenate(batches)).to(images.device)
-            features = torch.cat([module.core(images[part]) for part in rows.split(chunk)])
-        losses = shards.loss(module.head(features), labels[rows], reduction="none")
+            features = torch.cat([template.features(images[part]) for part in rows.split(chunk)])
+        losses = shards.loss(template.outputs(features, images), labels[rows], reduction="none")
         per_batch = losses.double().split([len(batch) for batch in batches])
         found.append(float(torch.stack([batch.mean() for batch in per_batch]).mean()))
     return found
@@ -46,13 +45,12 @@ def predictions_of(job: TestJob, template_of: TemplateOf, shards: Shards, chunk:
         core = None
         for index, model in enumerate(job.models):
             template = template_of(architecture_of(model))
-            module = template.module.eval()
             if len(model) > 1 and model[0] is core:
                 template.load(model[1:], start=core.size)
             else:
                 template.load(model)
-                core, features = model[0], module.core(x)
-            outputs = module.head(features)
+                core, features = model[0], template.features(x)
+            outputs = template.outputs(features, x)
             if classes:
                 pairs = y * classes + outputs.argmax(1)
                 confusions[index] += torch.bincount(pairs, minlength=classes * classes)

@@ -1,5 +1,9 @@
-"""One model instance whose tensors are views of one flat vector: what a CPU thread trains and evaluates with."""
+"""One model instance whose tensors are views of one flat vector: what a CPU thread trains and evaluates with.
 
+Where the module's layers have a native plan (native_plan.py), it computes in the place of PyTorch's operators.
+"""
+
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
@@ -8,6 +12,7 @@ from torch import nn
 from ddlsim.learning.bank import Params
 from ddlsim.learning.layout import MODEL, Architecture
 from ddlsim.learning.moments import OpenMoments, torch_state
+from ddlsim.learning.native_plan import NativePlan, NoPlan, network_of
 from ddlsim.learning.noise import own_dropouts
 from ddlsim.learning.objective import LocalStep, Objective
 from ddlsim.learning.tasks import Loss
@@ -31,17 +36,22 @@ class Template:
             self.module = architecture.build().to(device)
         self.dropouts = own_dropouts(self.module, device)
         self._counters: list[tuple[nn.Module, str, slice]] = []
+        self._plans: dict[tuple[int, ...], NativePlan | None] = {}
         self._view_state()
         self.module.requires_grad_(True)
 
     @torch.no_grad()
     def load(self, parts: Sequence[Params], start: int = 0) -> None:
         """Takes over the values of a model, whole or part by part; or of its later parts, from column `start`."""
+        stop = start
         for params in parts:
-            self.flat[start : start + params.size].copy_(params.values())
-            start += params.size
+            self.flat[stop : stop + params.size].copy_(params.values())
+            stop += params.size
         for module, name, columns in self._counters:
             getattr(module, name).copy_(self.flat[columns].reshape(getattr(module, name).shape))
+        for plan in self._plans.values():
+            if plan is not None:
+                plan.reload(core=start == 0)
 
     @torch.no_grad()
     def store(self, parts: Sequence[Params | None], sizes: Sequence[int]) -> None:
@@ -53,6 +63,23 @@ class Template:
             if params is not None:
                 params.values().copy_(self.flat[start : start + size])
             start += size
+
+    def plan(self, images: torch.Tensor) -> NativePlan | None:
+        """The native plan for images [n, C, H, W] on a loaded model; None where PyTorch has to do it."""
+        shape = tuple(images.shape[1:])
+        if shape not in self._plans:
+            self._plans[shape] = _plan_of(self, shape)
+        return self._plans[shape] if images.dtype == torch.float32 else None
+
+    def features(self, images: torch.Tensor) -> torch.Tensor:
+        """What the core makes of images [n, C, H, W] in eval mode: rows for `outputs`."""
+        plan = self.plan(images)
+        return plan.features(images) if plan else self.module.eval().core(images)
+
+    def outputs(self, features: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+        """The head's outputs [n, classes] in eval mode, of `features` of such images."""
+        plan = self.plan(images)
+        return plan.outputs(features) if plan else self.module.eval().head(features)
 
     def trained(self, only: str | None = None) -> list[nn.Parameter]:
         """The parameters to train: all, or those of one part only (the others are frozen)."""
@@ -81,6 +108,22 @@ class Template:
                 module._buffers[name] = view
             else:
                 self._counters.append((module, name, columns))
+
+
+@torch.no_grad()
+def _plan_of(template: Template, image_shape: tuple[int, ...]) -> NativePlan | None:
+    """A plan that has been seen to give what the module gives."""
+    if template.flat.device.type != "cpu" or len(image_shape) != 3:
+        return None
+    try:
+        plan = NativePlan(network_of(template.module, template.layout), template.flat, image_shape)
+    except NoPlan:
+        return None
+    images = torch.linspace(-2, 2, 3 * math.prod(image_shape)).sin().reshape(3, *image_shape)
+    module = template.module.eval()
+    expected, found = module(images), plan.outputs(plan.features(images))
+    tolerance = 1e-3 * (1 + expected.abs().max().item())
+    return plan if torch.allclose(found, expected, atol=tolerance, rtol=1e-3, equal_nan=True) else None
 
 
 def sgd_steps(

@@ -11,8 +11,11 @@ namespace ddlsim::cpu {
 #include "vec.inc"
 #include "group_norm_pool.inc"
 #include "merge.inc"
+#include "product.inc"
 #include "similarity.inc"
 #include "simplex.inc"
+#include "stage.inc"
+#include "update.inc"
 
 extern const Lanes DDLSIM_LANES_TABLE;
 const Lanes DDLSIM_LANES_TABLE = {
@@ -27,6 +30,12 @@ const Lanes DDLSIM_LANES_TABLE = {
     simplex_doubles,
     pool_images,
     pool_images_back,
+    product,
+    channel_sums,
+    stage_forward,
+    stage_backward,
+    stage_spread,
+    update,
     fence,
 };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "../../group_norm_pool.h"
+#include "../../train/kernels.h"
 
 namespace ddlsim::cpu {
 
@@ -73,6 +74,12 @@ struct Lanes {
     // The whole batch, image by image; sums: 2 * C doubles of work.
     void (*pool_images)(const GroupNormPoolForward&);
     void (*pool_images_back)(const GroupNormPoolBackward&, double* sums);
+    void (*product)(const train::Product&);
+    void (*channel_sums)(const train::ChannelSums&);
+    void (*stage_forward)(const train::StageForward&);
+    void (*stage_backward)(const train::StageBackward&);
+    void (*stage_spread)(const train::StageSpread&);
+    void (*update)(const train::Update&);
     void (*fence)();   // makes streamed stores visible to the other threads
 };
 

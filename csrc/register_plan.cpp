@@ -1,0 +1,81 @@
+// Python names of the training plans. Tensors come as addresses; ddlsim/learning/native_plan.py checks them before.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "parts.h"
+#include "train/plan.h"
+
+namespace py = pybind11;
+using namespace ddlsim::train;
+
+namespace {
+
+using Address = uintptr_t;
+using Longs = py::array_t<int64_t, py::array::c_style>;
+
+template <class T>
+T* at(Address address) { return reinterpret_cast<T*>(address); }
+
+ConvSpec conv_spec(int64_t inputs, int64_t outputs, std::array<int64_t, 2> kernel, std::array<int64_t, 2> padding,
+                   int64_t weight, int64_t bias, int64_t groups, int64_t scale, int64_t shift, double epsilon,
+                   bool relu, bool pool) {
+    return {inputs, outputs, kernel[0], kernel[1], padding[0], padding[1], weight, bias, groups, scale, shift, epsilon,
+            relu, pool};
+}
+
+std::unique_ptr<Plan> make_plan(std::array<int64_t, 3> image_shape, const std::vector<ConvSpec>& convs,
+                                const std::vector<LinearSpec>& linears, int64_t num_columns, int64_t core_linears) {
+    const auto [channels, height, width] = image_shape;
+    return std::make_unique<Plan>(Network{channels, height, width, convs, linears, num_columns, core_linears});
+}
+
+void train(Plan& plan, Address flat, Address images, Address labels, int64_t count, const Longs& rows,
+           const std::vector<int64_t>& batches, const Optimizer& optimizer) {
+    int64_t total = 0;
+    for (const int64_t size : batches) {
+        if (size < 1) throw std::invalid_argument("a batch is empty");
+        total += size;
+    }
+    if (total != rows.size()) throw std::invalid_argument("batches and rows do not fit together");
+    const Samples samples{at<const float>(images), at<const int64_t>(labels), count};
+    const int64_t* const first = rows.data();
+    py::gil_scoped_release release;
+    plan.train(at<float>(flat), samples, first, batches, optimizer);
+}
+
+Optimizer make_optimizer(bool adam, double rate, double momentum, double weight_decay, std::array<double, 2> betas,
+                         std::array<Address, 2> moments, std::array<bool, 2> trained, std::array<int64_t, 2> steps) {
+    return {adam, rate, momentum, weight_decay, betas[0], betas[1], at<float>(moments[0]), at<float>(moments[1]),
+            trained[0], trained[1], steps[0], steps[1]};
+}
+
+}  // namespace
+
+void register_plan(py::module_& m) {
+    using namespace py::literals;
+    py::class_<ConvSpec>(m, "ConvSpec")
+        .def(py::init(&conv_spec), py::kw_only(), "inputs"_a, "outputs"_a, "kernel"_a, "padding"_a, "weight"_a, "bias"_a,
+             "groups"_a, "scale"_a, "shift"_a, "epsilon"_a, "relu"_a, "pool"_a);
+    py::class_<LinearSpec>(m, "LinearSpec")
+        .def(py::init([](int64_t inputs, int64_t outputs, int64_t weight, int64_t bias, bool relu) {
+                 return LinearSpec{inputs, outputs, weight, bias, relu};
+             }),
+             py::kw_only(), "inputs"_a, "outputs"_a, "weight"_a, "bias"_a, "relu"_a);
+    py::class_<Optimizer>(m, "Optimizer")
+        .def(py::init(&make_optimizer), py::kw_only(), "adam"_a, "rate"_a, "momentum"_a, "weight_decay"_a, "betas"_a,
+             "moments"_a, "trained"_a, "steps"_a);
+    py::class_<Plan>(m, "Plan")
+        .def(py::init(&make_plan), "image_shape"_a, "convs"_a, "linears"_a, "num_columns"_a, "core_linears"_a)
+        .def_property_readonly("feature_stride", &Plan::feature_stride)
+        .def_property_readonly("num_outputs", &Plan::num_outputs)
+        .def("load", [](Plan& plan, Address flat, bool core, bool head) { plan.load(at<const float>(flat), core, head); },
+             "flat"_a, "core"_a, "head"_a, py::call_guard<py::gil_scoped_release>())
+        .def("features", [](Plan& plan, Address images, int64_t count, Address out) {
+                 plan.features(at<const float>(images), count, at<float>(out));
+             }, "images"_a, "count"_a, "out"_a, py::call_guard<py::gil_scoped_release>())
+        .def("outputs", [](Plan& plan, Address features, int64_t count, Address out) {
+                 plan.outputs(at<const float>(features), count, at<float>(out));
+             }, "features"_a, "count"_a, "out"_a, py::call_guard<py::gil_scoped_release>())
+        .def("train", &train, "flat"_a, "images"_a, "labels"_a, "count"_a, "rows"_a, "batches"_a, "optimizer"_a);
+}

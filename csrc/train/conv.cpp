@@ -1,0 +1,229 @@
+#include "conv.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "../cpu/lanes/lanes.h"
+
+namespace ddlsim::train {
+
+using cpu::lanes;
+
+// An input without border lies compactly, own channels only, so that a row of the kernel meets consecutive floats; what
+// a stage writes beyond them is overwritten by the next pixel. With a border the pixels keep their padding.
+Conv::Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t first_value, bool is_first)
+    : spec_(spec), height_(in_height), width_(in_width) {
+    const bool bordered = spec.pad_height || spec.pad_width;
+    pixel_ = bordered && !is_first ? padded(spec.inputs) : spec.inputs;
+    row_ = (width_ + 2 * spec.pad_width) * pixel_;
+    in_floats_ = padded((height_ + 2 * spec.pad_height) * row_ + CHANNEL_BLOCK);
+    conv_height_ = height_ + 2 * spec.pad_height - spec.kernel_height + 1;
+    conv_width_ = width_ + 2 * spec.pad_width - spec.kernel_width + 1;
+    channels_ = padded(spec.outputs);
+    conv_floats_ = conv_height_ * conv_width_ * channels_;
+    out_height_ = spec.pool ? conv_height_ / 2 : conv_height_;
+    out_width_ = spec.pool ? conv_width_ / 2 : conv_width_;
+    grad_row_ = (width_ + spec.kernel_width - 1) * channels_;
+
+    weights_at_ = first_value;
+    bias_at_ = weights_at_ + spec.kernel_height * spec.kernel_width * spec.inputs * channels_;
+    scale_at_ = bias_at_ + channels_;
+    shift_at_ = scale_at_ + channels_;
+    turned_ = Floats(spec.kernel_height * spec.kernel_width * spec.outputs * padded(spec.inputs));
+    grad_conv_ = Floats((height_ + spec.kernel_height - 1) * grad_row_);
+    grad_out_ = Floats(out_height_ * out_width_ * channels_);
+    scale_ = Floats(channels_);
+    shift_ = Floats(channels_);
+    sums_.resize(channels_);
+    products_.resize(channels_);
+    reserve(1);
+}
+
+int64_t Conv::num_values() const { return shift_at_ + channels_ - weights_at_; }
+
+void Conv::reserve(int64_t num_images) {
+    in_ = Floats(num_images * in_floats_);
+    conv_ = Floats(num_images * conv_floats_);
+    winner_.resize(num_images * out_height_ * out_width_ * channels_);
+    mean_.resize(num_images * spec_.groups);
+    rstd_.resize(num_images * spec_.groups);
+}
+
+// visit(column of the flat vector, place in the packed values) for every value.
+template <class Visit>
+void Conv::each_value(const Visit& visit) const {
+    const int64_t pixels = spec_.kernel_height * spec_.kernel_width;
+    for (int64_t o = 0; o < spec_.outputs; ++o) {
+        for (int64_t i = 0; i < spec_.inputs; ++i)
+            for (int64_t p = 0; p < pixels; ++p)
+                visit(spec_.weight + (o * spec_.inputs + i) * pixels + p,
+                      weights_at_ + (p * spec_.inputs + i) * channels_ + o);
+        if (spec_.bias >= 0) visit(spec_.bias + o, bias_at_ + o);
+        if (!spec_.groups) continue;
+        visit(spec_.scale + o, scale_at_ + o);
+        visit(spec_.shift + o, shift_at_ + o);
+    }
+}
+
+void Conv::pack(const float* flat, float* packed) const {
+    each_value([&](int64_t column, int64_t place) { packed[place] = flat[column]; });
+}
+
+void Conv::unpack(const float* packed, float* flat) const {
+    each_value([&](int64_t column, int64_t place) { flat[column] = packed[place]; });
+}
+
+Sink Conv::input(int64_t image) const {
+    return {in_.data() + image * in_floats_ + spec_.pad_height * row_ + spec_.pad_width * pixel_, pixel_, row_};
+}
+
+void Conv::take_image(const float* planes, int64_t image) const {
+    const Sink to = input(image);
+    for (int64_t c = 0; c < spec_.inputs; ++c)
+        for (int64_t y = 0; y < height_; ++y)
+            for (int64_t x = 0; x < width_; ++x)
+                to.at[y * to.row + x * to.pixel + c] = planes[(c * height_ + y) * width_ + x];
+}
+
+Stage Conv::stage(int64_t image, bool keep) {
+    uint8_t* const winner = winner_.data() + image * out_height_ * out_width_ * channels_;
+    return {conv_height_, conv_width_, channels_, spec_.pool, conv_.data() + image * conv_floats_,
+            keep ? winner : nullptr};
+}
+
+void Conv::forward(const float* packed, int64_t image, const Sink& out, bool keep) {
+    const bool compact = pixel_ == spec_.inputs;
+    const int64_t inputs = spec_.inputs, parts = compact ? 1 : spec_.kernel_width;
+    const Product product = {
+        in_.data() + image * in_floats_, row_, pixel_, row_, pixel_, 1,
+        packed + weights_at_, spec_.kernel_width * inputs * channels_, inputs * channels_, channels_,
+        conv_.data() + image * conv_floats_, conv_width_ * channels_, channels_,
+        conv_height_, conv_width_, channels_,
+        spec_.kernel_height, parts, compact ? spec_.kernel_width * inputs : inputs,
+        packed + bias_at_, false};
+    lanes().product(product);
+    float* const scale = scale_.data();
+    float* const shift = shift_.data();
+    if (spec_.groups) {
+        normalise(packed, image, scale, shift);
+    } else {
+        for (int64_t c = 0; c < channels_; ++c) scale[c] = 1, shift[c] = 0;
+    }
+    const float floor = spec_.relu ? 0 : -std::numeric_limits<float>::infinity();
+    lanes().stage_forward({stage(image, keep), scale, shift, floor, out.at, out.pixel, out.row});
+}
+
+// Statistics of every group of the image in two passes; factor and summand per channel.
+void Conv::normalise(const float* packed, int64_t image, float* scale, float* shift) {
+    const int64_t per_group = spec_.outputs / spec_.groups, pixels = conv_height_ * conv_width_;
+    double* const mean = mean_.data() + image * spec_.groups;
+    double* const rstd = rstd_.data() + image * spec_.groups;
+    ChannelSums call = {conv_height_, conv_width_, channels_, conv_.data() + image * conv_floats_, nullptr,
+                        sums_.data(), nullptr};
+    lanes().channel_sums(call);
+    for (int64_t g = 0; g < spec_.groups; ++g) {
+        double sum = 0;
+        for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) sum += sums_[c];
+        mean[g] = sum / (per_group * pixels);
+        for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) shift[c] = static_cast<float>(mean[g]);
+    }
+    call.centre = shift;
+    call.squares = products_.data();
+    lanes().channel_sums(call);
+    for (int64_t g = 0; g < spec_.groups; ++g) {
+        double square = 0, rest = 0;  // rest: what the centre's rounding leaves
+        for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) square += products_[c], rest += sums_[c];
+        const double count = per_group * pixels;
+        rstd[g] = 1 / std::sqrt((square - rest * rest / count) / count + spec_.epsilon);
+        for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) {
+            const double factor = rstd[g] * packed[scale_at_ + c];
+            scale[c] = static_cast<float>(factor);
+            shift[c] = static_cast<float>(packed[shift_at_ + c] - mean[g] * factor);
+        }
+    }
+}
+
+void Conv::turn_weights(const float* packed) {
+    const int64_t pixels = spec_.kernel_height * spec_.kernel_width, inputs = padded(spec_.inputs);
+    for (int64_t p = 0; p < pixels; ++p) {
+        const float* from = packed + weights_at_ + (pixels - 1 - p) * spec_.inputs * channels_;
+        float* to = turned_.data() + p * spec_.outputs * inputs;
+        for (int64_t i = 0; i < spec_.inputs; ++i)
+            for (int64_t o = 0; o < spec_.outputs; ++o) to[o * inputs + i] = from[i * channels_ + o];
+    }
+}
+
+void Conv::clear_gradients(float* gradients) const {
+    std::fill_n(gradients + weights_at_, num_values(), 0.0f);
+}
+
+void Conv::backward(const float* packed, float* gradients, int64_t image, float* grad_input) {
+    stage_gradients(packed, gradients, image);
+    weight_gradients(gradients, image);
+    if (grad_input) input_gradients(grad_input);
+}
+
+// grad_conv_, and the gradients of bias, factor and summand.
+void Conv::stage_gradients(const float* packed, float* gradients, int64_t image) {
+    const Stage of = stage(image, true);
+    const float* const grad_out = grad_out_.data();
+    const int64_t top = spec_.kernel_height - 1 - spec_.pad_height, left = spec_.kernel_width - 1 - spec_.pad_width;
+    float* const grad_conv = grad_conv_.data() + top * grad_row_ + left * channels_;
+    if (!spec_.groups) {
+        lanes().stage_backward({of, grad_out, nullptr, sums_.data(), nullptr});
+        lanes().stage_spread({of, grad_out, nullptr, nullptr, nullptr, grad_conv, grad_row_, nullptr});
+        for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
+        return;
+    }
+    const int64_t per_group = spec_.outputs / spec_.groups;
+    Floats centre(channels_), slope(channels_), offset(channels_);
+    const double* const mean = mean_.data() + image * spec_.groups;
+    const double* const rstd = rstd_.data() + image * spec_.groups;
+    for (int64_t c = 0; c < spec_.outputs; ++c) centre.data()[c] = static_cast<float>(mean[c / per_group]);
+    lanes().stage_backward({of, grad_out, centre.data(), sums_.data(), products_.data()});
+    for (int64_t g = 0; g < spec_.groups; ++g) {
+        double grads = 0, products = 0;
+        for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) {
+            gradients[shift_at_ + c] += static_cast<float>(sums_[c]);
+            gradients[scale_at_ + c] += static_cast<float>(products_[c] * rstd[g]);
+            grads += sums_[c] * packed[scale_at_ + c];
+            products += products_[c] * packed[scale_at_ + c];
+        }
+        const double count = per_group * conv_height_ * conv_width_;
+        const double slope_of_group = -products * rstd[g] * rstd[g] * rstd[g] / count;
+        for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) {
+            scale_.data()[c] = static_cast<float>(rstd[g] * packed[scale_at_ + c]);
+            slope.data()[c] = static_cast<float>(slope_of_group);
+            offset.data()[c] = static_cast<float>(-mean[g] * slope_of_group - rstd[g] * grads / count);
+        }
+    }
+    std::fill(sums_.begin(), sums_.end(), 0.0);
+    lanes().stage_spread({of, grad_out, scale_.data(), slope.data(), offset.data(), grad_conv, grad_row_,
+                          sums_.data()});
+    for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
+}
+
+void Conv::weight_gradients(float* gradients, int64_t image) const {
+    const bool compact = pixel_ == spec_.inputs;
+    const int64_t items = compact ? spec_.kernel_width * spec_.inputs : spec_.inputs;
+    const int64_t top = spec_.kernel_height - 1 - spec_.pad_height, left = spec_.kernel_width - 1 - spec_.pad_width;
+    for (int64_t x = 0; x < (compact ? 1 : spec_.kernel_width); ++x)
+        lanes().product({in_.data() + image * in_floats_ + x * pixel_, row_, 1, row_, 0, pixel_,
+                         grad_conv_.data() + top * grad_row_ + left * channels_, grad_row_, 0, channels_,
+                         gradients + weights_at_ + x * items * channels_, spec_.kernel_width * spec_.inputs * channels_,
+                         channels_, spec_.kernel_height, items, channels_, conv_height_, 1, conv_width_, nullptr,
+                         true});
+}
+
+// The convolution of the bordered gradient with the turned weights.
+void Conv::input_gradients(float* grad_input) const {
+    const bool compact = channels_ == spec_.outputs;
+    const int64_t inputs = padded(spec_.inputs), outputs = spec_.outputs, parts = compact ? 1 : spec_.kernel_width;
+    lanes().product({grad_conv_.data(), grad_row_, channels_, grad_row_, channels_, 1,
+                     turned_.data(), spec_.kernel_width * outputs * inputs, outputs * inputs, inputs,
+                     grad_input, width_ * inputs, inputs, height_, width_, inputs,
+                     spec_.kernel_height, parts, compact ? spec_.kernel_width * outputs : outputs, nullptr, false});
+}
+
+}  // namespace ddlsim::train

@@ -1,0 +1,69 @@
+// One convolution with what follows it, image by image: forward, and gradients of weights and input.
+#pragma once
+#include "network.h"
+
+namespace ddlsim::train {
+
+// Where a stage writes its image: pixel by pixel, rows apart.
+struct Sink {
+    float* at;
+    int64_t pixel, row;  // floats from one to the next
+};
+
+class Conv {
+public:
+    // in_height, in_width: of its input; first_value: where its packed values begin; is_first: images come from outside.
+    Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t first_value, bool is_first);
+
+    // Makes room for a batch; what lay there is lost.
+    void reserve(int64_t num_images);
+
+    // Between the flat vector and packed values (or moments): weights [kernel rows][columns][inputs][channels], bias,
+    // factor and summand of the normalisation.
+    void pack(const float* flat, float* packed) const;
+    void unpack(const float* packed, float* flat) const;
+
+    // Where image number `image` of the input is written: inside its border of zeros.
+    Sink input(int64_t image) const;
+    // From [channels][height][width].
+    void take_image(const float* planes, int64_t image) const;
+
+    void forward(const float* packed, int64_t image, const Sink& out, bool keep);
+
+    // Once per step, before any image: weights as the gradient of the input needs them.
+    void turn_weights(const float* packed);
+    void clear_gradients(float* gradients) const;
+    // From output_gradient(); adds to `gradients`, and writes grad_input [height][width][padded inputs] unless null.
+    void backward(const float* packed, float* gradients, int64_t image, float* grad_input);
+
+    float* output_gradient() { return grad_out_.data(); }
+    int64_t out_height() const { return out_height_; }
+    int64_t out_width() const { return out_width_; }
+    int64_t out_channels() const { return spec_.outputs; }
+    int64_t grad_pixel() const { return channels_; }
+    int64_t num_values() const;
+
+private:
+    Stage stage(int64_t image, bool keep);
+    void normalise(const float* packed, int64_t image, float* scale, float* shift);
+    void stage_gradients(const float* packed, float* gradients, int64_t image);
+    void weight_gradients(float* gradients, int64_t image) const;
+    void input_gradients(float* grad_input) const;
+    template <class Visit>
+    void each_value(const Visit& visit) const;
+
+    ConvSpec spec_;
+    int64_t height_, width_;              // of the input
+    int64_t pixel_, row_, in_floats_;     // of the input with its border: floats per pixel, row, image
+    int64_t conv_height_, conv_width_, channels_, conv_floats_;
+    int64_t out_height_, out_width_;
+    int64_t grad_row_;                    // of grad_conv_ with its border
+    int64_t weights_at_, bias_at_, scale_at_, shift_at_;
+    Floats in_, conv_, turned_, grad_conv_, grad_out_;
+    Floats scale_, shift_;                // of the image at hand
+    std::vector<uint8_t> winner_;
+    std::vector<double> mean_, rstd_;     // per image and group
+    std::vector<double> sums_, products_;
+};
+
+}  // namespace ddlsim::train

@@ -1,0 +1,88 @@
+// What training needs of one instruction set; the functions stand in csrc/cpu/lanes/{product,stage,update}.inc.
+//
+// Images are float32, pixel by pixel with their channels together; "channels" is a number of floats that is a multiple
+// of CHANNEL_BLOCK, and those beyond the layer's own are zero. Everything runs on the calling thread in a fixed order.
+#pragma once
+#include <cstdint>
+
+namespace ddlsim::train {
+
+constexpr int64_t CHANNEL_BLOCK = 16;
+
+// c[r][i][j] = start + the sum over s, t, k of
+//     a[r * a_row + i * a_item + s * a_segment + t * a_part + k * a_step]
+//   * b[s * b_segment + t * b_part + k * b_step + j]
+// for r < num_rows, i < num_items, j < num_columns, s < num_segments, t < num_parts, k < num_steps.
+// All three passes of a convolution are of this form without copying a pixel, and so are those of a linear layer.
+struct Product {
+    const float* a;
+    int64_t a_row, a_item, a_segment, a_part, a_step;
+    const float* b;
+    int64_t b_segment, b_part, b_step;
+    float* c;
+    int64_t c_row, c_item;
+    int64_t num_rows, num_items, num_columns;  // num_columns: a multiple of CHANNEL_BLOCK
+    int64_t num_segments, num_parts, num_steps;
+    const float* start;                        // [num_columns] added to every item, or null
+    bool accumulate;                           // c itself is the start
+};
+
+// What follows a convolution, of one image: factor and summand per channel, ReLU, 2x2 max pooling.
+struct Stage {
+    int64_t height, width, channels;  // of z
+    bool pool;
+    const float* z;                   // [height][width][channels], what the convolution gave
+    uint8_t* winner;                  // like the result: 0..3, row by row in the window, or 4: no gradient passes
+};
+
+struct StageForward {
+    Stage of;                         // winner: null where no gradient will be asked for
+    const float* scale;               // [channels] result = z * scale + shift
+    const float* shift;
+    float floor;                      // 0: ReLU; -infinity: none
+    float* out;                       // pixel by pixel, in order: what is written beyond the own channels is overwritten
+    int64_t out_pixel, out_row;
+};
+
+// Sums over the pixels of an image, per channel, in float64.
+struct ChannelSums {
+    int64_t num_rows, row_pixels, channels;
+    const float* z;
+    const float* centre;              // [channels], or null
+    double* sums;                     // of z - centre, or without centre of z
+    double* squares;                  // of its square; null without centre
+};
+
+struct StageBackward {
+    Stage of;
+    const float* grad_out;            // [pooled height][pooled width][channels]
+    const float* centre;              // [channels] subtracted from z in products
+    double* grads;                    // [channels] sum of the gradients that pass
+    double* products;                 // [channels] sum of their products with z - centre; null: not wanted
+};
+
+// grad_z = the gradient where it came from * scale + z * slope + offset; without scale the gradient alone.
+struct StageSpread {
+    Stage of;
+    const float* grad_out;
+    const float* scale;               // [channels], or null
+    const float* slope;
+    const float* offset;
+    float* grad_z;
+    int64_t grad_row;                 // floats from one row of grad_z to the next
+    double* sums;                     // [channels] sums of grad_z are added here; null without scale
+};
+
+// One step of an optimizer on n values.
+struct Update {
+    int64_t num_values;
+    float* values;
+    const float* gradients;
+    float* first;                     // momentum, or Adam's first moment; null: plain SGD
+    float* second;                    // Adam's second moment; null: SGD
+    float rate, momentum, weight_decay;
+    float beta1, beta2, epsilon;
+    float step_size, correction;      // Adam: rate / (1 - beta1^t), sqrt(1 - beta2^t)
+};
+
+}  // namespace ddlsim::train

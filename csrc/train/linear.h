@@ -1,0 +1,45 @@
+// One linear layer, with ReLU if wanted: forward, and gradients of weights and input, for a batch at once.
+#pragma once
+#include "network.h"
+
+namespace ddlsim::train {
+
+class Linear {
+public:
+    // order: per input its place among the inputs of the flat vector's weights; first_value: where packed values begin.
+    Linear(const LinearSpec& spec, std::vector<int64_t> order, int64_t first_value);
+
+    // Makes room for a batch; what lay there is lost.
+    void reserve(int64_t num_items);
+
+    // Between the flat vector and packed values (or moments): weights [inputs][columns], bias [columns].
+    void pack(const float* flat, float* packed) const;
+    void unpack(const float* packed, float* flat) const;
+
+    // From rows of inputs to rows of output(), stride columns().
+    void forward(const float* packed, const float* inputs, int64_t stride, int64_t num_items);
+
+    // From output_gradient(), which is changed: through ReLU, then the gradient of weights and bias unless null, and of
+    // the inputs if wanted, as input_gradient() [inputs][padded batch].
+    void backward(const float* packed, float* gradients, const float* inputs, int64_t stride, int64_t num_items,
+                  bool wants_inputs);
+
+    float* output() const { return output_.data(); }
+    float* output_gradient() const { return grad_output_.data(); }
+    const float* input_gradient() const { return grad_input_.data(); }
+    int64_t num_inputs() const { return spec_.inputs; }
+    int64_t num_outputs() const { return spec_.outputs; }
+    int64_t columns() const { return columns_; }
+    int64_t num_values() const { return spec_.inputs * columns_ + columns_; }
+
+private:
+    template <class Visit>
+    void each_value(const Visit& visit) const;
+
+    LinearSpec spec_;
+    std::vector<int64_t> order_;
+    int64_t columns_, weights_at_, bias_at_;
+    Floats output_, grad_output_, turned_, grad_input_;
+};
+
+}  // namespace ddlsim::train

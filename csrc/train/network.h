@@ -1,0 +1,62 @@
+// What a plan is made from: the layers of a network in order, and where their values lie in a model's flat vector.
+#pragma once
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "kernels.h"
+
+namespace ddlsim::train {
+
+// A convolution with stride 1 and zeros around the image, then, each if wanted and in this order: group normalisation,
+// ReLU, 2x2 max pooling. Places are columns of the flat vector; -1: there is none.
+struct ConvSpec {
+    int64_t inputs, outputs;          // channels
+    int64_t kernel_height, kernel_width, pad_height, pad_width;
+    int64_t weight, bias;
+    int64_t groups;                   // 0: no normalisation
+    int64_t scale, shift;
+    double epsilon;
+    bool relu, pool;
+};
+
+struct LinearSpec {
+    int64_t inputs, outputs, weight, bias;
+    bool relu;
+};
+
+struct Network {
+    int64_t channels, height, width;  // of an image
+    std::vector<ConvSpec> convs;
+    std::vector<LinearSpec> linears;  // at least one; the first takes the images of the last convolution, flattened
+    int64_t num_columns;              // of the flat vector
+    int64_t core_linears;             // so many linear layers, the first ones, belong to the core, with all convolutions
+};
+
+inline int64_t padded(int64_t floats) { return (floats + CHANNEL_BLOCK - 1) / CHANNEL_BLOCK * CHANNEL_BLOCK; }
+
+// Zeroed floats on a cache line.
+class Floats {
+public:
+    Floats() = default;
+    explicit Floats(int64_t count) : size_(padded(count)) {
+        data_.reset(static_cast<float*>(std::aligned_alloc(64, (size_ > 0 ? size_ : CHANNEL_BLOCK) * sizeof(float))));
+        if (!data_) throw std::bad_alloc();
+        zero();
+    }
+    void zero() { std::memset(data_.get(), 0, size_ * sizeof(float)); }
+    float* data() const { return data_.get(); }
+    int64_t size() const { return size_; }
+
+private:
+    struct Free {
+        void operator()(float* p) const { std::free(p); }
+    };
+    std::unique_ptr<float, Free> data_;
+    int64_t size_ = 0;
+};
+
+}  // namespace ddlsim::train

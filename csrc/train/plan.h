@@ -1,0 +1,71 @@
+// A whole network compiled once: features, outputs and local training over a flat vector, each one call.
+//
+// Values, gradients and moments stay packed as the layers want them during a call. A plan is used by one thread at a
+// time, and everything runs on that thread in a fixed order.
+#pragma once
+#include "conv.h"
+#include "linear.h"
+
+namespace ddlsim::train {
+
+// Images float32 [count][channels][height][width], labels int64 [count].
+struct Samples {
+    const float* images;
+    const int64_t* labels;
+    int64_t count;
+};
+
+struct Optimizer {
+    bool adam;
+    double rate, momentum, weight_decay, beta1, beta2;
+    float* first;                     // flat moments, changed in place; null: zeros that are forgotten
+    float* second;
+    bool trains_core, trains_head;
+    int64_t core_steps, head_steps;   // taken before
+};
+
+class Plan {
+public:
+    // Throws std::invalid_argument where layers do not fit each other.
+    explicit Plan(const Network& network);
+
+    // Takes over the values of a model: its core, its head or both.
+    void load(const float* flat, bool core, bool head);
+
+    // Floats per row of features.
+    int64_t feature_stride() const;
+    int64_t num_outputs() const { return linears_.back().num_outputs(); }
+
+    // What the core makes of images: rows for `outputs`, the first values of each in the plan's own order.
+    void features(const float* images, int64_t count, float* out);
+    // [count][num_outputs] of such rows.
+    void outputs(const float* features, int64_t count, float* out);
+
+    // Steps of mean cross-entropy on batches of row numbers, end to end in `rows`; the loaded values and `flat` change.
+    // Throws std::out_of_range for a row or label that does not exist; then nothing has changed.
+    void train(float* flat, const Samples& samples, const int64_t* rows, const std::vector<int64_t>& batches,
+               const Optimizer& optimizer);
+
+private:
+    void reserve(int64_t num_images, bool training);
+    Sink features_of(int64_t image) const;
+    void take_image(const float* planes, int64_t image);
+    void convolve(int64_t image, int64_t slot, bool keep);
+    void forward_linears(size_t first, size_t stop, const float* inputs, int64_t stride, int64_t count);
+    void loss_gradient(const Samples& samples, const int64_t* rows, int64_t count);
+    void step(const Samples& samples, const int64_t* rows, int64_t count, const Optimizer& optimizer);
+    void backward_linears(int64_t count, const Optimizer& optimizer);
+    void backward_convs(int64_t count);
+    void update(const Optimizer& optimizer, int64_t steps_done);
+    void move_moments(const Optimizer& optimizer, bool in);
+
+    Network network_;
+    std::vector<Conv> convs_;
+    std::vector<Linear> linears_;
+    int64_t num_features_, feature_row_;  // of the convolutions, and floats per row of them
+    int64_t core_values_, num_values_;    // packed
+    int64_t room_ = 0, conv_room_ = 0;    // images
+    Floats values_, gradients_, first_, second_, features_;
+};
+
+}  // namespace ddlsim::train

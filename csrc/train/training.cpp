@@ -1,0 +1,126 @@
+// Local training on a plan: batch by batch forward, mean cross-entropy, backward, one step of the optimizer.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+#include "../cpu/lanes/lanes.h"
+#include "plan.h"
+
+namespace ddlsim::train {
+
+void Plan::train(float* flat, const Samples& samples, const int64_t* rows, const std::vector<int64_t>& batches,
+                 const Optimizer& optimizer) {
+    const int64_t total = std::accumulate(batches.begin(), batches.end(), int64_t{0});
+    for (int64_t i = 0; i < total; ++i) {
+        if (rows[i] < 0 || rows[i] >= samples.count) throw std::out_of_range("a batch names a sample that is not there");
+        if (samples.labels[rows[i]] < 0 || samples.labels[rows[i]] >= num_outputs())
+            throw std::out_of_range("a label is beyond the outputs of the network");
+    }
+    if (batches.empty()) return;
+    reserve(*std::max_element(batches.begin(), batches.end()), true);
+    if (!gradients_.size()) gradients_ = Floats(num_values_), first_ = Floats(num_values_), second_ = Floats(num_values_);
+    load(flat, true, true);
+    move_moments(optimizer, true);
+    int64_t done = 0;
+    for (const int64_t count : batches) {
+        step(samples, rows, count, optimizer);
+        update(optimizer, ++done);
+        rows += count;
+    }
+    for (const Conv& conv : convs_) conv.unpack(values_.data(), flat);
+    for (const Linear& linear : linears_) linear.unpack(values_.data(), flat);
+    move_moments(optimizer, false);
+}
+
+void Plan::move_moments(const Optimizer& optimizer, bool in) {
+    for (auto [flat, packed] : {std::pair{optimizer.first, first_.data()}, std::pair{optimizer.second, second_.data()}}) {
+        if (in) std::fill_n(packed, num_values_, 0.0f);
+        if (!flat) continue;
+        for (const Conv& conv : convs_) in ? conv.pack(flat, packed) : conv.unpack(packed, flat);
+        for (const Linear& linear : linears_) in ? linear.pack(flat, packed) : linear.unpack(packed, flat);
+    }
+}
+
+void Plan::step(const Samples& samples, const int64_t* rows, int64_t count, const Optimizer& optimizer) {
+    const int64_t floats = network_.channels * network_.height * network_.width;
+    for (int64_t i = 0; i < count; ++i) {
+        take_image(samples.images + rows[i] * floats, i);
+        convolve(i, i, true);
+    }
+    forward_linears(0, linears_.size(), features_.data(), feature_row_, count);
+    loss_gradient(samples, rows, count);
+    backward_linears(count, optimizer);
+    if (optimizer.trains_core && !convs_.empty()) backward_convs(count);
+}
+
+// Of the mean over the batch of -log softmax(outputs)[label].
+void Plan::loss_gradient(const Samples& samples, const int64_t* rows, int64_t count) {
+    const Linear& last = linears_.back();
+    const int64_t classes = last.num_outputs();
+    for (int64_t n = 0; n < count; ++n) {
+        const float* const logits = last.output() + n * last.columns();
+        float* const grad = last.output_gradient() + n * last.columns();
+        const double largest = *std::max_element(logits, logits + classes);
+        double sum = 0;
+        for (int64_t c = 0; c < classes; ++c) sum += std::exp(logits[c] - largest);
+        for (int64_t c = 0; c < last.columns(); ++c)
+            grad[c] = c < classes ? static_cast<float>(std::exp(logits[c] - largest) / sum / count) : 0;
+        grad[samples.labels[rows[n]]] -= 1.0f / count;
+    }
+}
+
+void Plan::backward_linears(int64_t count, const Optimizer& optimizer) {
+    const int64_t lowest = optimizer.trains_core ? 0 : network_.core_linears;
+    for (int64_t i = linears_.size() - 1; i >= lowest; --i) {
+        const bool trained = i < network_.core_linears ? optimizer.trains_core : optimizer.trains_head;
+        const bool passes = i > lowest || (optimizer.trains_core && !convs_.empty());
+        const float* const inputs = i ? linears_[i - 1].output() : features_.data();
+        const int64_t stride = i ? linears_[i - 1].columns() : feature_row_;
+        linears_[i].backward(values_.data(), trained ? gradients_.data() : nullptr, inputs, stride, count,
+                             passes);
+        if (i == 0 || !passes) continue;
+        const int64_t items = padded(count), below = linears_[i - 1].columns();
+        const float* const found = linears_[i].input_gradient();
+        float* const grad = linears_[i - 1].output_gradient();
+        for (int64_t n = 0; n < count; ++n)
+            for (int64_t k = 0; k < below; ++k)
+                grad[n * below + k] = k < linears_[i].num_inputs() ? found[k * items + n] : 0;
+    }
+}
+
+void Plan::backward_convs(int64_t count) {
+    Conv& last = convs_.back();
+    const int64_t items = padded(count), channels = last.out_channels(), pixel = last.grad_pixel();
+    for (size_t i = 0; i < convs_.size(); ++i) {
+        if (i) convs_[i].turn_weights(values_.data());
+        convs_[i].clear_gradients(gradients_.data());
+    }
+    for (int64_t n = 0; n < count; ++n) {
+        const float* const found = linears_[0].input_gradient() + n;
+        for (int64_t p = 0; p < last.out_height() * last.out_width(); ++p)
+            for (int64_t c = 0; c < channels; ++c)
+                last.output_gradient()[p * pixel + c] = found[(p * channels + c) * items];
+        for (int64_t i = convs_.size() - 1; i >= 0; --i)
+            convs_[i].backward(values_.data(), gradients_.data(), n, i ? convs_[i - 1].output_gradient() : nullptr);
+    }
+}
+
+void Plan::update(const Optimizer& optimizer, int64_t steps_done) {
+    for (const bool head : {false, true}) {
+        if (!(head ? optimizer.trains_head : optimizer.trains_core)) continue;
+        const int64_t first = head ? core_values_ : 0, stop = head ? num_values_ : core_values_;
+        const double steps = static_cast<double>(steps_done + (head ? optimizer.head_steps : optimizer.core_steps));
+        const bool remembers = optimizer.adam || optimizer.momentum > 0;
+        cpu::lanes().update({
+            stop - first, values_.data() + first, gradients_.data() + first,
+            remembers ? first_.data() + first : nullptr, optimizer.adam ? second_.data() + first : nullptr,
+            static_cast<float>(optimizer.rate), static_cast<float>(optimizer.momentum),
+            static_cast<float>(optimizer.weight_decay), static_cast<float>(optimizer.beta1),
+            static_cast<float>(optimizer.beta2), 1e-8f,
+            static_cast<float>(optimizer.rate / (1 - std::pow(optimizer.beta1, steps))),
+            static_cast<float>(std::sqrt(1 - std::pow(optimizer.beta2, steps)))});
+    }
+}
+
+}  // namespace ddlsim::train

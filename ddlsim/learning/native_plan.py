@@ -1,0 +1,265 @@
+"""Networks of plain layers as native plans: a whole local training, or all features of a batch, in one native call.
+
+For small models most of a PyTorch step on one CPU thread is the operators' own overhead. A plan computes the same in
+registers (csrc/train), layer after layer, image after image: the numbers differ from PyTorch's by rounding alone.
+
+A plan covers: convolutions of stride 1 with zeros around the image, each followed by at most one group normalisation,
+ReLU and 2x2 max pooling; then linear layers with ReLU between them. Everything else stays with PyTorch, and
+`network_of` says why. DDLSIM_NATIVE_TRAINING=0 turns plans off.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from ddlsim import native
+from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
+from ddlsim.learning.layout import CORE, HEAD, MODEL, Layout
+from ddlsim.learning.moments import OpenMoments
+from ddlsim.learning.noise import OwnDropout
+
+
+@dataclass(frozen=True)
+class Network:
+    """A module as the native plan takes it: keyword arguments of its layers, see csrc/train/network.h."""
+
+    convs: tuple[dict, ...]
+    linears: tuple[dict, ...]
+    core_linears: int
+
+
+class NoPlan(Exception):
+    """Why a module has no native plan."""
+
+
+def turned_off() -> bool:
+    """Whether the environment wants PyTorch's operators for everything."""
+    return os.environ.get("DDLSIM_NATIVE_TRAINING") == "0"
+
+
+class NativePlan:
+    """A native plan over the flat vector of one module, for one thread.
+
+    Args:
+        network: what the module is.
+        flat: float32 [P], the module's values.
+        image_shape: (C, H, W).
+
+    Raises:
+        NoPlan: if the layers do not fit the images.
+    """
+
+    def __init__(self, network: Network, flat: torch.Tensor, image_shape: Sequence[int]):
+        module = native.extension()
+        self._flat = flat
+        self._stale = {CORE, HEAD}
+        try:
+            self._plan = module.Plan(
+                tuple(image_shape), [module.ConvSpec(**spec) for spec in network.convs],
+                [module.LinearSpec(**spec) for spec in network.linears], len(flat), network.core_linears,
+            )  # fmt: skip
+        except ValueError as error:
+            raise NoPlan(str(error)) from None
+
+    def reload(self, core: bool = True) -> None:
+        """The flat vector has changed: all of it, or the head alone."""
+        self._stale |= {CORE, HEAD} if core else {HEAD}
+
+    def features(self, images: torch.Tensor) -> torch.Tensor:
+        """What the core makes of images [n, C, H, W]: rows for `outputs`, in an order of its own."""
+        images = images.contiguous()
+        found = torch.empty(len(images), self._plan.feature_stride)
+        self._load()
+        self._plan.features(images.data_ptr(), len(images), found.data_ptr())
+        return found
+
+    def outputs(self, features: torch.Tensor) -> torch.Tensor:
+        """The head's logits [n, classes] of such rows."""
+        found = torch.empty(len(features), self._plan.num_outputs)
+        self._load()
+        self._plan.outputs(features.data_ptr(), len(features), found.data_ptr())
+        return found
+
+    def train(self, images: torch.Tensor, labels: torch.Tensor, batches: Sequence[np.ndarray], settings,
+              only: str | None, moments: OpenMoments | None) -> None:
+        """Steps of mean cross-entropy on the flat vector, in place; see worker.sgd_steps.
+
+        Args:
+            images: [n, C, H, W], of which `batches` holds rows.
+            labels: int64 [n].
+            batches: rows of each step.
+            settings: scenario section `training`.
+            only: "core" or "head" to train that part alone.
+            moments: what the optimizer remembers, changed in place.
+        """
+        flats = [flat.data_ptr() for flat in moments.flats] if moments else []
+        first_head = len(self._flat) - 1  # the head has the last column
+        optimizer = native.extension().Optimizer(
+            adam=settings.optimizer == "adam", rate=settings.learning_rate, momentum=settings.momentum,
+            weight_decay=settings.weight_decay, betas=tuple(settings.betas), moments=[*flats, 0, 0][:2],
+            trained=[only in (None, part) for part in (CORE, HEAD)],
+            steps=[moments.steps_at(column) if moments else 0 for column in (0, first_head)],
+        )  # fmt: skip
+        rows = np.concatenate(batches).astype(np.int64, copy=False)
+        self._plan.train(self._flat.data_ptr(), images.data_ptr(), labels.data_ptr(), len(labels), rows,
+                         [len(batch) for batch in batches], optimizer)  # fmt: skip
+        self._stale = {CORE, HEAD}
+
+    def _load(self) -> None:
+        if self._stale:
+            self._plan.load(self._flat.data_ptr(), CORE in self._stale, HEAD in self._stale)
+            self._stale = set()
+
+
+def network_of(module: nn.Module, layout: Layout) -> Network:
+    """A module with submodules `core` and `head`, whose forward is head(core(x)), as a plan takes it.
+
+    Raises:
+        NoPlan: if it has what plans do not cover.
+    """
+    if turned_off():
+        raise NoPlan("turned off by DDLSIM_NATIVE_TRAINING=0")
+    if layout.names != (CORE, HEAD):
+        raise NoPlan(f"it has parts beside core and head: {', '.join(layout.names[2:])}")
+    for entry in layout.parts[MODEL].entries:
+        if not entry.trainable:
+            raise NoPlan(f"it keeps statistics: {entry.name}")
+    columns = {entry.name: entry.start for entry in layout.parts[MODEL].entries}
+    reader = _Reader(columns)
+    for part in (CORE, HEAD):
+        reader.part = part
+        for name, layer in _layers(getattr(module, part), part):
+            reader.take(name, layer)
+    return reader.network()
+
+
+def _layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
+    """The layers of nested nn.Sequential in order, by their full names."""
+    if type(module) is not nn.Sequential:
+        yield name, module
+        return
+    for child_name, child in module.named_children():
+        yield from _layers(child, f"{name}.{child_name}")
+
+
+class _Reader:
+    """Takes layer after layer and puts them together as the plan's."""
+
+    def __init__(self, columns: dict[str, int]):
+        self._columns = columns
+        self._convs: list[dict] = []
+        self._linears: list[dict] = []
+        self._core_linears = 0
+        self._flat = False
+        self.part = CORE
+
+    def take(self, name: str, layer: nn.Module) -> None:
+        """Adds a layer.
+
+        Raises:
+            NoPlan: if it does not fit.
+        """
+        taker = self._TAKERS.get(type(layer))
+        if taker is None:
+            raise NoPlan(f"{name} is a {type(layer).__name__}")
+        fault = "has hooks" if layer._forward_hooks or layer._forward_pre_hooks else taker(self, name, layer)
+        if fault:
+            raise NoPlan(f"{name}, a {type(layer).__name__}, {fault}")
+
+    def network(self) -> Network:
+        """What has been taken.
+
+        Raises:
+            NoPlan: if it does not end in a linear layer of the head.
+        """
+        if len(self._linears) == self._core_linears:
+            raise NoPlan("its head has no linear layer")
+        return Network(tuple(self._convs), tuple(self._linears), self._core_linears)
+
+    def _conv(self, name: str, layer: nn.Conv2d) -> str | None:
+        if self._flat or self.part == HEAD:
+            return "comes behind the images"
+        if layer.stride != (1, 1) or layer.dilation != (1, 1) or layer.groups != 1 or layer.padding_mode != "zeros":
+            return "has a stride, dilation, groups, or padding with other things than zeros"
+        padding = layer.padding
+        if isinstance(padding, str):
+            if padding == "same" and any(size % 2 == 0 for size in layer.kernel_size):
+                return "pads one side more than the other"
+            padding = [size // 2 if padding == "same" else 0 for size in layer.kernel_size]
+        self._convs.append({
+            "inputs": layer.in_channels, "outputs": layer.out_channels, "kernel": layer.kernel_size,
+            "padding": tuple(padding), **self._places(name, layer), "groups": 0, "scale": -1, "shift": -1,
+            "epsilon": 0.0, "relu": False, "pool": False,
+        })  # fmt: skip
+        return None
+
+    def _group_norm(self, name: str, layer: nn.GroupNorm) -> str | None:
+        if not layer.affine:
+            return "has no weight and bias"
+        return self._normalise(name, layer.num_groups, layer.eps)
+
+    def _norm_pool(self, name: str, layer: GroupNormReLUPool) -> str | None:
+        fault = self._normalise(name, layer.groups, layer.eps)
+        if not fault:
+            self._convs[-1].update(relu=True, pool=True)
+        return fault
+
+    def _normalise(self, name: str, groups: int, epsilon: float) -> str | None:
+        conv = self._open_conv()
+        if not conv or conv["groups"] or conv["relu"] or conv["pool"]:
+            return "does not follow a convolution directly"
+        places = {"scale": self._columns[f"{name}.weight"], "shift": self._columns[f"{name}.bias"]}
+        conv.update(groups=groups, epsilon=epsilon, **places)
+        return None
+
+    def _relu(self, name: str, layer: nn.ReLU) -> str | None:
+        before = self._linears[-1] if self._linears else self._open_conv()
+        if not before:
+            return "does not follow a convolution or linear layer"
+        before["relu"] = True
+        return None
+
+    def _max_pool(self, name: str, layer: nn.MaxPool2d) -> str | None:
+        conv = self._open_conv()
+        if not conv or conv["pool"]:
+            return "does not follow a convolution"
+        sizes = [value if isinstance(value, tuple) else (value, value)
+                 for value in (layer.kernel_size, layer.stride, layer.padding, layer.dilation)]  # fmt: skip
+        if sizes != [(2, 2), (2, 2), (0, 0), (1, 1)] or layer.ceil_mode or layer.return_indices:
+            return "pools other windows than 2x2"
+        conv["pool"] = True
+        return None
+
+    def _flatten(self, name: str, layer: nn.Flatten) -> str | None:
+        if (layer.start_dim, layer.end_dim) != (1, -1):
+            return "flattens other dimensions than all of an image"
+        self._flat = True
+        return None
+
+    def _linear(self, name: str, layer: nn.Linear) -> str | None:
+        if not self._flat:
+            return "does not follow Flatten"
+        self._linears.append({"inputs": layer.in_features, "outputs": layer.out_features,
+                              **self._places(name, layer), "relu": False})  # fmt: skip
+        self._core_linears += self.part == CORE
+        return None
+
+    def _dropout(self, name: str, layer: nn.Dropout | OwnDropout) -> str | None:
+        return "drops values" if layer.p else None
+
+    def _open_conv(self) -> dict | None:
+        """The last convolution, unless its images have been flattened."""
+        return self._convs[-1] if self._convs and not self._flat else None
+
+    def _places(self, name: str, layer: nn.Module) -> dict[str, int]:
+        return {"weight": self._columns[f"{name}.weight"], "bias": self._columns.get(f"{name}.bias", -1)}
+
+    _TAKERS = {  # noqa: RUF012
+        nn.Conv2d: _conv, nn.GroupNorm: _group_norm, GroupNormReLUPool: _norm_pool, nn.ReLU: _relu,
+        nn.MaxPool2d: _max_pool, nn.Flatten: _flatten, nn.Linear: _linear, nn.Dropout: _dropout,
+        OwnDropout: _dropout,
+    }  # fmt: skip

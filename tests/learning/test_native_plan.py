@@ -1,0 +1,261 @@
+"""Native plans compute what PyTorch computes: gradients, trainings, features and outputs, on every instruction set."""
+
+import copy
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from ddlsim import native
+from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
+from ddlsim.learning.layout import Architecture, Layout
+from ddlsim.learning.native_plan import NativePlan, NoPlan, network_of
+from ddlsim.learning.worker import Template, sgd_steps
+from ddlsim.models import MODELS
+from ddlsim.models.split import SplitModel
+
+SGD = SimpleNamespace(optimizer="sgd", learning_rate=1.0, momentum=0.0, weight_decay=0.0, betas=(0.9, 0.999))
+
+
+@pytest.fixture(params=native.extension().isas())
+def isa(request):
+    before = native.extension().isa()
+    native.extension().set_isa(request.param)
+    yield request.param
+    native.extension().set_isa(before)
+
+
+def template_of(build) -> Template:
+    """A template that holds freshly drawn values, those of a normalisation away from 1 and 0."""
+    template = Template(Architecture(build, Layout("net", build())), torch.device("cpu"))
+    module = build()
+    with torch.no_grad():
+        for layer in module.modules():
+            if isinstance(layer, nn.GroupNorm | GroupNormReLUPool):
+                layer.weight.normal_()
+                layer.bias.normal_()
+    template.flat.copy_(template.layout.flatten(module, "model"))
+    return template
+
+
+def plan_of(template: Template, shape) -> NativePlan:
+    return NativePlan(network_of(template.module, template.layout), template.flat, shape)
+
+
+def check_gradients(template: Template, shape, batch: int, classes: int) -> None:
+    """One step of size 1 is the gradient; the yardstick is autograd in float64."""
+    images, labels = torch.randn(batch + 2, *shape), torch.randint(0, classes, (batch + 2,))
+    rows = np.random.default_rng(0).permutation(batch + 2)[:batch]
+    before = template.flat.clone()
+    plan_of(template, shape).train(images, labels, [rows], SGD, None, None)
+    found = (before - template.flat).double()
+    template.flat.copy_(before)
+    exact = template.module.double()
+    loss = F.cross_entropy(exact(images[rows].double()), labels[rows])
+    gradients = torch.autograd.grad(loss, list(exact.parameters()))
+    for entry, expected in zip(template.layout.parts["model"].entries, gradients, strict=True):
+        scale = max(before[entry.start : entry.stop].abs().max().item(), expected.abs().max().item(), 0.01)
+        ours = found[entry.start : entry.stop].reshape(entry.shape)
+        where = lambda text, name=entry.name: f"{name}: {text}"  # noqa: E731
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=3e-6 * scale, msg=where)
+
+
+@st.composite
+def networks(draw):
+    """(shape, classes, batch, layers of the core and of the head) of anything that a plan covers."""
+    channels, height, width = draw(st.sampled_from([1, 2, 3])), draw(st.integers(5, 19)), draw(st.integers(5, 19))
+    shape, core = (channels, height, width), []
+    for _ in range(draw(st.integers(0, 3))):
+        kernel = (draw(st.sampled_from([1, 2, 3, 5])), draw(st.sampled_from([1, 3, 5])))
+        padding = tuple(draw(st.sampled_from([0, size // 2, size - 1])) for size in kernel)
+        rows, columns = height + 2 * padding[0] - kernel[0] + 1, width + 2 * padding[1] - kernel[1] + 1
+        if min(rows, columns) < 2:
+            break
+        groups = draw(st.sampled_from([0, 1, 2, 3]))
+        out = draw(st.sampled_from([1, 2, 4, 7])) * max(1, groups) if draw(st.booleans()) else 16 * max(1, groups)
+        core.append(nn.Conv2d(channels, out, kernel, padding=padding, bias=draw(st.booleans())))
+        fused, pool = draw(st.booleans()) and groups > 0, draw(st.booleans())
+        if groups:
+            core.append(GroupNormReLUPool(groups, out) if fused else nn.GroupNorm(groups, out))
+        if not fused:
+            core += [layer for layer, wanted in ((nn.ReLU(), draw(st.booleans())), (nn.MaxPool2d(2), pool)) if wanted]
+        channels, height, width = out, rows // (1 + (pool or fused)), columns // (1 + (pool or fused))
+    core.append(nn.Flatten())
+    inputs = channels * height * width
+    for _ in range(draw(st.integers(0, 2))):
+        out = draw(st.sampled_from([3, 16, 21]))
+        core += [nn.Linear(inputs, out), *([nn.ReLU()] if draw(st.booleans()) else [])]
+        inputs = out
+    classes = draw(st.sampled_from([2, 10, 17]))
+    return shape, classes, draw(st.sampled_from([1, 2, 8, 17])), core, [nn.Linear(inputs, classes)]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(networks())
+def test_gradients_of_any_network_are_autograds(network):
+    shape, classes, batch, core, head = network
+    best = native.extension().isa()
+    try:
+        for name in native.extension().isas():
+            native.extension().set_isa(name)
+            torch.manual_seed(1)
+            build = lambda: copy.deepcopy(SplitModel(nn.Sequential(*core), nn.Sequential(*head)))  # noqa: E731
+            check_gradients(template_of(build), shape, batch, classes)
+    finally:
+        native.extension().set_isa(best)
+
+
+@pytest.mark.parametrize(("model", "shape"), [("cifar_cnn", (3, 32, 32)), ("fashion_cnn", (1, 28, 28)),
+                                              ("gn_lenet", (3, 32, 32)), ("gn_lenet", (1, 28, 28)),
+                                              ("mlp", (1, 28, 28)), ("linear", (2, 3, 3))])  # fmt: skip
+def test_gradients_and_outputs_of_our_models_on_every_instruction_set(isa, model, shape):
+    torch.manual_seed(2)
+    template = template_of(lambda: MODELS[model]().build(shape, 10))
+    images = torch.randn(70, *shape)  # more than the plan takes at a time
+    plan = plan_of(template, shape)
+    with torch.no_grad():
+        expected = template.module.eval()(images)
+    torch.testing.assert_close(plan.outputs(plan.features(images)), expected, rtol=1e-4, atol=1e-5)
+    check_gradients(template, shape, 5, 10)
+
+
+@pytest.mark.parametrize("changes", [{}, {"momentum": 0.9, "weight_decay": 0.01}, {"weight_decay": 0.1},
+                                     {"optimizer": "adam", "learning_rate": 1e-3},
+                                     {"optimizer": "adam", "learning_rate": 1e-3, "weight_decay": 0.1,
+                                      "betas": (0.8, 0.99)}])  # fmt: skip
+@pytest.mark.parametrize("only", [None, "core", "head"])
+def test_training_is_pytorchs(isa, changes, only):
+    torch.manual_seed(3)
+    template = template_of(lambda: MODELS["fashion_cnn"]().build((1, 28, 28), 10))
+    images, labels = torch.randn(30, 1, 28, 28), torch.randint(0, 10, (30,))
+    batches = [*np.random.default_rng(0).permutation(40).reshape(5, 8) % 30, np.array([3, 1, 2])]
+    training = SimpleNamespace(**vars(SGD) | {"learning_rate": 0.02} | changes)
+    start = template.flat.clone()
+    sgd_steps(template, [(images[batch], labels[batch]) for batch in batches], training,
+              lambda x, y: F.cross_entropy(template.module(x), y), only)  # fmt: skip
+    expected = template.flat.clone()
+    template.flat.copy_(start)
+    plan_of(template, (1, 28, 28)).train(images, labels, batches, training, only, None)
+    # Adam divides by the gradient's own size: where that is rounding, so is the direction of a step of size 1e-3
+    torch.testing.assert_close(template.flat, expected, rtol=1e-4, atol=1e-5 if "optimizer" not in changes else 2e-4)
+    moved = (template.flat != start).nonzero().flatten()
+    core = template.layout.parts["core"].size
+    assert (moved.max() >= core, moved.min() < core) == (only in (None, "head"), only in (None, "core"))
+
+
+def test_of_equal_pixels_the_first_gets_the_gradient(isa):
+    template = template_of(lambda: SplitModel(
+        nn.Sequential(nn.Conv2d(1, 3, 1), nn.MaxPool2d(2), nn.Flatten()), nn.Linear(3 * 4, 2)
+    ))  # fmt: skip
+    image = torch.arange(16.0).reshape(1, 1, 4, 4)
+    image[0, 0, 0, 1] = image[0, 0, 0, 0] = 9.0  # of this window the largest, and equal
+    with torch.no_grad():
+        template.module.core[0].weight.fill_(1.0)
+        template.module.core[0].bias.zero_()
+    before = template.flat.clone()
+    plan_of(template, (1, 4, 4)).train(image, torch.tensor([1]), [np.array([0])], SGD, None, None)
+    found = before - template.flat
+    template.flat.copy_(before)
+    loss = F.cross_entropy(template.module(image), torch.tensor([1]))
+    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(template.module.parameters()))])
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_large_offset_does_not_drown_the_normalisation(isa):
+    template = template_of(lambda: SplitModel(
+        nn.Sequential(nn.Conv2d(1, 4, 1), nn.GroupNorm(2, 4), nn.Flatten()), nn.Linear(4 * 64, 2)
+    ))  # fmt: skip
+    images = torch.randn(3, 1, 8, 8)
+    with torch.no_grad():
+        template.module.core[0].weight.fill_(1.0)
+        template.module.core[0].bias.fill_(1000.0)
+        expected = template.module.double()(images.double())
+    plan = plan_of(template, (1, 8, 8))
+    torch.testing.assert_close(plan.outputs(plan.features(images)).double(), expected, atol=2e-3, rtol=0)
+
+
+def test_a_nan_is_not_hidden(isa):
+    template = template_of(lambda: MODELS["fashion_cnn"]().build((1, 28, 28), 10))
+    images = torch.randn(2, 1, 28, 28)
+    images[1, 0, 5, 5] = torch.nan
+    plan = plan_of(template, (1, 28, 28))
+    found = plan.outputs(plan.features(images))
+    assert torch.isfinite(found[0]).all() and torch.isnan(found[1]).all()
+
+
+def test_a_node_trains_to_the_same_bits_whatever_the_plan_did_before():
+    images, labels = torch.randn(20, 3, 32, 32), torch.randint(0, 10, (20,))
+    template = template_of(lambda: MODELS["cifar_cnn"]().build((3, 32, 32), 10))
+    start, plan, found = template.flat.clone(), plan_of(template, (3, 32, 32)), []
+    for batches in ([np.arange(8)], [np.arange(20)], [np.arange(8)]):
+        template.flat.copy_(start)
+        plan.train(images, labels, batches, SGD, None, None)
+        plan.outputs(plan.features(images))
+        found.append(template.flat.clone())
+    assert torch.equal(found[0], found[2])
+    assert not torch.equal(found[0], found[1])
+
+
+@pytest.mark.parametrize(("core", "what"), [
+    (nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.Flatten()), "stride"),
+    (nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten()), "statistics"),
+    (nn.Sequential(nn.Conv2d(1, 4, 3), nn.MaxPool2d(2, stride=1), nn.Flatten()), "2x2"),
+    (nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.GroupNorm(2, 4), nn.Flatten()), "directly"),
+    (nn.Sequential(nn.Flatten(), nn.Dropout(0.5)), "drops"),
+    (nn.Sequential(nn.Conv2d(1, 4, 3), nn.Sigmoid(), nn.Flatten()), "Sigmoid"),
+])  # fmt: skip
+def test_other_layers_stay_with_pytorch(core, what):
+    module = SplitModel(core, nn.Linear(4, 2))
+    with pytest.raises(NoPlan, match=what):
+        network_of(module, Layout("net", module))
+
+
+def test_images_that_do_not_fit_have_no_plan():
+    template = template_of(lambda: MODELS["cifar_cnn"]().build((3, 32, 32), 10))
+    with pytest.raises(NoPlan, match="does not fit"):
+        plan_of(template, (3, 28, 28))
+
+
+def test_a_module_that_does_more_than_its_parts_has_no_plan():
+    class Scaled(SplitModel):
+        def forward(self, images):
+            return 2 * super().forward(images)
+
+    template = template_of(lambda: Scaled(nn.Flatten(), nn.Linear(4, 2)))
+    assert template.plan(torch.zeros(1, 1, 2, 2)) is None
+
+
+@pytest.mark.parametrize("bad", [{"rows": [4]}, {"label": 2}, {"label": -1}])
+def test_a_row_or_label_that_does_not_exist_is_refused_untouched(bad):
+    template = template_of(lambda: SplitModel(nn.Flatten(), nn.Linear(4, 2)))
+    labels = torch.tensor([0, 1, 1, bad.get("label", 0)])
+    before = template.flat.clone()
+    with pytest.raises(IndexError):
+        rows = np.array(bad.get("rows", [3]))
+        plan_of(template, (1, 2, 2)).train(torch.ones(4, 1, 2, 2), labels, [rows], SGD, None, None)
+    assert torch.equal(before, template.flat)
+
+
+@pytest.mark.parametrize("optimizer_state", ["fresh", "kept"])
+def test_runs_with_and_without_plans_see_the_same_batches(make_learner, monkeypatch, optimizer_state):
+    found = []
+    for switch in ("1", "0"):
+        monkeypatch.setenv("DDLSIM_NATIVE_TRAINING", switch)
+        learner = make_learner(optimizer="adam", learning_rate=0.01, optimizer_state=optimizer_state)
+        rng, kept, model = np.random.default_rng(5), {}, learner.init_models(0)[0]
+        for only in (None, "head", None):
+            model, kept = learner.train_keeping(0, model, 6, rng, only, kept)
+        losses = learner.losses(0, [model, (model[0], learner.init_models(1)[0][1])], 4, rng, common=True)
+        test = learner.test([model], 0)
+        learner.jobs.force([losses, test])
+        assert (learner._waves._pool.submit(learner._waves._template, "tiny").result()
+                .plan(learner.shards.train[0][0]) is not None) == (switch == "1")  # fmt: skip
+        found.append((torch.cat([params.values() for params in model]), losses.value, test.value[0]))
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-4, atol=1e-4)
+    assert found[0][1] == pytest.approx(found[1][1], rel=1e-4)
+    assert np.array_equal(found[0][2][0], found[1][2][0])
