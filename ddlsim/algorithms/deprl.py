@@ -9,7 +9,7 @@ code uses a new graph each round: that is the scenario's choice of topology.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
@@ -39,6 +39,7 @@ class DePRL:
         final_all_reduce: whether all nodes average their cores after the last round.
     """
 
+    needs_core: ClassVar[bool] = True
     local_training: Literal["steps", "epochs"] = "steps"
     core_steps: Annotated[int, Ge(1)] = 1
     final_all_reduce: bool = True

@@ -22,7 +22,7 @@ with the lowest loss on the test set; `evaluation_head: lowest_test_loss` does s
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge
@@ -59,6 +59,7 @@ class Facade:
         selection_batches: how many mini-batches pick the head to train; null: as the variant has it.
     """
 
+    needs_core: ClassVar[bool] = True
     heads: Annotated[int, Ge(1)] = 2
     warmup_rounds: Annotated[int, Ge(0)] = 0
     variant: Literal["code", "paper"] = "code"

@@ -7,7 +7,7 @@ tensors from those of the round's start. The round is mean_heads.py's.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
@@ -29,6 +29,7 @@ class FedClassAvg(MeanHeads):
         proximal: weight of the distance from the head at the round's start.
     """
 
+    needs_classes: ClassVar[bool] = True
     variant: Literal["code", "thesis"] = "code"
     temperature: Annotated[float, Gt(0)] = 100.0
     contrastive: Annotated[float, Ge(0)] = 1.0

@@ -42,6 +42,8 @@ class FedProto:
     """
 
     has_server: ClassVar[bool] = True
+    needs_core: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
     proto_weight: Annotated[float, Ge(0)] = 0.1
 
     def start(self, node: "Node") -> State:

@@ -18,7 +18,7 @@ statistics stay; all nodes then need one architecture.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt
@@ -72,6 +72,8 @@ class MAPL:
         share_backbone: MAPL+: mix the cores as well.
     """
 
+    needs_core: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
     variant: Literal["code", "thesis"] = "code"
     temperature: Annotated[float, Gt(0)] = 100.0
     contrastive: Annotated[float, Ge(0)] = 1.0

@@ -31,6 +31,7 @@ class MeanHeads:
     """A round in which a server averages heads; how a node trains is the algorithm's."""
 
     has_server: ClassVar[bool] = True
+    needs_core: ClassVar[bool] = True
 
     def objective(self) -> "Objective | None":
         """What local training minimises; None: the task's loss."""

@@ -5,7 +5,7 @@ Source of the mlp's default: Listo Zec et al., "Decentralized adaptive clusterin
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import Ge, Lt
 
@@ -26,6 +26,11 @@ class MLP:
 
     hidden: tuple[Annotated[int, Ge(1)], ...] = (512,)
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
+
+    @property
+    def has_core(self) -> bool:
+        """Whether anything comes before the head."""
+        return bool(self.hidden)
 
     def check(self, image_shape: ImageShape) -> None:
         """Every image fits."""
@@ -51,6 +56,8 @@ class MLP:
 @dataclass(frozen=True, kw_only=True)
 class Linear:
     """One linear layer on the flattened image (multinomial logistic regression); the core is empty."""
+
+    has_core: ClassVar[bool] = False
 
     def check(self, image_shape: ImageShape) -> None:
         """Every image fits."""

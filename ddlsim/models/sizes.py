@@ -20,6 +20,11 @@ class Sizes:
     core: Annotated[int, Ge(0)] = 79_584
     head: Annotated[int, Ge(0)] = 10_250
 
+    @property
+    def has_core(self) -> bool:
+        """Whether anything comes before the head."""
+        return self.core > 0
+
     def check(self, image_shape: ImageShape) -> None:
         """Every image fits."""
 

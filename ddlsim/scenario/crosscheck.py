@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ddlsim.errors import ScenarioError
+from ddlsim.scenario import parts
 from ddlsim.scenario.model import Scenario
 
 _PATH = re.compile(r"([a-z_]+(?:\.[a-z_]+)*): ", re.ASCII)
@@ -28,6 +29,7 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     yield from _task(scenario)
     if hasattr(scenario.model, "part_sizes") and scenario.learning != "none":
         yield ("model", "name"), "is only a size and cannot learn. Choose another model, or set learning: none"
+    yield from _parts_shared(scenario)
     yield from _training(scenario)
     yield from _compared(scenario)
     chooses_by = getattr(scenario.algorithm, "evaluation_head", None)
@@ -58,6 +60,7 @@ def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         yield ("evaluation", "target_mse"), f"{data} is a classification and has none; give target_accuracy instead"
     for key, part, instead in (
         ("partition", scenario.partition, "random, quantity_skew, domains"), ("shift", scenario.shift, "none, rotate"),
+        ("algorithm", scenario.algorithm, "el, dpsgd, dac, facade, fedavg"),
     ):  # fmt: skip
         if regression and getattr(part, "needs_classes", False):
             yield (key, "name"), f"needs classes, but {data} is a regression. Use one of: {instead}"
@@ -69,6 +72,16 @@ def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         if domains != clusters:
             text = f"deals one domain to each cluster; {data} has {domains}, nodes.clusters names {clusters} clusters"
             yield ("partition", "name"), text
+
+
+def _parts_shared(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    """Algorithms that keep core and head apart, with models that are nothing but a head."""
+    if getattr(scenario.algorithm, "needs_core", False) and not getattr(scenario.model, "has_core", True):
+        yield ("model", "name"), (
+            f"this {parts.table('model').name_of(scenario.model)} has no core, and {scenario.algorithm_name} keeps "
+            "core and head apart. Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole "
+            "models (el, dpsgd, dac, ...)"
+        )
 
 
 def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:

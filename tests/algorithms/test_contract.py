@@ -11,7 +11,7 @@ import pytest
 from ddlsim import build
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.compression import COMPRESSIONS
-from ddlsim.scenario import load
+from ddlsim.scenario import ScenarioProblems, load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 CHURN = "churn={name: schedule, offline: [{node: 2, start_s: 0.35, end_s: 1.5}, {node: 7, start_s: 0.9, end_s: 99}]}"
@@ -50,6 +50,29 @@ def test_run_ends_with_every_node_evaluated(tmp_path, name):
     assert last >= 6
     assert sorted(r["node"] for r in rows if r["round"] == last and r["name"] == "accuracy") == list(range(8))
     assert summary["sim_time_s"] >= 6 * 5 * 0.05  # six rounds of five steps, and the network where nodes wait for it
+
+
+def runs_or_is_refused(tmp_path: Path, name: str, place: str, *overrides: str) -> dict | None:
+    """The summary of a run, or nothing if checking tells where the scenario is wrong, before anything was run."""
+    try:
+        return run(tmp_path, name, *overrides, "rounds=1")[0]
+    except ScenarioProblems as error:
+        assert [problem.path for problem in error.problems] == [place]
+
+
+def test_model_without_core_is_refused_at_the_door_or_fits(tmp_path, name):
+    summary = runs_or_is_refused(tmp_path, name, "model.name", "model={name: linear}")
+    assert (summary is None) == getattr(ALGORITHMS[name], "needs_core", False)
+
+
+def test_regression_is_refused_at_the_door_or_fits(tmp_path, name):
+    changes = ("data={name: synthetic_regression, test_samples: 20}", "shift={name: none}", "partition={name: domains}",
+               "evaluation.target_accuracy=null", "training.learning_rate=0.0001")  # fmt: skip
+    summary = runs_or_is_refused(tmp_path, name, "algorithm.name", *changes)
+    if summary is None:
+        assert ALGORITHMS[name].needs_classes
+    else:
+        assert summary["status"] == "done" and np.isfinite(summary["mse"]["all"])
 
 
 def test_nodes_learn(tmp_path, name):

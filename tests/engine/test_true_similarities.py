@@ -14,7 +14,8 @@ from ddlsim.similarities import Seen, Similarity
 BASE = {
     "name": "tiny", "rounds": 4, "nodes": {"clusters": [3, 3]}, "model": {"name": "linear"},
     "data": {"name": "synthetic_regression", "samples_per_node": 48, "test_samples": 20},
-    "partition": {"name": "domains"}, "validation": {"source": "own"}, "topology": {"name": "complete"}, "network": {"fidelity": "ideal"},
+    "partition": {"name": "domains"}, "validation": {"source": "own"},
+    "topology": {"name": "complete"}, "network": {"fidelity": "ideal"},
     "training": {"learning_rate": 0.003, "epochs": 1, "batch_size": 8}, "evaluation": {"every": 2},
     "records": {"true_similarities": [4, 0]},
 }  # fmt: skip

@@ -26,6 +26,26 @@ def test_keys_that_do_not_fit_each_other(problems, more, told):
     assert found.startswith(f"test.yaml:{told}")
 
 
+@pytest.mark.parametrize("model", ["{name: linear}", "{name: mlp, hidden: []}", "{name: mixed, models: [mlp, linear]}"])
+def test_core_and_head_apart_need_a_core(problems, model):
+    text = f"rounds: 3\nnodes: {{clusters: [5]}}\nalgorithm: {{name: facade}}\nmodel: {model}\n"
+    (found,) = problems(text=text + "data: {name: fashion-mnist-mini}\ntraining: {learning_rate: 0.1}\n")
+    name = model.split(":")[1].strip(" }").split(",")[0]
+    assert found.startswith(f"test.yaml:4:15: model.name: this {name} has no core, and facade keeps core and head")
+
+
+def test_models_that_are_only_sizes_need_a_core_too(problems):
+    (found,) = problems(sets=["learning=none", "model={name: sizes, core: 0}"])
+    assert "model.name: this sizes has no core" in found
+
+
+@pytest.mark.parametrize("algorithm", ["mapl", "fedproto", "fedclassavg"])
+def test_losses_of_classes_need_classes(problems, algorithm):
+    data = "data={name: synthetic_regression}"
+    (found,) = problems(sets=[data, "partition={name: domains}", f"algorithm={{name: {algorithm}}}"])
+    assert "algorithm.name: needs classes, but synthetic_regression is a regression. Use one of: el" in found
+
+
 def test_odd_degree_on_an_odd_number_of_nodes(problems):
     (found,) = problems(sets=["nodes.clusters=[5]", "topology.degree=3"])
     assert found.startswith("--set topology.degree=3: topology.degree: degree x nodes must be even")
