@@ -18,6 +18,14 @@ class Format(StrEnum):
     json = "json"
 
 
+class Figure(StrEnum):
+    """What a figure of several runs shows."""
+
+    quality = "quality"
+    merges = "merges"
+    sweep = "sweep"
+
+
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command()(report)
@@ -47,7 +55,13 @@ def compare(
     runs: Runs,
     format: Annotated[Format, typer.Option(help="How to print it.")] = Format.table,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="File for a figure: quality over time, bytes by cause.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="File for a figure.")] = None,
+    figure: Annotated[
+        Figure,
+        typer.Option(help="quality: over time, and bytes by cause; merges: accuracy before and after each merge, a "
+                          "panel per run; sweep: quality over the values of a setting."),
+    ] = Figure.quality,
+    over: Annotated[str, typer.Option(help="Of a sweep, the setting's dotted key.")] = "algorithm.tau",
 ) -> None:
     """Show runs side by side, seeds of one setting in one row."""
     from ddlsim.report import compare
@@ -56,4 +70,4 @@ def compare(
     if plot:
         from ddlsim.report.side_by_side import save_comparison
 
-        save_comparison(runs, plot)
+        save_comparison(runs, plot, figure.value, over)

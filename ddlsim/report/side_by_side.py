@@ -5,10 +5,11 @@ Needs matplotlib, the optional extra `plot`.
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ddlsim import metrics
 from ddlsim.errors import ScenarioError
+from ddlsim.report.panels import merge_panels, sweep_figure
 from ddlsim.report.plots import COLOURS, need_matplotlib
 from ddlsim.report.records import Records, find_runs, read
 from ddlsim.report.summary import summary_of
@@ -16,29 +17,37 @@ from ddlsim.report.summary import summary_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FigureName = Literal["quality", "merges", "sweep"]
+
 CAUSES = (("payload", ""), ("header", "//"), ("wasted", "xx"))
 """Of the bytes sent, with the hatch of their bar; wasted bytes are part of the other two and drawn on top of them."""
 
 
-def save_comparison(run_dirs: Iterable[str | Path], path: str | Path) -> None:
+def save_comparison(
+    run_dirs: Iterable[str | Path], path: str | Path, figure: FigureName = "quality", over: str = "algorithm.tau"
+) -> None:
     """Writes the figure; the file's ending (png, pdf, svg) names its format.
 
     Args:
         run_dirs: run directories, or folders with runs below them.
         path: the file.
+        figure: quality and bytes (here), or merges or sweep (panels.py).
+        over: of a sweep, the scenario's dotted key.
     Raises:
         DataMissing: if matplotlib is not installed.
-        ScenarioError: if a path is no run and holds none, the runs are not measured alike, or the ending is unknown.
+        ScenarioError: if a path is no run and holds none, the runs are not measured alike or did not record what is to
+            be drawn, or the ending is unknown.
     """
     matplotlib = need_matplotlib()
     path = Path(path)
     if path.suffix not in (".png", ".pdf", ".svg"):
         found = path.suffix or "no ending"
         raise ScenarioError(f"{path}: expected a file ending in .png, .pdf or .svg, got {found!r}.")
-    figure = comparison_figure([read(run) for run in find_runs(run_dirs)])
+    runs = [read(run) for run in find_runs(run_dirs)]
+    drawn = sweep_figure(runs, over) if figure == "sweep" else _FIGURES[figure](runs)
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "ddlsim"}):  # the same runs give the same file
-        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+        drawn.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def comparison_figure(runs: Sequence[Records]) -> "Figure":
@@ -66,6 +75,9 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
     right.invert_yaxis()
     right.set_xlabel("GB sent by all nodes (crossed: wasted)")
     return figure
+
+
+_FIGURES = {"quality": comparison_figure, "merges": merge_panels}
 
 
 def _draw_curves(axes, records: Records, colour: str, unit_s: float) -> None:
