@@ -159,7 +159,9 @@ def test_inverse_l2_of_all_pairs(benchmark, params, threads, machine):
 def test_cosine_of_listed_pairs(benchmark, params, threads, machine):
     mixing = regular_mixing(len(params)).tocoo()
     pairs = np.stack([mixing.row, mixing.col], axis=1)[mixing.row != mixing.col]
-    assert torch.equal(cosine(params, pairs=pairs), cosine(params)[pairs[:, 0], pairs[:, 1]])
+    some = pairs[: 4 * PEERS]
+    expected = torch.stack([reference.cosine(params[row])[0, 1] for row in some])
+    torch.testing.assert_close(cosine(params, pairs=pairs)[: len(some)].double(), expected, atol=2e-7, rtol=0)
     listed = pairs.tolist()
 
     def dot_loop():

@@ -72,17 +72,20 @@ py::array_t<double> all_pairs(Address x, int64_t stride, const Longs& rows, Addr
     return sums;
 }
 
-py::array_t<double> listed_pairs(Address x, int64_t stride, const Longs& rows, Address reference,
-                                 int64_t reference_stride, const Longs& reference_rows, int64_t column_start,
-                                 int64_t column_stop, bool squared, const Longs& indptr, const Longs& peers,
-                                 int threads) {
+py::tuple listed_pairs(Address x, int64_t stride, const Longs& rows, Address reference, int64_t reference_stride,
+                       const Longs& reference_rows, int64_t column_start, int64_t column_stop, bool squared,
+                       const Longs& pairs, bool with_squares, int threads) {
     const RowAddresses at(x, stride, rows, reference, reference_stride, reference_rows, column_start, column_stop);
-    if (indptr.size() != rows.size() + 1) throw std::invalid_argument("indptr does not fit the rows");
-    py::array_t<double> sums(peers.size());
-    double* data = sums.mutable_data();
-    py::gil_scoped_release release;
-    cpu::listed_pairs(at.set, indptr.data(), peers.data(), product_of(squared), data, threads);
-    return sums;
+    const int64_t* listed = pairs.data();
+    for (int64_t i = 0; i < pairs.size(); ++i)
+        if (listed[i] < 0 || listed[i] >= rows.size()) throw std::out_of_range("a pair names a row that is not there");
+    py::array_t<double> sums(pairs.size() / 2), squares(with_squares ? rows.size() : 0);
+    double *to = sums.mutable_data(), *squares_to = with_squares ? squares.mutable_data() : nullptr;
+    {
+        py::gil_scoped_release release;
+        cpu::listed_pairs(at.set, listed, pairs.size() / 2, product_of(squared), to, squares_to, threads);
+    }
+    return py::make_tuple(sums, squares);
 }
 
 template <class T>
@@ -124,7 +127,8 @@ void register_kernels(py::module_& m) {
     m.def("all_pairs", &all_pairs, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a,
           "reference_rows"_a, "column_start"_a, "column_stop"_a, "squared"_a, "threads"_a);
     m.def("listed_pairs", &listed_pairs, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a,
-          "reference_rows"_a, "column_start"_a, "column_stop"_a, "squared"_a, "indptr"_a, "peers"_a, "threads"_a);
+          "reference_rows"_a, "column_start"_a, "column_stop"_a, "squared"_a, "pairs"_a, "with_squares"_a,
+          "threads"_a, "Returns the products [E] and, if wanted, the squares [n] of the rows that pairs name.");
     m.def("project_simplex", &project_simplex, "rows"_a, "stride"_a, "out"_a, "out_stride"_a, "num_rows"_a,
           "num_columns"_a, "float64"_a, "threads"_a);
     m.def("isa", &isa, "The instruction set that the kernels use.");

@@ -1,9 +1,10 @@
 // Dot products and squared distances between parameter rows, for all pairs or for a list of pairs.
 //
 // Rows are float32 and stand for x - reference where there is one: the difference is taken in float32 on the way
-// into the cache (exact for close numbers) and never exists in main memory. Products are summed in float32 over 512
-// columns (64 terms a lane or fewer), everything above that in float64 in a fixed order. Both kinds of call use the
-// same order, so a pair has the same bits alone, in any list, among all pairs, and on any number of threads.
+// into the cache (exact for close numbers) and never exists in main memory. Products are summed in 16 lanes of float32
+// over short blocks of columns, everything above that in float64 in a fixed order, which is the same on any number of
+// threads and on every instruction set with a fused multiply-add. Lists have blocks of 128 columns, all pairs of 512: a
+// pair has the same bits alone and in any list, and agrees to a rounding with the same pair among all.
 #pragma once
 #include <cstdint>
 
@@ -23,9 +24,10 @@ namespace cpu {
 // sums [n, n]: the products of all pairs, symmetric. The diagonal of squared distances is zero even for NaN rows.
 void all_pairs(const RowSet& set, Product product, double* sums, int threads);
 
-// sums [E]: the product of row i with row peers[e], for e in indptr[i] .. indptr[i + 1]; i in [0, n).
-void listed_pairs(const RowSet& set, const int64_t* indptr, const int64_t* peers, Product product, double* sums,
-                  int threads);
+// sums [E]: the products of pairs [E, 2] of rows. squares [n], or null: the dot product of every row that a pair names
+// with itself (its squared distance, should that be asked for), 0 for the others.
+void listed_pairs(const RowSet& set, const int64_t* pairs, int64_t num_pairs, Product product, double* sums,
+                  double* squares, int threads);
 
 }  // namespace cpu
 }  // namespace ddlsim

@@ -13,12 +13,27 @@ constexpr int64_t CACHE_FLOATS = 32 * 1024;          // a block of all sources: 
 constexpr int64_t STREAM_FROM_FLOATS = 2 * 1024 * 1024;  // results of 8 MB and more go past the caches
 constexpr int64_t ALONE_BELOW = 200 * 1024;          // multiply-adds that one thread does in some 20 us
 
-std::vector<int64_t> distinct_sources(const Merge& m) {
-    std::vector<int64_t> rows(m.sources + m.indptr[0], m.sources + m.indptr[m.num_targets]);
-    std::sort(rows.begin(), rows.end());
-    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
-    return rows;
-}
+// The rows of x that are read, each once and in order, and where each stands among them.
+struct Sources {
+    std::vector<int64_t> rows;
+    int64_t lowest = 0;
+    std::vector<int64_t> places;  // [highest - lowest + 1]
+
+    explicit Sources(const Merge& m) {
+        const int64_t *first = m.sources + m.indptr[0], *last = m.sources + m.indptr[m.num_targets];
+        const auto [low, high] = std::minmax_element(first, last);
+        lowest = *low;
+        places.resize(*high - lowest + 1);
+        for (const int64_t* source = first; source != last; ++source) places[*source - lowest] = 1;
+        for (size_t i = 0; i < places.size(); ++i) {
+            if (!places[i]) continue;
+            places[i] = static_cast<int64_t>(rows.size());
+            rows.push_back(lowest + static_cast<int64_t>(i));
+        }
+    }
+
+    int64_t count() const { return static_cast<int64_t>(rows.size()); }
+};
 
 // Whether all targets read the same sources in the same order; worth knowing from a handful of sources on.
 bool sources_are_shared(const Merge& m) {
@@ -31,8 +46,11 @@ bool sources_are_shared(const Merge& m) {
     return true;
 }
 
-int64_t block_columns(int64_t num_rows) {
-    return std::clamp<int64_t>(CACHE_FLOATS / num_rows / 64 * 64, 128, 2048);
+// A block, the one fetched meanwhile and, in place, the copy stay in a small L2; short of that, wide blocks are best.
+int64_t block_columns(int64_t num_sources, bool shared, bool in_place) {
+    if (shared) return std::clamp<int64_t>(CACHE_FLOATS / num_sources / 64 * 64, 128, 2048);
+    const int64_t rows = in_place ? 8 * num_sources : num_sources;
+    return rows <= 512 ? 128 : rows <= 4096 ? 64 : 32;
 }
 
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 64 == 0; }
@@ -44,9 +62,9 @@ void merge_rows(const Merge& m, int threads) {
     const int64_t entries = m.indptr[m.num_targets] - m.indptr[0];
     if (num_columns <= 0 || entries == 0) return;
 
-    const std::vector<int64_t> sources = distinct_sources(m);
-    const int64_t num_sources = static_cast<int64_t>(sources.size());
-    const int64_t block = block_columns(num_sources + (m.in_place ? m.num_targets : 0));
+    const Sources sources(m);
+    const bool shared = sources_are_shared(m);
+    const int64_t block = block_columns(sources.count(), shared, m.in_place);
     const int64_t num_blocks = (num_columns + block - 1) / block;
     if (entries * num_columns < ALONE_BELOW) threads = 1;
     // Neighbouring blocks stay on one thread, which fetches each while it works on the one before. Rows are split
@@ -56,44 +74,47 @@ void merge_rows(const Merge& m, int threads) {
     const int64_t row_items =
         m.in_place || column_items >= 4 * threads ? 1 : std::min<int64_t>(m.num_targets, 4 * threads);
 
+    std::vector<int64_t> places;  // in place: the entries' rows of the copy
+    if (m.in_place)
+        for (int64_t e = 0; e < m.indptr[m.num_targets]; ++e)
+            places.push_back(sources.places[m.sources[e] - sources.lowest]);
     float* const out = m.out + m.out_column_start;
     const bool stream =
         aligned(out) && m.out_stride % 16 == 0 && m.num_targets * num_columns >= STREAM_FROM_FLOATS;
     const Lanes& lane = lanes();
-    const bool shared = sources_are_shared(m);
     const auto merge_block = shared ? lane.merge_shared_block : lane.merge_block;
     // With shared sources a block is read often; fetching the next must not push it out of the cache.
-    const bool fetch_ahead = !shared || num_sources * block <= 2 * CACHE_FLOATS;
+    const bool fetch_ahead = !shared || sources.count() * block <= 2 * CACHE_FLOATS;
 
     parallel_for(column_items * row_items, threads, [&](int64_t item) {
-        thread_local std::vector<float> scratch;
-        if (m.in_place) scratch.resize(m.num_targets * block);
+        thread_local std::vector<float> copy;
+        if (m.in_place) copy.resize(sources.count() * block);
         const int64_t row_item = item % row_items;
         MergeBlock b{};
-        b.x_stride = m.x_stride;
-        b.indptr = m.indptr, b.sources = m.sources, b.weights = m.weights;
+        b.indptr = m.indptr, b.weights = m.weights;
+        b.sources = m.in_place ? places.data() : m.sources;
+        b.x_stride = m.in_place ? block : m.x_stride;
+        b.out_stride = m.out_stride, b.targets = m.targets, b.stream = stream;
         b.row_start = row_item * m.num_targets / row_items;
         b.row_stop = (row_item + 1) * m.num_targets / row_items;
-        b.ahead = sources.data(), b.num_ahead = num_sources;
+        b.ahead_rows = sources.rows.data(), b.num_ahead = sources.count(), b.ahead_stride = m.x_stride;
 
         const int64_t first = item / row_items * blocks_per_item;
         const int64_t last = std::min(first + blocks_per_item, num_blocks);
         for (int64_t i = first; i < last; ++i) {
             const int64_t c = i * block;
-            b.x = m.x + m.column_start + c;
+            const float* x = m.x + m.column_start + c;
+            b.out = out + c;
             b.num_columns = std::min(block, num_columns - c);
+            b.ahead = x + block;
             b.ahead_columns = fetch_ahead && i + 1 < last ? std::min(block, num_columns - c - block) : 0;
-            if (!m.in_place) {
-                b.out = out + c, b.out_stride = m.out_stride, b.targets = m.targets, b.stream = stream;
-                merge_block(b);
-                continue;
+            b.x = x;
+            if (m.in_place) {
+                for (int64_t s = 0; s < sources.count(); ++s)
+                    lane.copy_block(x + sources.rows[s] * m.x_stride, copy.data() + s * block, b.num_columns);
+                b.x = copy.data();
             }
-            b.out = scratch.data(), b.out_stride = block, b.targets = nullptr, b.stream = false;
             merge_block(b);
-            for (int64_t r = 0; r < m.num_targets; ++r)
-                if (m.indptr[r + 1] > m.indptr[r])
-                    lane.copy_block(scratch.data() + r * block, out + c + m.targets[r] * m.out_stride, b.num_columns,
-                                    false);
         }
         if (stream) lane.fence();
     });

@@ -159,39 +159,89 @@ void all_pairs(const RowSet& set, Product product, double* sums, int threads) {
     mirror(sums, n, squared);
 }
 
-void listed_pairs(const RowSet& set, const int64_t* indptr, const int64_t* peers, Product product, double* sums,
-                  int threads) {
-    const int64_t num_pairs = indptr[set.num_rows];
-    std::fill(sums, sums + num_pairs, 0.0);
-    if (num_pairs * set.num_columns < ALONE_BELOW) threads = 1;
+namespace {
+
+// Pairs gathered by their first row, so that it is read once for all of its peers.
+struct Lists {
+    std::vector<int64_t> rows;              // the rows that any pair names, in order
+    std::vector<int64_t> indptr, peers;     // entries of row i; positions in `rows`
+    std::vector<int64_t> entry_of_pair;
+    std::vector<int64_t> entry_of_square;   // per row, if squares are wanted: the row with itself
+
+    Lists(int64_t num_rows, const int64_t* pairs, int64_t num_pairs, bool squares) : entry_of_pair(num_pairs) {
+        std::vector<int64_t> place(num_rows, 0);
+        for (int64_t i = 0; i < 2 * num_pairs; ++i) place[pairs[i]] = 1;
+        for (int64_t i = 0; i < num_rows; ++i) {
+            if (!place[i]) continue;
+            place[i] = static_cast<int64_t>(rows.size());
+            rows.push_back(i);
+        }
+        const auto count = static_cast<int64_t>(rows.size());
+        indptr.assign(count + 1, 0);
+        for (int64_t e = 0; e < num_pairs; ++e) ++indptr[place[pairs[2 * e]] + 1];
+        for (int64_t i = 0; i < count; ++i) indptr[i + 1] += indptr[i] + (squares ? 1 : 0);
+        peers.resize(indptr[count]);
+        std::vector<int64_t> next(indptr.begin(), indptr.end() - 1);
+        for (int64_t e = 0; e < num_pairs; ++e) {
+            entry_of_pair[e] = next[place[pairs[2 * e]]]++;
+            peers[entry_of_pair[e]] = place[pairs[2 * e + 1]];
+        }
+        if (!squares) return;
+        entry_of_square = next;
+        for (int64_t i = 0; i < count; ++i) peers[next[i]] = i;
+    }
+};
+
+// The sums of all entries.
+std::vector<double> sum_lists(const RowSet& set, const Lists& lists, Product product, int threads) {
+    const auto num_entries = static_cast<int64_t>(lists.peers.size());
+    std::vector<double> sums(num_entries, 0.0);
+    if (num_entries * set.num_columns < ALONE_BELOW) threads = 1;
     const int64_t num_chunks = ceil_div(set.num_columns, CHUNK);
     const int64_t wave = std::min<int64_t>(num_chunks, 8 * threads);
-    std::vector<double> parts(wave * num_pairs);
+    std::vector<double> parts(wave * num_entries);
     for (int64_t first = 0; first < num_chunks; first += wave) {
         const int64_t count = std::min(wave, num_chunks - first);
         std::fill(parts.begin(), parts.end(), 0.0);
         parallel_for(count, threads, [&](int64_t item) {
-            Panel panel(set, 0, set.num_rows);
-            std::vector<const float*> ahead;
-            const int64_t start = (first + item) * CHUNK, stop = std::min(start + CHUNK, set.num_columns);
-            for (int64_t c = start; c < stop; c += BLOCK) {
-                PairBlock b{};
-                b.num_columns = std::min(BLOCK, stop - c);
-                b.ahead_columns = std::min(BLOCK, set.num_columns - c - BLOCK);
-                panel.move_to(c, b.num_columns);
-                ahead.clear();
-                if (b.ahead_columns > 0) panel.list_ahead(c + BLOCK, ahead);
-                b.rows = panel.rows.data(), b.num_rows = set.num_rows;
-                b.indptr = indptr, b.peers = peers;
-                b.sums = parts.data() + item * num_pairs;
-                b.squared = product == Product::squared_distance;
-                b.ahead = ahead.data(), b.num_ahead = static_cast<int64_t>(ahead.size());
-                lanes().pair_block(b);
-            }
+            std::vector<float> panel(set.references ? set.num_rows * PAIR_BLOCK : 0);
+            std::vector<const float*> panel_rows;
+            if (set.references)
+                for (int64_t i = 0; i < set.num_rows; ++i) panel_rows.push_back(panel.data() + i * PAIR_BLOCK);
+            PairChunk p{};
+            p.rows = set.rows, p.references = set.references;
+            p.num_rows = set.num_rows, p.num_columns = set.num_columns;
+            p.column_start = (first + item) * CHUNK;
+            p.column_stop = std::min(p.column_start + CHUNK, set.num_columns);
+            p.indptr = lists.indptr.data(), p.peers = lists.peers.data();
+            p.sums = parts.data() + item * num_entries;
+            p.squared = product == Product::squared_distance;
+            p.panel = panel.data(), p.panel_rows = panel_rows.data();
+            lanes().pair_chunk(p);
         });
         for (int64_t item = 0; item < count; ++item)
-            for (int64_t e = 0; e < num_pairs; ++e) sums[e] += parts[item * num_pairs + e];
+            for (int64_t e = 0; e < num_entries; ++e) sums[e] += parts[item * num_entries + e];
     }
+    return sums;
+}
+
+}  // namespace
+
+void listed_pairs(const RowSet& set, const int64_t* pairs, int64_t num_pairs, Product product, double* sums,
+                  double* squares, int threads) {
+    const Lists lists(set.num_rows, pairs, num_pairs, squares != nullptr);
+    std::vector<const float*> rows, references;
+    for (const int64_t row : lists.rows) {
+        rows.push_back(set.rows[row]);
+        if (set.references) references.push_back(set.references[row]);
+    }
+    const RowSet used{static_cast<int64_t>(rows.size()), rows.data(), set.references ? references.data() : nullptr,
+                      set.num_columns};
+    const std::vector<double> found = sum_lists(used, lists, product, threads);
+    for (int64_t e = 0; e < num_pairs; ++e) sums[e] = found[lists.entry_of_pair[e]];
+    if (!squares) return;
+    std::fill(squares, squares + set.num_rows, 0.0);
+    for (size_t i = 0; i < lists.rows.size(); ++i) squares[lists.rows[i]] = found[lists.entry_of_square[i]];
 }
 
 }  // namespace ddlsim::cpu

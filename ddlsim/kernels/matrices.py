@@ -1,5 +1,7 @@
 """Parameter matrices as the kernels see them: address, row stride and shape of float32 rows."""
 
+import contextlib
+import mmap
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,6 +10,7 @@ import torch
 
 FLOATS_PER_LINE = 16  # one 64-byte cache line
 PAGE_FLOATS = 1024
+HUGE_FROM_BYTES = 4 * 2**20  # two huge pages, at least one of which lies within
 
 Matrix = torch.Tensor | np.ndarray
 
@@ -16,12 +19,23 @@ def aligned_rows(num_rows: int, num_columns: int, device: torch.device | str = "
     """Zeros [num_rows, num_columns] float32 whose rows start on cache lines.
 
     The row stride is the columns rounded up to 16 floats, and 16 more where it would be a multiple of 4,096 bytes,
-    since rows that far apart evict each other from the caches. The padding is zero and no part of the result.
+    since rows that far apart evict each other from the caches. The padding is zero and no part of the result. In host
+    memory, large matrices ask for huge pages (kernels walk down columns, and with small pages every row is another
+    entry of the address table) and take memory only as they are filled.
     """
     stride = padded_stride(num_columns)
-    flat = torch.zeros(num_rows * stride + FLOATS_PER_LINE, dtype=torch.float32, device=device)
+    flat = _zeros(num_rows * stride + FLOATS_PER_LINE, torch.device(device))
     offset = (-flat.data_ptr() % (4 * FLOATS_PER_LINE)) // 4
     return flat[offset : offset + num_rows * stride].view(num_rows, stride)[:, :num_columns]
+
+
+def _zeros(count: int, device: torch.device) -> torch.Tensor:
+    if device.type != "cpu" or 4 * count < HUGE_FROM_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return torch.zeros(count, dtype=torch.float32, device=device)
+    pages = mmap.mmap(-1, 4 * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(pages, dtype=torch.float32)
 
 
 def padded_stride(num_columns: int) -> int:

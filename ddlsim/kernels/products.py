@@ -1,8 +1,8 @@
 """Dot products and squared distances of parameter rows as float64 sums: what every similarity is made of.
 
 A row stands for row - reference where a reference is given; the difference is formed in float32 inside the kernel
-and never stored. On the host a pair has the same bits in every call that names it, whatever else the call computes;
-on a CUDA device lists and whole matrices each have their own order of summation.
+and never stored. A pair has the same bits in every list that names it, and in every matrix; lists and matrices each
+have their own order of summation.
 """
 
 from typing import NamedTuple
@@ -98,16 +98,27 @@ def listed_products(models: Models, pairs: np.ndarray, squared: bool) -> np.ndar
     """
     if models.rows.device is not None:
         return on_device.listed_products(models, pairs, squared)
-    used, local = np.unique(pairs, return_inverse=True)
-    local = local.reshape(pairs.shape)
-    order = np.argsort(local[:, 0], kind="stable")
-    indptr = np.concatenate(([0], np.cumsum(np.bincount(local[:, 0], minlength=len(used)))))
-    peers = np.ascontiguousarray(local[order, 1])
-    chosen = models.take(used)
-    sums = native.extension().listed_pairs(*chosen.arguments(), squared, indptr, peers, num_threads())
-    products = np.empty_like(sums)
-    products[order] = sums
-    return products
+    return native.extension().listed_pairs(*models.arguments(), squared, pairs, False, num_threads())[0]
+
+
+def listed_dots_and_squares(
+    models: Models, pairs: np.ndarray
+) -> tuple[np.ndarray | torch.Tensor, np.ndarray | torch.Tensor]:
+    """Dot products of listed pairs and of the models in them with themselves.
+
+    Args:
+        pairs: [E, 2] int64 positions of models, any order.
+
+    Returns:
+        [E] and [n] float64; the square of a model that no pair names is of no meaning.
+    """
+    if models.rows.device is None:
+        return native.extension().listed_pairs(*models.arguments(), False, pairs, True, num_threads())
+    used = np.unique(pairs)
+    products = on_device.listed_products(models, np.concatenate([pairs, np.stack([used, used], axis=1)]), squared=False)
+    squares = products.new_zeros(len(models.numbers))
+    squares[torch.from_numpy(used).to(squares.device)] = products[len(pairs) :]
+    return products[: len(pairs)], squares
 
 
 def check_pairs(pairs: Matrix, num_models: int) -> np.ndarray:

@@ -12,7 +12,15 @@ import numpy as np
 import torch
 
 from ddlsim.kernels.matrices import Matrix, column_range
-from ddlsim.kernels.products import Columns, Models, all_products, check_pairs, listed_products, models_of
+from ddlsim.kernels.products import (
+    Columns,
+    Models,
+    all_products,
+    check_pairs,
+    listed_dots_and_squares,
+    listed_products,
+    models_of,
+)
 
 SMALLEST_NORM = 1e-8
 DISTANCE_OFFSET = 1e-6
@@ -119,12 +127,9 @@ def _cosines(models: Models, pairs: np.ndarray | None) -> np.ndarray | torch.Ten
         products = all_products(models, squared=False)
         norms = _norms(products.diagonal())
         return _divide(products, norms[:, None], norms[None, :])
-    used, local = np.unique(pairs, return_inverse=True)
-    own = np.stack([used, used], axis=1)
-    products = listed_products(models, np.concatenate([pairs, own]), squared=False)
-    norms = _norms(products[len(pairs) :])
-    local = local.reshape(pairs.shape)
-    return _divide(products[: len(pairs)], norms[local[:, 0]], norms[local[:, 1]])
+    products, squares = listed_dots_and_squares(models, pairs)
+    norms = _norms(squares)
+    return _divide(products, norms[pairs[:, 0]], norms[pairs[:, 1]])
 
 
 def _norms(squares: np.ndarray | torch.Tensor) -> np.ndarray | torch.Tensor:

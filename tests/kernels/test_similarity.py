@@ -64,15 +64,26 @@ def test_close_models_keep_their_distance(isa, rng, delta):
 
 
 @pytest.mark.parametrize("product", [dots, sqdist])
-def test_a_pair_has_the_same_bits_alone_and_among_all(isa, rng, product):
+@pytest.mark.parametrize("per_model", [None, False, True])
+def test_a_pair_has_the_same_bits_alone_and_in_any_list(isa, rng, product, per_model):
     params = random_params(rng, 120, 9001)
+    reference = None if per_model is None else random_params(rng, 120, 9001) if per_model else params[7].clone()
     pairs = random_pairs(rng, 120, 300)
-    if product is sqdist:
-        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    every = product(params)
-    listed = product(params, pairs=pairs)
-    assert np.array_equal(listed, every[pairs[:, 0], pairs[:, 1]])
-    assert all(product(params, pairs=pairs[i : i + 1])[0] == listed[i] for i in range(0, len(pairs), 50))
+    listed = product(params, reference, pairs=pairs)
+    shuffled = rng.permutation(len(pairs))
+    assert np.array_equal(product(params, reference, pairs=pairs[shuffled]), listed[shuffled])
+    assert np.array_equal(product(params, reference, pairs=pairs[:, ::-1]), listed)
+    assert all(product(params, reference, pairs=pairs[i : i + 1])[0] == listed[i] for i in range(0, len(pairs), 50))
+
+
+@pytest.mark.parametrize("product", [dots, sqdist])
+@pytest.mark.parametrize("num_columns", [1, 15, 16, 31, 48, 127, 128, 129, 300, 8192, 9001])
+def test_a_pair_in_a_list_agrees_with_the_same_pair_among_all(isa, rng, product, num_columns):
+    params = random_params(rng, 40, num_columns)
+    for peers in range(14):
+        pairs = np.stack([np.full(peers, 7), rng.integers(0, 40, peers)], axis=1)
+        expected = product(params)[pairs[:, 0], pairs[:, 1]]
+        np.testing.assert_allclose(product(params, pairs=pairs), expected, rtol=1e-6, atol=1e-6 * num_columns)
 
 
 @pytest.mark.parametrize("shape", [(250, 2000), (30, 40_000)])
@@ -83,7 +94,8 @@ def test_thread_count_does_not_change_a_bit(isa, rng, shape):
     results = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        results.append((dots(params), sqdist(params), dots(params, pairs=pairs)))
+        lists = dots(params, pairs=pairs), sqdist(params, params[0], pairs=pairs)
+        results.append((dots(params), sqdist(params), *lists))
     torch.set_num_threads(before)
     for other in results[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
@@ -92,9 +104,10 @@ def test_thread_count_does_not_change_a_bit(isa, rng, shape):
 def test_listed_pairs_of_cosine_and_inverse_l2(isa, rng):
     params = random_params(rng, 15, 777)
     pairs = np.array([[3, 4], [4, 3], [0, 14], [7, 7]])
-    assert cosine(params, pairs=pairs).tolist() == cosine(params)[pairs[:, 0], pairs[:, 1]].tolist()
+    expected = cosine(params)[pairs[:, 0], pairs[:, 1]]
+    torch.testing.assert_close(cosine(params, pairs=pairs), expected, atol=1e-7, rtol=0)
     close = inverse_l2(params, pairs=torch.from_numpy(pairs)).numpy()
-    assert close[:3].tolist() == inverse_l2(params)[pairs[:3, 0], pairs[:3, 1]].tolist()
+    np.testing.assert_allclose(close[:3], inverse_l2(params)[pairs[:3, 0], pairs[:3, 1]], rtol=1e-6)
     assert close[3] == np.float32(1e6)
 
 
@@ -162,17 +175,27 @@ def test_numpy_in_numpy_out(rng):
     assert np.array_equal(found, cosine(torch.from_numpy(params)).numpy())
 
 
-def test_every_instruction_set_agrees(rng):
-    params = random_params(rng, 20, 3000)
+def on_every_instruction_set(compute):
     extension = native.extension()
     before = extension.isa()
-    results = []
+    results = {}
     for name in extension.isas():
         extension.set_isa(name)
-        results.append(dots(params))
+        results[name] = compute()
     extension.set_isa(before)
-    for result in results:
-        np.testing.assert_allclose(result, results[0], rtol=1e-5, atol=1e-4)
+    return results
+
+
+@pytest.mark.parametrize("num_columns", [1, 17, 3001, 9000])
+def test_every_instruction_set_agrees(rng, num_columns):
+    params, pairs = random_params(rng, 20, num_columns), random_pairs(rng, 20, 70)
+    for product in (dots, sqdist):
+        for arguments in ({}, {"pairs": pairs}, {"reference": params[3].clone()}):
+            results = on_every_instruction_set(lambda p=product, a=arguments: p(params, **a))
+            for result in results.values():
+                np.testing.assert_allclose(result, results[native.extension().isa()], rtol=1e-5, atol=1e-4)
+            fused = [result for name, result in results.items() if name != "x86-64-v2"]
+            assert all(np.array_equal(result, fused[0]) for result in fused)
 
 
 @pytest.mark.parametrize(

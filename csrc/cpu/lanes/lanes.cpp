@@ -24,7 +24,7 @@ const Lanes DDLSIM_LANES_TABLE = {
     merge_shared_block,
     copy_block,
     gram_block,
-    pair_block,
+    pair_chunk,
     subtract_block,
     simplex_floats,
     simplex_doubles,

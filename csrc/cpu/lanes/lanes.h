@@ -23,9 +23,11 @@ struct MergeBlock {
     int64_t row_start, row_stop;
     int64_t num_columns;
     bool stream;              // store past the caches; out rows are then 64-byte aligned
-    const int64_t* ahead;     // rows of x whose next columns are fetched meanwhile
+    const float* ahead;       // the next block of columns, fetched meanwhile
+    int64_t ahead_stride;
+    const int64_t* ahead_rows;
     int64_t num_ahead;
-    int64_t ahead_columns;    // how many of them; 0: none
+    int64_t ahead_columns;    // how many columns; 0: none
 };
 
 // One block of columns (at most 512) of two sets of rows, whose products are added to sums [num_a, sums_stride].
@@ -44,27 +46,30 @@ struct GramBlock {
     int64_t ahead_columns;
 };
 
-// One block of columns of rows with their peers, whose products are added to sums [indptr[num_rows]].
-struct PairBlock {
-    const float* const* rows;
+constexpr int64_t PAIR_BLOCK = 128;  // columns of a list's rows that are read together: some 100 rows fill an L1 cache
+
+// Some columns of rows with their peers, whose products are added to sums [indptr[num_rows]].
+struct PairChunk {
+    const float* const* rows;         // [num_rows] first columns
+    const float* const* references;   // [num_rows] to be subtracted, or null
     int64_t num_rows;
+    int64_t num_columns;              // of the rows: up to there the next columns are fetched
+    int64_t column_start, column_stop;
     const int64_t* indptr;
     const int64_t* peers;
-    int64_t num_columns;
     double* sums;
     bool squared;
-    const float* const* ahead;
-    int64_t num_ahead;
-    int64_t ahead_columns;
+    float* panel;                     // with references: num_rows * PAIR_BLOCK floats of work,
+    const float* const* panel_rows;   // and where each row's start
 };
 
 struct Lanes {
     const char* name;  // "x86-64-v3", "baseline", ...
     void (*merge_block)(const MergeBlock&);
     void (*merge_shared_block)(const MergeBlock&);  // every target has the sources of the first, at least one
-    void (*copy_block)(const float* from, float* to, int64_t num_columns, bool stream);
+    void (*copy_block)(const float* from, float* to, int64_t num_columns);
     void (*gram_block)(const GramBlock&);
-    void (*pair_block)(const PairBlock&);
+    void (*pair_chunk)(const PairChunk&);
     void (*subtract_block)(const float* x, const float* reference, float* difference, int64_t num_columns);
     // work: 2 * num_columns doubles, and num_columns + 16 or 1,024 more, whatever is more.
     void (*simplex_floats)(const float* rows, int64_t stride, float* out, int64_t out_stride, int64_t num_rows,
