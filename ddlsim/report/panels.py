@@ -114,16 +114,16 @@ def sweep_figure(runs: Sequence[Records], key: str) -> "Figure":
                 values, [(1 if index else scale) * column.mean() for column in columns],
                 [(1 if index else scale) * column.std() for column in columns], label=label or None, marker="o",
                 markersize=4, capsize=2, color=COLOURS[number % len(COLOURS)],
-                linestyle=DASHES[number // len(COLOURS) % len(DASHES)],
+                linestyle=DASHES[number % len(DASHES)],
             )  # fmt: skip
         positive = all(value > 0 for line in lines.values() for value in line)
-        axes.set(xlabel=key, xscale="log" if positive else "linear")
+        axes.set(xlabel=key, xscale="log" if positive else "linear", yscale="log" if scale == 1 else "linear")
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("mean squared error" if scale == 1 else "accuracy (%)")
     if both:
-        panels[1].set_ylabel("lowest validation loss, mean over nodes")
+        panels[1].set_ylabel("lowest validation loss")
     if any(lines):
-        panels[0].legend(fontsize=7)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize="small")
     return figure
 
 
