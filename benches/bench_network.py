@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 import simpy
 
-from ddlsim.engine.network import Message, Network
+from ddlsim.engine.message import Message
+from ddlsim.engine.network import Network
 from ddlsim.native import extension
 
 PEERS, SIZE, LATENCY_S = 4, 500_000, 0.02

@@ -3,10 +3,9 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <cmath>
-#include <optional>
-#include <string>
+#include <memory>
 
+#include "flow/convert.h"
 #include "flow/flow_network.h"
 #include "parts.h"
 
@@ -15,48 +14,10 @@ namespace py = pybind11;
 namespace ddlsim::flow {
 namespace {
 
-using Ints = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
-using Floats = py::array_t<double, py::array::c_style | py::array::forcecast>;
-
-Rate to_rate(double bytes_per_s) {
-    if (!(bytes_per_s >= 0)) throw py::value_error("a capacity must be zero or more bytes/s, got " + std::to_string(bytes_per_s));
-    const double units = std::nearbyint(bytes_per_s * static_cast<double>(kUnitsPerByteRate));
-    return units >= static_cast<double>(kMaxCapacity) ? kMaxCapacity : static_cast<Rate>(units);
-}
-
-Id to_node(const FlowNetwork& network, std::int64_t node) {
-    if (node < 0 || node >= network.num_nodes()) {
-        throw py::index_error("no node " + std::to_string(node) + " in a network of " + std::to_string(network.num_nodes()));
-    }
-    return static_cast<Id>(node);
-}
-
-void check_sizes(std::int64_t payload_bytes, std::int64_t header_bytes) {
-    if (payload_bytes < 0 || header_bytes < 0) throw py::value_error("a message has zero or more bytes");
-}
-
 FlowNetwork::Message to_message(const FlowNetwork& network, std::int64_t src, std::int64_t dst, std::int64_t payload_bytes,
                                 std::int64_t header_bytes, Time latency_ns, bool lost) {
     check_sizes(payload_bytes, header_bytes);
     return {to_node(network, src), to_node(network, dst), payload_bytes, header_bytes, latency_ns, lost};
-}
-
-std::vector<Id> to_route(const FlowNetwork& network, const std::vector<Id>& links) {
-    for (std::size_t i = 0; i < links.size(); ++i) {
-        if (links[i] >= network.num_links()) throw py::index_error("no link " + std::to_string(links[i]));
-        if (std::find(links.begin(), links.begin() + i, links[i]) != links.begin() + i) {
-            throw py::value_error("link " + std::to_string(links[i]) + " stands twice in the route");
-        }
-    }
-    return links;
-}
-
-template <class T, class Get>
-Ints column(const T& rows, Get get) {
-    Ints out(static_cast<py::ssize_t>(rows.size()));
-    std::int64_t* to = out.mutable_data();
-    for (const auto& row : rows) *to++ = static_cast<std::int64_t>(get(row));
-    return out;
 }
 
 std::int64_t at(const Ints& values, py::ssize_t i) { return values.size() == 1 ? values.data()[0] : values.data()[i]; }
@@ -144,7 +105,7 @@ void register_flow(py::module_& m) {
     using Network = FlowNetwork;
     m.attr("RATE_UNITS_PER_BYTE_S") = kUnitsPerByteRate;
     m.attr("NEVER_NS") = kNever;
-    py::class_<Network>(m, "FlowNetwork", "Max-min fair flows in simulated time; times in ns, capacities in bytes/s.")
+    py::class_<Network, std::shared_ptr<Network>>(m, "FlowNetwork", "Max-min fair flows in simulated time; times in ns, capacities in bytes/s.")
         .def(py::init<bool, bool>(), py::kw_only(), py::arg("bandwidth") = true, py::arg("incremental") = true)
         .def("add_nodes",
              [](Network& self, const Floats& uplink, const Floats& downlink, const Ints& latency_ns) {
@@ -152,8 +113,7 @@ void register_flow(py::module_& m) {
                      throw py::value_error("uplink, downlink and latency_ns must have one length");
                  }
                  for (py::ssize_t i = 0; i < uplink.size(); ++i) {
-                     if (latency_ns.data()[i] < 0) throw py::value_error("a latency must be zero or more");
-                     self.add_node(to_rate(uplink.data()[i]), to_rate(downlink.data()[i]), latency_ns.data()[i]);
+                     self.add_node(to_rate(uplink.data()[i]), to_rate(downlink.data()[i]), to_latency(latency_ns.data()[i]));
                  }
              },
              py::arg("uplink"), py::arg("downlink"), py::arg("latency_ns"))
@@ -194,14 +154,6 @@ void register_flow(py::module_& m) {
              "As next_time, after letting latencies end before an instant up to which the caller does nothing.")
         .def("step", &step, "Go to the first instant up to until_ns with ended messages; their slots in order of sending.")
         .def("run", &run, py::arg("until_ns") = kNever, "All batches up to until_ns: (times_ns, slots).")
-        .def("recount_as_wasted",
-             [](Network& self, Id src, Id dst, std::int64_t payload_bytes, std::int64_t header_bytes) {
-                 PairCounters::Pair& pair = self.pairs().at(src, dst);
-                 --pair.messages;
-                 pair.payload_bytes -= payload_bytes;
-                 pair.header_bytes -= header_bytes;
-                 pair.wasted_bytes += payload_bytes + header_bytes;
-             })
         .def("bytes_sent", [](Network& self, Time now_ns, std::int64_t node) {
             self.advance(now_ns);
             return self.bytes_sent(to_node(self, node));

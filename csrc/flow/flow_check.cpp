@@ -16,6 +16,17 @@ std::vector<FlowNetwork::FlowRate> FlowNetwork::rates() {
     return all;
 }
 
+std::vector<FlowNetwork::Flying> FlowNetwork::flying() {
+    resolve();
+    std::vector<Flying> all;
+    for (Id slot = 0; slot < flows_.size(); ++slot) {
+        if (flows_[slot].state == kFree) continue;
+        const std::int64_t sent = sent_bytes(slot);
+        if (sent > 0) all.push_back({src(flows_[slot]), dst(flows_[slot]), sent});
+    }
+    return all;
+}
+
 std::vector<Rate> FlowNetwork::load() {
     resolve();
     std::vector<Rate> used(num_links(), 0);

@@ -30,6 +30,7 @@ class FlowNetwork {
     Id add_link(Rate capacity) { return levels_.add_link(capacity); }  // shared; its id goes into routes
     Id num_nodes() const { return static_cast<Id>(nodes_.size()); }
     Id num_links() const { return levels_.num_links(); }
+    Time access_latency(Id node) const { return nodes_[node].access_latency; }
     Id num_slots() const { return static_cast<Id>(flows_.size()); }
 
     Time now() const { return now_; }
@@ -63,6 +64,16 @@ class FlowNetwork {
     bool step(Time until, std::vector<Id>& ended);
 
     bool in_flight(Id slot) const { return slot < flows_.size() && flows_[slot].state != kFree; }
+    struct Carried {
+        Id src, dst;
+        std::int64_t payload_bytes, header_bytes;
+        bool lost;
+    };
+    // What a flow carries; of one that has ended, until its slot is used again.
+    Carried carried(Id slot) const {
+        const Flow& flow = flows_[slot];
+        return {src(flow), dst(flow), sizes_[slot].payload_bytes, sizes_[slot].header_bytes, flow.lost};
+    }
     std::int64_t bytes_sent(Id node);  // put on the wire until now, parts of messages too
     PairCounters& pairs() { return pairs_; }
     const Levels& levels() const { return levels_; }
@@ -72,6 +83,11 @@ class FlowNetwork {
         Rate rate;
         std::int64_t sent_bytes;
     };
+    struct Flying {
+        Id src, dst;
+        std::int64_t sent_bytes;
+    };
+    std::vector<Flying> flying();        // what is on the wire, by slot; messages to oneself and unsent ones are not
     std::vector<FlowRate> rates();       // of all flows that take bandwidth, by slot
     std::vector<Rate> load();            // bandwidth in use, per link
     Id uplink(Id node) const { return nodes_[node].uplink; }

@@ -25,6 +25,15 @@ class PairCounters {
         return pairs_[table_[slot]];
     }
 
+    // A message that had been counted as arrived was of no use.
+    void recount_as_wasted(Id src, Id dst, std::int64_t payload_bytes, std::int64_t header_bytes) {
+        Pair& pair = at(src, dst);
+        --pair.messages;
+        pair.payload_bytes -= payload_bytes;
+        pair.header_bytes -= header_bytes;
+        pair.wasted_bytes += payload_bytes + header_bytes;
+    }
+
     const std::deque<Pair>& pairs() const { return pairs_; }
 
   private:

@@ -24,7 +24,7 @@ from ddlsim.engine.evaluation import Serving
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddlsim.engine.network import Message
+    from ddlsim.engine.message import Message
     from ddlsim.engine.node import Node
     from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params

@@ -30,7 +30,7 @@ from annotated_types import Ge
 from ddlsim.engine.evaluation import SELECTION_BATCHES, Choice, Serving
 
 if TYPE_CHECKING:
-    from ddlsim.engine.network import Message
+    from ddlsim.engine.message import Message
     from ddlsim.engine.node import Node
     from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params

@@ -7,13 +7,12 @@ after a loss, only communication.jsonl and links.jsonl tell.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.engine.outbox import encoded_bytes, payload_bytes
 
 if TYPE_CHECKING:
-    from ddlsim.engine.network import Message
+    from ddlsim.engine.message import Message
 
 HEADER = "header"
 
@@ -32,15 +31,15 @@ class Contents:
 
     def count(self, messages: "Sequence[Message]") -> None:
         """Adds messages; one to oneself is on no wire."""
-        for _, alike in groupby(messages, lambda message: (message.round_num, id(message.payload))):
-            group = [message for message in alike if message.src != message.dst]
-            if not group:
+        for message in messages:
+            receivers = message.dst if isinstance(message.dst, tuple) else (message.dst,)
+            count = len(receivers) - (message.src in receivers)
+            if not count:
                 continue
-            round_num = group[0].round_num
-            self._add(round_num, HEADER, len(group), sum(message.header_bytes or 0 for message in group))
-            for each in [group] if not group[0].streams else [[message] for message in group]:
-                for key, num_bytes in self._sizes(each[0]):
-                    self._add(round_num, key, len(each), len(each) * num_bytes)
+            round_num = message.round_num
+            self._add(round_num, HEADER, count, count * (message.header_bytes or 0))
+            for key, num_bytes in self._sizes(message):
+                self._add(round_num, key, count, count * num_bytes)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One per round and content, in this order; `round` counts completed rounds, as in metrics.jsonl."""

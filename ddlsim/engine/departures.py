@@ -78,8 +78,7 @@ class Departures:
         for request in node.drop_requests():
             sim.network.unused(request)
             sim.fail(request)
-        for mailbox in node.mailboxes.values():
-            mailbox.clear()
+        sim.mailboxes.clear(node.id)
         sim.abandon_round(node)
 
     def _return(self, node: "Node") -> None:
@@ -88,6 +87,7 @@ class Departures:
         node.round_num = sim.presence.first_round_of(node)
         if sim.synchronous or not node.joined:
             node.first_round = node.round_num
+            sim.mailboxes.opens_at(node.id, max(node.first_round, node.completed_rounds))
         sim.presence.came(node)
         sim.network.return_node(node.id)
         if self._state_lost and node.joined:

@@ -1,181 +1,110 @@
-"""What has reached a node, by round, and whom it still waits for."""
+"""What has reached every node, by round, and whom it still waits for (kept by csrc/flow/mailboxes.h).
 
-from collections.abc import Callable, Iterable, Sequence
+A node has a mailbox for each kind of message that is kept for it. The network puts messages there as they arrive,
+without a call of Python; it is told when the last one is in that somebody waits for. Pushes are announced when they are
+sent. One may still come from a sender that is there and has not closed the round; an answer from one that is there.
+"""
+
+from collections.abc import Iterable
 
 import simpy
 
-from ddlsim.engine.network import Message
+from ddlsim.engine.message import BOXES, PUSH, Message
 
-Wait = tuple[int, set[int], simpy.Event]
-"""A round, the senders that are still missing, and what happens when none is."""
+NEVER = 2**63 - 1
+ALWAYS = -(2**63)
 
 
-class Mailbox:
-    """Messages of one kind to one node.
+class Mailboxes:
+    """The mailboxes of a network's nodes; made by Network.use_mailboxes.
 
     Args:
-        label: (node id, kind), unique; mailboxes are looked at in this order.
+        post: the extension's Post.
         env: the SimPy environment.
-        may_come: (sender, round) -> whether a message of that round can still come from that sender, those that are on
-            their way (see `announce`) apart.
-        watch: called with (sender, mailbox) when it begins to wait: `reconsider` is due when that sender leaves or
-            completes a round.
-        unused: called with every message that has arrived, but is forgotten before anybody has taken it.
     """
 
-    __slots__ = ("_arrived", "_env", "_failed", "_may_come", "_unused", "_waits", "_watch", "label")
+    __slots__ = ("_env", "_post")
 
-    def __init__(
-        self, label: tuple[int, str], env: simpy.Environment, may_come: Callable[[int, int], bool],
-        watch: "Callable[[int, Mailbox], None]" = lambda *_: None,
-        unused: Callable[[Message], None] = lambda _: None,
-    ):
-        self.label = label
+    def __init__(self, post, env: simpy.Environment):
+        self._post = post
         self._env = env
-        self._may_come = may_come
-        self._watch = watch
-        self._unused = unused
-        self._arrived: dict[int, dict[int, Message | None]] = {}  # by round and sender; None: on its way
-        self._failed: dict[int, set[int]] = {}
-        self._waits: list[Wait] = []
 
-    @property
-    def waits(self) -> bool:
-        """Whether somebody waits for what is missing."""
-        return bool(self._waits)
-
-    def announce(self, sender: int, round_num: int) -> None:
-        """A message is on its way; `deliver` or `fail` will follow."""
-        arrived = self._arrived.get(round_num)
-        if arrived is None:
-            self._arrived[round_num] = {sender: None}
-        elif sender not in arrived:
-            arrived[sender] = None
-
-    def deliver(self, message: Message) -> None:
-        """A message is in; the newest of a sender and round counts."""
-        round_num, sender = message.round_num, message.src
-        arrived = self._arrived.get(round_num)
-        if arrived is None:
-            arrived = self._arrived[round_num] = {}
-        replaced = arrived.get(sender)
-        if replaced is not None:
-            self._unused(replaced)
-        arrived[sender] = message
-        if self._waits:
-            self._answered(sender, round_num)
-
-    def fail(self, sender: int, round_num: int) -> None:
-        """A message was lost on the way and will not be sent again."""
-        self._failed.setdefault(round_num, set()).add(sender)
-        if self._arrived.get(round_num, {}).get(sender, self) is None:
-            del self._arrived[round_num][sender]
-        self._answered(sender, round_num)
-
-    def wait(self, round_num: int, senders: Iterable[int], deadline_s: float | None = None) -> simpy.Event:
+    def wait(
+        self, node: int, kind: str, round_num: int, senders: Iterable[int], deadline_s: float | None = None
+    ) -> simpy.Event:
         """An event that happens when everything that can still come from `senders` for this round has come.
 
         Args:
+            node: who waits.
+            kind: of the messages.
             round_num: the round; messages of other rounds do not count.
             senders: whom to wait for.
             deadline_s: the event happens this many seconds from now at the latest; None: no deadline.
         """
-        event = self._env.event()
-        known, failed = self._arrived.get(round_num, {}), self._failed.get(round_num, ())
-        missing = {
-            sender for sender in senders
-            if known.get(sender) is None and sender not in failed
-            and (sender in known or self._may_come(sender, round_num))
-        }
-        if not missing:
+        event, box = simpy.Event(self._env), BOXES[kind]
+        if not isinstance(senders, (tuple, list, range)):
+            senders = list(senders)
+        serial = self._post.wait(node, box, round_num, senders, event)
+        if not serial:
             return event.succeed()
-        wait = (round_num, missing, event)
-        self._waits.append(wait)
-        for sender in missing:
-            if sender not in known:
-                self._watch(sender, self)
         if deadline_s is not None:
-            self._env.timeout(deadline_s).callbacks.append(lambda _: self._give_up(wait))
+            alarm = self._env.timeout(deadline_s)
+            alarm.callbacks.append(lambda _: succeed(self._post.give_up(node, box, serial)))
         return event
 
-    def reconsider(self) -> None:
-        """Somebody left or fell behind: stop waiting for what cannot come any more."""
-        for wait in list(self._waits):
-            round_num, missing, _ = wait
-            known = self._arrived.get(round_num, {})
-            for sender in [sender for sender in missing if sender not in known]:
-                if self._may_come(sender, round_num):
-                    self._watch(sender, self)
-                else:
-                    missing.discard(sender)
-            self._close_if_done(wait)
-
-    def take(self, round_num: int, late_too: bool = False) -> list[Message]:
+    def take(self, node: int, kind: str, round_num: int, late_too: bool = False) -> list[Message]:
         """The round's messages ordered by sender; forgets it and everything older.
 
         Args:
+            node: whose.
+            kind: of the messages.
             round_num: the round that ends.
             late_too: senders without a message of this round count with their newest of an older one, if that came
                 after its round had ended here.
         """
-        taken = self._newest(known for known in self._arrived if known == round_num or (late_too and known < round_num))
-        self._forget([known for known in self._arrived if known <= round_num], taken)
-        for old in [known for known in self._failed if known <= round_num]:
-            del self._failed[old]
-        return taken
+        return self._post.take(node, BOXES[kind], ALWAYS if late_too else round_num, round_num)
 
-    def take_all(self, oldest_round: int) -> list[Message]:
+    def take_all(self, node: int, kind: str, oldest_round: int) -> list[Message]:
         """The newest message of every sender, whatever its round, unless older than `oldest_round`; forgets all."""
-        taken = self._newest(known for known in self._arrived if known >= oldest_round)
-        self._forget(list(self._arrived), taken)
-        self._failed.clear()
-        return taken
+        return self._post.take(node, BOXES[kind], oldest_round, NEVER)
 
-    def clear(self) -> None:
-        """Forgets everything: the node has left, or is through."""
-        self._forget(list(self._arrived), [])
-        self._failed.clear()
-        self._waits.clear()
+    def deliver(self, message: Message) -> None:
+        """A message is in that Python has handled first; the newest of a sender and round counts."""
+        succeed(self._post.deliver(message.dst, BOXES[message.kind], message.src, message.round_num, message))
 
-    def waiting_for(self) -> dict[int, list[int]]:
+    def fail(self, node: int, kind: str, sender: int, round_num: int) -> None:
+        """A message to a node was lost on the way and will not be sent again."""
+        succeed(self._post.fail(node, BOXES[kind], sender, round_num))
+
+    def opens_at(self, sender: int, round_num: int) -> None:
+        """A node may push messages of this round and later ones from now on."""
+        self._post.set_open_round(sender, round_num)
+
+    def closed(self, sender: int, next_round: int | None) -> None:
+        """A node has completed a round, and may push messages of `next_round` and later ones; None: it never will again.
+
+        Whoever waits for what cannot come any more stops waiting for it.
+        """
+        succeed(self._post.close_round(sender, NEVER if next_round is None else next_round))
+
+    def reconsider(self, sender: int) -> None:
+        """A node has left: whoever waits for what cannot come any more stops waiting for it."""
+        succeed(self._post.reconsider(sender))
+
+    def clear(self, node: int) -> None:
+        """Forgets everything: the node has left."""
+        self._post.clear(node)
+
+    def close(self, node: int) -> None:
+        """Forgets everything; what comes from now on is of no use: the node is through."""
+        self._post.close(node)
+
+    def waiting_for(self, node: int, kind: str = PUSH) -> dict[int, list[int]]:
         """Round -> senders still waited for."""
-        return {round_num: sorted(missing) for round_num, missing, _ in self._waits}
+        return dict(self._post.waiting_for(node, BOXES[kind]))
 
-    def _forget(self, rounds: Sequence[int], taken: Sequence[Message]) -> None:
-        """Forgets what came for these rounds; what is not among `taken` was of no use."""
-        known = [self._arrived.pop(round_num) for round_num in rounds]
-        if sum(map(len, known)) == len(taken):
-            return
-        used = set(map(id, taken))
-        for arrived in known:
-            for message in arrived.values():
-                if message is not None and id(message) not in used:
-                    self._unused(message)
 
-    def _newest(self, rounds: Iterable[int]) -> list[Message]:
-        """The newest message of every sender in these rounds, ordered by sender."""
-        newest: dict[int, Message] = {}
-        for round_num in sorted(rounds):
-            newest.update(item for item in self._arrived[round_num].items() if item[1] is not None)
-        return [newest[sender] for sender in sorted(newest)]
-
-    def _answered(self, sender: int, round_num: int) -> None:
-        over = False
-        for waiting_round, missing, _ in self._waits:
-            if waiting_round == round_num:
-                missing.discard(sender)
-                over = over or not missing
-        if over:
-            for wait in list(self._waits):
-                self._close_if_done(wait)
-
-    def _give_up(self, wait: Wait) -> None:
-        """The deadline has come; the wait may long be over, or its node gone."""
-        if wait in self._waits:
-            wait[1].clear()
-            self._close_if_done(wait)
-
-    def _close_if_done(self, wait: Wait) -> None:
-        if not wait[1]:
-            self._waits.remove(wait)
-            wait[2].succeed()
+def succeed(events: list[simpy.Event]) -> None:
+    """Wakes those whose waits are over."""
+    for event in events:
+        event.succeed()

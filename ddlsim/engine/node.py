@@ -15,8 +15,7 @@ from ddlsim import rng as random_streams
 from ddlsim.engine.best_model import BestModel
 from ddlsim.engine.devices import FORWARD_SHARE
 from ddlsim.engine.later import Later
-from ddlsim.engine.mailbox import Mailbox
-from ddlsim.engine.network import Message
+from ddlsim.engine.message import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Message
 from ddlsim.engine.node_models import Models
 from ddlsim.engine.outbox import Outbox, payload_bytes
 from ddlsim.engine.shelf import Shelf
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from ddlsim.learning.kinds import Model
     from ddlsim.learning.objective import Objective
 
-PUSH, REQUEST, RESPONSE = "push", "request", "response"
-SCORE_REQUEST, SCORE = "score request", "score"
-
 
 class Verb(NamedTuple):
     """Something a node does that takes simulated time: the event of its end and its outcome."""
@@ -39,7 +35,7 @@ class Verb(NamedTuple):
 
 
 class Node(Models):
-    """One simulated participant: its device, its data (by node id, in the learner), its mailboxes.
+    """One simulated participant: its device, its data (by node id, in the learner).
 
     Args:
         node_id: 0 .. num_nodes-1.
@@ -58,11 +54,6 @@ class Node(Models):
         self.done = False
         self._sim = sim
         self._streams: dict[str, np.random.Generator] = {}
-        may_come = {PUSH: sim.may_push, RESPONSE: sim.may_respond, SCORE: sim.may_respond}
-        self.mailboxes = {
-            kind: Mailbox((node_id, kind), sim.env, may, sim.watch, sim.network.unused)
-            for kind, may in may_come.items()
-        }
         self.outbox = None if sim.codec is None else Outbox(
             sim.codec, sim.learner.compress, lambda: int(self.rng("compression").integers(2**63 - 1))
         )
@@ -214,10 +205,10 @@ class Node(Models):
         if protocol.late is `keep`. Asynchronous, and without `wait` in either mode: at once, the newest of every sender
         that is at most protocol.staleness rounds older than this round.
         """
-        box = self.mailboxes[PUSH]
         if not (wait and (self._sim.synchronous or self.is_server)):
-            return self._after(0.0, lambda: box.take_all(round_num - self._sim.staleness))
-        return self._collect(box, round_num, self.peers(round_num) if senders is None else senders)
+            oldest = round_num - self._sim.staleness
+            return self._after(0.0, lambda: self._sim.mailboxes.take_all(self.id, PUSH, oldest))
+        return self._collect(PUSH, round_num, self.peers(round_num) if senders is None else senders)
 
     def pull(
         self, peers: Iterable[int], round_num: int, keys: Sequence[str] | None = None, *,
@@ -242,7 +233,7 @@ class Node(Models):
         else:
             asked = [self._messages((peer,), round_num, REQUEST, {"stage": stages[peer]}, keys) for peer in peers]
             self._sim.send([message for messages in asked for message in messages])
-        return self._collect(self.mailboxes[RESPONSE], round_num, peers)
+        return self._collect(RESPONSE, round_num, peers)
 
     def score_remotely(self, peers: Iterable[int], model: "Model", round_num: int) -> Verb:
         """Sends one's model to peers, who pass all their training samples through it and answer with the mean loss.
@@ -252,7 +243,7 @@ class Node(Models):
         """
         peers = tuple(peers)
         self._sim.send(self._messages(peers, round_num, SCORE_REQUEST, {"model": model}))
-        return self._collect(self.mailboxes[SCORE], round_num, peers)
+        return self._collect(SCORE, round_num, peers)
 
     def turn_stages(self, peers: Iterable[int], round_num: int) -> dict[int, int]:
         """Per peer 1 if its turn in this round comes before this node's, else 0.
@@ -362,9 +353,10 @@ class Node(Models):
         for request in self._shelf.take_waiting():
             self.answer(request)
 
-    def _collect(self, box: Mailbox, round_num: int, senders: Iterable[int]) -> Verb:
-        event = box.wait(round_num, senders, self._sim.deadline_s)
-        return Verb(event, lambda: box.take(round_num, self._sim.keep_late))
+    def _collect(self, kind: str, round_num: int, senders: Iterable[int]) -> Verb:
+        mailboxes, sim = self._sim.mailboxes, self._sim
+        event = mailboxes.wait(self.id, kind, round_num, senders, sim.deadline_s)
+        return Verb(event, lambda: mailboxes.take(self.id, kind, round_num, sim.keep_late))
 
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
         return Verb(self._sim.env.timeout(seconds), result)
@@ -376,7 +368,7 @@ class Node(Models):
         peers, header_bytes = tuple(peers), self._sim.header_bytes
         if self.outbox is None or not peers:
             size = payload_bytes(payload)
-            return [Message(self.id, peer, round_num, kind, payload, size, header_bytes, keys=keys) for peer in peers]
+            return [Message(self.id, peers, round_num, kind, payload, size, header_bytes, keys=keys)] if peers else []
         packed = self.outbox.pack(payload)
         return [
             Message(

@@ -8,7 +8,8 @@ import simpy
 
 from ddlsim.engine.csv_rows import Column, Row, read_rows
 from ddlsim.engine.links import read_links
-from ddlsim.engine.network import Message, Network
+from ddlsim.engine.message import Message
+from ddlsim.engine.network import Network
 from ddlsim.errors import ScenarioError
 from ddlsim.units import mbps_to_bytes_per_s, ms_to_s
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ddlsim.engine.network import Message
+from ddlsim.engine.message import Message
 
 
 class Shelf:

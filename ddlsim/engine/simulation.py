@@ -1,7 +1,7 @@
 """One run in simulated time: a SimPy process per node, the network between them, and nodes that come and go."""
 
-from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,10 +13,10 @@ from ddlsim.engine.contents import Contents
 from ddlsim.engine.departures import Departures
 from ddlsim.engine.device_trace import StepTimeTrace
 from ddlsim.engine.evaluation import METRIC_OF, Evaluated, Evaluator, Serving, Snapshot
-from ddlsim.engine.mailbox import Mailbox
 from ddlsim.engine.measurements import Measurements
-from ddlsim.engine.network import Message, Network
-from ddlsim.engine.node import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Node, Verb
+from ddlsim.engine.message import REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Message, to_one
+from ddlsim.engine.network import Network
+from ddlsim.engine.node import Node, Verb
 from ddlsim.engine.presence import Presence
 from ddlsim.engine.timetable import Timetable
 from ddlsim.engine.true_similarities import TrueSimilarities
@@ -107,6 +107,7 @@ class Simulation:
         self.num_nodes = len(step_time_s)
         self.server = self.num_nodes if has_server else None
         self.network = make_network(self.env, self._delivered, self.fail)
+        self.mailboxes = self.network.use_mailboxes()
         self.nodes = [Node(node_id, self) for node_id in range(self.num_nodes + has_server)]
         def rng(purpose: str, node: int) -> np.random.Generator:
             return self.nodes[node].rng(purpose)
@@ -123,7 +124,6 @@ class Simulation:
         self._completions: dict[int, int] = {}
         self._turns: dict[int, np.ndarray] = {}
         self._reported = 0
-        self._watchers: dict[int, set[Mailbox]] = defaultdict(set)
         self._stop = self.env.event()
         self._departures = Departures(self, absences, state_lost)
         self.presence = Presence(self.nodes, synchronous)
@@ -148,7 +148,7 @@ class Simulation:
                     "churn: all nodes have left for good before the run was through. A longer trace, a smaller "
                     "time_scale or fewer rounds would help."
                 ) from error
-            stuck = {node.id: node.mailboxes[PUSH].waiting_for() for node in self.nodes if not node.done}
+            stuck = {node.id: self.mailboxes.waiting_for(node.id) for node in self.nodes if not node.done}
             raise DdlsimError(
                 f"at {self.env.now:.3f} simulated seconds nothing can happen any more, but nodes still wait "
                 f"(node: round: senders): {stuck}. An algorithm must receive only from nodes that send to it."
@@ -191,26 +191,19 @@ class Simulation:
 
     def send(self, messages: list[Message]) -> None:
         """Hands messages to the network; to a node that is away nothing can be sent."""
-        nodes = self.nodes
-        reachable = [message for message in messages if nodes[message.dst].online]
-        if len(reachable) < len(messages):
-            for message in messages:
-                if not nodes[message.dst].online:
-                    self.fail(message)
-        if reachable and reachable[0].kind == PUSH:
-            for message in reachable:
-                nodes[message.dst].mailboxes[PUSH].announce(message.src, message.round_num)
-        self.contents.count(reachable)
-        self.network.send(reachable)
+        if self.network.num_away:
+            messages = [reachable for message in messages if (reachable := self._to_those_online(message))]
+        self.contents.count(messages)
+        self.network.send(messages)
 
-    def may_push(self, sender: int, round_num: int) -> bool:
-        """Whether a node may still push a message of this round, if it has not yet."""
-        node = self.nodes[sender]
-        return node.online and not node.stopped and node.first_round <= round_num and node.completed_rounds <= round_num
-
-    def may_respond(self, sender: int, round_num: int) -> bool:
-        """Whether a node may still answer a request."""
-        return self.nodes[sender].online
+    def _to_those_online(self, message: Message) -> Message | None:
+        receivers = message.dst if isinstance(message.dst, tuple) else (message.dst,)
+        online = tuple(receiver for receiver in receivers if self.nodes[receiver].online)
+        if len(online) == len(receivers):
+            return message
+        for receiver in (receiver for receiver in receivers if not self.nodes[receiver].online):
+            self.fail(to_one(message, receiver))
+        return replace(message, dst=online) if online else None
 
     def _delivered(self, message: Message) -> None:
         for copies, version in message.streams:
@@ -220,17 +213,15 @@ class Simulation:
             node.answer(message)
         elif message.kind == SCORE_REQUEST:
             node.score(message)
-        elif not node.done:  # the mailbox knows what is too late
-            node.mailboxes[message.kind].deliver(message)
-        else:
-            self.network.unused(message)
+        else:  # the mailbox knows what is too late
+            self.mailboxes.deliver(message)
 
     def fail(self, message: Message) -> None:
         """A message will never arrive: who waits for it, or for the answer to it, is told."""
         if message.kind in ANSWER_TO:
-            self.nodes[message.src].mailboxes[ANSWER_TO[message.kind]].fail(message.dst, message.round_num)
+            self.mailboxes.fail(message.src, ANSWER_TO[message.kind], message.dst, message.round_num)
         else:
-            self.nodes[message.dst].mailboxes[message.kind].fail(message.src, message.round_num)
+            self.mailboxes.fail(message.dst, message.kind, message.src, message.round_num)
 
     # -- lives -----------------------------------------------------------------------------------------------------
 
@@ -257,8 +248,7 @@ class Simulation:
                 self.presence.num_online -= 1
                 break
         self.presence.through(node)
-        for mailbox in node.mailboxes.values():
-            mailbox.clear()
+        self.mailboxes.close(node.id)
         self._check_evaluations()
         self._stop_if_over()
 
@@ -314,12 +304,11 @@ class Simulation:
             self.learner.jobs.flush()
             self._measurements.write()
             self.recorder.flush()
-            total = sum(self.network.bytes_sent(n.id) for n in self.nodes)
-            self._on_round(min(completed, self.rounds), self.env.now, total)
+            self._on_round(min(completed, self.rounds), self.env.now, self.network.all_bytes_sent())
         if self.evaluator.due(completed):
             self.evaluator.completed(node, completed, self._snapshot)
             self._check_evaluations()
-        self._reconsider(node)
+        self.mailboxes.closed(node.id, None if node.stopped else max(node.first_round, completed))
 
     def _snapshot(self, node: Node) -> Snapshot:
         serving = self.algorithm.serving(node, self._states[node.id])
@@ -345,19 +334,10 @@ class Simulation:
     def abandon_round(self, node: Node) -> None:
         """A node has left in the middle of a round; who waits for it looks again."""
         self._lives[node.id].interrupt()
-        self._reconsider(node)
+        self.mailboxes.reconsider(node.id)
         self._check_evaluations()
         self._stop_if_over()
 
-    def watch(self, sender: int, mailbox: Mailbox) -> None:
-        """A mailbox waits for this sender."""
-        self._watchers[sender].add(mailbox)
-
-    def _reconsider(self, sender: Node) -> None:
-        """A sender has left or completed a round: who waits for it looks again."""
-        waiting = [mailbox for mailbox in self._watchers.pop(sender.id, ()) if mailbox.waits]
-        for mailbox in sorted(waiting, key=lambda mailbox: mailbox.label):
-            mailbox.reconsider()
 
     def stream(self, purpose: str, *indices: int) -> np.random.Generator:
         """A named stream of random numbers of this run."""

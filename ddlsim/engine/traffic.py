@@ -1,6 +1,6 @@
 """Communication counters per ordered pair of nodes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -43,28 +43,25 @@ class Traffic:
         return {**sums, "src": None, "dst": None, "pairs": len(self)}
 
 
-def with_flying(ended: dict[str, np.ndarray], flying: Iterable[tuple[int, int, int]]) -> Traffic:
+def with_flying(
+    ended: dict[str, np.ndarray], flying: tuple[np.ndarray, np.ndarray, np.ndarray], num_nodes: int
+) -> Traffic:
     """Traffic of what has ended, as columns sorted by pair, and of what is on its way.
 
     Args:
         ended: the fields of Traffic but `in_flight_bytes`.
-        flying: (src, dst, bytes on the wire so far) of each message.
+        flying: (src, dst, bytes on the wire so far) of messages, int64; several may have one pair.
+        num_nodes: N.
     """
-    by_pair: dict[tuple[int, int], int] = {}
-    for src, dst, num_bytes in flying:
-        if num_bytes:
-            by_pair[src, dst] = by_pair.get((src, dst), 0) + num_bytes
-    known = {name: np.asarray(column, dtype=np.int64) for name, column in ended.items()}
-    if not by_pair:
-        return Traffic(**known, in_flight_bytes=np.zeros(len(known["src"]), dtype=np.int64))
-    src, dst = np.array(list(by_pair), dtype=np.int64).T
-    width = int(max(src.max(), dst.max(), known["src"].max(initial=0), known["dst"].max(initial=0))) + 1
-    of_ended, of_flying = known["src"] * width + known["dst"], src * width + dst
+    src, dst, num_bytes = flying
+    if not len(src):
+        return Traffic(**ended, in_flight_bytes=np.zeros(len(ended["src"]), dtype=np.int64))
+    of_ended, of_flying = ended["src"] * num_nodes + ended["dst"], src * num_nodes + dst
     pairs = np.union1d(of_ended, of_flying)
-    columns = {"src": pairs // width, "dst": pairs % width}
+    columns = {"src": pairs // num_nodes, "dst": pairs % num_nodes}
     for name in ("messages", "payload_bytes", "header_bytes", "wasted_bytes"):
         columns[name] = np.zeros(len(pairs), dtype=np.int64)
-        columns[name][np.searchsorted(pairs, of_ended)] = known[name]
+        columns[name][np.searchsorted(pairs, of_ended)] = ended[name]
     in_flight = np.zeros(len(pairs), dtype=np.int64)
-    in_flight[np.searchsorted(pairs, of_flying)] = list(by_pair.values())
+    np.add.at(in_flight, np.searchsorted(pairs, of_flying), num_bytes)
     return Traffic(**columns, in_flight_bytes=in_flight)

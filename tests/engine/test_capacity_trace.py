@@ -1,7 +1,8 @@
 import simpy
 
 from ddlsim.engine.capacity_trace import CapacityChange, follow
-from ddlsim.engine.network import Message, Network
+from ddlsim.engine.message import Message
+from ddlsim.engine.network import Network
 
 
 def test_capacities_follow_their_trace():

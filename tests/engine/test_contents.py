@@ -7,7 +7,7 @@ import pytest
 
 from ddlsim.compression import COMPRESSIONS
 from ddlsim.engine.contents import Contents
-from ddlsim.engine.network import Message
+from ddlsim.engine.message import Message
 from ddlsim.engine.outbox import Outbox
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import simpy
 
-from ddlsim.engine.network import Message, Network
+from ddlsim.engine.message import Message
+from ddlsim.engine.network import Network
 
 
 class Office:

@@ -1,0 +1,256 @@
+// Python's view of the post: messages, mailboxes and the account of bytes. Used by ddlsim/engine/network.py and
+// ddlsim/engine/mailbox.py only.
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include "flow/convert.h"
+#include "flow/post.h"
+#include "parts.h"
+
+namespace ddlsim::flow {
+namespace {
+
+py::list events_of(Post& self) {
+    py::list events(self.mailboxes().woken.size());
+    for (std::size_t i = 0; i < events.size(); ++i) events[i] = std::move(self.mailboxes().woken[i]);
+    self.mailboxes().woken.clear();
+    return events;
+}
+
+Fate to_kind(int kind) {
+    if (kind < kUncounted || kind > kResponse) throw py::value_error("no such kind of message");
+    return static_cast<Fate>(kind);
+}
+
+int to_box(int box) {
+    if (box < 0 || box >= Mailboxes::kBoxes) throw py::index_error("no such mailbox");
+    return box;
+}
+
+Post::Letter to_letter(py::object message, double sent_s, std::int64_t round, std::int64_t payload_bytes,
+                       std::int64_t header_bytes, Time latency_ns, int kind, int box, int announced) {
+    check_sizes(payload_bytes, header_bytes);
+    if (box >= Mailboxes::kBoxes || announced >= Mailboxes::kBoxes) throw py::index_error("no such mailbox");
+    return {std::move(message), sent_s, round, payload_bytes, header_bytes, latency_ns, to_kind(kind),
+            static_cast<std::int8_t>(box), static_cast<std::int8_t>(announced)};
+}
+
+// One message to several nodes; those to whom it could not be sent.
+std::vector<std::int64_t> send(Post& self, double now_s, py::object message, std::int64_t src,
+                               const std::vector<std::int64_t>& dst, std::int64_t round, std::int64_t payload_bytes,
+                               std::int64_t header_bytes, Time latency_ns, int kind, int box, int announced) {
+    const Id from = to_node(self.network(), src);
+    const Post::Letter letter =
+        to_letter(std::move(message), now_s, round, payload_bytes, header_bytes, latency_ns, kind, box, announced);
+    self.go_to(now_s);
+    std::vector<std::int64_t> refused;
+    for (std::int64_t to : dst) {
+        if (!self.send(letter, from, to_node(self.network(), to))) refused.push_back(to);
+    }
+    return refused;
+}
+
+bool send_routed(Post& self, double now_s, py::object message, std::int64_t src, std::int64_t dst, std::int64_t round,
+                 std::int64_t payload_bytes, std::int64_t header_bytes, Time latency_ns, int kind, int box, int announced,
+                 double sent_s, bool lost, const std::vector<Id>& links, double least_shared) {
+    const Post::Letter letter =
+        to_letter(std::move(message), sent_s, round, payload_bytes, header_bytes, latency_ns, kind, box, announced);
+    const Id from = to_node(self.network(), src), to = to_node(self.network(), dst);
+    self.go_to(now_s);
+    return self.send_routed(letter, from, to, lost, to_route(self.network(), links), least_shared);
+}
+
+py::list remove_node(Post& self, double now_s, std::int64_t node) {
+    py::list aborted;
+    for (Post::Ended& ended : self.remove_node(now_s, to_node(self.network(), node))) {
+        aborted.append(py::make_tuple(std::move(ended.message), ended.dst));
+    }
+    return aborted;
+}
+
+py::tuple step(Post& self, Time until_ns) {
+    std::vector<Post::Ended>& ended = self.step(until_ns);
+    py::list news(ended.size());
+    for (std::size_t i = 0; i < ended.size(); ++i) {
+        news[i] = py::make_tuple(std::move(ended[i].message), ended[i].dst, ended[i].lost);
+    }
+    return py::make_tuple(news, events_of(self));
+}
+
+std::uint64_t wait(Post& self, std::int64_t node, int box, std::int64_t round, const std::vector<std::int64_t>& senders,
+                   py::object event) {
+    std::vector<Id> ids;
+    ids.reserve(senders.size());
+    for (std::int64_t sender : senders) ids.push_back(to_node(self.network(), sender));
+    return self.mailboxes().wait(to_node(self.network(), node), to_box(box), round, std::move(ids), std::move(event));
+}
+
+py::list take(Post& self, std::int64_t node, int box, std::int64_t first, std::int64_t last) {
+    std::vector<py::object> taken = self.mailboxes().take(to_node(self.network(), node), to_box(box), first, last);
+    self.count_forgotten();
+    py::list messages(taken.size());
+    for (std::size_t i = 0; i < taken.size(); ++i) messages[i] = std::move(taken[i]);
+    return messages;
+}
+
+py::dict account(Post& self) {
+    const std::vector<LinkUse::Node>& nodes = self.use().nodes();
+    using Node = LinkUse::Node;
+    py::dict columns;
+    const char* fates[] = {"push_bytes", "request_bytes", "response_bytes", "aborted_bytes", "lost_bytes", "unused_bytes"};
+    for (std::size_t fate = 0; fate < kNumFates; ++fate) {
+        columns[fates[fate]] = column(nodes, [fate](const Node& node) { return node.bytes[fate]; });
+    }
+    columns["messages"] = column(nodes, [](const Node& node) { return node.messages; });
+    columns["queued_s"] = real_column(nodes, [](const Node& node) { return node.queued_s; });
+    columns["max_queued_s"] = real_column(nodes, [](const Node& node) { return node.max_queued_s; });
+    columns["uplink"] = real_column(nodes, [](const Node& node) { return node.uplink; });
+    columns["downlink"] = real_column(nodes, [](const Node& node) { return node.downlink; });
+    columns["since_s"] = real_column(nodes, [](const Node& node) { return node.since_s; });
+    columns["could_send"] = real_column(nodes, [](const Node& node) { return node.could_send; });
+    columns["could_receive"] = real_column(nodes, [](const Node& node) { return node.could_receive; });
+    return columns;
+}
+
+// Messages are Python objects that can lead back to whoever owns the post: Python's collector must see them.
+void let_collect(PyHeapTypeObject* heap_type) {
+    PyTypeObject* type = &heap_type->ht_type;
+    type->tp_flags |= Py_TPFLAGS_HAVE_GC;
+    type->tp_traverse = [](PyObject* object, visitproc visit, void* arg) -> int {
+        Py_VISIT(Py_TYPE(object));
+        if (py::detail::is_holder_constructed(object)) {
+            return py::cast<Post&>(py::handle(object)).traverse(visit, arg);
+        }
+        return 0;
+    };
+    type->tp_clear = [](PyObject* object) -> int {
+        if (py::detail::is_holder_constructed(object)) py::cast<Post&>(py::handle(object)).drop_all();
+        return 0;
+    };
+}
+
+}  // namespace
+}  // namespace ddlsim::flow
+
+namespace py = pybind11;
+
+void register_post(py::module_& m) {
+    using namespace ddlsim::flow;
+    py::class_<Post>(m, "Post", "Messages over a FlowNetwork, into mailboxes; times in s, capacities in bytes/s.",
+                     py::custom_type_setup(let_collect))
+        .def(py::init<bool>(), py::arg("bandwidth"))
+        .def_property_readonly("network", &Post::shared_network)
+        .def("add_nodes",
+             [](Post& self, const Floats& uplink, const Floats& downlink, const Ints& latency_ns, double now_s) {
+                 if (uplink.size() != downlink.size() || uplink.size() != latency_ns.size()) {
+                     throw py::value_error("uplink, downlink and latency_ns must have one length");
+                 }
+                 for (py::ssize_t i = 0; i < uplink.size(); ++i) {
+                     const double up = uplink.data()[i], down = downlink.data()[i];
+                     self.add_node(to_rate(up), to_rate(down), up, down, to_latency(latency_ns.data()[i]), now_s);
+                 }
+             })
+        .def("set_capacity",
+             [](Post& self, double now_s, std::int64_t node, double uplink, double downlink) {
+                 self.set_capacity(now_s, to_node(self.network(), node), to_rate(uplink), to_rate(downlink), uplink, downlink);
+             })
+        .def("send", &send, "To several nodes; those that could not be sent to.", py::arg("now_s"), py::arg("message"),
+             py::arg("src"), py::arg("dst"), py::arg("round"), py::arg("payload_bytes"), py::arg("header_bytes"),
+             py::arg("latency_ns"), py::arg("kind"), py::arg("box"), py::arg("announced"))
+        .def("send_routed", &send_routed, "To one node, over shared links, or to be lost; False: it could not be sent.",
+             py::arg("now_s"), py::arg("message"), py::arg("src"), py::arg("dst"), py::arg("round"), py::arg("payload_bytes"),
+             py::arg("header_bytes"), py::arg("latency_ns"), py::arg("kind"), py::arg("box"), py::arg("announced"),
+             py::arg("sent_s"), py::arg("lost"), py::arg("links"), py::arg("least_shared"))
+        .def("cancel", &Post::cancel)
+        .def("remove_node", &remove_node, "A node leaves; the (message, receiver) that are aborted, in order of sending.")
+        .def("return_node", [](Post& self, std::int64_t node) { self.return_node(to_node(self.network(), node)); })
+        .def("online", [](Post& self, std::int64_t node) { return self.mailboxes().online(to_node(self.network(), node)); })
+        .def("run_ahead", &Post::run_ahead, py::arg("quiet_until_ns"))
+        .def("step", &step, "(what ended: [(message, receiver, lost)], events of waits that are over)")
+        .def("arrived", &Post::arrived)
+        .def("unused",
+             [](Post& self, std::int64_t src, std::int64_t dst, int kind, std::int64_t payload_bytes, std::int64_t header_bytes) {
+                 self.unused(to_node(self.network(), src), to_node(self.network(), dst), to_kind(kind), payload_bytes, header_bytes);
+             })
+        .def("bytes_sent",
+             [](Post& self, double now_s, std::int64_t node) {
+                 self.go_to(now_s);
+                 return self.network().bytes_sent(to_node(self.network(), node));
+             })
+        .def("all_bytes_sent",
+             [](Post& self, double now_s) {
+                 self.go_to(now_s);
+                 std::int64_t sum = 0;
+                 for (Id node = 0; node < self.network().num_nodes(); ++node) sum += self.network().bytes_sent(node);
+                 return sum;
+             })
+        .def("flying",
+             [](Post& self, double now_s) {
+                 self.go_to(now_s);
+                 const auto flying = self.network().flying();
+                 using Flying = FlowNetwork::Flying;
+                 return py::make_tuple(column(flying, [](const Flying& flow) { return flow.src; }),
+                                       column(flying, [](const Flying& flow) { return flow.dst; }),
+                                       column(flying, [](const Flying& flow) { return flow.sent_bytes; }));
+             },
+             "(src, dst, bytes on the wire) of messages on their way.")
+        .def("account", &account, "Per node, as columns.")
+        // mailboxes
+        .def("deliver",
+             [](Post& self, std::int64_t node, int box, std::int64_t sender, std::int64_t round, py::object message) {
+                 self.mailboxes().deliver(to_node(self.network(), node), to_box(box), to_node(self.network(), sender), round,
+                                          std::move(message));
+                 self.count_forgotten();
+                 return events_of(self);
+             })
+        .def("announce",
+             [](Post& self, std::int64_t node, std::int64_t sender, std::int64_t round) {
+                 self.mailboxes().announce(to_node(self.network(), node), to_node(self.network(), sender), round);
+             })
+        .def("fail",
+             [](Post& self, std::int64_t node, int box, std::int64_t sender, std::int64_t round) {
+                 self.mailboxes().fail(to_node(self.network(), node), to_box(box), to_node(self.network(), sender), round);
+                 return events_of(self);
+             })
+        .def("wait", &wait, "The serial number of the wait; 0: nothing is missing.")
+        .def("give_up",
+             [](Post& self, std::int64_t node, int box, std::uint64_t serial) {
+                 self.mailboxes().give_up(to_node(self.network(), node), to_box(box), serial);
+                 return events_of(self);
+             })
+        .def("reconsider",
+             [](Post& self, std::int64_t sender) {
+                 self.mailboxes().reconsider(to_node(self.network(), sender));
+                 return events_of(self);
+             })
+        .def("close_round",
+             [](Post& self, std::int64_t sender, std::int64_t next_round) {
+                 self.mailboxes().set_open_round(to_node(self.network(), sender), next_round);
+                 self.mailboxes().reconsider(to_node(self.network(), sender));
+                 return events_of(self);
+             })
+        .def("set_open_round",
+             [](Post& self, std::int64_t node, std::int64_t round) {
+                 self.mailboxes().set_open_round(to_node(self.network(), node), round);
+             })
+        .def("take", &take)
+        .def("clear",
+             [](Post& self, std::int64_t node) {
+                 self.mailboxes().clear(to_node(self.network(), node));
+                 self.count_forgotten();
+             })
+        .def("close",
+             [](Post& self, std::int64_t node) {
+                 const Id id = to_node(self.network(), node);
+                 self.mailboxes().clear(id);
+                 self.mailboxes().close(id);
+                 self.count_forgotten();
+             })
+        .def("waiting_for", [](Post& self, std::int64_t node, int box) {
+            py::list found;
+            for (const auto& waiting : self.mailboxes().waiting_for(to_node(self.network(), node), to_box(box))) {
+                found.append(py::make_tuple(waiting.round, waiting.senders));
+            }
+            return found;
+        });
+}

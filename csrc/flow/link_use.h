@@ -1,0 +1,88 @@
+// What became of the bytes that every node sent, how full its links were, and how long its messages queued.
+// What the numbers mean stands in ddlsim/engine/link_use.py. Times in seconds, capacities in bytes/s, as doubles.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "flow/units.h"
+
+namespace ddlsim::flow {
+
+enum Fate : std::int8_t { kPush, kRequest, kResponse, kAborted, kLost, kUnused, kNumFates, kUncounted = -1 };
+
+class LinkUse {
+  public:
+    struct Node {
+        std::array<std::int64_t, kNumFates> bytes{};
+        std::int64_t messages = 0;
+        double queued_s = 0, max_queued_s = 0;
+        double uplink = 0, downlink = 0;
+        double since_s = 0;  // since when the capacities are as they are
+        double could_send = 0, could_receive = 0;  // bytes until then
+    };
+
+    // A message that has reached its receiver.
+    struct Arrival {
+        Id src, dst;
+        Fate kind;  // what its bytes count as, or kUncounted
+        std::int64_t num_bytes;
+        double sent_s, latency_s;
+        double least_shared;  // the least capacity of shared links on its way
+    };
+
+    // takes_time: bytes take time on links.
+    explicit LinkUse(bool takes_time) : takes_time_(takes_time) {}
+
+    void add_node(double uplink, double downlink, double now_s) {
+        Node node;
+        node.uplink = uplink;
+        node.downlink = downlink;
+        node.since_s = now_s;
+        nodes_.push_back(node);
+    }
+
+    void set_capacity(Id id, double uplink, double downlink, double now_s) {
+        Node& node = nodes_[id];
+        const double duration_s = now_s - node.since_s;
+        node.could_send += node.uplink * duration_s;
+        node.could_receive += node.downlink * duration_s;
+        node.since_s = now_s;
+        node.uplink = uplink;
+        node.downlink = downlink;
+    }
+
+    void arrived(const Arrival& message, double now_s) {
+        if (message.src == message.dst) return;
+        Node& receiver = nodes_[message.dst];
+        count(message.kind, message.src, message.num_bytes);
+        ++receiver.messages;
+        double queued_s = now_s - message.sent_s - message.latency_s;
+        if (takes_time_ && message.num_bytes > 0) {
+            const double rate = std::min({nodes_[message.src].uplink, receiver.downlink, message.least_shared});
+            if (rate > 0) queued_s -= static_cast<double>(message.num_bytes) / rate;
+        }
+        if (queued_s <= 1e-9) return;  // the network's clock ticks in nanoseconds
+        receiver.queued_s += queued_s;
+        receiver.max_queued_s = std::max(receiver.max_queued_s, queued_s);
+    }
+
+    void count(Fate fate, Id src, std::int64_t num_bytes) {
+        if (fate != kUncounted) nodes_[src].bytes[static_cast<std::size_t>(fate)] += num_bytes;
+    }
+
+    // A message that has arrived turns out to be of no use.
+    void unused(Fate kind, Id src, std::int64_t num_bytes) {
+        count(kind, src, -num_bytes);
+        count(kUnused, src, num_bytes);
+    }
+
+    const std::vector<Node>& nodes() const { return nodes_; }
+
+  private:
+    bool takes_time_;
+    std::vector<Node> nodes_;
+};
+
+}  // namespace ddlsim::flow

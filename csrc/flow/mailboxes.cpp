@@ -1,0 +1,231 @@
+#include "flow/mailboxes.h"
+
+#include <algorithm>
+#include <map>
+
+namespace ddlsim::flow {
+
+void Mailboxes::add_node() { nodes_.emplace_back(); }
+
+Mailboxes::Box& Mailboxes::at(Id node, int box) {
+    std::unique_ptr<Box>& found = nodes_[node].boxes[box];
+    if (!found) found = std::make_unique<Box>();
+    return *found;
+}
+
+Mailboxes::Round* Mailboxes::find_round(Box& box, std::int64_t number) {
+    for (Round& round : box.rounds) {
+        if (round.number == number) return &round;
+    }
+    return nullptr;
+}
+
+Mailboxes::Round& Mailboxes::round_of(Box& box, std::int64_t number) {
+    if (Round* found = find_round(box, number)) return *found;
+    auto after = std::find_if(box.rounds.begin(), box.rounds.end(), [&](const Round& round) { return round.number > number; });
+    return *box.rounds.insert(after, Round{number, {}, {}});
+}
+
+std::vector<Mailboxes::Mail>::iterator Mailboxes::place_of(Round& round, Id sender) {
+    return std::lower_bound(round.mails.begin(), round.mails.end(), sender,
+                            [](const Mail& mail, Id id) { return mail.sender < id; });
+}
+
+Mailboxes::Mail* Mailboxes::find(Round* round, Id sender) {
+    if (round == nullptr) return nullptr;
+    const auto place = place_of(*round, sender);
+    return place != round->mails.end() && place->sender == sender ? &*place : nullptr;
+}
+
+bool Mailboxes::may_come(int box, Id sender, std::int64_t round) const {
+    const Node& node = nodes_[sender];
+    return node.online && (box > 0 || node.open_round <= round);
+}
+
+void Mailboxes::announce(Id node, Id sender, std::int64_t round_num) {
+    if (nodes_[node].closed) return;
+    Round& round = round_of(at(node, 0), round_num);
+    const auto place = place_of(round, sender);
+    if (place == round.mails.end() || place->sender != sender) round.mails.insert(place, {sender, {}});
+}
+
+void Mailboxes::deliver(Id node, int box_num, Id sender, std::int64_t round_num, py::object message) {
+    if (nodes_[node].closed) {
+        forgotten.push_back({node, box_num, std::move(message)});
+        return;
+    }
+    Box& box = at(node, box_num);
+    Round& round = round_of(box, round_num);
+    const auto place = place_of(round, sender);
+    if (place == round.mails.end() || place->sender != sender) {
+        round.mails.insert(place, {sender, std::move(message)});
+    } else {
+        if (place->message) forgotten.push_back({node, box_num, std::move(place->message)});
+        place->message = std::move(message);
+    }
+    if (!box.waits.empty()) answered(box, sender, round_num);
+}
+
+void Mailboxes::fail(Id node, int box_num, Id sender, std::int64_t round_num) {
+    Box& box = at(node, box_num);
+    Round& round = round_of(box, round_num);
+    if (std::find(round.failed.begin(), round.failed.end(), sender) == round.failed.end()) round.failed.push_back(sender);
+    const Mail* mail = find(&round, sender);
+    if (mail != nullptr && !mail->message) round.mails.erase(place_of(round, sender));
+    answered(box, sender, round_num);
+}
+
+std::uint64_t Mailboxes::wait(Id node, int box_num, std::int64_t round_num, std::vector<Id> senders, py::object event) {
+    Box& box = at(node, box_num);
+    Round* round = find_round(box, round_num);
+    std::sort(senders.begin(), senders.end());
+    senders.erase(std::unique(senders.begin(), senders.end()), senders.end());
+    std::vector<Id> missing;
+    for (Id sender : senders) {
+        const Mail* mail = find(round, sender);
+        if (mail != nullptr && mail->message) continue;
+        if (round != nullptr && std::find(round->failed.begin(), round->failed.end(), sender) != round->failed.end()) continue;
+        if (mail == nullptr) {
+            if (!may_come(box_num, sender, round_num)) continue;
+            nodes_[sender].watchers.push_back(std::uint64_t{node} * kBoxes + static_cast<std::uint64_t>(box_num));
+        }
+        missing.push_back(sender);
+    }
+    if (missing.empty()) return 0;
+    box.waits.push_back({round_num, next_serial_, std::move(missing), std::move(event)});
+    return next_serial_++;
+}
+
+void Mailboxes::give_up(Id node, int box_num, std::uint64_t serial) {
+    Box& box = at(node, box_num);
+    for (Wait& wait : box.waits) {
+        if (wait.serial != serial) continue;
+        wait.missing.clear();
+        close_done(box);
+        return;
+    }
+}
+
+void Mailboxes::reconsider(Id sender) {
+    std::vector<std::uint64_t> boxes;
+    boxes.swap(nodes_[sender].watchers);
+    std::sort(boxes.begin(), boxes.end());
+    boxes.erase(std::unique(boxes.begin(), boxes.end()), boxes.end());
+    for (std::uint64_t label : boxes) {
+        const int box_num = static_cast<int>(label % kBoxes);
+        Box& box = at(static_cast<Id>(label / kBoxes), box_num);
+        bool over = false, still_waited_for = false;
+        for (Wait& wait : box.waits) {
+            const auto place = std::lower_bound(wait.missing.begin(), wait.missing.end(), sender);
+            if (place == wait.missing.end() || *place != sender) continue;
+            if (find(find_round(box, wait.round), sender) != nullptr) continue;  // on its way
+            if (may_come(box_num, sender, wait.round)) {
+                still_waited_for = true;
+            } else {
+                wait.missing.erase(place);
+                over = over || wait.missing.empty();
+            }
+        }
+        if (still_waited_for) nodes_[sender].watchers.push_back(label);
+        if (over) close_done(box);
+    }
+}
+
+std::vector<py::object> Mailboxes::take(Id node, int box_num, std::int64_t first, std::int64_t last) {
+    Box& box = at(node, box_num);
+    std::vector<py::object> taken;
+    auto end = box.rounds.begin();
+    while (end != box.rounds.end() && end->number <= last) ++end;
+    // Nearly always one round holds all there is, and its messages stand by sender already.
+    std::map<Id, py::object> newest;
+    const bool alone = end - box.rounds.begin() == 1;
+    for (auto round = box.rounds.begin(); round != end; ++round) {
+        for (Mail& mail : round->mails) {
+            if (!mail.message) continue;
+            if (round->number < first) {
+                forgotten.push_back({node, box_num, std::move(mail.message)});
+            } else if (alone) {
+                taken.push_back(std::move(mail.message));
+            } else {
+                py::object& kept = newest[mail.sender];
+                if (kept) forgotten.push_back({node, box_num, std::move(kept)});
+                kept = std::move(mail.message);
+            }
+        }
+    }
+    for (auto& [sender, message] : newest) taken.push_back(std::move(message));
+    box.rounds.erase(box.rounds.begin(), end);
+    return taken;
+}
+
+void Mailboxes::clear(Id node) {
+    for (int box_num = 0; box_num < kBoxes; ++box_num) {
+        std::unique_ptr<Box> box = std::move(nodes_[node].boxes[box_num]);
+        if (!box) continue;
+        for (Round& round : box->rounds) {
+            for (Mail& mail : round.mails) {
+                if (mail.message) forgotten.push_back({node, box_num, std::move(mail.message)});
+            }
+        }
+    }
+}
+
+std::vector<Mailboxes::Waiting> Mailboxes::waiting_for(Id node, int box_num) const {
+    std::vector<Waiting> found;
+    if (const Box* box = nodes_[node].boxes[box_num].get()) {
+        for (const Wait& wait : box->waits) found.push_back({wait.round, wait.missing});
+    }
+    return found;
+}
+
+void Mailboxes::answered(Box& box, Id sender, std::int64_t round_num) {
+    bool over = false;
+    for (Wait& wait : box.waits) {
+        if (wait.round != round_num) continue;
+        const auto place = std::lower_bound(wait.missing.begin(), wait.missing.end(), sender);
+        if (place == wait.missing.end() || *place != sender) continue;
+        wait.missing.erase(place);
+        over = over || wait.missing.empty();
+    }
+    if (over) close_done(box);
+}
+
+void Mailboxes::close_done(Box& box) {
+    auto kept = box.waits.begin();
+    for (auto wait = box.waits.begin(); wait != box.waits.end(); ++wait) {
+        if (wait->missing.empty()) {
+            woken.push_back(std::move(wait->event));
+        } else {
+            if (kept != wait) *kept = std::move(*wait);
+            ++kept;
+        }
+    }
+    box.waits.erase(kept, box.waits.end());
+}
+
+int Mailboxes::traverse(visitproc visit, void* arg) const {
+    for (const py::object& event : woken) Py_VISIT(event.ptr());
+    for (const Forgotten& one : forgotten) Py_VISIT(one.message.ptr());
+    for (const Node& node : nodes_) {
+        for (const std::unique_ptr<Box>& box : node.boxes) {
+            if (!box) continue;
+            for (const Round& round : box->rounds) {
+                for (const Mail& mail : round.mails) Py_VISIT(mail.message.ptr());
+            }
+            for (const Wait& wait : box->waits) Py_VISIT(wait.event.ptr());
+        }
+    }
+    return 0;
+}
+
+void Mailboxes::drop_all() {
+    // Dropping an object can run Python code that looks at us: take everything out first.
+    std::vector<Node> nodes(nodes_.size());
+    nodes.swap(nodes_);
+    std::vector<py::object> events = std::move(woken);
+    std::vector<Forgotten> messages = std::move(forgotten);
+    woken.clear();
+    forgotten.clear();
+}
+
+}  // namespace ddlsim::flow

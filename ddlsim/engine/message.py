@@ -1,0 +1,49 @@
+"""What one node sends to another, or to several."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PUSH, REQUEST, RESPONSE = "push", "request", "response"
+SCORE_REQUEST, SCORE = "score request", "score"
+
+BOXES = {PUSH: 0, RESPONSE: 1, SCORE: 2}
+"""Kinds of messages that are kept for their receiver, and the number of its mailbox for them."""
+
+
+@dataclass(slots=True)
+class Message:
+    """What one node sends to another, or the same to several.
+
+    Args:
+        src: sender.
+        dst: receiver, or several of them.
+        round_num: round it belongs to.
+        kind: what the receiver does with it.
+        payload: content; the network does not look at it.
+        payload_bytes, header_bytes: bytes on the wire to each receiver; header_bytes None: the network's.
+        keys: of a request, which keys of the payload are asked for; None: all. They travel in the header.
+        streams: what its arrival tells the sender (see outbox.py); the network does not look at it.
+        sent_s: simulated time of sending, set by the network.
+    """
+
+    src: int
+    dst: int | tuple[int, ...]
+    round_num: int
+    kind: str
+    payload: Any
+    payload_bytes: int
+    header_bytes: int | None = None
+    streams: tuple = ()
+    keys: Sequence[str] | None = None
+    sent_s: float = 0.0
+
+
+def to_one(message: Message, receiver: int) -> Message:
+    """A message as one of its receivers gets it."""
+    if message.dst == receiver:
+        return message
+    return Message(
+        message.src, receiver, message.round_num, message.kind, message.payload, message.payload_bytes,
+        message.header_bytes, message.streams, message.keys, message.sent_s,
+    )
