@@ -32,8 +32,8 @@ class Contents:
     def count(self, messages: "Sequence[Message]") -> None:
         """Adds messages; one to oneself is on no wire."""
         for message in messages:
-            receivers = message.dst if isinstance(message.dst, tuple) else (message.dst,)
-            count = len(receivers) - (message.src in receivers)
+            receivers = message.receivers
+            count = len(receivers) - receivers.count(message.src)
             if not count:
                 continue
             round_num = message.round_num

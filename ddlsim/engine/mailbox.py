@@ -81,7 +81,7 @@ class Mailboxes:
         self._post.set_open_round(sender, round_num)
 
     def closed(self, sender: int, next_round: int | None) -> None:
-        """A node has completed a round, and may push messages of `next_round` and later ones; None: it never will again.
+        """A node has completed a round, and may push messages of `next_round` and later ones; None: it never will.
 
         Whoever waits for what cannot come any more stops waiting for it.
         """

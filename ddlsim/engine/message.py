@@ -38,6 +38,11 @@ class Message:
     keys: Sequence[str] | None = None
     sent_s: float = 0.0
 
+    @property
+    def receivers(self) -> tuple[int, ...]:
+        """Those it goes to."""
+        return self.dst if isinstance(self.dst, tuple) else (self.dst,)
+
 
 def to_one(message: Message, receiver: int) -> Message:
     """A message as one of its receivers gets it."""

@@ -115,7 +115,7 @@ class Network:
     # -- messages --------------------------------------------------------------------------------------------------
 
     def use_mailboxes(self) -> Mailboxes:
-        """From now on messages of kinds that have a mailbox (see message.py) go there, if nobody listens to `streams`."""
+        """From now on messages whose kind has a mailbox go there, unless somebody listens to their `streams`."""
         self._boxes = BOXES
         return Mailboxes(self._post, self._env)
 
@@ -126,18 +126,17 @@ class Network:
             message.sent_s = now_s
             if message.header_bytes is None:
                 message.header_bytes = self.header_bytes
-            dst = message.dst
             if self._all_alike:
                 box = self._boxes.get(message.kind, NOWHERE)
                 refused = self._post.send(
-                    now_s, message, message.src, dst if isinstance(dst, tuple) else (dst,), message.round_num,
+                    now_s, message, message.src, message.receivers, message.round_num,
                     message.payload_bytes, message.header_bytes, self._latencies.of_all_ns,
                     KINDS.get(message.kind, NOWHERE), NOWHERE if message.streams else box, 0 if box == 0 else NOWHERE,
                 )
                 if refused:
                     self._refused += [to_one(message, receiver) for receiver in refused]
             else:
-                for receiver in dst if isinstance(dst, tuple) else (dst,):
+                for receiver in message.receivers:
                     self._launch(message, receiver)
         if messages and not self._rearming:
             self._rearm()

@@ -197,7 +197,7 @@ class Simulation:
         self.network.send(messages)
 
     def _to_those_online(self, message: Message) -> Message | None:
-        receivers = message.dst if isinstance(message.dst, tuple) else (message.dst,)
+        receivers = message.receivers
         online = tuple(receiver for receiver in receivers if self.nodes[receiver].online)
         if len(online) == len(receivers):
             return message

@@ -110,7 +110,7 @@ def test_rows_of_bytes_are_what_a_node_has_handed_over_by_then(tmp_path, name, m
 
     def send_and_count(self, messages):
         for message in messages:
-            handed_over[message.src] += message.payload_bytes + message.header_bytes
+            handed_over[message.src] += len(message.receivers) * (message.payload_bytes + message.header_bytes)
         send(self, messages)
 
     def snapshot_and_look(self, node):
