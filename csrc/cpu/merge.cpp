@@ -48,7 +48,7 @@ bool sources_are_shared(const Merge& m) {
 
 // A block, the one fetched meanwhile and, in place, the copy stay in a small L2; short of that, wide blocks are best.
 int64_t block_columns(int64_t num_sources, bool shared, bool in_place) {
-    if (shared) return std::clamp<int64_t>(CACHE_FLOATS / num_sources / 64 * 64, 128, 2048);
+    if (shared) return std::clamp<int64_t>(CACHE_FLOATS / num_sources / 64 * 64, 64, 2048);
     const int64_t rows = in_place ? 8 * num_sources : num_sources;
     return rows <= 512 ? 128 : rows <= 4096 ? 64 : 32;
 }
