@@ -13,7 +13,9 @@ using cpu::lanes;
 // An input without border lies compactly, own channels only, so that a row of the kernel meets consecutive floats; what
 // a stage writes beyond them is overwritten by the next pixel. With a border the pixels keep their padding.
 Conv::Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t first_value, bool is_first)
-    : spec_(spec), height_(in_height), width_(in_width) {
+    : spec_(spec), height_(in_height), width_(in_width),
+      panels_(spec.kernel_height * spec.kernel_width * spec.inputs, spec.outputs),
+      turned_panels_(spec.kernel_height * spec.kernel_width * spec.outputs, spec.inputs) {
     const bool bordered = spec.pad_height || spec.pad_width;
     pixel_ = bordered && !is_first ? padded(spec.inputs) : spec.inputs;
     row_ = (width_ + 2 * spec.pad_width) * pixel_;
@@ -27,10 +29,10 @@ Conv::Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t fi
     grad_row_ = (width_ + spec.kernel_width - 1) * channels_;
 
     weights_at_ = first_value;
-    bias_at_ = weights_at_ + spec.kernel_height * spec.kernel_width * spec.inputs * channels_;
+    bias_at_ = weights_at_ + panels_.size();
     scale_at_ = bias_at_ + channels_;
     shift_at_ = scale_at_ + channels_;
-    turned_ = Floats(spec.kernel_height * spec.kernel_width * spec.outputs * padded(spec.inputs));
+    turned_ = Floats(turned_panels_.size());
     grad_conv_ = Floats((height_ + spec.kernel_height - 1) * grad_row_);
     grad_out_ = Floats(out_height_ * out_width_ * channels_);
     scale_ = Floats(channels_);
@@ -58,7 +60,7 @@ void Conv::each_value(const Visit& visit) const {
         for (int64_t i = 0; i < spec_.inputs; ++i)
             for (int64_t p = 0; p < pixels; ++p)
                 visit(spec_.weight + (o * spec_.inputs + i) * pixels + p,
-                      weights_at_ + (p * spec_.inputs + i) * channels_ + o);
+                      weights_at_ + panels_.place(p * spec_.inputs + i, o));
         if (spec_.bias >= 0) visit(spec_.bias + o, bias_at_ + o);
         if (!spec_.groups) continue;
         visit(spec_.scale + o, scale_at_ + o);
@@ -97,8 +99,9 @@ void Conv::forward(const float* packed, int64_t image, const Sink& out, bool kee
     const int64_t inputs = spec_.inputs, parts = compact ? 1 : spec_.kernel_width;
     const Product product = {
         in_.data() + image * in_floats_, row_, pixel_, row_, pixel_, 1,
-        packed + weights_at_, spec_.kernel_width * inputs * channels_, inputs * channels_, channels_,
-        conv_.data() + image * conv_floats_, conv_width_ * channels_, channels_,
+        packed + weights_at_, spec_.kernel_width * inputs * panels_.step, inputs * panels_.step, panels_.step,
+        panels_.stride,
+        conv_.data() + image * conv_floats_, conv_width_ * channels_, channels_, PANEL,
         conv_height_, conv_width_, channels_,
         spec_.kernel_height, parts, compact ? spec_.kernel_width * inputs : inputs,
         packed + bias_at_, false};
@@ -145,13 +148,12 @@ void Conv::normalise(const float* packed, int64_t image, float* scale, float* sh
 }
 
 void Conv::turn_weights(const float* packed) {
-    const int64_t pixels = spec_.kernel_height * spec_.kernel_width, inputs = padded(spec_.inputs);
-    for (int64_t p = 0; p < pixels; ++p) {
-        const float* from = packed + weights_at_ + (pixels - 1 - p) * spec_.inputs * channels_;
-        float* to = turned_.data() + p * spec_.outputs * inputs;
+    const int64_t pixels = spec_.kernel_height * spec_.kernel_width;
+    for (int64_t p = 0; p < pixels; ++p)
         for (int64_t i = 0; i < spec_.inputs; ++i)
-            for (int64_t o = 0; o < spec_.outputs; ++o) to[o * inputs + i] = from[i * channels_ + o];
-    }
+            for (int64_t o = 0; o < spec_.outputs; ++o)
+                turned_.data()[turned_panels_.place(p * spec_.outputs + o, i)] =
+                    packed[weights_at_ + panels_.place((pixels - 1 - p) * spec_.inputs + i, o)];
 }
 
 void Conv::clear_gradients(float* gradients) const {
@@ -208,12 +210,12 @@ void Conv::weight_gradients(float* gradients, int64_t image) const {
     const bool compact = pixel_ == spec_.inputs;
     const int64_t items = compact ? spec_.kernel_width * spec_.inputs : spec_.inputs;
     const int64_t top = spec_.kernel_height - 1 - spec_.pad_height, left = spec_.kernel_width - 1 - spec_.pad_width;
+    const int64_t step = panels_.step, row = spec_.kernel_width * spec_.inputs * step;
     for (int64_t x = 0; x < (compact ? 1 : spec_.kernel_width); ++x)
         lanes().product({in_.data() + image * in_floats_ + x * pixel_, row_, 1, row_, 0, pixel_,
-                         grad_conv_.data() + top * grad_row_ + left * channels_, grad_row_, 0, channels_,
-                         gradients + weights_at_ + x * items * channels_, spec_.kernel_width * spec_.inputs * channels_,
-                         channels_, spec_.kernel_height, items, channels_, conv_height_, 1, conv_width_, nullptr,
-                         true});
+                         grad_conv_.data() + top * grad_row_ + left * channels_, grad_row_, 0, channels_, PANEL,
+                         gradients + weights_at_ + x * items * step, row, step, panels_.stride,
+                         spec_.kernel_height, items, channels_, conv_height_, 1, conv_width_, nullptr, true});
 }
 
 // The convolution of the bordered gradient with the turned weights.
@@ -221,8 +223,9 @@ void Conv::input_gradients(float* grad_input) const {
     const bool compact = channels_ == spec_.outputs;
     const int64_t inputs = padded(spec_.inputs), outputs = spec_.outputs, parts = compact ? 1 : spec_.kernel_width;
     lanes().product({grad_conv_.data(), grad_row_, channels_, grad_row_, channels_, 1,
-                     turned_.data(), spec_.kernel_width * outputs * inputs, outputs * inputs, inputs,
-                     grad_input, width_ * inputs, inputs, height_, width_, inputs,
+                     turned_.data(), spec_.kernel_width * outputs * turned_panels_.step, outputs * turned_panels_.step,
+                     turned_panels_.step, turned_panels_.stride,
+                     grad_input, width_ * inputs, inputs, PANEL, height_, width_, inputs,
                      spec_.kernel_height, parts, compact ? spec_.kernel_width * outputs : outputs, nullptr, false});
 }
 

@@ -18,8 +18,8 @@ public:
     // Makes room for a batch; what lay there is lost.
     void reserve(int64_t num_images);
 
-    // Between the flat vector and packed values (or moments): weights [kernel rows][columns][inputs][channels], bias,
-    // factor and summand of the normalisation.
+    // Between the flat vector and packed values (or moments): weights in panels, bias, factor and summand of the
+    // normalisation.
     void pack(const float* flat, float* packed) const;
     void unpack(const float* packed, float* flat) const;
 
@@ -58,6 +58,7 @@ private:
     int64_t conv_height_, conv_width_, channels_, conv_floats_;
     int64_t out_height_, out_width_;
     int64_t grad_row_;                    // of grad_conv_ with its border
+    Panels panels_, turned_panels_;       // of weights [kernel rows][columns][inputs], and turned [..][outputs]
     int64_t weights_at_, bias_at_, scale_at_, shift_at_;
     Floats in_, conv_, turned_, grad_conv_, grad_out_;
     Floats scale_, shift_;                // of the image at hand

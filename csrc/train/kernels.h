@@ -8,19 +8,21 @@
 namespace ddlsim::train {
 
 constexpr int64_t CHANNEL_BLOCK = 16;
+constexpr int64_t PANEL = 32;  // columns of weights that lie together
 
 // c[r][i][j] = start + the sum over s, t, k of
 //     a[r * a_row + i * a_item + s * a_segment + t * a_part + k * a_step]
 //   * b[s * b_segment + t * b_part + k * b_step + j]
 // for r < num_rows, i < num_items, j < num_columns, s < num_segments, t < num_parts, k < num_steps.
+// Column j of b and c lies j / PANEL * panel + j % PANEL floats after column 0.
 // All three passes of a convolution are of this form without copying a pixel, and so are those of a linear layer.
 struct Product {
     const float* a;
     int64_t a_row, a_item, a_segment, a_part, a_step;
     const float* b;
-    int64_t b_segment, b_part, b_step;
+    int64_t b_segment, b_part, b_step, b_panel;
     float* c;
-    int64_t c_row, c_item;
+    int64_t c_row, c_item, c_panel;
     int64_t num_rows, num_items, num_columns;  // num_columns: a multiple of CHANNEL_BLOCK
     int64_t num_segments, num_parts, num_steps;
     const float* start;                        // [num_columns] added to every item, or null

@@ -9,13 +9,13 @@ namespace ddlsim::train {
 using cpu::lanes;
 
 Linear::Linear(const LinearSpec& spec, std::vector<int64_t> order, int64_t first_value)
-    : spec_(spec), order_(std::move(order)), columns_(padded(spec.outputs)), weights_at_(first_value),
-      bias_at_(first_value + spec.inputs * columns_) {}
+    : spec_(spec), order_(std::move(order)), panels_(spec.inputs, spec.outputs), columns_(padded(spec.outputs)),
+      weights_at_(first_value), bias_at_(first_value + panels_.size()) {}
 
 void Linear::reserve(int64_t num_items) {
     output_ = Floats(num_items * columns_);
     grad_output_ = Floats(num_items * columns_);
-    turned_ = Floats(spec_.outputs * padded(num_items));
+    turned_ = Floats(panels_.count * panels_.step * padded(num_items));
     grad_input_ = Floats(spec_.inputs * padded(num_items));
 }
 
@@ -24,7 +24,7 @@ template <class Visit>
 void Linear::each_value(const Visit& visit) const {
     for (int64_t o = 0; o < spec_.outputs; ++o) {
         const int64_t row = spec_.weight + o * spec_.inputs;
-        for (int64_t i = 0; i < spec_.inputs; ++i) visit(row + order_[i], weights_at_ + i * columns_ + o);
+        for (int64_t i = 0; i < spec_.inputs; ++i) visit(row + order_[i], weights_at_ + panels_.place(i, o));
         if (spec_.bias >= 0) visit(spec_.bias + o, bias_at_ + o);
     }
 }
@@ -38,8 +38,8 @@ void Linear::unpack(const float* packed, float* flat) const {
 }
 
 void Linear::forward(const float* packed, const float* inputs, int64_t stride, int64_t num_items) {
-    lanes().product({inputs, 0, stride, 0, 0, 1, packed + weights_at_, 0, 0, columns_, output_.data(), 0, columns_,
-                     1, num_items, columns_, 1, 1, spec_.inputs, packed + bias_at_, false});
+    lanes().product({inputs, 0, stride, 0, 0, 1, packed + weights_at_, 0, 0, panels_.step, panels_.stride,
+                     output_.data(), 0, columns_, PANEL, 1, num_items, columns_, 1, 1, spec_.inputs, packed + bias_at_, false});
     if (!spec_.relu) return;
     for (int64_t i = 0; i < num_items * columns_; ++i)
         output_.data()[i] = output_.data()[i] <= 0 ? 0 : output_.data()[i];  // NaN stays
@@ -51,8 +51,8 @@ void Linear::backward(const float* packed, float* gradients, const float* inputs
     if (spec_.relu)
         for (int64_t i = 0; i < num_items * columns_; ++i) grad[i] = output_.data()[i] <= 0 ? 0 : grad[i];
     if (gradients) {
-        lanes().product({inputs, 0, 1, 0, 0, stride, grad, 0, 0, columns_, gradients + weights_at_, 0, columns_,
-                         1, spec_.inputs, columns_, 1, 1, num_items, nullptr, false});
+        lanes().product({inputs, 0, 1, 0, 0, stride, grad, 0, 0, columns_, PANEL,
+                         gradients + weights_at_, 0, panels_.step, panels_.stride, 1, spec_.inputs, columns_, 1, 1, num_items, nullptr, false});
         for (int64_t o = 0; o < columns_; ++o) gradients[bias_at_ + o] = 0;
         for (int64_t n = 0; n < num_items; ++n)
             for (int64_t o = 0; o < columns_; ++o) gradients[bias_at_ + o] += grad[n * columns_ + o];
@@ -62,8 +62,10 @@ void Linear::backward(const float* packed, float* gradients, const float* inputs
     float* const turned = turned_.data();
     for (int64_t o = 0; o < spec_.outputs; ++o)
         for (int64_t n = 0; n < items; ++n) turned[o * items + n] = n < num_items ? grad[n * columns_ + o] : 0;
-    lanes().product({packed + weights_at_, 0, columns_, 0, 0, 1, turned, 0, 0, items, grad_input_.data(), 0, items,
-                     1, spec_.inputs, items, 1, 1, spec_.outputs, nullptr, false});
+    lanes().product({packed + weights_at_, 0, panels_.step, panels_.stride, 0, 1,
+                     turned, panels_.step * items, 0, items, PANEL,
+                     grad_input_.data(), 0, items, PANEL, 1, spec_.inputs, items, panels_.count, 1, panels_.step,
+                     nullptr, false});
 }
 
 }  // namespace ddlsim::train

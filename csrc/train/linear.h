@@ -12,7 +12,7 @@ public:
     // Makes room for a batch; what lay there is lost.
     void reserve(int64_t num_items);
 
-    // Between the flat vector and packed values (or moments): weights [inputs][columns], bias [columns].
+    // Between the flat vector and packed values (or moments): weights [inputs] in panels, bias [columns].
     void pack(const float* flat, float* packed) const;
     void unpack(const float* packed, float* flat) const;
 
@@ -30,7 +30,7 @@ public:
     int64_t num_inputs() const { return spec_.inputs; }
     int64_t num_outputs() const { return spec_.outputs; }
     int64_t columns() const { return columns_; }
-    int64_t num_values() const { return spec_.inputs * columns_ + columns_; }
+    int64_t num_values() const { return panels_.size() + columns_; }
 
 private:
     template <class Visit>
@@ -38,6 +38,7 @@ private:
 
     LinearSpec spec_;
     std::vector<int64_t> order_;
+    Panels panels_;
     int64_t columns_, weights_at_, bias_at_;
     Floats output_, grad_output_, turned_, grad_input_;
 };

@@ -38,6 +38,16 @@ struct Network {
 
 inline int64_t padded(int64_t floats) { return (floats + CHANNEL_BLOCK - 1) / CHANNEL_BLOCK * CHANNEL_BLOCK; }
 
+// Weights [rows][columns] as Product's b: PANEL columns of all rows, then the next.
+struct Panels {
+    int64_t step, stride, count;  // floats from row to row, from panel to panel; panels
+
+    Panels(int64_t rows, int64_t columns)
+        : step(columns < PANEL ? padded(columns) : PANEL), stride(rows * step), count((columns + PANEL - 1) / PANEL) {}
+    int64_t place(int64_t row, int64_t column) const { return column / PANEL * stride + row * step + column % PANEL; }
+    int64_t size() const { return count * stride; }
+};
+
 // Zeroed floats on a cache line.
 class Floats {
 public:
