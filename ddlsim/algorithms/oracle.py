@@ -38,6 +38,22 @@ class Oracle(Pulling):
         if self.merge == "fedsim":
             raise ScenarioError("merge: fedsim weighs by similarity, which the oracle lacks; use fedavg or uniform.")
 
+    def check(self, clusters: Sequence[int]) -> None:
+        """See Pulling."""
+        super().check(clusters)
+        if not self.deluded:
+            return
+        if self.deluded_cluster >= len(clusters):
+            raise ScenarioError(
+                f"algorithm.deluded_cluster: clusters are 0 to {len(clusters) - 1} in this scenario, got "
+                f"{self.deluded_cluster}"
+            )
+        if self.deluded > clusters[self.deluded_cluster]:
+            raise ScenarioError(
+                f"algorithm.deluded: cluster {self.deluded_cluster} has {clusters[self.deluded_cluster]} nodes, got "
+                f"{self.deluded}"
+            )
+
     def remember(self, node: "Node", state: State) -> bool:
         """Whether this node is one of the deluded."""
         if node.true_cluster != self.deluded_cluster:

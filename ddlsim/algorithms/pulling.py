@@ -15,6 +15,7 @@ from annotated_types import Ge
 
 from ddlsim import merges
 from ddlsim.engine.evaluation import Serving
+from ddlsim.errors import ScenarioError
 from ddlsim.merges import MergeName
 from ddlsim.similarities import Seen, Similarity
 
@@ -85,6 +86,18 @@ class Pulling:
     record_similarities: tuple[Annotated[int, Ge(0)], ...] = ()
 
     # -- what an algorithm says ------------------------------------------------------------------------------------
+
+    def check(self, clusters: Sequence[int]) -> None:
+        """Whether the keys fit the nodes of the clusters.
+
+        Raises:
+            ScenarioError: if not; names the key.
+        """
+        wrong = [node for node in self.record_similarities if node >= sum(clusters)]
+        if wrong:
+            raise ScenarioError(
+                f"algorithm.record_similarities: node ids are 0 to {sum(clusters) - 1} in this scenario, got {wrong[0]}"
+            )
 
     def remember(self, node: "Node", state: State) -> Any:
         """The node's memory before its first round."""

@@ -115,20 +115,3 @@ def sparsity_figure(records: "Records", graphs: Graphs) -> "Figure":
     right.set_ylabel("share of weight")
     figure.legend(loc="outside upper center", ncols=3, fontsize="small")
     return figure
-
-
-def spread_figure(records: "Records") -> "Figure":
-    """The metric of every node over rounds, with the mean and one standard deviation."""
-    from matplotlib.figure import Figure
-
-    evaluations = records.evaluations
-    mean, std = np.nanmean(evaluations.quality, axis=1), np.nanstd(evaluations.quality, axis=1)
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(evaluations.round, evaluations.quality, color="#bbbbbb", linewidth=0.7)
-    axes.plot(evaluations.round, mean, color="#0072B2", label="mean over nodes")
-    axes.fill_between(evaluations.round, mean - std, mean + std, color="#0072B2", alpha=0.2, label="one deviation")
-    axes.set_xlabel("rounds")
-    axes.set_ylabel(evaluations.metric)
-    axes.legend()
-    return figure

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ddlsim import metrics
-from ddlsim.report.collaboration import matrices_figure, network_figure, read_graphs, sparsity_figure, spread_figure
+from ddlsim.report.collaboration import matrices_figure, network_figure, read_graphs, sparsity_figure
 from ddlsim.report.contacts import contact_figures
 from ddlsim.report.contents import contents_figure, read_contents
 from ddlsim.report.distribution import class_counts, distribution_figure
@@ -86,6 +86,29 @@ def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
     axes.set_ylabel("accuracy (%)" if scale == 100 else "mean squared error")
     if scale == 1:
         axes.set_yscale("log")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
+def spread_figure(records: Records) -> "Figure":
+    """Percent accuracy (or mean squared error) of every node over rounds, thin, and each cluster's mean with one
+    population standard deviation over its nodes."""
+    evaluations = records.evaluations
+    scale = 1 if records.metric == "mse" else 100
+    figure, axes = new_figure(records)
+    for cluster in range(records.node_cluster.max() + 1):
+        values = scale * evaluations.quality[:, records.node_cluster == cluster]
+        if np.isnan(values).all():
+            continue
+        colour, dash = COLOURS[cluster % len(COLOURS)], DASHES[cluster % len(DASHES)]
+        axes.plot(evaluations.round, values, color=colour, linewidth=0.4, alpha=0.4)
+        known = ~np.isnan(values).all(1)
+        mean, std = np.nanmean(values[known], axis=1), np.nanstd(values[known], axis=1)
+        axes.plot(evaluations.round[known], mean, dash, color=colour, label=f"cluster {cluster}", linewidth=1.8)
+        axes.fill_between(evaluations.round[known], mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
+    axes.set(xlabel="rounds", ylabel="mean squared error" if scale == 1 else "accuracy (%)",
+             yscale="log" if scale == 1 else "linear")  # fmt: skip
     axes.grid(alpha=0.3)
     axes.legend()
     return figure

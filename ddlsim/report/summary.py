@@ -76,13 +76,16 @@ def _quality(records: Records) -> dict:
 
 
 def _over(values: np.ndarray | None, records: Records) -> dict:
-    """One value per node: mean and population standard deviation over all nodes, mean over those of each cluster."""
+    """One value per node: mean and population standard deviation over all nodes, and over those of each cluster."""
     if values is None:
-        return {"all": None, "std": None, "clusters": None}
+        return {"all": None, "std": None, "clusters": None, "clusters_std": None}
     clusters = metrics.over_clusters(values, records.node_cluster)
     there = values[~np.isnan(values)]
     std = float(there.std()) if len(there) else None
-    return {"all": metrics.over_nodes(values), "std": std, "clusters": clusters}
+    with np.errstate(invalid="ignore"):  # a diverged run
+        squares = (values - clusters[records.node_cluster]) ** 2
+    of_clusters = np.sqrt(metrics.over_clusters(squares, records.node_cluster))
+    return {"all": metrics.over_nodes(values), "std": std, "clusters": clusters, "clusters_std": of_clusters}
 
 
 def _fairness(records: Records) -> dict:

@@ -42,6 +42,8 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         (("churn",), scenario.churn),
     ):
         yield from _refusal(place, lambda part=part: _fit_nodes(part, count, scenario.seed))
+    if hasattr(scenario.algorithm, "check"):
+        yield from _refusal(("algorithm",), lambda: scenario.algorithm.check(scenario.nodes.clusters))
     if hasattr(scenario.model, "assignment"):
         yield from _refusal(("model",), lambda: scenario.model.assignment(count, scenario.seed))
     yield from _absences(scenario)

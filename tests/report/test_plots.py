@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from ddlsim.errors import DataMissing
-from ddlsim.report.plots import communication_figure, heads_figure, quality_figure, save_plots
+from ddlsim.report.plots import communication_figure, heads_figure, quality_figure, save_plots, spread_figure
 from ddlsim.report.records import read
 
 
@@ -50,3 +50,12 @@ def test_save_plots_writes_what_the_records_allow(make_run, tmp_path):
         "communication.svg",
     ]
     assert all(path.read_text().lstrip().startswith("<?xml") for path in paths)
+
+
+def test_spread_figure_draws_every_node_and_each_cluster_s_mean_and_deviation(make_run):
+    pytest.importorskip("matplotlib")
+    records = read(make_run(rows=make_run.rows({2: [(3, 3), (3, 5), (2, 2)], 4: [(4, 5), (5, 4), (3, 3)]})))
+    (axes,) = spread_figure(records).axes
+    assert [line.get_ydata().tolist() for line in axes.lines] == [[60, 90], [80, 90], [70, 90], [40, 60], [40, 60]]
+    low_and_high = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (low_and_high.min(), low_and_high.max()) == pytest.approx((60, 90))  # 70 - 10 in round 2, 90 - 0 in round 4

@@ -66,9 +66,16 @@ def test_settlement_names_heads_and_round(make_run):
 
 def test_a_run_that_has_just_begun_is_summarised_without_numbers(make_run):
     summary = summarise(make_run(rows=[], traffic=None, status="running"))
-    assert summary["accuracy"] == {"all": None, "std": None, "clusters": None}
+    assert summary["accuracy"] == {"all": None, "std": None, "clusters": None, "clusters_std": None}
     assert summary["target"]["reached"] is None
     assert "running" in table(summary, terminal=False)
+
+
+def test_spread_of_a_cluster_is_over_its_nodes(make_run):
+    rows = make_run.rows({2: [(3, 3), (3, 3), (2, 2)], 4: [(3, 4), (5, 4), (3, 3)]})
+    accuracy = summarise(make_run(rows=rows))["accuracy"]
+    assert accuracy["clusters"] == pytest.approx([0.8, 0.6])
+    assert accuracy["clusters_std"] == pytest.approx([0.1, 0.0])
 
 
 def test_accuracy_of_the_published_head_choice_is_shown_apart(make_run):

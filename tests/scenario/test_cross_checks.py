@@ -46,6 +46,19 @@ def test_losses_of_classes_need_classes(problems, algorithm):
     assert "algorithm.name: needs classes, but synthetic_regression is a regression. Use one of: el" in found
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "told"),
+    [
+        ("oracle, deluded: 1, deluded_cluster: 2", "deluded_cluster: clusters are 0 to 1 in this scenario, got 2"),
+        ("oracle, deluded: 4, deluded_cluster: 1", "deluded: cluster 1 has 3 nodes, got 4"),
+        ("dac, record_similarities: [7, 8]", "record_similarities: node ids are 0 to 7 in this scenario, got 8"),
+    ],
+)
+def test_nodes_and_clusters_that_an_algorithm_names_must_be_there(problems, algorithm, told):
+    (found,) = problems(sets=[f"algorithm={{name: {algorithm}}}"])
+    assert f"algorithm.{told}" in found
+
+
 def test_odd_degree_on_an_odd_number_of_nodes(problems):
     (found,) = problems(sets=["nodes.clusters=[5]", "topology.degree=3"])
     assert found.startswith("--set topology.degree=3: topology.degree: degree x nodes must be even")
