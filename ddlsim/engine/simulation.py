@@ -109,6 +109,7 @@ class Simulation:
         self.network = make_network(self.env, self._delivered, self.fail)
         self.mailboxes = self.network.use_mailboxes()
         self.nodes = [Node(node_id, self) for node_id in range(self.num_nodes + has_server)]
+
         def rng(purpose: str, node: int) -> np.random.Generator:
             return self.nodes[node].rng(purpose)
 
