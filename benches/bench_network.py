@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import simpy
 
-from ddlsim.engine.message import Message
+from ddlsim.engine.message import PUSH, Message
 from ddlsim.engine.network import Network
 from ddlsim.native import extension
 
@@ -65,36 +65,33 @@ def core_alone(
 
 
 def through_simpy(work: Workload, rounds: int, synchronous: bool) -> simpy.Environment:
-    """Node processes in Python; a synchronous node waits for all that its peers send it in the round."""
+    """Node processes in Python, as the engine runs them; a synchronous node waits for all that is sent to it."""
     env = simpy.Environment()
     nodes = len(work.uplink)
-    expected = np.bincount(work.peers.ravel(), minlength=nodes).tolist()
-    inbox, waiting = [0] * nodes, [None] * nodes  # messages so far; (how many it waits for, event)
-
-    def arrived(message: Message) -> None:
-        node = message.dst
-        inbox[node] += 1
-        if waiting[node] and waiting[node][0] == inbox[node]:
-            waiting[node][1].succeed()
-            waiting[node] = None
-
-    network = Network(env, nodes, work.uplink, work.downlink, LATENCY_S, on_delivery=arrived)
-    peers = work.peers.tolist()
+    network = Network(env, nodes, work.uplink, work.downlink, LATENCY_S, on_delivery=lambda _: None)
+    mailboxes = network.use_mailboxes()
+    peers = [tuple(peers) for peers in work.peers.tolist()]
+    senders = [[] for _ in range(nodes)]
+    for node, receivers in enumerate(peers):
+        for receiver in receivers:
+            senders[receiver].append(node)
 
     def live(node: int):
         yield env.timeout(int(work.start_ns[node]) / 1e9)
         for round_num in range(rounds):
-            network.send([Message(node, peer, round_num, "push", None, SIZE, 64) for peer in peers[node]])
-            if not synchronous:
+            network.send([Message(node, peers[node], round_num, PUSH, None, SIZE, 64)])
+            if synchronous:
+                yield mailboxes.wait(node, PUSH, round_num, senders[node])
+                mailboxes.take(node, PUSH, round_num)
+            else:
                 yield env.timeout(LATENCY_S)
-            elif inbox[node] < expected[node] * (round_num + 1):
-                waiting[node] = expected[node] * (round_num + 1), env.event()
-                yield waiting[node][1]
+                mailboxes.take_all(node, PUSH, 0)
+            mailboxes.closed(node, round_num + 1)
 
     for node in range(nodes):
         env.process(live(node))
     count_events(env)
-    assert inbox == [count * rounds for count in expected]
+    assert network.use().messages_received.tolist() == [len(its) * rounds for its in senders]
     return env
 
 

@@ -36,10 +36,14 @@ Fidelity = Literal["flow", "latency", "ideal"]
 class _Alarm(simpy.Event):
     """Calls back after a delay; a LATE one after everything else that is already due at its instant."""
 
-    __slots__ = ()
+    __slots__ = ("owner",)
 
-    def __init__(self, env: simpy.Environment, delay_s: float, call: Callable[[Any], None], priority: int = NORMAL):
+    def __init__(
+        self, owner: "Network", env: simpy.Environment, delay_s: float, call: Callable[[Any], None],
+        priority: int = NORMAL,
+    ):  # fmt: skip
         # As SimPy's own Timeout: born triggered, without the steps of Event.__init__.
+        self.owner = owner
         self.env = env
         self.callbacks = [call]
         self._ok = True
@@ -241,7 +245,7 @@ class Network:
     def _rearm(self) -> None:
         if not self._rearming:
             self._rearming = True
-            _Alarm(self._env, 0, self._rearm_now, LATE)
+            _Alarm(self, self._env, 0, self._rearm_now, LATE)
 
     def _rearm_now(self, _: Any = None) -> None:
         self._rearming = False
@@ -252,17 +256,32 @@ class Network:
         # SimPy has nothing to do before its next event: what ends earlier and is no news for Python needs none of its
         # own.
         env = self._env
-        quiet_until_s = env.peek()
+        quiet_until_s = self._others_begin_s()
         next_ns = self._post.run_ahead(int(quiet_until_s * NS_PER_S) - 1 if quiet_until_s < FOREVER_S else NEVER_NS)
         if next_ns == self._wake_ns:
             return
         self._wake_ns = next_ns  # the alarm that was set before finds that it is not the one, and does nothing
         self._wake = None
         if next_ns != NEVER_NS:
-            self._wake = _Alarm(env, max(next_ns / NS_PER_S - env.now, 0), self._advance)
+            delay_s = next_ns / NS_PER_S - env.now
+            self._wake = _Alarm(self, env, delay_s if delay_s > 0 else 0, self._advance)
         elif self._core.now > round(env.now * NS_PER_S):
             # Nobody waits for the last messages, but the run lasts as long as they do.
-            _Alarm(env, self._core.now / NS_PER_S - env.now, lambda _: None)
+            _Alarm(self, env, self._core.now / NS_PER_S - env.now, lambda _: None)
+
+    def _others_begin_s(self) -> float:
+        """When SimPy has something to do but for the network's own alarms, which look again themselves."""
+        queue = self._env._queue  # a heap of (time, priority, number, event)
+        first_s, below = FOREVER_S, [0]
+        while below:
+            i = below.pop()
+            if i < len(queue) and queue[i][0] < first_s:
+                event = queue[i][3]
+                if type(event) is _Alarm and event.owner is self:
+                    below += (2 * i + 1, 2 * i + 2)
+                else:
+                    first_s = queue[i][0]
+        return first_s
 
     def _advance(self, alarm: _Alarm) -> None:
         if alarm is not self._wake:
