@@ -18,12 +18,16 @@ def register(app: typer.Typer) -> None:
 def replay(
     flows: Annotated[Path, typer.Argument(help="CSV with the columns start_s,src,dst,bytes.")],
     links: Annotated[Path, typer.Option(help="CSV with the columns node,uplink_mbps,downlink_mbps,latency_ms.")],
+    physical: Annotated[Path | None, typer.Option(
+        help="Graph of the network between the nodes, whose links flows share: an edge list "
+        "(node node bandwidth_mbps latency_ms per line) or a .graphml file."
+    )] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Send given flows over given links and print when each one ends."""
     from ddlsim.engine.replay import replay as replay_files
 
-    rows = [flow.row() for flow in replay_files(str(flows), str(links))]
+    rows = [flow.row() for flow in replay_files(str(flows), str(links), None if physical is None else str(physical))]
     if as_json:
         typer.echo(json.dumps({"schema_version": 1, "flows": rows}))
         return

@@ -10,6 +10,7 @@ from ddlsim.engine.csv_rows import Column, Row, read_rows
 from ddlsim.engine.links import read_links
 from ddlsim.engine.message import Message
 from ddlsim.engine.network import Network
+from ddlsim.engine.routed_links import Routed
 from ddlsim.errors import ScenarioError
 from ddlsim.units import mbps_to_bytes_per_s, ms_to_s
 
@@ -36,19 +37,23 @@ class ReplayedFlow:
         return asdict(self)
 
 
-def replay(flows_path: str, links_path: str) -> list[ReplayedFlow]:
+def replay(flows_path: str, links_path: str, physical_path: str | None = None) -> list[ReplayedFlow]:
     """Sends the flows of one file over the links of another.
 
     Args:
         flows_path: CSV with the columns start_s,src,dst,bytes; flows that start together are taken in its order.
         links_path: CSV with the columns node,uplink_mbps,downlink_mbps,latency_ms; node ids need not be consecutive;
             latency_ms is the one-way latency of the node's access, a flow waits for that of both its ends.
+        physical_path: graph of the network between the nodes, which are in it by their ids: an edge list or GraphML,
+            each edge with bandwidth_mbps and latency_ms (see routed_links.py); flows are routed over it and share its
+            links. None: nothing between the nodes' own links limits them.
 
     Returns:
         One row per flow, in the order of the file.
 
     Raises:
-        ScenarioError: a file cannot be read, has wrong rows, or a flow names a node without links.
+        ScenarioError: a file cannot be read, has wrong rows, a flow names a node without links, or the physical network
+            lacks a node, or does not connect all.
     """
     links = read_links(links_path)
     rows = read_rows(flows_path, FLOW_COLUMNS)
@@ -58,11 +63,13 @@ def replay(flows_path: str, links_path: str) -> list[ReplayedFlow]:
     ]
     if unknown:
         raise ScenarioError("\n".join(unknown[:20]))
-    finish_s = _finish_times([row for _, row in rows], links)
+    finish_s = _finish_times([row for _, row in rows], links, physical_path)
     return [ReplayedFlow(**row, finish_s=found) for (_, row), found in zip(rows, finish_s, strict=True)]
 
 
-def _finish_times(flows: list[Row], links: dict[int, tuple[float, float, float]]) -> list[float | None]:
+def _finish_times(
+    flows: list[Row], links: dict[int, tuple[float, float, float]], physical_path: str | None
+) -> list[float | None]:
     if not links:
         return []
     index = {node: i for i, node in enumerate(sorted(links))}
@@ -73,8 +80,18 @@ def _finish_times(flows: list[Row], links: dict[int, tuple[float, float, float]]
     def arrived(message: Message) -> None:
         finish_s[message.payload] = env.now
 
+    latency_s, routed = ms_to_s(latency), {}
+    if physical_path is not None:
+        kind = "graphml" if physical_path.endswith(".graphml") else "edge_list"
+        physical = Routed(file=physical_path, format=kind, hosts=tuple(index)).draw(len(index), seed=0)
+        access_s, between_s = latency_s, physical.latency_s
+        routed = {"shared_bytes_per_s": physical.shared_bytes_per_s, "route": physical.route}
+
+        def latency_s(src: int, dst: int) -> float:
+            return access_s[src] + between_s(src, dst) + access_s[dst]
+
     network = Network(
-        env, len(index), mbps_to_bytes_per_s(up), mbps_to_bytes_per_s(down), ms_to_s(latency), on_delivery=arrived
+        env, len(index), mbps_to_bytes_per_s(up), mbps_to_bytes_per_s(down), latency_s, on_delivery=arrived, **routed
     )
 
     def message(i: int) -> Message:

@@ -46,6 +46,19 @@ class Algorithm(Protocol):
     # def seen(self, state), similarities_of(self, ...): optional, of algorithms that compare models; see pulling.py
 
 
+def _remembering_the_last(neighbours: Callable[[int], Sequence[Sequence[int]]]):
+    """The same function; nodes ask for the graph of one round one after the other."""
+    last_round, last_graph = None, None
+
+    def remembered(round_num: int) -> Sequence[Sequence[int]]:
+        nonlocal last_round, last_graph
+        if round_num != last_round:
+            last_round, last_graph = round_num, neighbours(round_num)
+        return last_graph
+
+    return remembered
+
+
 class Simulation:
     """All objects of one run.
 
@@ -87,7 +100,7 @@ class Simulation:
     ):
         self.algorithm = algorithm
         self.learner = learner
-        self.neighbours = neighbours
+        self.neighbours = _remembering_the_last(neighbours)
         self.step_time_s = step_time_s
         self.node_cluster = node_cluster
         self.recorder = recorder

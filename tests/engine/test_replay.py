@@ -45,3 +45,27 @@ def test_wrong_rows_are_named_with_file_and_line(replayed, flows, problems):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ScenarioError, match=r"nothing\.csv: expected a CSV file with columns"):
         replay(str(tmp_path / "nothing.csv"), str(tmp_path / "nothing.csv"))
+
+
+ROUTED = "node,uplink_mbps,downlink_mbps,latency_ms\n0,80,80,10\n1,80,80,10\n2,80,80,10\n"
+
+
+@pytest.fixture
+def routed(tmp_path):
+    def run(flows, physical, name="physical.txt"):
+        for file, text in (("flows.csv", flows), ("links.csv", ROUTED), (name, physical)):
+            (tmp_path / file).write_text(text)
+        return replay(*(str(tmp_path / file) for file in ("flows.csv", "links.csv", name)))
+
+    return run
+
+
+def test_flows_share_the_links_of_a_physical_network_on_their_way(routed):
+    # 0 and 1 meet at router 9, whose link to 2 carries a million bytes per second
+    rows = routed("start_s,src,dst,bytes\n0,0,2,500000\n0,1,2,500000\n0,0,1,0\n", "0 9 80 5\n1 9 80 5\n9 2 8 25\n")
+    assert [row.finish_s for row in rows] == pytest.approx([1.05, 1.05, 0.03])
+
+
+def test_a_node_that_the_physical_network_lacks_is_named(routed):
+    with pytest.raises(ScenarioError, match=r"physical\.txt has no node 2"):
+        routed("start_s,src,dst,bytes\n", "0 1 8 0\n")
