@@ -1,16 +1,21 @@
 """The kernels on parameter matrices against what one would write with torch, numpy or scipy, and against the machine.
 
-Each bench checks its answer first, then times ours and every alternative in turns in one process. extra_info holds
+Each bench checks its answer first, then times ours and every alternative in turns in one process: on one thread by the
+processor time of that thread, which a neighbour on the machine disturbs less, on two by the clock. extra_info holds
 medians: `ours_s`; `alternative`, `theirs_s`, `ratio` (ours / theirs) of the first alternative; `others` likewise; and
 `floor_s`, `of_floor` (ours / floor): what memory (read rate of torch.dot on 128 MB) and arithmetic (rate of torch.mm
-on 1,024 x 1,024) allow at best. Alternatives write into memory that is already there.
+on 1,024 x 1,024) allow at best. Alternatives read rows that start on cache lines, as ours do, and write into memory
+that is already there; scipy alone makes a new result.
 
     OPENBLAS_NUM_THREADS=1 pytest benches/bench_kernels.py    numpy on one thread, as ours; the sizes of small networks
-    pytest benches/bench_kernels.py -m slow                   52 x 11.2 million: 5 GB of memory, minutes
+    pytest benches/bench_kernels.py -m slow                   52 x 11.2 million: 12 GB of memory, minutes; without scipy
+                                                              and torch's CSR, which take seconds for a merge
 """
 
+import functools
 import os
 import time
+from collections.abc import Callable
 from statistics import median
 
 import numpy as np
@@ -32,6 +37,7 @@ from ddlsim.kernels import (
 )
 
 PEERS = 5
+TURNS_S = 2.0
 SMALL = [(32, 89_834), (100, 62_006), (1000, 62_006)]
 SIZES = [*SMALL, pytest.param((52, 11_200_000), marks=pytest.mark.slow)]
 
@@ -46,11 +52,16 @@ def threads(request):
 
 @pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 def params(request):
-    n, p = request.param
+    return similar_models(*request.param)
+
+
+@functools.cache
+def similar_models(n: int, p: int) -> torch.Tensor:
+    """Models around one, for all benches of a size: nobody may write them."""
     start = torch.randn(p)
     params = aligned_rows(n, p)
     for row in params:
-        row.copy_(start + 0.1 * torch.randn(p))
+        torch.add(start, torch.randn(p), alpha=0.1, out=row)
     return params
 
 
@@ -68,10 +79,12 @@ def machine():
     return rates
 
 
-def seconds(call) -> float:
-    start = time.perf_counter()
+def seconds(call: Callable[[], object]) -> float:
+    """Of the thread, if torch has one; else of the clock."""
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    start = clock()
     call()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def compare(benchmark, ours, theirs: dict, floor_s: float) -> None:
@@ -79,8 +92,8 @@ def compare(benchmark, ours, theirs: dict, floor_s: float) -> None:
     if benchmark.disabled:
         benchmark(ours)
         return
-    once = seconds(ours)
-    rounds = int(np.clip(1.0 / once, 3, 15))
+    turn_s = seconds(ours) + sum(seconds(call) for call in theirs.values())
+    rounds = int(np.clip(TURNS_S / turn_s, 3, 25))
     theirs_s = {name: [] for name in theirs}
     ours_s = []
 
@@ -88,7 +101,7 @@ def compare(benchmark, ours, theirs: dict, floor_s: float) -> None:
         for name, call in theirs.items():
             theirs_s[name].append(seconds(call))
 
-    benchmark.pedantic(lambda: ours_s.append(seconds(ours)), setup=turn, rounds=rounds, warmup_rounds=1)
+    benchmark.pedantic(lambda: ours_s.append(seconds(ours)), setup=turn, rounds=rounds)
     own = median(ours_s)
     found = {name: {"s": median(times), "ratio": own / median(times)} for name, times in theirs_s.items()}
     first, *rest = found
@@ -107,15 +120,24 @@ def regular_mixing(n: int) -> sparse.csr_matrix:
     return sparse.csr_matrix((weights, np.concatenate(sources), np.arange(n + 1) * (PEERS + 1)), shape=(n, n))
 
 
-def normalized_mm(vectors: torch.Tensor) -> torch.Tensor:
-    unit = F.normalize(vectors)
-    return unit @ unit.T
+class TorchCosine:
+    """Cosines of all pairs with torch, in memory of its own."""
 
+    def __init__(self, params: torch.Tensor):
+        self.differences, self.unit = (aligned_rows(*params.shape) for _ in range(2))
+        self.gram = torch.empty(len(params), len(params))
 
-def divided_mm(vectors: torch.Tensor) -> torch.Tensor:
-    gram = vectors @ vectors.T
-    norms = gram.diagonal().sqrt()
-    return gram / (norms[:, None] * norms)
+    def divided(self, vectors: torch.Tensor) -> torch.Tensor:
+        torch.mm(vectors, vectors.T, out=self.gram)
+        norms = self.gram.diagonal().sqrt()
+        return self.gram.div_(norms[:, None]).div_(norms)
+
+    def normalized(self, vectors: torch.Tensor) -> torch.Tensor:
+        torch.div(vectors, vectors.norm(dim=1, keepdim=True), out=self.unit)
+        return torch.mm(self.unit, self.unit.T, out=self.gram)
+
+    def of_updates(self, params: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        return self.normalized(torch.sub(params, before, out=self.differences))
 
 
 def gram_floor_s(params, rates, terms: int = 1) -> float:
@@ -126,21 +148,25 @@ def gram_floor_s(params, rates, terms: int = 1) -> float:
 def test_cosine_of_all_pairs(benchmark, params, threads, machine):
     few = slice(0, 8)
     torch.testing.assert_close(cosine(params[few]).double(), reference.cosine(params[few]), atol=2e-7, rtol=0)
-    theirs = {"torch mm": lambda: divided_mm(params), "torch normalize, mm": lambda: normalized_mm(params)}
+    torchs = TorchCosine(params)
+    theirs = {"torch mm": lambda: torchs.divided(params), "torch normalize, mm": lambda: torchs.normalized(params)}
     if threads == 1 and os.environ.get("OPENBLAS_NUM_THREADS") == "1":  # or numpy would use every core
-        theirs["numpy matmul"] = lambda: params.numpy() @ params.numpy().T
+        gram = np.empty((len(params), len(params)), np.float32)
+        theirs["numpy matmul"] = lambda: np.matmul(params.numpy(), params.numpy().T, out=gram)
     compare(benchmark, lambda: cosine(params), theirs, gram_floor_s(params, machine[threads]))
 
 
 def test_cosine_of_updates(benchmark, params, threads, machine):
-    start, last = params[0] - 0.1 * torch.randn(params.shape[1]), params + 0.01
+    start, last = params[0] - 0.1 * torch.randn(params.shape[1]), aligned_rows(*params.shape)
+    torch.add(params, 0.01, out=last)
     few = slice(0, 8)
     expected = 0.5 * reference.cosine(params[few], last[few]) + 0.5 * reference.cosine(params[few], start)
     found = update_cosine(params[few], start, last[few], 0.5)
     torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=0)
+    torchs = TorchCosine(params)
     theirs = {
         "torch subtract, normalize, mm": lambda: (
-            0.5 * normalized_mm(params - last) + 0.5 * normalized_mm(params - start)
+            0.5 * torchs.of_updates(params, last) + 0.5 * torchs.of_updates(params, start)
         )
     }
     ours = lambda: update_cosine(params, start, last, 0.5)  # noqa: E731
@@ -181,9 +207,12 @@ def test_mean_cosine_of_class_rows(benchmark, threads, machine):
     expected = reference.class_cosine(params, 10)
     torch.testing.assert_close(class_cosine(params, 10).double(), expected, atol=3e-7, rtol=0)
 
+    classes, unit = params.unflatten(1, (10, 512)), torch.empty(100, 10, 512)
+
     def batched():
-        unit = F.normalize(params.view(100, 10, 512), dim=2).transpose(0, 1)
-        return torch.bmm(unit, unit.transpose(1, 2)).mean(dim=0)
+        torch.div(classes, classes.norm(dim=2, keepdim=True), out=unit)
+        of_class = unit.transpose(0, 1)
+        return torch.bmm(of_class, of_class.transpose(1, 2)).mean(dim=0)
 
     compare(benchmark, lambda: class_cosine(params, 10), {"torch bmm": batched}, gram_floor_s(params, machine[threads]))
 
@@ -196,8 +225,8 @@ def test_sparse_merge(benchmark, params, threads, machine, where):
     torch.testing.assert_close(
         merge(few, mixing).double(), reference.merge(few, torch.from_numpy(mixing.toarray())), atol=1e-6, rtol=0
     )
-    out = params if where == "in_place" else aligned_rows(n, p)
-    other = torch.empty(n, p)
+    out, other = aligned_rows(n, p), aligned_rows(n, p)
+    source = out.copy_(params) if where == "in_place" else params
     as_torch = torch.sparse_csr_tensor(mixing.indptr, mixing.indices, mixing.data, size=(n, n))
     rows = [slice(*mixing.indptr[i : i + 2]) for i in range(n)]
     entries = [list(zip(mixing.indices[row].tolist(), mixing.data[row].tolist(), strict=True)) for row in rows]
@@ -212,14 +241,14 @@ def test_sparse_merge(benchmark, params, threads, machine, where):
     if n * p < 10**8:
         theirs["torch CSR mm"] = lambda: torch.mm(as_torch, params, out=other)
         theirs["scipy CSR"] = lambda: mixing @ params.numpy()
-    compare(benchmark, lambda: merge(params, mixing, out=out), theirs, machine[threads][0] * 8 * n * p)
+    compare(benchmark, lambda: merge(source, mixing, out=out), theirs, machine[threads][0] * 8 * n * p)
 
 
 @pytest.mark.parametrize("size", [(32, 89_834), (100, 62_006)], ids=["32x89834", "100x62006"])
 def test_dense_merge(benchmark, size, threads, machine):
     n, p = size
     params, mixing = aligned_rows(n, p).normal_(), torch.rand(n, n)
-    out, other = aligned_rows(n, p), torch.empty(n, p)
+    out, other = aligned_rows(n, p), aligned_rows(n, p)
     torch.testing.assert_close(merge(params, mixing).double(), reference.merge(params, mixing), atol=1e-4, rtol=0)
     floor_s = max(machine[threads][0] * 8 * n * p, machine[threads][1] * 2 * n * n * p)
     theirs = {"torch mm": lambda: torch.mm(mixing, params, out=other)}
@@ -234,10 +263,13 @@ def test_simplex_projection(benchmark, num_columns, threads, machine):
     torch.testing.assert_close(project_simplex(rows).double(), reference.project_simplex(rows), atol=3e-7, rtol=0)
     counts = torch.arange(1, num_columns + 1)
 
+    ordered, order, sums = torch.empty_like(rows), torch.empty(rows.shape, dtype=torch.long), torch.empty_like(rows)
+
     def torch_sort():
-        sums = (ordered := rows.sort(dim=1, descending=True).values).cumsum(dim=1) - 1
-        support = (ordered * counts > sums).sum(dim=1, keepdim=True)
-        return (rows - sums.gather(1, support - 1) / support).clamp_min_(0)
+        torch.sort(rows, dim=1, descending=True, out=(ordered, order))
+        torch.cumsum(ordered, dim=1, out=sums).sub_(1)
+        support = (ordered.mul_(counts) > sums).sum(dim=1, keepdim=True)
+        return torch.sub(rows, sums.gather(1, support - 1) / support, out=sums).clamp_min_(0)
 
     def numpy_sort():
         sums = (ordered := np.sort(rows.numpy(), axis=1)[:, ::-1]).cumsum(axis=1) - 1

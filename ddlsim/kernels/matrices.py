@@ -124,7 +124,7 @@ def as_longs(values: Matrix | Sequence[int]) -> np.ndarray:
 
 def check_row_numbers(numbers: np.ndarray, num_rows: int, name: str) -> None:
     """Raises IndexError unless all row numbers lie in [0, num_rows)."""
-    if numbers.size and (numbers.min() < 0 or numbers.max() >= num_rows):
+    if numbers.size and numbers.view(np.uint64).max() >= num_rows:  # negative ones are the largest then
         raise IndexError(f"{name} must lie in 0..{num_rows - 1}, found {numbers.min()}..{numbers.max()}")
 
 

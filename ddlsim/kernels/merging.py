@@ -134,7 +134,7 @@ def _check_csr(
     if len(indptr) != num_targets + 1 or indptr[0] != 0 or indptr[-1] != len(sources) or len(sources) != len(weights):
         raise ValueError(f"indptr [{len(indptr)}], sources [{len(sources)}], weights [{len(weights)}] and "
                          f"{num_targets} targets do not fit together")  # fmt: skip
-    if (np.diff(indptr) < 0).any():
+    if num_targets and np.diff(indptr).min() < 0:
         raise ValueError("indptr must not fall")
     check_row_numbers(sources, num_sources, "sources")
 
@@ -143,9 +143,10 @@ def _keep_empty_rows(
     indptr: np.ndarray, sources: np.ndarray, weights: np.ndarray, num_sources: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Gives rows without entries their own row with weight one, which copies it exactly."""
-    empty = np.flatnonzero(np.diff(indptr) == 0)
-    if not empty.size:
+    counts = np.diff(indptr)
+    if counts.all():
         return indptr, sources, weights
+    empty = np.flatnonzero(counts == 0)
     if len(indptr) - 1 != num_sources:
         raise ValueError(f"mixing row {empty[0]} has no entries, and without one row per node there is none to keep")
     sources = np.insert(sources, indptr[empty], empty)
