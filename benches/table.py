@@ -1,12 +1,12 @@
 """The ratios of pytest-benchmark's JSON as a markdown table.
 
-    python benches/table.py out.json              prints it
+    python benches/table.py out.json              prints it; of several reports (say one with the slow sizes), one table
     python benches/table.py out.json --write      puts it into benches/README.md, between the two marks
 """
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 README = Path(__file__).resolve().parent / "README.md"
@@ -67,8 +67,14 @@ def write(report: Mapping, readme: Path = README) -> None:
     readme.write_text(f"{before}{BEGIN}\n{table(report)}\n{END}{rest.split(END)[1]}")
 
 
+def joined(reports: Sequence[Mapping]) -> dict:
+    """The benches of several reports, under the head of the first."""
+    return {**reports[0], "benchmarks": [bench for report in reports for bench in report["benchmarks"]]}
+
+
 if __name__ == "__main__":
-    found = json.loads(Path(sys.argv[1]).read_text())
+    paths = [argument for argument in sys.argv[1:] if argument != "--write"]
+    found = joined([json.loads(Path(path).read_text()) for path in paths])
     if "--write" in sys.argv:
         write(found)
     else:

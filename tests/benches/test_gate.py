@@ -166,6 +166,11 @@ def test_table_is_written_between_the_marks(run, stored, tmp_path):
     assert "| `bench_made_up`: steady | 520 ms | torch | 1 s | 0.52 |  |  |" in after
 
 
+def test_several_reports_make_one_table():
+    rows = table.table(table.joined([report(small=0.5), report(large=0.25)])).splitlines()[-2:]
+    assert ["small" in rows[0], "large" in rows[1]] == [True, True]
+
+
 def test_table_shows_floors_and_other_alternatives():
     made = report(kernel=0.25)
     made["benchmarks"][0]["extra_info"].update(floor_s=0.2, of_floor=1.25, others={"scipy": {"s": 2.0, "ratio": 0.125}})
