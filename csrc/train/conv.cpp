@@ -16,24 +16,29 @@ Conv::Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t fi
     : spec_(spec), height_(in_height), width_(in_width),
       panels_(spec.kernel_height * spec.kernel_width * spec.inputs, spec.outputs),
       turned_panels_(spec.kernel_height * spec.kernel_width * spec.outputs, spec.inputs) {
+    if (Winograd::fits(spec)) {
+        winograd_ = std::make_unique<Winograd>(spec.inputs, spec.outputs);
+        winograd_back_ = std::make_unique<Winograd>(spec.outputs, spec.inputs);
+    }
     const bool bordered = spec.pad_height || spec.pad_width;
     pixel_ = bordered && !is_first ? padded(spec.inputs) : spec.inputs;
-    row_ = (width_ + 2 * spec.pad_width) * pixel_;
-    in_floats_ = padded((height_ + 2 * spec.pad_height) * row_ + CHANNEL_BLOCK);
     conv_height_ = height_ + 2 * spec.pad_height - spec.kernel_height + 1;
     conv_width_ = width_ + 2 * spec.pad_width - spec.kernel_width + 1;
+    const int64_t more = winograd_ ? 1 : 0;  // tiles of two pixels reach beyond an odd image
+    row_ = (width_ + 2 * spec.pad_width + more) * pixel_;
+    in_floats_ = padded((height_ + 2 * spec.pad_height + more) * row_ + CHANNEL_BLOCK);
     channels_ = padded(spec.outputs);
     conv_floats_ = conv_height_ * conv_width_ * channels_;
     out_height_ = spec.pool ? conv_height_ / 2 : conv_height_;
     out_width_ = spec.pool ? conv_width_ / 2 : conv_width_;
-    grad_row_ = (width_ + spec.kernel_width - 1) * channels_;
+    grad_row_ = (width_ + spec.kernel_width - 1 + more) * channels_;
 
     weights_at_ = first_value;
     bias_at_ = weights_at_ + panels_.size();
     scale_at_ = bias_at_ + channels_;
     shift_at_ = scale_at_ + channels_;
     turned_ = Floats(turned_panels_.size());
-    grad_conv_ = Floats((height_ + spec.kernel_height - 1) * grad_row_);
+    grad_conv_ = Floats((height_ + spec.kernel_height - 1 + more) * grad_row_);
     grad_out_ = Floats(out_height_ * out_width_ * channels_);
     scale_ = Floats(channels_);
     shift_ = Floats(channels_);
@@ -94,18 +99,32 @@ Stage Conv::stage(int64_t image, bool keep) {
             keep ? winner : nullptr};
 }
 
-void Conv::forward(const float* packed, int64_t image, const Sink& out, bool keep) {
+void Conv::prepare(const float* packed) {
+    if (winograd_) winograd_->take_weights(packed + weights_at_);
+}
+
+void Conv::convolve(const float* packed, int64_t image) {
+    float* const out = conv_.data() + image * conv_floats_;
+    if (winograd_) {
+        const float* const from = in_.data() + image * in_floats_;
+        winograd_->apply({from, pixel_, row_}, out, conv_height_, conv_width_, packed + bias_at_);
+        return;
+    }
     const bool compact = pixel_ == spec_.inputs;
     const int64_t inputs = spec_.inputs, parts = compact ? 1 : spec_.kernel_width;
     const Product product = {
         in_.data() + image * in_floats_, row_, pixel_, row_, pixel_, 1,
-        packed + weights_at_, spec_.kernel_width * inputs * panels_.step, inputs * panels_.step, panels_.step,
+        packed + weights_at_, 0, spec_.kernel_width * inputs * panels_.step, inputs * panels_.step, panels_.step,
         panels_.stride,
-        conv_.data() + image * conv_floats_, conv_width_ * channels_, channels_, PANEL,
+        out, conv_width_ * channels_, channels_, PANEL,
         conv_height_, conv_width_, channels_,
         spec_.kernel_height, parts, compact ? spec_.kernel_width * inputs : inputs,
         packed + bias_at_, false};
     lanes().product(product);
+}
+
+void Conv::forward(const float* packed, int64_t image, const Sink& out, bool keep) {
+    convolve(packed, image);
     float* const scale = scale_.data();
     float* const shift = shift_.data();
     if (spec_.groups) {
@@ -154,6 +173,7 @@ void Conv::turn_weights(const float* packed) {
             for (int64_t o = 0; o < spec_.outputs; ++o)
                 turned_.data()[turned_panels_.place(p * spec_.outputs + o, i)] =
                     packed[weights_at_ + panels_.place((pixels - 1 - p) * spec_.inputs + i, o)];
+    if (winograd_back_) winograd_back_->take_weights(turned_.data());
 }
 
 void Conv::clear_gradients(float* gradients) const {
@@ -213,17 +233,22 @@ void Conv::weight_gradients(float* gradients, int64_t image) const {
     const int64_t step = panels_.step, row = spec_.kernel_width * spec_.inputs * step;
     for (int64_t x = 0; x < (compact ? 1 : spec_.kernel_width); ++x)
         lanes().product({in_.data() + image * in_floats_ + x * pixel_, row_, 1, row_, 0, pixel_,
-                         grad_conv_.data() + top * grad_row_ + left * channels_, grad_row_, 0, channels_, PANEL,
+                         grad_conv_.data() + top * grad_row_ + left * channels_, 0, grad_row_, 0,
+                         channels_, PANEL,
                          gradients + weights_at_ + x * items * step, row, step, panels_.stride,
                          spec_.kernel_height, items, channels_, conv_height_, 1, conv_width_, nullptr, true});
 }
 
 // The convolution of the bordered gradient with the turned weights.
 void Conv::input_gradients(float* grad_input) const {
+    if (winograd_back_) {
+        winograd_back_->apply({grad_conv_.data(), channels_, grad_row_}, grad_input, height_, width_, nullptr);
+        return;
+    }
     const bool compact = channels_ == spec_.outputs;
     const int64_t inputs = padded(spec_.inputs), outputs = spec_.outputs, parts = compact ? 1 : spec_.kernel_width;
     lanes().product({grad_conv_.data(), grad_row_, channels_, grad_row_, channels_, 1,
-                     turned_.data(), spec_.kernel_width * outputs * turned_panels_.step, outputs * turned_panels_.step,
+                     turned_.data(), 0, spec_.kernel_width * outputs * turned_panels_.step, outputs * turned_panels_.step,
                      turned_panels_.step, turned_panels_.stride,
                      grad_input, width_ * inputs, inputs, PANEL, height_, width_, inputs,
                      spec_.kernel_height, parts, compact ? spec_.kernel_width * outputs : outputs, nullptr, false});

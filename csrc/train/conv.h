@@ -1,6 +1,7 @@
 // One convolution with what follows it, image by image: forward, and gradients of weights and input.
 #pragma once
 #include "network.h"
+#include "winograd.h"
 
 namespace ddlsim::train {
 
@@ -28,6 +29,8 @@ public:
     // From [channels][height][width].
     void take_image(const float* planes, int64_t image) const;
 
+    // Whenever packed values have changed, before anything is computed with them.
+    void prepare(const float* packed);
     void forward(const float* packed, int64_t image, const Sink& out, bool keep);
 
     // Once per step, before any image: weights as the gradient of the input needs them.
@@ -45,6 +48,7 @@ public:
 
 private:
     Stage stage(int64_t image, bool keep);
+    void convolve(const float* packed, int64_t image);
     void normalise(const float* packed, int64_t image, float* scale, float* shift);
     void stage_gradients(const float* packed, float* gradients, int64_t image);
     void weight_gradients(float* gradients, int64_t image) const;
@@ -60,6 +64,7 @@ private:
     int64_t grad_row_;                    // of grad_conv_ with its border
     Panels panels_, turned_panels_;       // of weights [kernel rows][columns][inputs], and turned [..][outputs]
     int64_t weights_at_, bias_at_, scale_at_, shift_at_;
+    std::unique_ptr<Winograd> winograd_, winograd_back_;  // where they fit
     Floats in_, conv_, turned_, grad_conv_, grad_out_;
     Floats scale_, shift_;                // of the image at hand
     std::vector<uint8_t> winner_;

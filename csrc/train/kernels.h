@@ -12,7 +12,7 @@ constexpr int64_t PANEL = 32;  // columns of weights that lie together
 
 // c[r][i][j] = start + the sum over s, t, k of
 //     a[r * a_row + i * a_item + s * a_segment + t * a_part + k * a_step]
-//   * b[s * b_segment + t * b_part + k * b_step + j]
+//   * b[r * b_row + s * b_segment + t * b_part + k * b_step + j]
 // for r < num_rows, i < num_items, j < num_columns, s < num_segments, t < num_parts, k < num_steps.
 // Column j of b and c lies j / PANEL * panel + j % PANEL floats after column 0.
 // All three passes of a convolution are of this form without copying a pixel, and so are those of a linear layer.
@@ -20,13 +20,31 @@ struct Product {
     const float* a;
     int64_t a_row, a_item, a_segment, a_part, a_step;
     const float* b;
-    int64_t b_segment, b_part, b_step, b_panel;
+    int64_t b_row, b_segment, b_part, b_step, b_panel;
     float* c;
     int64_t c_row, c_item, c_panel;
     int64_t num_rows, num_items, num_columns;  // num_columns: a multiple of CHANNEL_BLOCK
     int64_t num_segments, num_parts, num_steps;
     const float* start;                        // [num_columns] added to every item, or null
     bool accumulate;                           // c itself is the start
+};
+
+// Tiles of an image of Winograd's convolution: [36 positions][tiles][channels] to or from the image's pixels.
+struct WinogradImage {
+    int64_t num_rows, num_columns, channels;  // of tiles
+    const float* image;                       // the first tile's corner; six rows and columns for each tile
+    float* out;                               // two for each tile, those within height and width
+    int64_t pixel, row;                       // floats from one to the next, of image or out
+    int64_t height, width;
+    const float* start;                       // [channels] added to every pixel of out, or null
+    float* transformed;
+    int64_t position;                         // floats from one position to the next
+};
+
+struct WinogradWeights {
+    int64_t num_values;                       // inputs times outputs
+    const float* weights;                     // [25][num_values]
+    float* transformed;                       // [36][num_values]
 };
 
 // What follows a convolution, of one image: factor and summand per channel, ReLU, 2x2 max pooling.

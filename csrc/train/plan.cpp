@@ -55,7 +55,10 @@ Plan::Plan(const Network& network) : network_(network) {
 
 void Plan::load(const float* flat, bool core, bool head) {
     if (core)
-        for (const Conv& conv : convs_) conv.pack(flat, values_.data());
+        for (Conv& conv : convs_) {
+            conv.pack(flat, values_.data());
+            conv.prepare(values_.data());
+        }
     for (size_t i = 0; i < linears_.size(); ++i)
         if (static_cast<int64_t>(i) < network_.core_linears ? core : head) linears_[i].pack(flat, values_.data());
 }

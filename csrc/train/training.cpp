@@ -121,6 +121,8 @@ void Plan::update(const Optimizer& optimizer, int64_t steps_done) {
             static_cast<float>(optimizer.rate / (1 - std::pow(optimizer.beta1, steps))),
             static_cast<float>(std::sqrt(1 - std::pow(optimizer.beta2, steps)))});
     }
+    if (optimizer.trains_core)
+        for (Conv& conv : convs_) conv.prepare(values_.data());
 }
 
 }  // namespace ddlsim::train

@@ -16,6 +16,7 @@ namespace ddlsim::cpu {
 #include "simplex.inc"
 #include "stage.inc"
 #include "update.inc"
+#include "winograd.inc"
 
 extern const Lanes DDLSIM_LANES_TABLE;
 const Lanes DDLSIM_LANES_TABLE = {
@@ -36,6 +37,9 @@ const Lanes DDLSIM_LANES_TABLE = {
     stage_backward,
     stage_spread,
     update,
+    winograd_input,
+    winograd_output,
+    winograd_weights,
     fence,
 };
 

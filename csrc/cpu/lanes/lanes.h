@@ -85,6 +85,9 @@ struct Lanes {
     void (*stage_backward)(const train::StageBackward&);
     void (*stage_spread)(const train::StageSpread&);
     void (*update)(const train::Update&);
+    void (*winograd_input)(const train::WinogradImage&);
+    void (*winograd_output)(const train::WinogradImage&);
+    void (*winograd_weights)(const train::WinogradWeights&);
     void (*fence)();   // makes streamed stores visible to the other threads
 };
 

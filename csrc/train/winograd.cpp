@@ -1,0 +1,47 @@
+#include "winograd.h"
+
+#include <algorithm>
+
+#include "../cpu/lanes/lanes.h"
+
+namespace ddlsim::train {
+
+using cpu::lanes;
+
+constexpr int64_t POSITIONS = 36, KERNEL = 25;
+constexpr int64_t TILES = 16;  // at a time, so that all positions of them stay in the second cache
+constexpr int64_t APART = CHANNEL_BLOCK;  // between positions, which would otherwise meet in few lines of the first cache
+
+Winograd::Winograd(int64_t inputs, int64_t outputs)
+    : inputs_(inputs), outputs_(outputs), panels_(KERNEL * inputs, outputs), transformed_panels_(inputs, outputs),
+      weights_(POSITIONS * transformed_panels_.size()) {}
+
+// Panel by panel [36][inputs][PANEL], so that a position's rows lie together.
+void Winograd::take_weights(const float* weights) {
+    for (int64_t p = 0; p < panels_.count; ++p)
+        lanes().winograd_weights({transformed_panels_.stride, weights + p * panels_.stride,
+                                  weights_.data() + p * POSITIONS * transformed_panels_.stride});
+}
+
+void Winograd::apply(const Image& image, float* out, int64_t height, int64_t width, const float* start) {
+    const int64_t rows = (height + 1) / 2, columns = (width + 1) / 2, some = std::max<int64_t>(1, TILES / columns);
+    if (input_.size() < POSITIONS * (some * columns * inputs_ + APART)) {
+        input_ = Floats(POSITIONS * (some * columns * inputs_ + APART));
+        output_ = Floats(POSITIONS * (some * columns * outputs_ + APART));
+    }
+    for (int64_t first = 0; first < rows; first += some) {
+        const int64_t count = std::min(some, rows - first), tiles = count * columns;
+        const int64_t from = tiles * inputs_ + APART, to = tiles * outputs_ + APART;
+        lanes().winograd_input({count, columns, inputs_, image.at + 2 * first * image.row, nullptr, image.pixel,
+                                image.row, 0, 0, nullptr, input_.data(), from});
+        lanes().product({input_.data(), from, inputs_, 0, 0, 1,
+                         weights_.data(), transformed_panels_.stride, 0, 0, transformed_panels_.step,
+                         POSITIONS * transformed_panels_.stride,
+                         output_.data(), to, outputs_, PANEL,
+                         POSITIONS, tiles, outputs_, 1, 1, inputs_, nullptr, false});
+        lanes().winograd_output({count, columns, outputs_, nullptr, out + 2 * first * width * outputs_, outputs_,
+                                 width * outputs_, height - 2 * first, width, start, output_.data(), to});
+    }
+}
+
+}  // namespace ddlsim::train
