@@ -11,6 +11,7 @@ he waits for.
 """
 
 from collections.abc import Callable, Sequence
+from heapq import heappush
 from typing import Any, Literal
 
 import numpy as np
@@ -34,12 +35,12 @@ Fidelity = Literal["flow", "latency", "ideal"]
 
 
 class _Alarm(simpy.Event):
-    """Calls back after a delay; a LATE one after everything else that is already due at its instant."""
+    """Calls back at a time; a LATE one after everything else that is already due at its instant."""
 
     __slots__ = ("owner",)
 
     def __init__(
-        self, owner: "Network", env: simpy.Environment, delay_s: float, call: Callable[[Any], None],
+        self, owner: "Network", env: simpy.Environment, time_s: float, call: Callable[[Any], None],
         priority: int = NORMAL,
     ):  # fmt: skip
         # As SimPy's own Timeout: born triggered, without the steps of Event.__init__.
@@ -48,7 +49,8 @@ class _Alarm(simpy.Event):
         self.callbacks = [call]
         self._ok = True
         self._value = None
-        env.schedule(self, priority, delay_s)
+        # What Environment.schedule does, but for the sum now + delay: rounded, it would not always be this very time.
+        heappush(env._queue, (max(time_s, env.now), priority, next(env._eid), self))
 
 
 class Network:
@@ -245,7 +247,7 @@ class Network:
     def _rearm(self) -> None:
         if not self._rearming:
             self._rearming = True
-            _Alarm(self, self._env, 0, self._rearm_now, LATE)
+            _Alarm(self, self._env, self._env.now, self._rearm_now, LATE)
 
     def _rearm_now(self, _: Any = None) -> None:
         self._rearming = False
@@ -263,11 +265,10 @@ class Network:
         self._wake_ns = next_ns  # the alarm that was set before finds that it is not the one, and does nothing
         self._wake = None
         if next_ns != NEVER_NS:
-            delay_s = next_ns / NS_PER_S - env.now
-            self._wake = _Alarm(self, env, delay_s if delay_s > 0 else 0, self._advance)
+            self._wake = _Alarm(self, env, next_ns / NS_PER_S, self._advance)
         elif self._core.now > round(env.now * NS_PER_S):
             # Nobody waits for the last messages, but the run lasts as long as they do.
-            _Alarm(self, env, self._core.now / NS_PER_S - env.now, lambda _: None)
+            _Alarm(self, env, self._core.now / NS_PER_S, lambda _: None)
 
     def _others_begin_s(self) -> float:
         """When SimPy has something to do but for the network's own alarms, which look again themselves."""
