@@ -238,6 +238,6 @@ def test_a_time_does_not_depend_on_when_the_clock_was_looked_at_before():
     for looked_at_s in np.random.default_rng(0).uniform(0, 18, 300):
         office = Office(capacity=50.0)
         office.send(0, 1, 549)
-        office.at(looked_at_s * 0.6, lambda: office.send(1, 2, 0))
+        office.at(looked_at_s * 0.6, lambda office=office: office.send(1, 2, 0))
         office.env.run()
         assert office.log[-1][1] == 549 / 50
