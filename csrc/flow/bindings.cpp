@@ -32,17 +32,6 @@ py::ssize_t common_size(std::initializer_list<const Ints*> arrays) {
     return size;
 }
 
-std::vector<Id> multicast(FlowNetwork& self, Time now_ns, std::int64_t src, const std::vector<std::int64_t>& dst,
-                          std::int64_t payload_bytes, std::int64_t header_bytes, Time latency_ns) {
-    self.advance(now_ns);
-    std::vector<Id> slots;
-    slots.reserve(dst.size());
-    for (std::int64_t to : dst) {
-        slots.push_back(self.send(to_message(self, src, to, payload_bytes, header_bytes, latency_ns, false)));
-    }
-    return slots;
-}
-
 Ints send_many(FlowNetwork& self, Time now_ns, const Ints& src, const Ints& dst, const Ints& payload_bytes,
                const Ints& header_bytes, const Ints& latency_ns) {
     self.advance(now_ns);
@@ -137,8 +126,6 @@ void register_flow(py::module_& m) {
              },
              py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"), py::arg("header_bytes") = 0,
              py::arg("latency_ns") = -1, py::arg("lost") = false, py::arg("links") = std::vector<Id>{})
-        .def("multicast", &multicast, "One message to several nodes; the slots of its flows.", py::arg("now_ns"),
-             py::arg("src"), py::arg("dst"), py::arg("payload_bytes"), py::arg("header_bytes"), py::arg("latency_ns") = -1)
         .def("send_many", &send_many, py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"),
              py::arg("header_bytes"), py::arg("latency_ns"))
         .def("cancel", [](Network& self, Time now_ns, Id slot) { self.advance(now_ns); return self.cancel(slot); })
