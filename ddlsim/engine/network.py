@@ -260,7 +260,7 @@ class Network:
         env = self._env
         quiet_until_s = self._others_begin_s()
         next_ns = self._post.run_ahead(int(quiet_until_s * NS_PER_S) - 1 if quiet_until_s < FOREVER_S else NEVER_NS)
-        if next_ns == self._wake_ns:
+        if next_ns == self._wake_ns != NEVER_NS:
             return
         self._wake_ns = next_ns  # the alarm that was set before finds that it is not the one, and does nothing
         self._wake = None

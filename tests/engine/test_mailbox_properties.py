@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("hypothesis")
 simpy = pytest.importorskip("simpy")
 import numpy as np  # noqa: E402
-from hypothesis import given  # noqa: E402
+from hypothesis import example, given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from mailbox_reference import PlainMailboxes  # noqa: E402
 
@@ -194,7 +194,18 @@ class World:
         )
 
 
+def stalled() -> dict:
+    """Messages whose latency ends when their link has stalled for good: the run lasts until then."""
+    rest = (0, [], 0, None, None, False)
+    return {
+        "lives": [[], [], [rest, rest, rest, (1, [0, 1, 2], 2, None, None, False)], []],
+        "events": [(0, "capacity", 2, 1)], "capacity": [50] * NODES, "latency_s": 0.25, "fidelity": "flow",
+        "drop_prob": 0.0, "on_drop": "retransmit", "by_hand": False,
+    }  # fmt: skip
+
+
 @given(worlds)
+@example(stalled())
 def test_nobody_can_tell_whether_the_network_or_python_fills_the_mailboxes(world):
     ours, plain = World(False, world).play(), World(True, world).play()
     times_s = [entry[1] for entry in ours[1]]
