@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from ddlsim import native
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool, group_norm_relu_pool, reference
 
 SHAPES = [  # (N, C, H, W), groups
@@ -18,14 +17,6 @@ SHAPES = [  # (N, C, H, W), groups
     ((2, 4, 2, 3), 2),
     ((2, 4, 3, 75), 2),
 ]
-
-
-@pytest.fixture(params=native.extension().isas())
-def isa(request):
-    before = native.extension().isa()
-    native.extension().set_isa(request.param)
-    yield request.param
-    native.extension().set_isa(before)
 
 
 def draw(shape):

@@ -9,14 +9,6 @@ from ddlsim import native
 from ddlsim.kernels import aligned_rows, merge, merge_rows
 
 
-@pytest.fixture(params=native.extension().isas())
-def isa(request):
-    before = native.extension().isa()
-    native.extension().set_isa(request.param)
-    yield request.param
-    native.extension().set_isa(before)
-
-
 @pytest.fixture
 def rng():
     return np.random.default_rng()  # fresh numbers in every run

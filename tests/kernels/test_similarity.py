@@ -8,14 +8,6 @@ from ddlsim import native
 from ddlsim.kernels import aligned_rows, class_cosine, cosine, dots, inverse_l2, reference, sqdist, update_cosine
 
 
-@pytest.fixture(params=native.extension().isas())
-def isa(request):
-    before = native.extension().isa()
-    native.extension().set_isa(request.param)
-    yield request.param
-    native.extension().set_isa(before)
-
-
 @pytest.fixture
 def rng():
     return np.random.default_rng()  # fresh numbers in every run

@@ -4,21 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from ddlsim import native
 from ddlsim.kernels import project_simplex, reference
 
 INF = float("inf")
 NAN = float("nan")
 DTYPES = [torch.float32, torch.float64]
 TOLERANCE = {torch.float32: 3e-7, torch.float64: 1e-14}
-
-
-@pytest.fixture(params=native.extension().isas())
-def isa(request):
-    before = native.extension().isa()
-    native.extension().set_isa(request.param)
-    yield request.param
-    native.extension().set_isa(before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -22,14 +22,6 @@ from ddlsim.models.split import SplitModel
 SGD = SimpleNamespace(optimizer="sgd", learning_rate=1.0, momentum=0.0, weight_decay=0.0, betas=(0.9, 0.999))
 
 
-@pytest.fixture(params=native.extension().isas())
-def isa(request):
-    before = native.extension().isa()
-    native.extension().set_isa(request.param)
-    yield request.param
-    native.extension().set_isa(before)
-
-
 def template_of(build) -> Template:
     """A template that holds freshly drawn values, those of a normalisation away from 1 and 0."""
     template = Template(Architecture(build, Layout("net", build())), torch.device("cpu"))

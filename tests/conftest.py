@@ -1,0 +1,18 @@
+"""`isa`: a test that asks for it runs on every instruction set that this machine's kernels have."""
+
+import pytest
+
+from ddlsim import native
+
+
+def pytest_generate_tests(metafunc):
+    if "isa" in metafunc.fixturenames:
+        metafunc.parametrize("isa", native.extension().isas(), indirect=True)
+
+
+@pytest.fixture
+def isa(request):
+    before = native.extension().isa()
+    native.extension().set_isa(request.param)
+    yield request.param
+    native.extension().set_isa(before)
