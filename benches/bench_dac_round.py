@@ -2,7 +2,7 @@
 
 Per node: five peers' models are evaluated on the node's own 400 images in batches of 8, merged with its own by FedAvg,
 and trained for three epochs with a fresh Adam. The loop does so as the published code: a DataLoader per node, state
-dictionaries that are averaged key by key, one node after the other. 100 nodes take a minute per round: `-m slow`.
+dictionaries that are averaged key by key, one node after the other. 100 nodes take half a minute per round: `-m slow`.
 """
 
 from types import SimpleNamespace

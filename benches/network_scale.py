@@ -1,6 +1,6 @@
 """Time and memory of network-only runs by number of nodes, as a markdown table (docs/network_scale.md holds one).
 
-    python benches/network_scale.py                     1,000 to 1,000,000 nodes; the last needs minutes and 8 GB
+    python benches/network_scale.py                     1,000 to 1,000,000 nodes; the last needs two minutes and 6 GB
     python benches/network_scale.py 1000:10 10000:10    nodes:rounds of your choice
 
 Every line is a run of its own of scenarios/million_network_only.yaml by the command line, in a process of its own.
