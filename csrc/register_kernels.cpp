@@ -2,11 +2,16 @@
 // numpy memory, on the host or on a device, pass through one door; ddlsim/kernels checks them before.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
+#include <algorithm>
+#include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "checked_rows.h"
 #include "cpu/lanes/lanes.h"
 #include "merge.h"
 #include "parts.h"
@@ -20,8 +25,15 @@ using namespace ddlsim;
 namespace {
 
 using Address = uintptr_t;
-using Longs = py::array_t<int64_t, py::array::c_style>;
-using Floats = py::array_t<float, py::array::c_style>;
+using Doubles = py::array_t<double, py::array::c_style>;
+
+py::tuple checked_mixing(const Longs& indptr, const Longs& sources, const Floats& weights, int64_t num_targets,
+                         int64_t num_sources, bool keep_empty) {
+    Mixing mixing{indptr, sources, weights};
+    check_mixing(mixing, num_targets, num_sources);
+    if (keep_empty) mixing = keep_empty_rows(mixing, num_sources);
+    return py::make_tuple(mixing.indptr, mixing.sources, mixing.weights);
+}
 
 void merge_rows(Address x, int64_t x_stride, Address out, int64_t out_stride, const Longs& indptr,
                 const Longs& sources, const Floats& weights, const Longs& targets, int64_t column_start,
@@ -72,20 +84,52 @@ py::array_t<double> all_pairs(Address x, int64_t stride, const Longs& rows, Addr
     return sums;
 }
 
-py::tuple listed_pairs(Address x, int64_t stride, const Longs& rows, Address reference, int64_t reference_stride,
-                       const Longs& reference_rows, int64_t column_start, int64_t column_stop, bool squared,
-                       const Longs& pairs, bool with_squares, int threads) {
+Doubles listed_pairs(Address x, int64_t stride, const Longs& rows, Address reference, int64_t reference_stride,
+                     const Longs& reference_rows, int64_t column_start, int64_t column_stop, bool squared,
+                     const Longs& pairs, int threads) {
     const RowAddresses at(x, stride, rows, reference, reference_stride, reference_rows, column_start, column_stop);
-    const int64_t* listed = pairs.data();
-    for (int64_t i = 0; i < pairs.size(); ++i)
-        if (listed[i] < 0 || listed[i] >= rows.size()) throw std::out_of_range("a pair names a row that is not there");
-    py::array_t<double> sums(pairs.size() / 2), squares(with_squares ? rows.size() : 0);
-    double *to = sums.mutable_data(), *squares_to = with_squares ? squares.mutable_data() : nullptr;
-    {
-        py::gil_scoped_release release;
-        cpu::listed_pairs(at.set, listed, pairs.size() / 2, product_of(squared), to, squares_to, threads);
-    }
-    return py::make_tuple(sums, squares);
+    const int64_t *listed = pairs.data(), num_pairs = pairs.size() / 2;
+    Doubles sums(num_pairs);
+    double* to = sums.mutable_data();
+    py::gil_scoped_release release;
+    cpu::listed_pairs(at.set, listed, num_pairs, product_of(squared), to, nullptr, threads);
+    return sums;
+}
+
+// [n, n], or [E] for listed pairs.
+Doubles similarities_of(int64_t num_rows, const std::optional<Longs>& pairs) {
+    return pairs ? Doubles(pairs->size() / 2) : Doubles({num_rows, num_rows});
+}
+
+Doubles cosines(Address x, int64_t stride, const Longs& rows, Address reference, int64_t reference_stride,
+                const Longs& reference_rows, int64_t column_start, int64_t column_stop,
+                const std::optional<Longs>& pairs, double weight, const std::optional<Doubles>& total, int threads) {
+    const RowAddresses at(x, stride, rows, reference, reference_stride, reference_rows, column_start, column_stop);
+    Doubles sums = total ? *total : similarities_of(rows.size(), pairs);
+    const int64_t count = pairs ? pairs->size() / 2 : rows.size() * rows.size();
+    if (sums.size() != count) throw std::invalid_argument("as many totals as pairs, please");
+    const int64_t* listed = pairs ? pairs->data() : nullptr;
+    double* to = sums.mutable_data();
+    py::gil_scoped_release release;
+    if (!total) std::fill(to, to + count, 0.0);
+    if (pairs) cpu::add_cosines_of_listed_pairs(at.set, listed, count, weight, to, threads);
+    else cpu::add_cosines_of_all_pairs(at.set, weight, to, threads);
+    return sums;
+}
+
+Doubles inverse_distances(Address x, int64_t stride, const Longs& rows, Address reference, int64_t reference_stride,
+                          const Longs& reference_rows, int64_t column_start, int64_t column_stop,
+                          const std::optional<Longs>& pairs, double offset, int threads) {
+    const RowAddresses at(x, stride, rows, reference, reference_stride, reference_rows, column_start, column_stop);
+    Doubles sums = similarities_of(rows.size(), pairs);
+    const int64_t n = rows.size(), count = sums.size(), *listed = pairs ? pairs->data() : nullptr;
+    double* to = sums.mutable_data();
+    py::gil_scoped_release release;
+    if (pairs) cpu::listed_pairs(at.set, listed, count, Product::squared_distance, to, nullptr, threads);
+    else cpu::all_pairs(at.set, Product::squared_distance, to, threads);
+    for (int64_t i = 0; i < count; ++i) to[i] = 1 / (std::sqrt(to[i]) + offset);
+    for (int64_t i = 0; !pairs && i < n; ++i) to[i * n + i] = 0;
+    return sums;
 }
 
 template <class T>
@@ -121,14 +165,23 @@ py::list isas() {
 void register_kernels(py::module_& m) {
     using namespace py::literals;
     if (isas().empty()) throw py::import_error("ddlsim needs a processor with SSE4.2 (x86-64-v2) or better");
+    m.def("check_row_numbers", &check_row_numbers, "numbers"_a, "num_rows"_a, "name"_a);
+    m.def("checked_mixing", &checked_mixing, "indptr"_a, "sources"_a, "weights"_a, "num_targets"_a, "num_sources"_a,
+          "keep_empty"_a, "Returns indptr, sources and weights; with keep_empty, an empty row names itself.");
+    m.def("targets_are_read", &targets_are_read, "targets"_a, "sources"_a, "num_rows"_a);
     m.def("merge_rows", &merge_rows, "x"_a, "x_stride"_a, "out"_a, "out_stride"_a, "indptr"_a, "sources"_a,
           "weights"_a, "targets"_a, "column_start"_a, "column_stop"_a, "out_column_start"_a, "in_place"_a,
           "threads"_a);
     m.def("all_pairs", &all_pairs, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a,
           "reference_rows"_a, "column_start"_a, "column_stop"_a, "squared"_a, "threads"_a);
     m.def("listed_pairs", &listed_pairs, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a,
-          "reference_rows"_a, "column_start"_a, "column_stop"_a, "squared"_a, "pairs"_a, "with_squares"_a,
-          "threads"_a, "Returns the products [E] and, if wanted, the squares [n] of the rows that pairs name.");
+          "reference_rows"_a, "column_start"_a, "column_stop"_a, "squared"_a, "pairs"_a, "threads"_a);
+    m.def("cosines", &cosines, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a, "reference_rows"_a,
+          "column_start"_a, "column_stop"_a, "pairs"_a, "weight"_a, "total"_a, "threads"_a,
+          "Adds weight * cosine to total [n, n] or [E], or to zeros; returns it.");
+    m.def("inverse_distances", &inverse_distances, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a,
+          "reference_rows"_a, "column_start"_a, "column_stop"_a, "pairs"_a, "offset"_a, "threads"_a,
+          "1 / (distance + offset), [n, n] with a zero diagonal, or [E] for listed pairs.");
     m.def("project_simplex", &project_simplex, "rows"_a, "stride"_a, "out"_a, "out_stride"_a, "num_rows"_a,
           "num_columns"_a, "float64"_a, "threads"_a);
     m.def("isa", &isa, "The instruction set that the kernels use.");

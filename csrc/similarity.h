@@ -12,6 +12,8 @@ namespace ddlsim {
 
 enum class Product { dot, squared_distance };
 
+constexpr double SMALLEST_NORM = 1e-8;  // a row of zeros has cosine 0 with everything
+
 struct RowSet {
     int64_t num_rows;                   // n
     const float* const* rows;           // [n] addresses of the rows' first column
@@ -28,6 +30,11 @@ void all_pairs(const RowSet& set, Product product, double* sums, int threads);
 // with itself (its squared distance, should that be asked for), 0 for the others.
 void listed_pairs(const RowSet& set, const int64_t* pairs, int64_t num_pairs, Product product, double* sums,
                   double* squares, int threads);
+
+// Adds weight times the cosines of all pairs to total [n, n], or of listed pairs [E, 2] to total [E].
+void add_cosines_of_all_pairs(const RowSet& set, double weight, double* total, int threads);
+void add_cosines_of_listed_pairs(const RowSet& set, const int64_t* pairs, int64_t num_pairs, double weight,
+                                 double* total, int threads);
 
 }  // namespace cpu
 }  // namespace ddlsim

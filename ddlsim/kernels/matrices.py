@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from ddlsim import native
+
 FLOATS_PER_LINE = 16  # one 64-byte cache line
 PAGE_FLOATS = 1024
 HUGE_FROM_BYTES = 4 * 2**20  # two huge pages, at least one of which lies within
@@ -73,14 +75,14 @@ def rows_of(matrix: Matrix, name: str, dtypes: Sequence[str] = ("float32",)) -> 
         ValueError: not two-dimensional, columns not contiguous, or a tensor that wants gradients.
     """
     if isinstance(matrix, torch.Tensor):
-        dtype = str(matrix.dtype).removeprefix("torch.")
+        dtype = "float32" if matrix.dtype is torch.float32 else str(matrix.dtype).removeprefix("torch.")
         strides = matrix.stride()
         address = matrix.data_ptr()
-        device = matrix.device if matrix.device.type != "cpu" else None
+        device = None if matrix.is_cpu else matrix.device
         if matrix.requires_grad and torch.is_grad_enabled():
             raise ValueError(f"{name} requires gradients, which this operation does not give: pass {name}.detach()")
     elif isinstance(matrix, np.ndarray):
-        dtype = str(matrix.dtype)
+        dtype = matrix.dtype.name
         strides = tuple(stride // matrix.itemsize for stride in matrix.strides)
         address = matrix.__array_interface__["data"][0]
         device = None
@@ -124,8 +126,7 @@ def as_longs(values: Matrix | Sequence[int]) -> np.ndarray:
 
 def check_row_numbers(numbers: np.ndarray, num_rows: int, name: str) -> None:
     """Raises IndexError unless all row numbers lie in [0, num_rows)."""
-    if numbers.size and numbers.view(np.uint64).max() >= num_rows:  # negative ones are the largest then
-        raise IndexError(f"{name} must lie in 0..{num_rows - 1}, found {numbers.min()}..{numbers.max()}")
+    native.extension().check_row_numbers(numbers, num_rows, name)
 
 
 def num_threads() -> int:

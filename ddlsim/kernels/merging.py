@@ -16,7 +16,6 @@ from ddlsim.kernels.matrices import (
     Rows,
     aligned_rows,
     as_longs,
-    check_row_numbers,
     column_range,
     num_threads,
     rows_of,
@@ -40,8 +39,7 @@ def merge(
     """
     rows = rows_of(params, "params")
     start, stop = column_range(columns, rows.num_columns)
-    indptr, sources, weights = csr_parts(mixing, rows.num_rows)
-    num_targets = len(indptr) - 1
+    num_targets, *parts = _csr_parts(mixing, rows.num_rows)
     if out is None:
         out = _new_like(params, num_targets, stop - start)
     target = rows_of(out, "out")
@@ -52,9 +50,8 @@ def merge(
     same = (target.address, target.stride, out_start) == (rows.address, rows.stride, start)
     if not same and _overlap(rows, target):
         raise ValueError("out must not overlap params unless it is params itself")
-    if not same:
-        indptr, sources, weights = _keep_empty_rows(indptr, sources, weights, rows.num_rows)
-    _run(rows, target, indptr, sources, weights, np.arange(num_targets), (start, stop, out_start), same)
+    parts = native.extension().checked_mixing(*parts, num_targets, rows.num_rows, not same)
+    _run(rows, target, *parts, np.arange(num_targets), (start, stop, out_start), same)
     return out
 
 
@@ -85,23 +82,14 @@ def merge_rows(
     start, stop = column_range(columns, rows.num_columns)
     indptr, sources, targets = as_longs(indptr), as_longs(sources), as_longs(targets)
     weights = _as_floats(weights)
-    _check_csr(indptr, sources, weights, len(targets), rows.num_rows)
-    check_row_numbers(targets, rows.num_rows, "targets")
-    written = np.zeros(rows.num_rows, dtype=bool)
-    written[targets] = True
-    if np.count_nonzero(written) != len(targets):
-        raise ValueError("targets must all be different")
-    in_place = bool(written[sources].any())
+    extension = native.extension()
+    extension.checked_mixing(indptr, sources, weights, len(targets), rows.num_rows, False)
+    in_place = extension.targets_are_read(targets, sources, rows.num_rows)
     _run(rows, rows, indptr, sources, weights, targets, (start, stop, start), in_place)
 
 
-def csr_parts(mixing: Any, num_sources: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A mixing matrix as indptr [M + 1] int64, sources [E] int64 and weights [E] float32.
-
-    Raises:
-        ValueError: not a matrix with `num_sources` columns.
-        IndexError: an entry outside the matrix.
-    """
+def _csr_parts(mixing: Any, num_sources: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    """The number of rows of a mixing matrix, and its indptr int64, sources int64 and weights float32, unchecked."""
     if hasattr(mixing, "tocsr"):
         shape, mixing = mixing.shape, mixing.tocsr()
         parts = mixing.indptr, mixing.indices, mixing.data
@@ -117,43 +105,13 @@ def csr_parts(mixing: Any, num_sources: int) -> tuple[np.ndarray, np.ndarray, np
             parts = np.concatenate(([0], np.cumsum(counts))), sources, dense[targets, sources]
     if len(shape) != 2 or shape[1] != num_sources:
         raise ValueError(f"mixing must be [targets, {num_sources}], not {list(shape)}")
-    indptr, sources, weights = as_longs(parts[0]), as_longs(parts[1]), _as_floats(parts[2])
-    _check_csr(indptr, sources, weights, shape[0], num_sources)
-    return indptr, sources, weights
+    return shape[0], as_longs(parts[0]), as_longs(parts[1]), _as_floats(parts[2])
 
 
 def _as_floats(values: Matrix) -> np.ndarray:
     if isinstance(values, torch.Tensor):
         values = values.cpu().numpy()
     return np.ascontiguousarray(values, dtype=np.float32)
-
-
-def _check_csr(
-    indptr: np.ndarray, sources: np.ndarray, weights: np.ndarray, num_targets: int, num_sources: int
-) -> None:
-    if len(indptr) != num_targets + 1 or indptr[0] != 0 or indptr[-1] != len(sources) or len(sources) != len(weights):
-        raise ValueError(f"indptr [{len(indptr)}], sources [{len(sources)}], weights [{len(weights)}] and "
-                         f"{num_targets} targets do not fit together")  # fmt: skip
-    if num_targets and np.diff(indptr).min() < 0:
-        raise ValueError("indptr must not fall")
-    check_row_numbers(sources, num_sources, "sources")
-
-
-def _keep_empty_rows(
-    indptr: np.ndarray, sources: np.ndarray, weights: np.ndarray, num_sources: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gives rows without entries their own row with weight one, which copies it exactly."""
-    counts = np.diff(indptr)
-    if counts.all():
-        return indptr, sources, weights
-    empty = np.flatnonzero(counts == 0)
-    if len(indptr) - 1 != num_sources:
-        raise ValueError(f"mixing row {empty[0]} has no entries, and without one row per node there is none to keep")
-    sources = np.insert(sources, indptr[empty], empty)
-    weights = np.insert(weights, indptr[empty], np.float32(1))
-    grown = np.zeros_like(indptr)
-    grown[empty + 1] = 1
-    return indptr + np.cumsum(grown), sources, weights
 
 
 def _overlap(a: Rows, b: Rows) -> bool:

@@ -80,6 +80,21 @@ def listed_products(models, pairs: np.ndarray, squared: bool) -> torch.Tensor:
     return sums
 
 
+def cosines(models, pairs: np.ndarray | None, smallest_norm: float) -> torch.Tensor:
+    """Cosines of all pairs of models, [n, n], or of listed pairs [E, 2], [E], float64 on the device."""
+    if pairs is None:
+        products = all_products(models, squared=False)
+        norms = products.diagonal().sqrt().clip(smallest_norm)
+        return (products / (norms[:, None] * norms[None, :])).clip(-1, 1)
+    used = np.unique(pairs)
+    selves = np.stack([used, used], axis=1)
+    products = listed_products(models, np.concatenate([pairs, selves]), squared=False)
+    norms = products.new_zeros(len(models.numbers))
+    norms[torch.from_numpy(used).to(norms.device)] = products[len(pairs) :].sqrt().clip(smallest_norm)
+    left, right = (torch.from_numpy(np.ascontiguousarray(side)).to(norms.device) for side in pairs.T)
+    return (products[: len(pairs)] / (norms[left] * norms[right])).clip(-1, 1)
+
+
 def project_simplex(source: Rows, target: Rows, double: bool) -> None:
     """Projects rows on the simplex."""
     cuda = native.cuda()

@@ -58,8 +58,11 @@ def models_of(
         ValueError: shapes that do not fit. IndexError: a row number outside the matrix.
     """
     source = rows_of(params, "params")
-    numbers = np.arange(source.num_rows) if rows is None else as_longs(rows)
-    check_row_numbers(numbers, source.num_rows, "rows")
+    if rows is None:
+        numbers = np.arange(source.num_rows)
+    else:
+        numbers = as_longs(rows)
+        check_row_numbers(numbers, source.num_rows, "rows")
     start, stop = column_range(columns, source.num_columns)
     if reference is None and reference_rows is None:
         return Models(source, numbers, None, np.zeros(0, np.int64), start, stop)
@@ -98,27 +101,7 @@ def listed_products(models: Models, pairs: np.ndarray, squared: bool) -> np.ndar
     """
     if models.rows.device is not None:
         return on_device.listed_products(models, pairs, squared)
-    return native.extension().listed_pairs(*models.arguments(), squared, pairs, False, num_threads())[0]
-
-
-def listed_dots_and_squares(
-    models: Models, pairs: np.ndarray
-) -> tuple[np.ndarray | torch.Tensor, np.ndarray | torch.Tensor]:
-    """Dot products of listed pairs and of the models in them with themselves.
-
-    Args:
-        pairs: [E, 2] int64 positions of models, any order.
-
-    Returns:
-        [E] and [n] float64; the square of a model that no pair names is of no meaning.
-    """
-    if models.rows.device is None:
-        return native.extension().listed_pairs(*models.arguments(), False, pairs, True, num_threads())
-    used = np.unique(pairs)
-    products = on_device.listed_products(models, np.concatenate([pairs, np.stack([used, used], axis=1)]), squared=False)
-    squares = products.new_zeros(len(models.numbers))
-    squares[torch.from_numpy(used).to(squares.device)] = products[len(pairs) :]
-    return products[: len(pairs)], squares
+    return native.extension().listed_pairs(*models.arguments(), squared, pairs, num_threads())
 
 
 def check_pairs(pairs: Matrix, num_models: int) -> np.ndarray:

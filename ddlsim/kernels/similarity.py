@@ -11,18 +11,12 @@ model make its similarities NaN or 0 by the rules of arithmetic, and touch no ot
 import numpy as np
 import torch
 
-from ddlsim.kernels.matrices import Matrix, column_range
-from ddlsim.kernels.products import (
-    Columns,
-    Models,
-    all_products,
-    check_pairs,
-    listed_dots_and_squares,
-    listed_products,
-    models_of,
-)
+from ddlsim import native
+from ddlsim.kernels import on_device
+from ddlsim.kernels.matrices import Matrix, column_range, num_threads
+from ddlsim.kernels.products import Columns, Models, all_products, check_pairs, listed_products, models_of
 
-SMALLEST_NORM = 1e-8
+SMALLEST_NORM = 1e-8  # as in csrc/similarity.h
 DISTANCE_OFFSET = 1e-6
 
 
@@ -44,7 +38,7 @@ def cosine(
         [n, n] or [E] float32, of the same library and device as `params`.
     """
     models = models_of(params, reference, columns, rows, reference_rows)
-    return _like(params, _cosines(models, _positions(pairs, models)))
+    return _like(params, _add_cosines(models, _positions(pairs, models)))
 
 
 def inverse_l2(
@@ -54,12 +48,13 @@ def inverse_l2(
     """1 / (Euclidean distance + 1e-6) of models; arguments and result as in `cosine`, the diagonal is 0."""
     models = models_of(params, reference, columns, rows, reference_rows)
     positions = _positions(pairs, models)
+    if models.rows.device is None:
+        extension = native.extension()
+        found = extension.inverse_distances(*models.arguments(), positions, DISTANCE_OFFSET, num_threads())
+        return _like(params, found)
     if positions is not None:
         return _like(params, 1 / (listed_products(models, positions, squared=True) ** 0.5 + DISTANCE_OFFSET))
-    similarity = 1 / (all_products(models, squared=True) ** 0.5 + DISTANCE_OFFSET)
-    diagonal = np.arange(len(models.numbers))
-    similarity[diagonal, diagonal] = 0
-    return _like(params, similarity)
+    return _like(params, (1 / (all_products(models, squared=True) ** 0.5 + DISTANCE_OFFSET)).fill_diagonal_(0))
 
 
 def update_cosine(
@@ -79,13 +74,13 @@ def update_cosine(
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha must lie in 0..1, not {alpha}")
-    mixed = 0
+    mixed = None
     if alpha > 0:
         models = models_of(params, last, columns, rows, last_rows)
-        mixed = mixed + alpha * _cosines(models, _positions(pairs, models))
+        mixed = _add_cosines(models, _positions(pairs, models), alpha, mixed)
     if alpha < 1:
         models = models_of(params, start, columns, rows)
-        mixed = mixed + (1 - alpha) * _cosines(models, _positions(pairs, models))
+        mixed = _add_cosines(models, _positions(pairs, models), 1 - alpha, mixed)
     return _like(params, mixed)
 
 
@@ -110,10 +105,10 @@ def class_cosine(
     models = models_of(params, None, columns, rows)
     positions = _positions(pairs, models)
     width = (stop - start) // num_classes
-    total = 0
+    total = None
     for label in range(num_classes):
         one_class = models._replace(start=start + label * width, stop=start + (label + 1) * width)
-        total = total + _cosines(one_class, positions)
+        total = _add_cosines(one_class, positions, 1, total)
     return _like(params, total / num_classes)
 
 
@@ -121,24 +116,14 @@ def _positions(pairs: Matrix | None, models: Models) -> np.ndarray | None:
     return None if pairs is None else check_pairs(pairs, len(models.numbers))
 
 
-def _cosines(models: Models, pairs: np.ndarray | None) -> np.ndarray | torch.Tensor:
-    """Cosines in float64."""
-    if pairs is None:
-        products = all_products(models, squared=False)
-        norms = _norms(products.diagonal())
-        return _divide(products, norms[:, None], norms[None, :])
-    products, squares = listed_dots_and_squares(models, pairs)
-    norms = _norms(squares)
-    return _divide(products, norms[pairs[:, 0]], norms[pairs[:, 1]])
-
-
-def _norms(squares: np.ndarray | torch.Tensor) -> np.ndarray | torch.Tensor:
-    return (squares**0.5).clip(SMALLEST_NORM)
-
-
-def _divide(products, norms_a, norms_b):
-    with np.errstate(invalid="ignore"):  # infinite models: infinity / infinity is NaN, as it should be
-        return (products / (norms_a * norms_b)).clip(-1, 1)
+def _add_cosines(
+    models: Models, pairs: np.ndarray | None, weight: float = 1, total: np.ndarray | torch.Tensor | None = None
+) -> np.ndarray | torch.Tensor:
+    """Adds weight * cosine to `total`, [n, n] or [E] float64; None: to zeros."""
+    if models.rows.device is None:
+        return native.extension().cosines(*models.arguments(), pairs, weight, total, num_threads())
+    found = weight * on_device.cosines(models, pairs, SMALLEST_NORM)
+    return found if total is None else total + found
 
 
 def _like(params: Matrix, values: np.ndarray | torch.Tensor) -> Matrix:

@@ -6,7 +6,17 @@ import torch
 from scipy import sparse
 
 from ddlsim import native
-from ddlsim.kernels import aligned_rows, cosine, inverse_l2, merge, merge_rows, plain, project_simplex, reference
+from ddlsim.kernels import (
+    aligned_rows,
+    cosine,
+    inverse_l2,
+    merge,
+    merge_rows,
+    on_device,
+    plain,
+    project_simplex,
+    reference,
+)
 from ddlsim.kernels.products import all_products, listed_products, models_of
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -113,6 +123,16 @@ def test_plain_torch_products_equal_the_kernels(rng, squared):
     np.testing.assert_allclose(plain.all_products(models, squared), all_products(models, squared), rtol=1e-5, atol=1e-3)
     found = plain.listed_products(models, pairs, squared)
     np.testing.assert_allclose(found, listed_products(models, pairs, squared), rtol=1e-5, atol=1e-3)
+
+
+def test_plain_torch_cosines_equal_the_kernels(rng, monkeypatch):
+    monkeypatch.setattr(native, "cuda", lambda: None)
+    params = random_params(rng, 12, 900)
+    params[5] = 0
+    pairs = rng.integers(0, 12, (20, 2))
+    for listed, expected in ((None, cosine(params)), (pairs, cosine(params, pairs=pairs))):
+        found = on_device.cosines(models_of(params), listed, 1e-8)
+        torch.testing.assert_close(found.float(), expected, atol=1e-6, rtol=0)
 
 
 def test_plain_torch_projects_like_the_kernel():

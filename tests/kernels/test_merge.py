@@ -176,19 +176,26 @@ def test_every_instruction_set_agrees_to_a_rounding(rng):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("arguments", "error", "message"),
     [
-        (([0, 1], [9], [1.0], [0]), IndexError),
-        (([0, 1], [-1], [1.0], [0]), IndexError),
-        (([0, 1], [0], [1.0], [5]), IndexError),
-        (([0, 1, 2], [0, 0], [1.0, 1.0], [3, 3]), ValueError),
-        (([0, 2], [0], [1.0], [1]), ValueError),
-        (([0, 2, 1], [0], [1.0], [1, 2]), ValueError),
+        (([0, 1], [9], [1.0], [0]), IndexError, r"sources must lie in 0\.\.4, found 9\.\.9"),
+        (([0, 2], [-1, 3], [1.0, 1.0], [0]), IndexError, r"sources must lie in 0\.\.4, found -1\.\.3"),
+        (([0, 1], [0], [1.0], [5]), IndexError, r"targets must lie in 0\.\.4, found 5\.\.5"),
+        (([0, 1, 2], [0, 0], [1.0, 1.0], [3, 3]), ValueError, "targets must all be different"),
+        (([0, 2], [0], [1.0], [1]), ValueError, r"indptr \[2\], sources \[1\], weights \[1\] and 1 targets do not fit"),
+        (([1, 1], [0], [1.0], [1]), ValueError, "do not fit"),
+        (([], [], [], []), ValueError, "do not fit"),
+        (([0, 2, 1], [0], [1.0], [1, 2]), ValueError, "indptr must not fall"),
     ],
 )
-def test_wrong_row_numbers_are_refused(arguments, error):
-    with pytest.raises(error):
+def test_wrong_row_numbers_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
         merge_rows(torch.zeros(5, 8), *arguments)
+
+
+def test_an_empty_row_that_keeps_no_model_is_refused():
+    with pytest.raises(ValueError, match="mixing row 1 has no entries"):
+        merge(torch.zeros(3, 8), np.array([[1.0, 0, 0], [0, 0, 0]]))
 
 
 @pytest.mark.parametrize(

@@ -191,18 +191,19 @@ def test_every_instruction_set_agrees(rng, num_columns):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("arguments", "error", "message"),
     [
-        ({"pairs": [[0, 3]]}, IndexError),
-        ({"pairs": [[0, -1]]}, IndexError),
-        ({"pairs": [0, 1]}, ValueError),
-        ({"rows": [5]}, IndexError),
-        ({"reference": torch.zeros(7)}, ValueError),
-        ({"reference": torch.zeros(2, 8)}, ValueError),
-        ({"reference_rows": [0]}, ValueError),
-        ({"columns": (4, 9)}, ValueError),
+        ({"pairs": [[0, 3]]}, IndexError, r"pairs must lie in 0\.\.2, found 0\.\.3"),
+        ({"pairs": [[0, -1]]}, IndexError, r"pairs must lie in 0\.\.2, found -1\.\.0"),
+        ({"pairs": [0, 1]}, ValueError, r"pairs must be \[E, 2\], not \[2\]"),
+        ({"rows": [5]}, IndexError, r"rows must lie in 0\.\.2, found 5\.\.5"),
+        ({"reference": torch.zeros(7)}, ValueError, r"reference must be \[8\] or \[3, 8\], not \[3, 7\]"),
+        ({"reference": torch.zeros(2, 8)}, ValueError, "reference must be"),
+        ({"reference_rows": [0]}, ValueError, "reference must be"),
+        ({"reference_rows": [0, 1, 3]}, IndexError, r"reference_rows must lie in 0\.\.2, found 0\.\.3"),
+        ({"columns": (4, 9)}, ValueError, "columns"),
     ],
 )
-def test_wrong_arguments_are_refused(arguments, error):
-    with pytest.raises(error):
+def test_wrong_arguments_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
         cosine(torch.zeros(3, 8), **arguments)
