@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import simpy
 
+from ddlsim.engine.environment import Environment
 from ddlsim.engine.message import PUSH, Message
 from ddlsim.engine.network import Network
 from ddlsim.native import extension
@@ -66,7 +67,7 @@ def core_alone(
 
 def through_simpy(work: Workload, rounds: int, synchronous: bool) -> simpy.Environment:
     """Node processes in Python, as the engine runs them; a synchronous node waits for all that is sent to it."""
-    env = simpy.Environment()
+    env = Environment()
     nodes = len(work.uplink)
     network = Network(env, nodes, work.uplink, work.downlink, LATENCY_S, on_delivery=lambda _: None)
     mailboxes = network.use_mailboxes()

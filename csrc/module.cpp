@@ -7,6 +7,7 @@ PYBIND11_MODULE(_native, m) {
     register_kernels(m);
     register_flow(m);
     register_post(m);
+    register_event_loop(m);
     register_layers(m);
     register_plan(m);
 }

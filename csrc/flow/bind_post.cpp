@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include "flow/collected.h"
 #include "flow/convert.h"
 #include "flow/post.h"
 #include "parts.h"
@@ -68,15 +69,6 @@ py::list remove_node(Post& self, double now_s, std::int64_t node) {
     return aborted;
 }
 
-py::tuple step(Post& self, Time until_ns) {
-    std::vector<Post::Ended>& ended = self.step(until_ns);
-    py::list news(ended.size());
-    for (std::size_t i = 0; i < ended.size(); ++i) {
-        news[i] = py::make_tuple(std::move(ended[i].message), ended[i].dst, ended[i].lost);
-    }
-    return py::make_tuple(news, events_of(self));
-}
-
 std::uint64_t wait(Post& self, std::int64_t node, int box, std::int64_t round, const std::vector<std::int64_t>& senders,
                    py::object event) {
     std::vector<Id> ids;
@@ -112,23 +104,6 @@ py::dict account(Post& self) {
     return columns;
 }
 
-// Messages are Python objects that can lead back to whoever owns the post: Python's collector must see them.
-void let_collect(PyHeapTypeObject* heap_type) {
-    PyTypeObject* type = &heap_type->ht_type;
-    type->tp_flags |= Py_TPFLAGS_HAVE_GC;
-    type->tp_traverse = [](PyObject* object, visitproc visit, void* arg) -> int {
-        Py_VISIT(Py_TYPE(object));
-        if (py::detail::is_holder_constructed(object)) {
-            return py::cast<Post&>(py::handle(object)).traverse(visit, arg);
-        }
-        return 0;
-    };
-    type->tp_clear = [](PyObject* object) -> int {
-        if (py::detail::is_holder_constructed(object)) py::cast<Post&>(py::handle(object)).drop_all();
-        return 0;
-    };
-}
-
 }  // namespace
 }  // namespace ddlsim::flow
 
@@ -137,7 +112,7 @@ namespace py = pybind11;
 void register_post(py::module_& m) {
     using namespace ddlsim::flow;
     py::class_<Post>(m, "Post", "Messages over a FlowNetwork, into mailboxes; times in s, capacities in bytes/s.",
-                     py::custom_type_setup(let_collect))
+                     py::custom_type_setup(let_collect<Post>))
         .def(py::init<bool>(), py::arg("bandwidth"))
         .def_property_readonly("network", &Post::shared_network)
         .def("add_nodes",
@@ -165,8 +140,6 @@ void register_post(py::module_& m) {
         .def("remove_node", &remove_node, "A node leaves; the (message, receiver) that are aborted, in order of sending.")
         .def("return_node", [](Post& self, std::int64_t node) { self.return_node(to_node(self.network(), node)); })
         .def("online", [](Post& self, std::int64_t node) { return self.mailboxes().online(to_node(self.network(), node)); })
-        .def("run_ahead", &Post::run_ahead, py::arg("quiet_until_ns"))
-        .def("step", &step, "(what ended: [(message, receiver, lost)], events of waits that are over)")
         .def("arrived", &Post::arrived)
         .def("unused",
              [](Post& self, std::int64_t src, std::int64_t dst, int kind, std::int64_t payload_bytes, std::int64_t header_bytes) {

@@ -4,53 +4,29 @@ Outside, time is SimPy's float of seconds; inside it is a whole number of nanose
 nearest nanosecond and leaves as ns / 1e9, which returns to the same nanosecond up to 2^50 ns (13 simulated days);
 later the resolution is that of a float of seconds, and a time is moved to the nearest one that keeps events in order.
 
-SimPy sees one pending event, the next thing on the network that Python must know of. A send only hands flows over; one
-late event of the same instant then asks for the next time, however many messages were sent in that instant. Messages
-that end before SimPy's next event go into mailboxes by themselves, and Python learns of them when somebody has all that
-he waits for.
+The network has no events in SimPy's queue. A send only hands flows over; when all events of an instant are done, the
+environment's loop lets the network go on until SimPy's next event. Messages that end before it go into mailboxes by
+themselves, and Python learns of them when somebody has all that he waits for.
 """
 
 from collections.abc import Callable, Sequence
-from heapq import heappush
 from typing import Any, Literal
 
 import numpy as np
-import simpy
-from simpy.events import NORMAL
 
 from ddlsim import rng
-from ddlsim.engine.latencies import NS_PER_S, Latency, latencies
+from ddlsim.engine.environment import Environment
+from ddlsim.engine.latencies import Latency, latencies
 from ddlsim.engine.link_use import KINDS, NodeUse, node_use
-from ddlsim.engine.mailbox import Mailboxes, succeed
+from ddlsim.engine.mailbox import Mailboxes
 from ddlsim.engine.message import BOXES, Message, to_one
 from ddlsim.engine.traffic import Traffic, with_flying
 from ddlsim.native import extension
 
-NEVER_NS = 2**63 - 1
 FOREVER_S = float("inf")
-LATE = NORMAL + 1
 NOWHERE = -1
 
 Fidelity = Literal["flow", "latency", "ideal"]
-
-
-class _Alarm(simpy.Event):
-    """Calls back at a time; a LATE one after everything else that is already due at its instant."""
-
-    __slots__ = ("owner",)
-
-    def __init__(
-        self, owner: "Network", env: simpy.Environment, time_s: float, call: Callable[[Any], None],
-        priority: int = NORMAL,
-    ):  # fmt: skip
-        # As SimPy's own Timeout: born triggered, without the steps of Event.__init__.
-        self.owner = owner
-        self.env = env
-        self.callbacks = [call]
-        self._ok = True
-        self._value = None
-        # What Environment.schedule does, but for the sum now + delay: rounded, it would not always be this very time.
-        heappush(env._queue, (max(time_s, env.now), priority, next(env._eid), self))
 
 
 class Network:
@@ -61,7 +37,7 @@ class Network:
     the same instant and is not counted.
 
     Args:
-        env: SimPy's environment.
+        env: the simulation's; it can have one network.
         num_nodes: N.
         uplink_bytes_per_s, downlink_bytes_per_s: capacities, [N] or one for all; 0 stalls what is on the link.
         latency_s: one-way, before the first byte, see latencies.py.
@@ -81,7 +57,7 @@ class Network:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Environment,
         num_nodes: int,
         uplink_bytes_per_s: float | np.ndarray,
         downlink_bytes_per_s: float | np.ndarray,
@@ -108,15 +84,13 @@ class Network:
         self._core = self._post.network
         self._boxes: dict[str, int] = {}
         self._refused: list[Message] = []
-        self._wake: _Alarm | None = None
-        self._wake_ns = -1
-        self._rearming = False
         self._latencies = latencies(0.0 if fidelity == "ideal" else latency_s, num_nodes)
         self._add(num_nodes, uplink_bytes_per_s, downlink_bytes_per_s, self._latencies.access_ns)
         self._shared_bytes_per_s = list(map(float, shared_bytes_per_s))
         self._shared = [self._core.add_link(capacity) for capacity in self._shared_bytes_per_s]
         self._route = route
         self._all_alike = drop_prob == 0 and route is None and self._latencies.of_pair_ns is None
+        env.attach(self._post, self._handle)
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -140,18 +114,14 @@ class Network:
                     KINDS.get(message.kind, NOWHERE), NOWHERE if message.streams else box, 0 if box == 0 else NOWHERE,
                 )
                 if refused:
-                    self._refused += [to_one(message, receiver) for receiver in refused]
+                    self._refuse(message, refused)
             else:
                 for receiver in message.receivers:
                     self._launch(message, receiver)
-        if messages and not self._rearming:
-            self._rearm()
 
     def cancel(self, message: Message) -> bool:
         """Takes a message back; what was sent of it is wasted. False: it was not on its way."""
-        found = self._post.cancel(self._env.now, message)
-        self._rearm()
-        return found
+        return self._post.cancel(self._env.now, message)
 
     def _launch(self, message: Message, receiver: int, again: bool = False) -> None:
         src = message.src
@@ -165,7 +135,17 @@ class Network:
             min((self._shared_bytes_per_s[link] for link in crossed), default=FOREVER_S),
         )
         if not sent:
-            self._refused.append(to_one(message, receiver))
+            self._refuse(message, [receiver])
+
+    def _refuse(self, message: Message, receivers: Sequence[int]) -> None:
+        if not self._refused:
+            self._env.call_late(self._abort_refused)
+        self._refused += [to_one(message, receiver) for receiver in receivers]
+
+    def _abort_refused(self, _: Any) -> None:
+        refused, self._refused = self._refused, []
+        for message in refused:
+            self._on_abort(message)
 
     def _draw_loss(self, src: int, receiver: int) -> bool:
         if self._drop_prob == 0 or src == receiver:
@@ -179,9 +159,7 @@ class Network:
     def remove_node(self, node: int) -> None:
         """A node leaves: messages from and to it are aborted at once; what was sent of them is wasted."""
         self.num_away += self._post.online(node)
-        aborted = self._post.remove_node(self._env.now, node)
-        self._rearm()
-        for message, receiver in aborted:
+        for message, receiver in self._post.remove_node(self._env.now, node):
             self._on_abort(to_one(message, receiver))
 
     def return_node(self, node: int) -> None:
@@ -201,7 +179,6 @@ class Network:
     def set_capacity(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
         """New capacities from this instant on."""
         self._post.set_capacity(self._env.now, node, uplink_bytes_per_s, downlink_bytes_per_s)
-        self._rearm()
 
     @property
     def num_nodes(self) -> int:
@@ -242,53 +219,10 @@ class Network:
         uplinks = np.array([self._core.uplink(node) for node in range(self.num_nodes)], dtype=int)
         return share[uplinks], share[uplinks + 1]
 
-    # -- simulated time --------------------------------------------------------------------------------------------
+    # -- what comes back -------------------------------------------------------------------------------------------
 
-    def _rearm(self) -> None:
-        if not self._rearming:
-            self._rearming = True
-            _Alarm(self, self._env, self._env.now, self._rearm_now, LATE)
-
-    def _rearm_now(self, _: Any = None) -> None:
-        self._rearming = False
-        if self._refused:
-            refused, self._refused = self._refused, []
-            for message in refused:
-                self._on_abort(message)
-        # SimPy has nothing to do before its next event: what ends earlier and is no news for Python needs none of its
-        # own.
-        env = self._env
-        quiet_until_s = self._others_begin_s()
-        next_ns = self._post.run_ahead(int(quiet_until_s * NS_PER_S) - 1 if quiet_until_s < FOREVER_S else NEVER_NS)
-        if next_ns == self._wake_ns != NEVER_NS:
-            return
-        self._wake_ns = next_ns  # the alarm that was set before finds that it is not the one, and does nothing
-        self._wake = None
-        if next_ns != NEVER_NS:
-            self._wake = _Alarm(self, env, next_ns / NS_PER_S, self._advance)
-        elif self._core.now > round(env.now * NS_PER_S):
-            # Nobody waits for the last messages, but the run lasts as long as they do.
-            _Alarm(self, env, self._core.now / NS_PER_S, lambda _: None)
-
-    def _others_begin_s(self) -> float:
-        """When SimPy has something to do but for the network's own alarms, which look again themselves."""
-        queue = self._env._queue  # a heap of (time, priority, number, event)
-        first_s, below = FOREVER_S, [0]
-        while below:
-            i = below.pop()
-            if i < len(queue) and queue[i][0] < first_s:
-                event = queue[i][3]
-                if type(event) is _Alarm and event.owner is self:
-                    below += (2 * i + 1, 2 * i + 2)
-                else:
-                    first_s = queue[i][0]
-        return first_s
-
-    def _advance(self, alarm: _Alarm) -> None:
-        if alarm is not self._wake:
-            return
-        news, woken = self._post.step(self._wake_ns)
-        self._wake, self._wake_ns = None, -1
+    def _handle(self, news: list[tuple[Message, int, bool]]) -> None:
+        """Messages that ended at this instant and have no mailbox, or were lost: (message, receiver, lost)."""
         for i, (message, receiver, lost) in enumerate(news):
             if lost:
                 self._lose(message, receiver)
@@ -296,13 +230,9 @@ class Network:
                 self._on_delivery(to_one(message, receiver))
             else:  # its receiver left at this very instant, on account of a message before it
                 self._on_abort(to_one(message, receiver))
-        succeed(woken)
-        if not self._rearming:
-            self._rearm_now()
 
     def _lose(self, message: Message, receiver: int) -> None:
         if self._on_drop == "retransmit":
             self._launch(message, receiver, again=True)
-            self._rearm()
         else:
             self._on_abort(to_one(message, receiver))

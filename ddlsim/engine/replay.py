@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 
 import numpy as np
-import simpy
 
 from ddlsim.engine.csv_rows import Column, Row, read_rows
+from ddlsim.engine.environment import Environment
 from ddlsim.engine.links import read_links
 from ddlsim.engine.message import Message
 from ddlsim.engine.network import Network
@@ -75,7 +75,7 @@ def _finish_times(
     index = {node: i for i, node in enumerate(sorted(links))}
     up, down, latency = np.array([links[node] for node in index]).T
     finish_s: list[float | None] = [None] * len(flows)
-    env = simpy.Environment()
+    env = Environment()
 
     def arrived(message: Message) -> None:
         finish_s[message.payload] = env.now

@@ -12,6 +12,7 @@ from ddlsim.engine.collector import searching_rarely
 from ddlsim.engine.contents import Contents
 from ddlsim.engine.departures import Departures
 from ddlsim.engine.device_trace import StepTimeTrace
+from ddlsim.engine.environment import Environment
 from ddlsim.engine.evaluation import METRIC_OF, Evaluated, Evaluator, Serving, Snapshot
 from ddlsim.engine.measurements import Measurements
 from ddlsim.engine.message import REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Message, to_one
@@ -116,7 +117,7 @@ class Simulation:
         self._stop_at = stop_at
         self.network_only = network_only
         self._on_round, self._on_evaluated = on_round, on_evaluated
-        self.env = simpy.Environment()
+        self.env = Environment()
         self.num_nodes = len(step_time_s)
         self.server = self.num_nodes if has_server else None
         self.network = make_network(self.env, self._delivered, self.fail)

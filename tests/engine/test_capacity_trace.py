@@ -1,12 +1,11 @@
-import simpy
-
 from ddlsim.engine.capacity_trace import CapacityChange, follow
+from ddlsim.engine.environment import Environment
 from ddlsim.engine.message import Message
 from ddlsim.engine.network import Network
 
 
 def test_capacities_follow_their_trace():
-    env, arrived = simpy.Environment(), []
+    env, arrived = Environment(), []
     network = Network(env, 2, 1000.0, 1000.0, on_delivery=lambda _: arrived.append(env.now))
     changes = [CapacityChange(1, 0, 500, 1000), CapacityChange(2, 0, 0, 1000), CapacityChange(4, 0, 250, 1000)]
     env.process(follow(env, network, changes))

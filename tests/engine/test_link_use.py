@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import simpy
 
+from ddlsim.engine.environment import Environment
 from ddlsim.engine.message import Message
 from ddlsim.engine.network import Network
 
@@ -12,7 +12,7 @@ class Post:
     """Three nodes with links of 1000 bytes/s."""
 
     def __init__(self, num_nodes=3, capacity=1000.0, latency_s=0.0, **options):
-        self.env = simpy.Environment()
+        self.env = Environment()
         options.setdefault("on_delivery", lambda message: None)
         self.network = Network(self.env, num_nodes, capacity, capacity, latency_s, **options)
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-simpy = pytest.importorskip("simpy")
-from ddlsim.engine.message import PUSH, Message  # noqa: E402
-from ddlsim.engine.network import Network  # noqa: E402
+from ddlsim.engine.environment import Environment
+from ddlsim.engine.message import PUSH, Message
+from ddlsim.engine.network import Network
 
 
 class Box:
     """Node 0's mailbox for pushes in a network of ten nodes; payloads are told apart by their texts."""
 
-    def __init__(self, env: "simpy.Environment"):
+    def __init__(self, env: Environment):
         self.network = Network(env, 10, 1000.0, 1000.0, on_delivery=lambda _: None)
         self.boxes = self.network.use_mailboxes()
         self.sizes = {}
@@ -42,8 +42,8 @@ class Box:
 
 
 @pytest.fixture
-def env() -> "simpy.Environment":
-    return simpy.Environment()
+def env() -> Environment:
+    return Environment()
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_a_network_that_nobody_holds_any_more_is_collected_with_its_waits_and_me
         pass
 
     def run():
-        env = simpy.Environment()
+        env = Environment()
         box, payload = Box(env), Payload()
         payload.leads_back = box
         box.wait(0, [1, 2]).callbacks.append(lambda _: box)

@@ -2,17 +2,14 @@
 
 from itertools import pairwise
 
-import pytest
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+from mailbox_reference import PlainMailboxes
 
-pytest.importorskip("hypothesis")
-simpy = pytest.importorskip("simpy")
-import numpy as np  # noqa: E402
-from hypothesis import example, given  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from mailbox_reference import PlainMailboxes  # noqa: E402
-
-from ddlsim.engine.message import PUSH, RESPONSE, Message  # noqa: E402
-from ddlsim.engine.network import Network  # noqa: E402
+from ddlsim.engine.environment import Environment
+from ddlsim.engine.message import PUSH, RESPONSE, Message
+from ddlsim.engine.network import Network
 
 NODES = 4
 nodes, rounds, kinds = st.integers(0, NODES - 1), st.integers(0, 3), st.sampled_from((PUSH, RESPONSE))
@@ -42,7 +39,7 @@ class Alone:
     """Mailboxes without a network of their own, and what they count as of no use."""
 
     def __init__(self, plain: bool):
-        self.env = simpy.Environment()
+        self.env = Environment()
         self.network = Network(self.env, NODES, 1.0, 1.0, on_delivery=lambda _: None)
         self.unused = [0] * NODES
         if plain:
@@ -117,7 +114,7 @@ class World:
 
     def __init__(self, plain: bool, world: dict):
         self.plain, self.world, self.log = plain, world, []
-        self.env = simpy.Environment()
+        self.env = Environment()
         capacity = np.array(world["capacity"], dtype=float)
         self.network = Network(
             self.env, NODES, capacity, capacity[::-1], world["latency_s"], fidelity=world["fidelity"],

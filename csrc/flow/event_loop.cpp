@@ -1,0 +1,163 @@
+#include "flow/event_loop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+namespace ddlsim::flow {
+namespace {
+
+constexpr double kForever = std::numeric_limits<double>::infinity();
+constexpr int kNormal = 1, kLowest = -64, kHighest = 63;  // priorities; SimPy's own are -1, 0 (urgent) and 1
+constexpr int kRankBits = 56;
+
+// Names of attributes, made once.
+struct Names {
+    PyObject* now = PyUnicode_InternFromString("_now");
+    PyObject* ok = PyUnicode_InternFromString("_ok");
+    PyObject* value = PyUnicode_InternFromString("_value");
+    PyObject* callbacks = PyUnicode_InternFromString("callbacks");
+    PyObject* defused = PyUnicode_InternFromString("_defused");
+};
+
+const Names& names() {
+    static const Names kNames;
+    return kNames;
+}
+
+void set(const py::object& object, PyObject* name, PyObject* value) {
+    if (PyObject_SetAttr(object.ptr(), name, value) != 0) throw py::error_already_set();
+}
+
+py::object get(const py::object& object, PyObject* name) {
+    PyObject* found = PyObject_GetAttr(object.ptr(), name);
+    if (found == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(found);
+}
+
+double to_seconds(Time time) { return static_cast<double>(time) / 1e9; }
+
+}  // namespace
+
+EventLoop::EventLoop(double now, py::dict environment, py::object crash, py::object stop_simulation)
+    : now_(now), environment_(std::move(environment)), crash_(std::move(crash)), stop_simulation_(std::move(stop_simulation)) {
+    go_to(now);
+}
+
+void EventLoop::attach(py::object post, py::object on_news) {
+    if (post_ != nullptr) throw std::invalid_argument("an environment has one network");
+    post_ = &post.cast<Post&>();
+    python_post_ = std::move(post);
+    on_news_ = std::move(on_news);
+}
+
+void EventLoop::go_to(double time) {
+    now_ = time;
+    const py::float_ now(time);
+    if (PyDict_SetItem(environment_.ptr(), names().now, now.ptr()) != 0) throw py::error_already_set();
+}
+
+void EventLoop::schedule(py::object event, int priority, double delay) {
+    if (priority < kLowest || priority > kHighest) throw py::value_error("a priority must be one of -64 to 63");
+    const std::uint64_t rank = (static_cast<std::uint64_t>(priority - kLowest) << kRankBits) + scheduled_++;
+    heap_.push_back({now_ + delay, rank, std::move(event)});
+    std::push_heap(heap_.begin(), heap_.end(), Later{});
+}
+
+void EventLoop::succeed(py::object event) {
+    set(event, names().ok, Py_True);
+    set(event, names().value, Py_None);
+    schedule(std::move(event), kNormal, 0);
+}
+
+// Lets the network go on to the next event; when it has news earlier than that.
+std::optional<Time> EventLoop::news_before(double next_event) {
+    if (post_ == nullptr) return std::nullopt;
+    const Time quiet_until = next_event < kForever ? static_cast<Time>(std::min(next_event * 1e9, 9e18)) - 1 : kNever;
+    const Time time = post_->run_ahead(quiet_until);
+    if (time == kNever || std::max(to_seconds(time), now_) >= next_event) return std::nullopt;
+    return time;
+}
+
+double EventLoop::peek() {
+    const double next_event = heap_.empty() ? kForever : heap_.front().time;
+    if (next_event <= now_) return next_event;
+    if (const std::optional<Time> news = news_before(next_event)) return std::max(to_seconds(*news), now_);
+    // Nobody waits for the last messages, but the run lasts as long as they do.
+    if (next_event == kForever && post_ != nullptr && to_seconds(post_->network().now()) > now_) {
+        return to_seconds(post_->network().now());
+    }
+    return next_event;
+}
+
+bool EventLoop::step() {
+    const double next_event = heap_.empty() ? kForever : heap_.front().time;
+    if (next_event > now_) {
+        if (const std::optional<Time> news = news_before(next_event)) {
+            take_news(*news);
+            return true;
+        }
+        if (heap_.empty()) {
+            const double last = peek();
+            if (last < kForever) go_to(last);
+            return last < kForever;
+        }
+        go_to(next_event);
+    }
+    std::pop_heap(heap_.begin(), heap_.end(), Later{});
+    py::object event = std::move(heap_.back().event);
+    heap_.pop_back();
+    process(std::move(event));
+    return true;
+}
+
+void EventLoop::take_news(Time time) {
+    go_to(std::max(to_seconds(time), now_));
+    std::vector<Post::Ended>& ended = post_->step(time);
+    std::vector<py::object> woken;
+    woken.swap(post_->mailboxes().woken);
+    if (!ended.empty()) {
+        py::list news(ended.size());
+        for (std::size_t i = 0; i < ended.size(); ++i) {
+            news[i] = py::make_tuple(std::move(ended[i].message), ended[i].dst, ended[i].lost);
+        }
+        on_news_(news);
+    }
+    for (py::object& event : woken) succeed(std::move(event));
+}
+
+void EventLoop::process(py::object event) {
+    const py::object callbacks = get(event, names().callbacks);
+    set(event, names().callbacks, Py_None);  // whoever comes now comes too late
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(callbacks.ptr()); ++i) {
+        const py::object call = py::reinterpret_borrow<py::object>(PyList_GET_ITEM(callbacks.ptr(), i));
+        const py::object done = py::reinterpret_steal<py::object>(PyObject_CallOneArg(call.ptr(), event.ptr()));
+        if (done) continue;
+        py::error_already_set error;
+        if (error.matches(stop_simulation_)) {
+            // The others are called when the run goes on.
+            set(event, names().callbacks, callbacks[py::slice(i + 1, PyList_GET_SIZE(callbacks.ptr()), 1)].cast<py::object>().ptr());
+            schedule(std::move(event), -1, 0);
+        }
+        throw error;
+    }
+    if (get(event, names().ok).ptr() != Py_True && !PyObject_HasAttr(event.ptr(), names().defused)) crash_(event);
+}
+
+int EventLoop::traverse(visitproc visit, void* arg) const {
+    for (const Entry& entry : heap_) Py_VISIT(entry.event.ptr());
+    for (const py::object* one : {&environment_, &crash_, &stop_simulation_, &python_post_, &on_news_}) Py_VISIT(one->ptr());
+    return 0;
+}
+
+void EventLoop::drop_all() {
+    // Dropping an object can run Python code that looks at us: take everything out first.
+    std::vector<Entry> entries;
+    entries.swap(heap_);
+    post_ = nullptr;
+    py::object owned[] = {std::move(environment_), std::move(crash_), std::move(stop_simulation_), std::move(python_post_),
+                          std::move(on_news_)};
+}
+
+}  // namespace ddlsim::flow
