@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 import simpy
@@ -170,9 +171,9 @@ def test_peek_says_when_the_network_has_news_or_ends():
 
 def test_an_environment_has_one_network_and_is_collected_with_it():
     env = Environment()
-    network = Network(env, 2, 1.0, 1.0, on_delivery=lambda _: env)
+    network = Network(env, 2, 1.0, 1.0, on_delivery=partial(print, env))
     with pytest.raises(ValueError, match="one network"):
-        Network(env, 2, 1.0, 1.0, on_delivery=lambda _: env)
+        Network(env, 2, 1.0, 1.0, on_delivery=print)
     network.send([Message(0, 1, 0, "push", network, 100)])
     env.timeout(1)
     gone = weakref.ref(env)
