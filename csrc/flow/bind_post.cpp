@@ -28,35 +28,96 @@ int to_box(int box) {
     return box;
 }
 
-Post::Letter to_letter(py::object message, double sent_s, std::int64_t round, std::int64_t payload_bytes,
-                       std::int64_t header_bytes, Time latency_ns, int kind, int box, int announced) {
-    check_sizes(payload_bytes, header_bytes);
-    if (box >= Mailboxes::kBoxes || announced >= Mailboxes::kBoxes) throw py::index_error("no such mailbox");
-    return {std::move(message), sent_s, round, payload_bytes, header_bytes, latency_ns, to_kind(kind),
-            static_cast<std::int8_t>(box), static_cast<std::int8_t>(announced)};
+// Attributes of ddlsim.engine.message.Message; their names are made once.
+struct Names {
+    py::object src = name("src"), dst = name("dst"), round_num = name("round_num"), kind = name("kind");
+    py::object payload_bytes = name("payload_bytes"), header_bytes = name("header_bytes"), streams = name("streams");
+    py::object sent_s = name("sent_s");
+
+    static py::object name(const char* text) {
+        return py::reinterpret_steal<py::object>(PyUnicode_InternFromString(text));
+    }
+};
+
+const Names& names() {
+    static const Names* const kNames = new Names;  // never freed: Python may be gone by then
+    return *kNames;
 }
 
-// One message to several nodes; those to whom it could not be sent.
-std::vector<std::int64_t> send(Post& self, double now_s, py::object message, std::int64_t src,
-                               const std::vector<std::int64_t>& dst, std::int64_t round, std::int64_t payload_bytes,
-                               std::int64_t header_bytes, Time latency_ns, int kind, int box, int announced) {
-    const Id from = to_node(self.network(), src);
-    const Post::Letter letter =
-        to_letter(std::move(message), now_s, round, payload_bytes, header_bytes, latency_ns, kind, box, announced);
+py::object get(const py::object& message, const py::object& name) {
+    PyObject* found = PyObject_GetAttr(message.ptr(), name.ptr());
+    if (found == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(found);
+}
+
+std::int64_t to_whole(const py::object& number) {
+    const long long whole = PyLong_AsLongLong(number.ptr());
+    if (whole == -1 && PyErr_Occurred()) throw py::error_already_set();
+    return whole;
+}
+
+// kinds: kind -> (what it counts as, its mailbox); again: it has been announced before.
+Post::Letter to_letter(py::object message, const py::dict& kinds, double sent_s, Time latency_ns, bool again) {
+    Post::Letter letter{};
+    letter.sent_s = sent_s;
+    letter.round = to_whole(get(message, names().round_num));
+    letter.payload_bytes = to_whole(get(message, names().payload_bytes));
+    letter.header_bytes = to_whole(get(message, names().header_bytes));
+    check_sizes(letter.payload_bytes, letter.header_bytes);
+    letter.latency = latency_ns;
+    letter.kind = kUncounted;
+    letter.box = letter.announced = -1;
+    PyObject* known = PyDict_GetItemWithError(kinds.ptr(), get(message, names().kind).ptr());
+    if (known == nullptr && PyErr_Occurred()) throw py::error_already_set();
+    if (known != nullptr) {
+        const auto [fate, box] = py::cast<std::pair<int, int>>(py::handle(known));
+        letter.kind = to_kind(fate);
+        if (box == 0 && !again) letter.announced = 0;
+        const bool heard = py::bool_(get(message, names().streams));  // somebody wants to know of its arrival
+        if (box >= 0 && !heard) letter.box = static_cast<std::int8_t>(to_box(box));
+    }
+    letter.message = std::move(message);
+    return letter;
+}
+
+void stamp(const py::object& message, double now_s, const py::object& header_bytes) {
+    if (PyObject_SetAttr(message.ptr(), names().sent_s.ptr(), py::float_(now_s).ptr()) != 0) throw py::error_already_set();
+    if (!get(message, names().header_bytes).is_none()) return;
+    if (PyObject_SetAttr(message.ptr(), names().header_bytes.ptr(), header_bytes.ptr()) != 0) throw py::error_already_set();
+}
+
+// Messages to one node or several; the (message, receiver) that could not be sent.
+py::list send(Post& self, double now_s, const py::sequence& messages, const py::object& header_bytes, const py::dict& kinds,
+              Time latency_ns) {
+    py::list refused;
     self.go_to(now_s);
-    std::vector<std::int64_t> refused;
-    for (std::int64_t to : dst) {
-        if (!self.send(letter, from, to_node(self.network(), to))) refused.push_back(to);
+    for (const py::handle& one : messages) {
+        const py::object message = py::reinterpret_borrow<py::object>(one);
+        stamp(message, now_s, header_bytes);
+        const Id src = to_node(self.network(), to_whole(get(message, names().src)));
+        const Post::Letter letter = to_letter(message, kinds, now_s, latency_ns, false);
+        std::vector<Id> receivers;
+        const py::object dst = get(message, names().dst);
+        if (PyTuple_Check(dst.ptr())) {
+            for (const py::handle& to : py::reinterpret_borrow<py::tuple>(dst)) {
+                receivers.push_back(to_node(self.network(), to_whole(py::reinterpret_borrow<py::object>(to))));
+            }
+        } else {
+            receivers.push_back(to_node(self.network(), to_whole(dst)));
+        }
+        for (Id to : receivers) self.mailboxes().expect(to);
+        for (Id to : receivers) {
+            if (!self.send(letter, src, to)) refused.append(py::make_tuple(message, to));
+        }
     }
     return refused;
 }
 
-bool send_routed(Post& self, double now_s, py::object message, std::int64_t src, std::int64_t dst, std::int64_t round,
-                 std::int64_t payload_bytes, std::int64_t header_bytes, Time latency_ns, int kind, int box, int announced,
-                 double sent_s, bool lost, const std::vector<Id>& links, double least_shared) {
-    const Post::Letter letter =
-        to_letter(std::move(message), sent_s, round, payload_bytes, header_bytes, latency_ns, kind, box, announced);
-    const Id from = to_node(self.network(), src), to = to_node(self.network(), dst);
+bool send_routed(Post& self, double now_s, const py::object& message, std::int64_t dst, const py::dict& kinds, Time latency_ns,
+                 bool again, bool lost, const std::vector<Id>& links, double least_shared) {
+    const double sent_s = get(message, names().sent_s).cast<double>();
+    const Post::Letter letter = to_letter(message, kinds, sent_s, latency_ns, again);
+    const Id from = to_node(self.network(), to_whole(get(message, names().src))), to = to_node(self.network(), dst);
     self.go_to(now_s);
     return self.send_routed(letter, from, to, lost, to_route(self.network(), links), least_shared);
 }
@@ -129,13 +190,11 @@ void register_post(py::module_& m) {
              [](Post& self, double now_s, std::int64_t node, double uplink, double downlink) {
                  self.set_capacity(now_s, to_node(self.network(), node), to_rate(uplink), to_rate(downlink), uplink, downlink);
              })
-        .def("send", &send, "To several nodes; those that could not be sent to.", py::arg("now_s"), py::arg("message"),
-             py::arg("src"), py::arg("dst"), py::arg("round"), py::arg("payload_bytes"), py::arg("header_bytes"),
-             py::arg("latency_ns"), py::arg("kind"), py::arg("box"), py::arg("announced"))
+        .def("send", &send, "Messages; those that could not be sent, as (message, receiver).", py::arg("now_s"),
+             py::arg("messages"), py::arg("header_bytes"), py::arg("kinds"), py::arg("latency_ns"))
         .def("send_routed", &send_routed, "To one node, over shared links, or to be lost; False: it could not be sent.",
-             py::arg("now_s"), py::arg("message"), py::arg("src"), py::arg("dst"), py::arg("round"), py::arg("payload_bytes"),
-             py::arg("header_bytes"), py::arg("latency_ns"), py::arg("kind"), py::arg("box"), py::arg("announced"),
-             py::arg("sent_s"), py::arg("lost"), py::arg("links"), py::arg("least_shared"))
+             py::arg("now_s"), py::arg("message"), py::arg("dst"), py::arg("kinds"), py::arg("latency_ns"), py::arg("again"),
+             py::arg("lost"), py::arg("links"), py::arg("least_shared"))
         .def("cancel", &Post::cancel)
         .def("remove_node", &remove_node, "A node leaves; the (message, receiver) that are aborted, in order of sending.")
         .def("return_node", [](Post& self, std::int64_t node) { self.return_node(to_node(self.network(), node)); })

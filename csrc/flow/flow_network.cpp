@@ -121,6 +121,7 @@ void FlowNetwork::leave_links(Id slot) {
 // The message is through: free its slot and count it.
 void FlowNetwork::finish(Id slot) {
     Flow& flow = flows_[slot];
+    pairs_.expect(src(flow), dst(flow));
     if (flow.state == kSending) leave_links(slot);
     if (flow.route != kNone) levels_.drop_route(flow.route);
     flow.state = kFree;

@@ -2,13 +2,21 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 namespace ddlsim::flow {
+
+namespace {
+
+constexpr std::size_t kUsualMails = 4;  // room that a round starts with
+
+}  // namespace
 
 void Mailboxes::add_node() { nodes_.emplace_back(); }
 
 Mailboxes::Box& Mailboxes::at(Id node, int box) {
-    std::unique_ptr<Box>& found = nodes_[node].boxes[box];
+    if (box == 0) return nodes_[node].pushes;
+    std::unique_ptr<Box>& found = nodes_[node].answers[box - 1];
     if (!found) found = std::make_unique<Box>();
     return *found;
 }
@@ -23,7 +31,9 @@ Mailboxes::Round* Mailboxes::find_round(Box& box, std::int64_t number) {
 Mailboxes::Round& Mailboxes::round_of(Box& box, std::int64_t number) {
     if (Round* found = find_round(box, number)) return *found;
     auto after = std::find_if(box.rounds.begin(), box.rounds.end(), [&](const Round& round) { return round.number > number; });
-    return *box.rounds.insert(after, Round{number, {}, {}});
+    Round& made = *box.rounds.insert(after, Round{number, {}, {}});
+    made.mails.reserve(kUsualMails);
+    return made;
 }
 
 std::vector<Mailboxes::Mail>::iterator Mailboxes::place_of(Round& round, Id sender) {
@@ -111,6 +121,7 @@ void Mailboxes::reconsider(Id sender) {
     boxes.swap(nodes_[sender].watchers);
     std::sort(boxes.begin(), boxes.end());
     boxes.erase(std::unique(boxes.begin(), boxes.end()), boxes.end());
+    for (std::uint64_t label : boxes) expect(static_cast<Id>(label / kBoxes));
     for (std::uint64_t label : boxes) {
         const int box_num = static_cast<int>(label % kBoxes);
         Box& box = at(static_cast<Id>(label / kBoxes), box_num);
@@ -160,11 +171,11 @@ std::vector<py::object> Mailboxes::take(Id node, int box_num, std::int64_t first
 
 void Mailboxes::clear(Id node) {
     for (int box_num = 0; box_num < kBoxes; ++box_num) {
-        std::unique_ptr<Box> box = std::move(nodes_[node].boxes[box_num]);
-        if (!box) continue;
-        for (Round& round : box->rounds) {
-            for (Mail& mail : round.mails) {
-                if (mail.message) forgotten.push_back({node, box_num, std::move(mail.message)});
+        if (find_box(nodes_[node], box_num) == nullptr) continue;
+        const Box box = std::exchange(at(node, box_num), {});  // whom it waits for goes too
+        for (const Round& round : box.rounds) {
+            for (const Mail& mail : round.mails) {
+                if (mail.message) forgotten.push_back({node, box_num, mail.message});
             }
         }
     }
@@ -172,7 +183,7 @@ void Mailboxes::clear(Id node) {
 
 std::vector<Mailboxes::Waiting> Mailboxes::waiting_for(Id node, int box_num) const {
     std::vector<Waiting> found;
-    if (const Box* box = nodes_[node].boxes[box_num].get()) {
+    if (const Box* box = find_box(nodes_[node], box_num)) {
         for (const Wait& wait : box->waits) found.push_back({wait.round, wait.missing});
     }
     return found;
@@ -207,8 +218,9 @@ int Mailboxes::traverse(visitproc visit, void* arg) const {
     for (const py::object& event : woken) Py_VISIT(event.ptr());
     for (const Forgotten& one : forgotten) Py_VISIT(one.message.ptr());
     for (const Node& node : nodes_) {
-        for (const std::unique_ptr<Box>& box : node.boxes) {
-            if (!box) continue;
+        for (int box_num = 0; box_num < kBoxes; ++box_num) {
+            const Box* box = find_box(node, box_num);
+            if (box == nullptr) continue;
             for (const Round& round : box->rounds) {
                 for (const Mail& mail : round.mails) Py_VISIT(mail.message.ptr());
             }

@@ -39,6 +39,8 @@ class Mailboxes {
     void deliver(Id node, int box, Id sender, std::int64_t round, py::object message);  // the newest of a sender counts
     void fail(Id node, int box, Id sender, std::int64_t round);  // it will not come
 
+    void expect(Id node) const { __builtin_prefetch(&nodes_[node]); }  // it will get mail
+
     // Waits for what can still come of this round; 0: nothing is missing, else the wait's serial number.
     std::uint64_t wait(Id node, int box, std::int64_t round, std::vector<Id> senders, py::object event);
     void give_up(Id node, int box, std::uint64_t serial);  // it may long be over
@@ -81,13 +83,15 @@ class Mailboxes {
         std::vector<Wait> waits;
     };
     struct Node {
-        std::unique_ptr<Box> boxes[kBoxes];
+        Box pushes;
+        std::unique_ptr<Box> answers[kBoxes - 1];
         std::vector<std::uint64_t> watchers;  // boxes that wait for it: node x kBoxes + box
         std::int64_t open_round = 0;
         bool online = true, closed = false;
     };
 
     Box& at(Id node, int box);
+    const Box* find_box(const Node& node, int box) const { return box == 0 ? &node.pushes : node.answers[box - 1].get(); }
     static Round& round_of(Box& box, std::int64_t round);
     static Round* find_round(Box& box, std::int64_t round);
     static std::vector<Mail>::iterator place_of(Round& round, Id sender);

@@ -25,6 +25,10 @@ class PairCounters {
         return pairs_[table_[slot]];
     }
 
+    void expect(Id src, Id dst) const {  // one of them will be counted soon
+        if (!table_.empty()) __builtin_prefetch(&table_[place(src, dst)]);
+    }
+
     // A message that had been counted as arrived was of no use.
     void recount_as_wasted(Id src, Id dst, std::int64_t payload_bytes, std::int64_t header_bytes) {
         Pair& pair = at(src, dst);
@@ -37,9 +41,13 @@ class PairCounters {
     const std::deque<Pair>& pairs() const { return pairs_; }
 
   private:
-    std::size_t find(Id src, Id dst) const {
+    std::size_t place(Id src, Id dst) const {
         std::uint64_t hash = ((std::uint64_t{src} << 32) | dst) * 0x9E3779B97F4A7C15ull;
-        std::size_t slot = static_cast<std::size_t>(hash >> 32) & (table_.size() - 1);
+        return static_cast<std::size_t>(hash >> 32) & (table_.size() - 1);
+    }
+
+    std::size_t find(Id src, Id dst) const {
+        std::size_t slot = place(src, dst);
         while (table_[slot] != kNone && (pairs_[table_[slot]].src != src || pairs_[table_[slot]].dst != dst)) {
             slot = (slot + 1) & (table_.size() - 1);
         }

@@ -1,5 +1,6 @@
 """SimPy's environment with its queue and loop in C++ (csrc/flow/event_loop.h)."""
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ from ddlsim.native import extension
 
 LATE = NORMAL + 1
 """Priority of what happens after everything else that is due at its instant."""
+
+YOUNG_OBJECTS = 20_000
 
 
 class Environment(simpy.Environment):
@@ -31,12 +34,15 @@ class Environment(simpy.Environment):
 
     def run(self, until: Any = None) -> Any:
         """Runs until there is nothing left to do, a time, or an event; see simpy.Environment.run."""
-        step = self.step
+        step, collect_every = self.step, gc.get_threshold()
         self.step = self._loop.run  # what SimPy calls in a loop: this one comes back at the end of the run only
+        # Events and messages come and go without circles: Python's collector need not look at them every 700.
+        gc.set_threshold(max(collect_every[0], YOUNG_OBJECTS) if collect_every[0] else 0, *collect_every[1:])
         try:
             return super().run(until)
         finally:
             self.step = step
+            gc.set_threshold(*collect_every)
 
     def call_late(self, call: Callable[[Event], Any]) -> None:
         """Calls back when everything else of this instant is done."""

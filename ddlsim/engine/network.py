@@ -82,7 +82,7 @@ class Network:
         self._drop_streams: dict[int, np.random.Generator] = {}
         self._post = extension().Post(self._takes_time)
         self._core = self._post.network
-        self._boxes: dict[str, int] = {}
+        self._kinds = {kind: (fate, NOWHERE) for kind, fate in KINDS.items()}
         self._refused: list[Message] = []
         self._latencies = latencies(0.0 if fidelity == "ideal" else latency_s, num_nodes)
         self._add(num_nodes, uplink_bytes_per_s, downlink_bytes_per_s, self._latencies.access_ns)
@@ -96,28 +96,23 @@ class Network:
 
     def use_mailboxes(self) -> Mailboxes:
         """From now on messages whose kind has a mailbox go there, unless somebody listens to their `streams`."""
-        self._boxes = BOXES
+        self._kinds |= {kind: (KINDS.get(kind, NOWHERE), box) for kind, box in BOXES.items()}
         return Mailboxes(self._post, self._env)
 
     def send(self, messages: Sequence[Message]) -> None:
         """Puts messages on their way at this instant, in this order; the same to several nodes is best one message."""
         now_s = self._env.now
+        if self._all_alike:
+            refused = self._post.send(now_s, messages, self.header_bytes, self._kinds, self._latencies.of_all_ns)
+            for message, receiver in refused:
+                self._refuse(message, receiver)
+            return
         for message in messages:
             message.sent_s = now_s
             if message.header_bytes is None:
                 message.header_bytes = self.header_bytes
-            if self._all_alike:
-                box = self._boxes.get(message.kind, NOWHERE)
-                refused = self._post.send(
-                    now_s, message, message.src, message.receivers, message.round_num,
-                    message.payload_bytes, message.header_bytes, self._latencies.of_all_ns,
-                    KINDS.get(message.kind, NOWHERE), NOWHERE if message.streams else box, 0 if box == 0 else NOWHERE,
-                )
-                if refused:
-                    self._refuse(message, refused)
-            else:
-                for receiver in message.receivers:
-                    self._launch(message, receiver)
+            for receiver in message.receivers:
+                self._launch(message, receiver)
 
     def cancel(self, message: Message) -> bool:
         """Takes a message back; what was sent of it is wasted. False: it was not on its way."""
@@ -127,20 +122,18 @@ class Network:
         src = message.src
         lost = self._post.online(src) and self._post.online(receiver) and self._draw_loss(src, receiver)
         crossed = self._route(src, receiver) if self._route else ()
-        box = self._boxes.get(message.kind, NOWHERE)
         sent = self._post.send_routed(
-            self._env.now, message, src, receiver, message.round_num, message.payload_bytes, message.header_bytes,
-            self._latencies.of(src, receiver), KINDS.get(message.kind, NOWHERE), NOWHERE if message.streams else box,
-            0 if box == 0 and not again else NOWHERE, message.sent_s, lost, [self._shared[link] for link in crossed],
+            self._env.now, message, receiver, self._kinds, self._latencies.of(src, receiver), again, lost,
+            [self._shared[link] for link in crossed],
             min((self._shared_bytes_per_s[link] for link in crossed), default=FOREVER_S),
         )
         if not sent:
-            self._refuse(message, [receiver])
+            self._refuse(message, receiver)
 
-    def _refuse(self, message: Message, receivers: Sequence[int]) -> None:
+    def _refuse(self, message: Message, receiver: int) -> None:
         if not self._refused:
             self._env.call_late(self._abort_refused)
-        self._refused += [to_one(message, receiver) for receiver in receivers]
+        self._refused.append(to_one(message, receiver))
 
     def _abort_refused(self, _: Any) -> None:
         refused, self._refused = self._refused, []
