@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lanes/lanes.h"
+#include "scratch.h"
 #include "threads.h"
 
 namespace ddlsim::cpu {
@@ -49,7 +50,7 @@ bool sources_are_shared(const Merge& m) {
 // A block, the one fetched meanwhile and, in place, the copy stay in a small L2; short of that, wide blocks are best.
 int64_t block_columns(int64_t num_sources, bool shared, bool in_place) {
     if (shared) return std::clamp<int64_t>(CACHE_FLOATS / num_sources / 64 * 64, 64, 2048);
-    const int64_t rows = in_place ? 8 * num_sources : num_sources;
+    const int64_t rows = in_place ? 4 * num_sources : num_sources;
     return rows <= 512 ? 128 : rows <= 4096 ? 64 : 32;
 }
 
@@ -87,8 +88,8 @@ void merge_rows(const Merge& m, int threads) {
     const bool fetch_ahead = !shared || sources.count() * block <= 2 * CACHE_FLOATS;
 
     parallel_for(column_items * row_items, threads, [&](int64_t item) {
-        thread_local std::vector<float> copy;
-        if (m.in_place) copy.resize(sources.count() * block);
+        thread_local Scratch copies;
+        float* const copy = m.in_place ? copies.floats(sources.count() * block) : nullptr;
         const int64_t row_item = item % row_items;
         MergeBlock b{};
         b.indptr = m.indptr, b.weights = m.weights;
@@ -111,8 +112,8 @@ void merge_rows(const Merge& m, int threads) {
             b.x = x;
             if (m.in_place) {
                 for (int64_t s = 0; s < sources.count(); ++s)
-                    lane.copy_block(x + sources.rows[s] * m.x_stride, copy.data() + s * block, b.num_columns);
-                b.x = copy.data();
+                    lane.copy_block(x + sources.rows[s] * m.x_stride, copy + s * block, b.num_columns);
+                b.x = copy;
             }
             merge_block(b);
         }

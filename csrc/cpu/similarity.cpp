@@ -1,92 +1,81 @@
 #include "similarity.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "lanes/lanes.h"
+#include "scratch.h"
 #include "threads.h"
 
 namespace ddlsim::cpu {
 namespace {
 
-constexpr int64_t BLOCK = 512;        // columns summed in float32
+constexpr int64_t BLOCK = GRAM_BLOCK;
 constexpr int64_t CHUNK = 16 * BLOCK; // columns summed in float64 before they join the total: the unit of threads
 constexpr int64_t GROUP = 96;         // rows of one operand: two groups of blocks stay in a 512 KB L2
 constexpr int64_t ALONE_BELOW = 400 * 1024;  // multiply-adds that one thread does in some 20 us
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The rows of one block of columns, where they lie or as differences in a panel, and what to fetch for the next.
-class Panel {
-public:
-    Panel(const RowSet& set, int64_t first, int64_t count) : set_(set), first_(first), count_(count), rows(count) {
-        if (set.references) differences_.resize(count * BLOCK);
-    }
-
-    void move_to(int64_t column, int64_t num_columns) {
-        for (int64_t i = 0; i < count_; ++i) {
-            rows[i] = set_.rows[first_ + i] + column;
-            if (!set_.references) continue;
-            float* difference = differences_.data() + i * BLOCK;
-            lanes().subtract_block(rows[i], set_.references[first_ + i] + column, difference, num_columns);
-            rows[i] = difference;
-        }
-    }
-
-    void list_ahead(int64_t column, std::vector<const float*>& ahead) const {
-        for (int64_t i = 0; i < count_; ++i) {
-            ahead.push_back(set_.rows[first_ + i] + column);
-            if (set_.references) ahead.push_back(set_.references[first_ + i] + column);
-        }
-    }
-
-private:
-    const RowSet& set_;
-    int64_t first_, count_;
-    std::vector<float> differences_;
-
-public:
-    std::vector<const float*> rows;
-};
-
-// Two groups of rows, and the sums of one chunk of columns added to their place.
+// Two groups of rows, and the sums of one chunk of columns added to their place. With references, the differences of a
+// block wait in a panel, and those of the next are put into another one meanwhile.
 class GroupPair {
 public:
     GroupPair(const RowSet& set, int64_t first_a, int64_t count_a, int64_t first_b, int64_t count_b, bool squared)
-        : set_(set), a_(set, first_a, count_a), b_(set, first_b, first_a == first_b ? 0 : count_b) {
+        : num_columns_(set.num_columns) {
         block_.num_a = count_a;
         block_.num_b = count_b;
         block_.upper = first_a == first_b;
         block_.squared = squared;
+        append(rows_, set.rows, first_a, count_a);
+        if (!block_.upper) append(rows_, set.rows, first_b, count_b);
+        at_.resize(rows_.size());
+        if (!set.references) return;
+        append(references_, set.references, first_a, count_a);
+        if (!block_.upper) append(references_, set.references, first_b, count_b);
+        thread_local Scratch panels;
+        panel_ = panels.floats(2 * rows_.size() * PANEL_STRIDE);
+        next_panel_ = panel_ + rows_.size() * PANEL_STRIDE;
     }
 
-    void add_chunk(int64_t chunk, double* sums) {
-        const int64_t stop = std::min((chunk + 1) * CHUNK, set_.num_columns);
+    // Columns up to `stop` are prepared ahead: those of the chunk that is next, if there is one.
+    void add_chunk(int64_t chunk, int64_t stop, double* sums) {
+        const int64_t chunk_stop = std::min((chunk + 1) * CHUNK, num_columns_);
         block_.sums = sums;
         block_.sums_stride = block_.num_b;
-        for (int64_t c = chunk * CHUNK; c < stop; c += BLOCK) {
-            block_.num_columns = std::min(BLOCK, stop - c);
-            block_.ahead_columns = std::min(BLOCK, set_.num_columns - c - BLOCK);
-            a_.move_to(c, block_.num_columns);
-            b_.move_to(c, block_.num_columns);
-            ahead_.clear();
-            if (block_.ahead_columns > 0) {
-                a_.list_ahead(c + BLOCK, ahead_);
-                b_.list_ahead(c + BLOCK, ahead_);
-            }
-            block_.a = a_.rows.data();
-            block_.b = block_.upper ? a_.rows.data() : b_.rows.data();
-            block_.ahead = ahead_.data();
-            block_.num_ahead = static_cast<int64_t>(ahead_.size());
+        for (int64_t c = chunk * CHUNK; c < chunk_stop; c += BLOCK) {
+            block_.num_columns = std::min(BLOCK, chunk_stop - c);
+            if (!references_.empty() && c != prepared_) subtract(c, block_.num_columns);
+            for (size_t i = 0; i < rows_.size(); ++i)
+                at_[i] = references_.empty() ? rows_[i] + c : panel_ + i * PANEL_STRIDE;
+            block_.a = at_.data();
+            block_.b = at_.data() + (block_.upper ? 0 : block_.num_a);
+            block_.ahead = rows_.data();
+            block_.ahead_references = references_.empty() ? nullptr : references_.data();
+            block_.ahead_panel = next_panel_;
+            block_.num_ahead = static_cast<int64_t>(rows_.size());
+            block_.ahead_column = prepared_ = c + BLOCK;
+            block_.ahead_columns = std::max<int64_t>(0, std::min(BLOCK, stop - prepared_));
             lanes().gram_block(block_);
+            std::swap(panel_, next_panel_);
         }
     }
 
 private:
-    const RowSet& set_;
-    Panel a_, b_;
+    static void append(std::vector<const float*>& to, const float* const* rows, int64_t first, int64_t count) {
+        to.insert(to.end(), rows + first, rows + first + count);
+    }
+
+    void subtract(int64_t c, int64_t count) {
+        for (size_t i = 0; i < rows_.size(); ++i)
+            lanes().subtract_block(rows_[i] + c, references_[i] + c, panel_ + i * PANEL_STRIDE, count);
+    }
+
+    int64_t num_columns_, prepared_ = -1;
+    std::vector<const float*> rows_, references_, at_;  // of the first group, then of the second if it is another
+    float *panel_ = nullptr, *next_panel_ = nullptr;    // [rows, BLOCK]
     GramBlock block_{};
-    std::vector<const float*> ahead_;
 };
 
 struct Groups {
@@ -132,14 +121,14 @@ void all_pairs(const RowSet& set, Product product, double* sums, int threads) {
     // Chunks join the total one by one and in order, whether a thread takes a pair of groups with all its chunks or
     // a single chunk of it.
     const int64_t part_size = groups.size * groups.size;
-    const int64_t wave = num_pairs >= 4 * threads ? 1 : std::min(num_chunks, ceil_div(4 * threads, num_pairs));
+    const int64_t wave = threads == 1 || num_pairs >= 4 * threads ? 1 : std::min(num_chunks, ceil_div(4 * threads, num_pairs));
     if (wave <= 1) {
         parallel_for(num_pairs, threads, [&](int64_t p) {
             GroupPair group_pair = make(p);
             std::vector<double> part(part_size);
             for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
                 std::fill(part.begin(), part.end(), 0.0);
-                group_pair.add_chunk(chunk, part.data());
+                group_pair.add_chunk(chunk, set.num_columns, part.data());
                 add_to_matrix(part.data(), groups, pairs[p].first, pairs[p].second, sums);
             }
         });
@@ -149,7 +138,9 @@ void all_pairs(const RowSet& set, Product product, double* sums, int threads) {
             const int64_t count = std::min(wave, num_chunks - first);
             std::fill(parts.begin(), parts.end(), 0.0);
             parallel_for(count * num_pairs, threads, [&](int64_t item) {
-                make(item % num_pairs).add_chunk(first + item / num_pairs, parts.data() + item * part_size);
+                const int64_t chunk = first + item / num_pairs;
+                const int64_t stop = std::min((chunk + 1) * CHUNK, set.num_columns);
+                make(item % num_pairs).add_chunk(chunk, stop, parts.data() + item * part_size);
             });
             for (int64_t item = 0; item < count * num_pairs; ++item)
                 add_to_matrix(parts.data() + item * part_size, groups, pairs[item % num_pairs].first,
@@ -204,10 +195,11 @@ std::vector<double> sum_lists(const RowSet& set, const Lists& lists, Product pro
         const int64_t count = std::min(wave, num_chunks - first);
         std::fill(parts.begin(), parts.end(), 0.0);
         parallel_for(count, threads, [&](int64_t item) {
-            std::vector<float> panel(set.references ? set.num_rows * PAIR_BLOCK : 0);
+            thread_local Scratch panels;
+            float* const panel = set.references ? panels.floats(set.num_rows * PAIR_BLOCK) : nullptr;
             std::vector<const float*> panel_rows;
             if (set.references)
-                for (int64_t i = 0; i < set.num_rows; ++i) panel_rows.push_back(panel.data() + i * PAIR_BLOCK);
+                for (int64_t i = 0; i < set.num_rows; ++i) panel_rows.push_back(panel + i * PAIR_BLOCK);
             PairChunk p{};
             p.rows = set.rows, p.references = set.references;
             p.num_rows = set.num_rows, p.num_columns = set.num_columns;
@@ -216,7 +208,7 @@ std::vector<double> sum_lists(const RowSet& set, const Lists& lists, Product pro
             p.indptr = lists.indptr.data(), p.peers = lists.peers.data();
             p.sums = parts.data() + item * num_entries;
             p.squared = product == Product::squared_distance;
-            p.panel = panel.data(), p.panel_rows = panel_rows.data();
+            p.panel = panel, p.panel_rows = panel_rows.data();
             lanes().pair_chunk(p);
         });
         for (int64_t item = 0; item < count; ++item)

@@ -81,13 +81,13 @@ def test_a_pair_in_a_list_agrees_with_the_same_pair_among_all(isa, rng, product,
 @pytest.mark.parametrize("shape", [(250, 2000), (30, 40_000)])
 def test_thread_count_does_not_change_a_bit(isa, rng, shape):
     params = random_params(rng, *shape)
-    pairs = random_pairs(rng, shape[0], 500)
+    pairs, start = random_pairs(rng, shape[0], 500), random_params(rng, *shape)
     before = torch.get_num_threads()
     results = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         lists = dots(params, pairs=pairs), sqdist(params, params[0], pairs=pairs)
-        results.append((dots(params), sqdist(params), *lists))
+        results.append((dots(params), sqdist(params), dots(params, params[3]), dots(params, start), *lists))
     torch.set_num_threads(before)
     for other in results[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
