@@ -16,6 +16,24 @@ void check_row_numbers(const Longs& numbers, int64_t num_rows, const std::string
                           std::to_string(*lowest) + ".." + std::to_string(*highest));
 }
 
+Mixing sparse_of(const Floats& dense) {
+    const int64_t num_rows = dense.shape(0), num_columns = dense.shape(1), size = num_rows * num_columns;
+    const float* values = dense.data();
+    const int64_t num_entries = size - std::count(values, values + size, 0.0f);
+    Mixing found{Longs(num_rows + 1), Longs(num_entries), Floats(num_entries)};
+    int64_t *indptr = found.indptr.mutable_data(), *sources = found.sources.mutable_data(), entry = 0;
+    float* weights = found.weights.mutable_data();
+    for (int64_t r = 0; r < num_rows; ++r) {
+        indptr[r] = entry;
+        for (int64_t c = 0; c < num_columns; ++c) {
+            const float value = values[r * num_columns + c];
+            if (value != 0) sources[entry] = c, weights[entry++] = value;
+        }
+    }
+    indptr[num_rows] = entry;
+    return found;
+}
+
 void check_mixing(const Mixing& mixing, int64_t num_targets, int64_t num_sources) {
     const int64_t length = mixing.indptr.size(), num_entries = mixing.sources.size();
     const int64_t* indptr = mixing.indptr.data();

@@ -19,6 +19,9 @@ struct Mixing {
     Floats weights;
 };
 
+// The entries of a dense matrix that are not zero, row by row.
+Mixing sparse_of(const Floats& dense);
+
 // Throws ValueError where the arrays do not fit together, IndexError for a source outside [0, num_sources).
 void check_mixing(const Mixing& mixing, int64_t num_targets, int64_t num_sources);
 

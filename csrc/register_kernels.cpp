@@ -27,6 +27,12 @@ namespace {
 using Address = uintptr_t;
 using Doubles = py::array_t<double, py::array::c_style>;
 
+py::tuple sparse_mixing(const Floats& dense) {
+    if (dense.ndim() != 2) throw std::invalid_argument("a matrix, please");
+    const Mixing mixing = sparse_of(dense);
+    return py::make_tuple(mixing.indptr, mixing.sources, mixing.weights);
+}
+
 py::tuple checked_mixing(const Longs& indptr, const Longs& sources, const Floats& weights, int64_t num_targets,
                          int64_t num_sources, bool keep_empty) {
     Mixing mixing{indptr, sources, weights};
@@ -168,6 +174,7 @@ void register_kernels(py::module_& m) {
     m.def("check_row_numbers", &check_row_numbers, "numbers"_a, "num_rows"_a, "name"_a);
     m.def("checked_mixing", &checked_mixing, "indptr"_a, "sources"_a, "weights"_a, "num_targets"_a, "num_sources"_a,
           "keep_empty"_a, "Returns indptr, sources and weights; with keep_empty, an empty row names itself.");
+    m.def("sparse_mixing", &sparse_mixing, "dense"_a, "Returns indptr, sources and weights of what is not zero.");
     m.def("targets_are_read", &targets_are_read, "targets"_a, "sources"_a, "num_rows"_a);
     m.def("merge_rows", &merge_rows, "x"_a, "x_stride"_a, "out"_a, "out_stride"_a, "indptr"_a, "sources"_a,
           "weights"_a, "targets"_a, "column_start"_a, "column_stop"_a, "out_column_start"_a, "in_place"_a,

@@ -97,18 +97,15 @@ def _csr_parts(mixing: Any, num_sources: int) -> tuple[int, np.ndarray, np.ndarr
         shape = mixing.shape
         parts = mixing.crow_indices(), mixing.col_indices(), mixing.values()
     else:
-        dense = mixing.cpu().numpy() if isinstance(mixing, torch.Tensor) else np.asarray(mixing)
+        dense = _as_floats(mixing)
         shape = dense.shape
-        if len(shape) == 2:
-            targets, sources = np.nonzero(dense)
-            counts = np.bincount(targets, minlength=shape[0])
-            parts = np.concatenate(([0], np.cumsum(counts))), sources, dense[targets, sources]
+        parts = native.extension().sparse_mixing(dense) if len(shape) == 2 else None
     if len(shape) != 2 or shape[1] != num_sources:
         raise ValueError(f"mixing must be [targets, {num_sources}], not {list(shape)}")
     return shape[0], as_longs(parts[0]), as_longs(parts[1]), _as_floats(parts[2])
 
 
-def _as_floats(values: Matrix) -> np.ndarray:
+def _as_floats(values: Any) -> np.ndarray:
     if isinstance(values, torch.Tensor):
         values = values.cpu().numpy()
     return np.ascontiguousarray(values, dtype=np.float32)
