@@ -7,6 +7,15 @@ namespace py = pybind11;
 
 namespace ddlsim {
 
+Longs longs_of(const py::array& integers) {
+    using Ints = py::array_t<int32_t, py::array::c_style>;
+    if (!py::isinstance<Ints>(integers)) return Longs(integers);
+    const auto narrow = py::reinterpret_borrow<Ints>(integers);
+    Longs wide(narrow.size());
+    std::copy(narrow.data(), narrow.data() + narrow.size(), wide.mutable_data());
+    return wide;
+}
+
 void check_row_numbers(const Longs& numbers, int64_t num_rows, const std::string& name) {
     const int64_t *first = numbers.data(), *last = first + numbers.size();
     const auto outside = [num_rows](int64_t n) { return n < 0 || n >= num_rows; };

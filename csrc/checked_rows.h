@@ -10,6 +10,9 @@ namespace ddlsim {
 using Longs = pybind11::array_t<int64_t, pybind11::array::c_style>;
 using Floats = pybind11::array_t<float, pybind11::array::c_style>;
 
+// The same integers in 64 bits; scipy's have 32.
+Longs longs_of(const pybind11::array& integers);
+
 // Throws IndexError unless all numbers lie in [0, num_rows).
 void check_row_numbers(const Longs& numbers, int64_t num_rows, const std::string& name);
 

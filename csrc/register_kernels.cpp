@@ -9,6 +9,8 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "checked_rows.h"
@@ -33,9 +35,9 @@ py::tuple sparse_mixing(const Floats& dense) {
     return py::make_tuple(mixing.indptr, mixing.sources, mixing.weights);
 }
 
-py::tuple checked_mixing(const Longs& indptr, const Longs& sources, const Floats& weights, int64_t num_targets,
-                         int64_t num_sources, bool keep_empty) {
-    Mixing mixing{indptr, sources, weights};
+py::tuple checked_mixing(const py::array& indptr, const py::array& sources, const Floats& weights,
+                         int64_t num_targets, int64_t num_sources, bool keep_empty) {
+    Mixing mixing{longs_of(indptr), longs_of(sources), weights};
     check_mixing(mixing, num_targets, num_sources);
     if (keep_empty) mixing = keep_empty_rows(mixing, num_sources);
     return py::make_tuple(mixing.indptr, mixing.sources, mixing.weights);
@@ -102,40 +104,45 @@ Doubles listed_pairs(Address x, int64_t stride, const Longs& rows, Address refer
     return sums;
 }
 
-// [n, n], or [E] for listed pairs.
-Doubles similarities_of(int64_t num_rows, const std::optional<Longs>& pairs) {
-    return pairs ? Doubles(pairs->size() / 2) : Doubles({num_rows, num_rows});
+void to_floats(const std::vector<double>& values, double divisor, Address out) {
+    auto* const to = reinterpret_cast<float*>(out);
+    for (size_t i = 0; i < values.size(); ++i) to[i] = static_cast<float>(values[i] / divisor);
 }
 
-Doubles cosines(Address x, int64_t stride, const Longs& rows, Address reference, int64_t reference_stride,
-                const Longs& reference_rows, int64_t column_start, int64_t column_stop,
-                const std::optional<Longs>& pairs, double weight, const std::optional<Doubles>& total, int threads) {
-    const RowAddresses at(x, stride, rows, reference, reference_stride, reference_rows, column_start, column_stop);
-    Doubles sums = total ? *total : similarities_of(rows.size(), pairs);
-    const int64_t count = pairs ? pairs->size() / 2 : rows.size() * rows.size();
-    if (sums.size() != count) throw std::invalid_argument("as many totals as pairs, please");
+// One of the cosines that are mixed: the arguments of all_pairs up to the columns, and the weight.
+using Term = std::tuple<Address, int64_t, Longs, Address, int64_t, Longs, int64_t, int64_t, double>;
+
+void cosines(const std::vector<Term>& terms, const std::optional<Longs>& pairs, double divisor, Address out,
+             int threads) {
+    std::vector<std::pair<RowAddresses, double>> sets;
+    for (const auto& [x, stride, rows, from, from_stride, from_rows, start, stop, weight] : terms)
+        sets.emplace_back(RowAddresses(x, stride, rows, from, from_stride, from_rows, start, stop), weight);
+    const int64_t n = sets.at(0).first.set.num_rows, num_pairs = pairs ? pairs->size() / 2 : 0;
     const int64_t* listed = pairs ? pairs->data() : nullptr;
-    double* to = sums.mutable_data();
+    const bool all = !pairs;
     py::gil_scoped_release release;
-    if (!total) std::fill(to, to + count, 0.0);
-    if (pairs) cpu::add_cosines_of_listed_pairs(at.set, listed, count, weight, to, threads);
-    else cpu::add_cosines_of_all_pairs(at.set, weight, to, threads);
-    return sums;
+    std::vector<double> total(all ? n * n : num_pairs);
+    for (const auto& [at, weight] : sets) {
+        if (all) cpu::add_cosines_of_all_pairs(at.set, weight, total.data(), threads);
+        else cpu::add_cosines_of_listed_pairs(at.set, listed, num_pairs, weight, total.data(), threads);
+    }
+    to_floats(total, divisor, out);
 }
 
-Doubles inverse_distances(Address x, int64_t stride, const Longs& rows, Address reference, int64_t reference_stride,
-                          const Longs& reference_rows, int64_t column_start, int64_t column_stop,
-                          const std::optional<Longs>& pairs, double offset, int threads) {
+void inverse_distances(Address x, int64_t stride, const Longs& rows, Address reference, int64_t reference_stride,
+                       const Longs& reference_rows, int64_t column_start, int64_t column_stop,
+                       const std::optional<Longs>& pairs, double offset, Address out, int threads) {
     const RowAddresses at(x, stride, rows, reference, reference_stride, reference_rows, column_start, column_stop);
-    Doubles sums = similarities_of(rows.size(), pairs);
-    const int64_t n = rows.size(), count = sums.size(), *listed = pairs ? pairs->data() : nullptr;
-    double* to = sums.mutable_data();
+    const int64_t n = rows.size(), num_pairs = pairs ? pairs->size() / 2 : 0;
+    const int64_t* listed = pairs ? pairs->data() : nullptr;
+    const bool all = !pairs;
     py::gil_scoped_release release;
-    if (pairs) cpu::listed_pairs(at.set, listed, count, Product::squared_distance, to, nullptr, threads);
-    else cpu::all_pairs(at.set, Product::squared_distance, to, threads);
-    for (int64_t i = 0; i < count; ++i) to[i] = 1 / (std::sqrt(to[i]) + offset);
-    for (int64_t i = 0; !pairs && i < n; ++i) to[i * n + i] = 0;
-    return sums;
+    std::vector<double> found(all ? n * n : num_pairs);
+    if (all) cpu::all_pairs(at.set, Product::squared_distance, found.data(), threads);
+    else cpu::listed_pairs(at.set, listed, num_pairs, Product::squared_distance, found.data(), nullptr, threads);
+    for (double& each : found) each = 1 / (std::sqrt(each) + offset);
+    for (int64_t i = 0; all && i < n; ++i) found[i * n + i] = 0;
+    to_floats(found, 1, out);
 }
 
 template <class T>
@@ -183,12 +190,12 @@ void register_kernels(py::module_& m) {
           "reference_rows"_a, "column_start"_a, "column_stop"_a, "squared"_a, "threads"_a);
     m.def("listed_pairs", &listed_pairs, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a,
           "reference_rows"_a, "column_start"_a, "column_stop"_a, "squared"_a, "pairs"_a, "threads"_a);
-    m.def("cosines", &cosines, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a, "reference_rows"_a,
-          "column_start"_a, "column_stop"_a, "pairs"_a, "weight"_a, "total"_a, "threads"_a,
-          "Adds weight * cosine to total [n, n] or [E], or to zeros; returns it.");
+    m.def("cosines", &cosines, "terms"_a, "pairs"_a, "divisor"_a, "out"_a, "threads"_a,
+          "Sum of weight * cosine over the terms, divided, to out [n, n] or [E] float32. A term is what all_pairs takes "
+          "up to column_stop, and the weight.");
     m.def("inverse_distances", &inverse_distances, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a,
-          "reference_rows"_a, "column_start"_a, "column_stop"_a, "pairs"_a, "offset"_a, "threads"_a,
-          "1 / (distance + offset), [n, n] with a zero diagonal, or [E] for listed pairs.");
+          "reference_rows"_a, "column_start"_a, "column_stop"_a, "pairs"_a, "offset"_a, "out"_a, "threads"_a,
+          "1 / (distance + offset) to out float32, [n, n] with a zero diagonal, or [E] for listed pairs.");
     m.def("project_simplex", &project_simplex, "rows"_a, "stride"_a, "out"_a, "out_stride"_a, "num_rows"_a,
           "num_columns"_a, "float64"_a, "threads"_a);
     m.def("isa", &isa, "The instruction set that the kernels use.");

@@ -1,6 +1,7 @@
 """Parameter matrices as the kernels see them: address, row stride and shape of float32 rows."""
 
 import contextlib
+import functools
 import mmap
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -115,6 +116,12 @@ def column_range(columns: tuple[int, int] | slice | None, num_columns: int) -> t
     if not 0 <= start <= stop <= num_columns:
         raise ValueError(f"columns ({start}, {stop}) are not within 0..{num_columns}")
     return int(start), int(stop)
+
+
+@functools.lru_cache(maxsize=32)
+def first_numbers(count: int) -> np.ndarray:
+    """0 .. count - 1 as int64: one array for all who ask, so nobody may write it."""
+    return np.arange(count)
 
 
 def as_longs(values: Matrix | Sequence[int]) -> np.ndarray:

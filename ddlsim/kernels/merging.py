@@ -17,6 +17,7 @@ from ddlsim.kernels.matrices import (
     aligned_rows,
     as_longs,
     column_range,
+    first_numbers,
     num_threads,
     rows_of,
 )
@@ -51,7 +52,7 @@ def merge(
     if not same and _overlap(rows, target):
         raise ValueError("out must not overlap params unless it is params itself")
     parts = native.extension().checked_mixing(*parts, num_targets, rows.num_rows, not same)
-    _run(rows, target, *parts, np.arange(num_targets), (start, stop, out_start), same)
+    _run(rows, target, *parts, first_numbers(num_targets), (start, stop, out_start), same)
     return out
 
 
@@ -89,7 +90,7 @@ def merge_rows(
 
 
 def _csr_parts(mixing: Any, num_sources: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-    """The number of rows of a mixing matrix, and its indptr int64, sources int64 and weights float32, unchecked."""
+    """The number of rows of a mixing matrix, and its indptr, sources and weights (float32), unchecked."""
     if hasattr(mixing, "tocsr"):
         shape, mixing = mixing.shape, mixing.tocsr()
         parts = mixing.indptr, mixing.indices, mixing.data
@@ -102,7 +103,8 @@ def _csr_parts(mixing: Any, num_sources: int) -> tuple[int, np.ndarray, np.ndarr
         parts = native.extension().sparse_mixing(dense) if len(shape) == 2 else None
     if len(shape) != 2 or shape[1] != num_sources:
         raise ValueError(f"mixing must be [targets, {num_sources}], not {list(shape)}")
-    return shape[0], as_longs(parts[0]), as_longs(parts[1]), _as_floats(parts[2])
+    indptr, sources = (part.cpu().numpy() if isinstance(part, torch.Tensor) else part for part in parts[:2])
+    return shape[0], indptr, sources, _as_floats(parts[2])
 
 
 def _as_floats(values: Any) -> np.ndarray:

@@ -12,7 +12,16 @@ import torch
 
 from ddlsim import native
 from ddlsim.kernels import on_device
-from ddlsim.kernels.matrices import Matrix, Rows, as_longs, check_row_numbers, column_range, num_threads, rows_of
+from ddlsim.kernels.matrices import (
+    Matrix,
+    Rows,
+    as_longs,
+    check_row_numbers,
+    column_range,
+    first_numbers,
+    num_threads,
+    rows_of,
+)
 
 Columns = tuple[int, int] | slice | None
 
@@ -59,13 +68,13 @@ def models_of(
     """
     source = rows_of(params, "params")
     if rows is None:
-        numbers = np.arange(source.num_rows)
+        numbers = first_numbers(source.num_rows)
     else:
         numbers = as_longs(rows)
         check_row_numbers(numbers, source.num_rows, "rows")
     start, stop = column_range(columns, source.num_columns)
     if reference is None and reference_rows is None:
-        return Models(source, numbers, None, np.zeros(0, np.int64), start, stop)
+        return Models(source, numbers, None, first_numbers(0), start, stop)
     one_for_all = reference is not None and reference.ndim == 1
     base = source if reference is None else rows_of(reference[None] if one_for_all else reference, "reference")
     if reference_rows is not None:
@@ -73,7 +82,7 @@ def models_of(
     elif one_for_all:
         reference_numbers = np.zeros(len(numbers), np.int64)
     else:
-        reference_numbers = np.arange(base.num_rows)
+        reference_numbers = first_numbers(base.num_rows)
     if len(reference_numbers) != len(numbers) or base.num_columns != source.num_columns:
         expected = f"[{source.num_columns}] or [{len(numbers)}, {source.num_columns}]"
         raise ValueError(f"reference must be {expected}, not [{len(reference_numbers)}, {base.num_columns}]")

@@ -38,7 +38,7 @@ def cosine(
         [n, n] or [E] float32, of the same library and device as `params`.
     """
     models = models_of(params, reference, columns, rows, reference_rows)
-    return _like(params, _add_cosines(models, _positions(pairs, models)))
+    return _cosines(params, [(models, 1)], pairs)
 
 
 def inverse_l2(
@@ -49,12 +49,13 @@ def inverse_l2(
     models = models_of(params, reference, columns, rows, reference_rows)
     positions = _positions(pairs, models)
     if models.rows.device is None:
+        out, address = _empty_like(params, models, positions)
         extension = native.extension()
-        found = extension.inverse_distances(*models.arguments(), positions, DISTANCE_OFFSET, num_threads())
-        return _like(params, found)
+        extension.inverse_distances(*models.arguments(), positions, DISTANCE_OFFSET, address, num_threads())
+        return out
     if positions is not None:
-        return _like(params, 1 / (listed_products(models, positions, squared=True) ** 0.5 + DISTANCE_OFFSET))
-    return _like(params, (1 / (all_products(models, squared=True) ** 0.5 + DISTANCE_OFFSET)).fill_diagonal_(0))
+        return (1 / (listed_products(models, positions, squared=True) ** 0.5 + DISTANCE_OFFSET)).float()
+    return (1 / (all_products(models, squared=True) ** 0.5 + DISTANCE_OFFSET)).fill_diagonal_(0).float()
 
 
 def update_cosine(
@@ -74,14 +75,12 @@ def update_cosine(
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha must lie in 0..1, not {alpha}")
-    mixed = None
+    terms = []
     if alpha > 0:
-        models = models_of(params, last, columns, rows, last_rows)
-        mixed = _add_cosines(models, _positions(pairs, models), alpha, mixed)
+        terms.append((models_of(params, last, columns, rows, last_rows), alpha))
     if alpha < 1:
-        models = models_of(params, start, columns, rows)
-        mixed = _add_cosines(models, _positions(pairs, models), 1 - alpha, mixed)
-    return _like(params, mixed)
+        terms.append((models_of(params, start, columns, rows), 1 - alpha))
+    return _cosines(params, terms, pairs)
 
 
 def class_cosine(
@@ -103,32 +102,37 @@ def class_cosine(
     if num_classes < 1 or (stop - start) % num_classes:
         raise ValueError(f"{stop - start} columns do not divide into {num_classes} classes")
     models = models_of(params, None, columns, rows)
-    positions = _positions(pairs, models)
     width = (stop - start) // num_classes
-    total = None
-    for label in range(num_classes):
-        one_class = models._replace(start=start + label * width, stop=start + (label + 1) * width)
-        total = _add_cosines(one_class, positions, 1, total)
-    return _like(params, total / num_classes)
+    starts = [start + label * width for label in range(num_classes)]
+    terms = [(models._replace(start=first, stop=first + width), 1) for first in starts]
+    return _cosines(params, terms, pairs, divisor=num_classes)
 
 
 def _positions(pairs: Matrix | None, models: Models) -> np.ndarray | None:
     return None if pairs is None else check_pairs(pairs, len(models.numbers))
 
 
-def _add_cosines(
-    models: Models, pairs: np.ndarray | None, weight: float = 1, total: np.ndarray | torch.Tensor | None = None
-) -> np.ndarray | torch.Tensor:
-    """Adds weight * cosine to `total`, [n, n] or [E] float64; None: to zeros."""
-    if models.rows.device is None:
-        return native.extension().cosines(*models.arguments(), pairs, weight, total, num_threads())
-    found = weight * on_device.cosines(models, pairs, SMALLEST_NORM)
-    return found if total is None else total + found
+def _cosines(
+    params: Matrix, terms: list[tuple[Models, float]], pairs: Matrix | None, divisor: float = 1
+) -> Matrix:
+    """The sum of weight * cosine over terms (models, weight), divided; float32 of the library that `params` is of."""
+    models = terms[0][0]
+    positions = _positions(pairs, models)
+    if models.rows.device is not None:
+        mixed = sum(weight * on_device.cosines(term, positions, SMALLEST_NORM) for term, weight in terms)
+        return (mixed / divisor).float()
+    out, address = _empty_like(params, models, positions)
+    arguments = [(*term.arguments(), weight) for term, weight in terms]
+    native.extension().cosines(arguments, positions, divisor, address, num_threads())
+    return out
 
 
-def _like(params: Matrix, values: np.ndarray | torch.Tensor) -> Matrix:
-    """float32 of the library that `params` is of."""
-    if isinstance(values, torch.Tensor):
-        return values.float()
-    values = values.astype(np.float32)
-    return torch.from_numpy(values) if isinstance(params, torch.Tensor) else values
+def _empty_like(params: Matrix, models: Models, positions: np.ndarray | None) -> tuple[Matrix, int]:
+    """Memory for similarities, [n, n] or [E] float32 of the library that `params` is of, and its address."""
+    n = len(models.numbers)
+    shape = (n, n) if positions is None else (len(positions),)
+    if isinstance(params, torch.Tensor):
+        out = torch.empty(shape, dtype=torch.float32)
+        return out, out.data_ptr()
+    out = np.empty(shape, np.float32)
+    return out, out.ctypes.data
