@@ -58,8 +58,9 @@ void merge_rows(Address x, int64_t x_stride, Address out, int64_t out_stride, co
 // Addresses of the rows that similarity kernels read, and of their references; see RowSet.
 struct RowAddresses {
     std::vector<const float*> rows, references;
-    RowSet set;
+    RowSet set;  // points into the two: they may move along, not be copied
 
+    RowAddresses(RowAddresses&&) = default;
     RowAddresses(Address x, int64_t stride, const Longs& numbers, Address reference, int64_t reference_stride,
                  const Longs& reference_numbers, int64_t column_start, int64_t column_stop) {
         rows = addresses(x, stride, numbers, column_start);
@@ -191,8 +192,8 @@ void register_kernels(py::module_& m) {
     m.def("listed_pairs", &listed_pairs, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a,
           "reference_rows"_a, "column_start"_a, "column_stop"_a, "squared"_a, "pairs"_a, "threads"_a);
     m.def("cosines", &cosines, "terms"_a, "pairs"_a, "divisor"_a, "out"_a, "threads"_a,
-          "Sum of weight * cosine over the terms, divided, to out [n, n] or [E] float32. A term is what all_pairs takes "
-          "up to column_stop, and the weight.");
+          "Sum of weight * cosine over the terms, divided, to out [n, n] or [E] float32. A term is what all_pairs "
+          "takes up to column_stop, and the weight.");
     m.def("inverse_distances", &inverse_distances, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a,
           "reference_rows"_a, "column_start"_a, "column_stop"_a, "pairs"_a, "offset"_a, "out"_a, "threads"_a,
           "1 / (distance + offset) to out float32, [n, n] with a zero diagonal, or [E] for listed pairs.");

@@ -121,7 +121,8 @@ void all_pairs(const RowSet& set, Product product, double* sums, int threads) {
     // Chunks join the total one by one and in order, whether a thread takes a pair of groups with all its chunks or
     // a single chunk of it.
     const int64_t part_size = groups.size * groups.size;
-    const int64_t wave = threads == 1 || num_pairs >= 4 * threads ? 1 : std::min(num_chunks, ceil_div(4 * threads, num_pairs));
+    const bool whole = threads == 1 || num_pairs >= 4 * threads;
+    const int64_t wave = whole ? 1 : std::min(num_chunks, ceil_div(4 * threads, num_pairs));
     if (wave <= 1) {
         parallel_for(num_pairs, threads, [&](int64_t p) {
             GroupPair group_pair = make(p);
