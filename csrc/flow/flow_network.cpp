@@ -272,6 +272,7 @@ bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
                 ended.push_back(slot);
             }
         }
+        if (!events_.empty()) __builtin_prefetch(&flows_[events_.top()]);
         if (ended.size() > before) return true;
     }
 }

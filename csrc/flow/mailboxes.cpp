@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace ddlsim::flow {
@@ -54,6 +55,12 @@ bool Mailboxes::may_come(int box, Id sender, std::int64_t round) const {
 
 void Mailboxes::announce(Id node, Id sender, std::int64_t round_num) {
     if (nodes_[node].closed) return;
+    std::vector<Watcher>& watchers = nodes_[sender].watchers;
+    const auto watcher = std::find(watchers.begin(), watchers.end(), Watcher{node, 0, round_num});
+    if (watcher != watchers.end()) {  // it is on its way: the wait will be answered
+        *watcher = watchers.back();
+        watchers.pop_back();
+    }
     Round& round = round_of(at(node, 0), round_num);
     const auto place = place_of(round, sender);
     if (place == round.mails.end() || place->sender != sender) round.mails.insert(place, {sender, {}});
@@ -97,7 +104,9 @@ std::uint64_t Mailboxes::wait(Id node, int box_num, std::int64_t round_num, std:
         if (round != nullptr && std::find(round->failed.begin(), round->failed.end(), sender) != round->failed.end()) continue;
         if (mail == nullptr) {
             if (!may_come(box_num, sender, round_num)) continue;
-            nodes_[sender].watchers.push_back(std::uint64_t{node} * kBoxes + static_cast<std::uint64_t>(box_num));
+            std::vector<Watcher>& watchers = nodes_[sender].watchers;
+            const Watcher watcher{node, box_num, round_num};
+            if (std::find(watchers.begin(), watchers.end(), watcher) == watchers.end()) watchers.push_back(watcher);
         }
         missing.push_back(sender);
     }
@@ -117,28 +126,20 @@ void Mailboxes::give_up(Id node, int box_num, std::uint64_t serial) {
 }
 
 void Mailboxes::reconsider(Id sender) {
-    std::vector<std::uint64_t> boxes;
-    boxes.swap(nodes_[sender].watchers);
-    std::sort(boxes.begin(), boxes.end());
-    boxes.erase(std::unique(boxes.begin(), boxes.end()), boxes.end());
-    for (std::uint64_t label : boxes) expect(static_cast<Id>(label / kBoxes));
-    for (std::uint64_t label : boxes) {
-        const int box_num = static_cast<int>(label % kBoxes);
-        Box& box = at(static_cast<Id>(label / kBoxes), box_num);
-        bool over = false, still_waited_for = false;
-        for (Wait& wait : box.waits) {
-            const auto place = std::lower_bound(wait.missing.begin(), wait.missing.end(), sender);
-            if (place == wait.missing.end() || *place != sender) continue;
-            if (find(find_round(box, wait.round), sender) != nullptr) continue;  // on its way
-            if (may_come(box_num, sender, wait.round)) {
-                still_waited_for = true;
-            } else {
-                wait.missing.erase(place);
-                over = over || wait.missing.empty();
-            }
+    std::vector<Watcher> watchers;
+    watchers.swap(nodes_[sender].watchers);
+    std::sort(watchers.begin(), watchers.end(), [](const Watcher& a, const Watcher& b) {
+        return std::tie(a.node, a.box, a.round) < std::tie(b.node, b.box, b.round);
+    });
+    for (const Watcher& watcher : watchers) {
+        Box& box = at(watcher.node, watcher.box);
+        if (!may_come(watcher.box, sender, watcher.round)) {
+            if (find(find_round(box, watcher.round), sender) == nullptr) answered(box, sender, watcher.round);
+        } else if (std::any_of(box.waits.begin(), box.waits.end(), [&](const Wait& wait) {
+                       return wait.round == watcher.round && std::binary_search(wait.missing.begin(), wait.missing.end(), sender);
+                   })) {
+            nodes_[sender].watchers.push_back(watcher);
         }
-        if (still_waited_for) nodes_[sender].watchers.push_back(label);
-        if (over) close_done(box);
     }
 }
 

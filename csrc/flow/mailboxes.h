@@ -82,10 +82,16 @@ class Mailboxes {
         std::vector<Round> rounds;  // ascending
         std::vector<Wait> waits;
     };
+    struct Watcher {
+        Id node;
+        int box;
+        std::int64_t round;
+        bool operator==(const Watcher& other) const { return node == other.node && box == other.box && round == other.round; }
+    };
     struct Node {
         Box pushes;
         std::unique_ptr<Box> answers[kBoxes - 1];
-        std::vector<std::uint64_t> watchers;  // boxes that wait for it: node x kBoxes + box
+        std::vector<Watcher> watchers;  // who wait for what it has not sent yet
         std::int64_t open_round = 0;
         bool online = true, closed = false;
     };

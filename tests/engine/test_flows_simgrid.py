@@ -1,5 +1,6 @@
-"""The core against SimGrid 4, an independent flow simulator, where it is installed (`pip install simgrid`).
+"""The core against SimGrid 4, an independent flow simulator, where it is installed.
 
+SimGrid has no wheels: `pip install simgrid` builds it with Boost and a pybind11 before 3, in a quarter of an hour.
 SimGrid is set to plain max-min sharing: model CM02, no TCP window, no cross traffic, no latency (shares depend on it).
 """
 
@@ -59,7 +60,7 @@ def platform(up, down, pairs):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_finish_times_are_those_of_simgrid(tmp_path, seed):
-    pytest.importorskip("simgrid")
+    pytest.importorskip("simgrid", exc_type=ImportError)
     random = np.random.default_rng(seed)
     nodes, count = 30, 400
     up, down = random.integers(10**5, 10**7, (2, nodes))
@@ -79,4 +80,4 @@ def test_finish_times_are_those_of_simgrid(tmp_path, seed):
     times_ns, ended = network.run()
     ours_s = np.zeros(count)
     ours_s[np.argsort(slots)[ended]] = times_ns / 1e9
-    np.testing.assert_allclose(ours_s, expected_s, rtol=1e-6)
+    np.testing.assert_allclose(ours_s, expected_s, rtol=1e-8)
