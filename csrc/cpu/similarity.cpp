@@ -12,6 +12,7 @@ namespace ddlsim::cpu {
 namespace {
 
 constexpr int64_t BLOCK = GRAM_BLOCK;
+constexpr int64_t PANEL_STRIDE = BLOCK + 16;  // rows a power of two apart would meet in the same sets of a cache
 constexpr int64_t CHUNK = 16 * BLOCK; // columns summed in float64 before they join the total: the unit of threads
 constexpr int64_t GROUP = 96;         // rows of one operand: two groups of blocks stay in a 512 KB L2
 constexpr int64_t ALONE_BELOW = 400 * 1024;  // multiply-adds that one thread does in some 20 us
@@ -19,7 +20,7 @@ constexpr int64_t ALONE_BELOW = 400 * 1024;  // multiply-adds that one thread do
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Two groups of rows, and the sums of one chunk of columns added to their place. With references, the differences of a
-// block wait in a panel, and those of the next are put into another one meanwhile.
+// block wait in a panel.
 class GroupPair {
 public:
     GroupPair(const RowSet& set, int64_t first_a, int64_t count_a, int64_t first_b, int64_t count_b, bool squared)
@@ -31,34 +32,32 @@ public:
         append(rows_, set.rows, first_a, count_a);
         if (!block_.upper) append(rows_, set.rows, first_b, count_b);
         at_.resize(rows_.size());
+        ahead_ = rows_;
         if (!set.references) return;
         append(references_, set.references, first_a, count_a);
         if (!block_.upper) append(references_, set.references, first_b, count_b);
+        for (size_t i = 0; i < references_.size(); ++i)
+            if (i == 0 || references_[i] != references_[i - 1]) ahead_.push_back(references_[i]);
         thread_local Scratch panels;
-        panel_ = panels.floats(2 * rows_.size() * PANEL_STRIDE);
-        next_panel_ = panel_ + rows_.size() * PANEL_STRIDE;
+        panel_ = panels.floats(rows_.size() * PANEL_STRIDE);
     }
 
-    // Columns up to `stop` are prepared ahead: those of the chunk that is next, if there is one.
+    // Columns up to `stop` are fetched ahead: those of the chunk that is next, if there is one.
     void add_chunk(int64_t chunk, int64_t stop, double* sums) {
         const int64_t chunk_stop = std::min((chunk + 1) * CHUNK, num_columns_);
         block_.sums = sums;
         block_.sums_stride = block_.num_b;
         for (int64_t c = chunk * CHUNK; c < chunk_stop; c += BLOCK) {
             block_.num_columns = std::min(BLOCK, chunk_stop - c);
-            if (!references_.empty() && c != prepared_) subtract(c, block_.num_columns);
-            for (size_t i = 0; i < rows_.size(); ++i)
-                at_[i] = references_.empty() ? rows_[i] + c : panel_ + i * PANEL_STRIDE;
+            for (size_t i = 0; i < rows_.size(); ++i) at_[i] = rows_[i] + c;
+            if (!references_.empty()) subtract(c, block_.num_columns);
             block_.a = at_.data();
             block_.b = at_.data() + (block_.upper ? 0 : block_.num_a);
-            block_.ahead = rows_.data();
-            block_.ahead_references = references_.empty() ? nullptr : references_.data();
-            block_.ahead_panel = next_panel_;
-            block_.num_ahead = static_cast<int64_t>(rows_.size());
-            block_.ahead_column = prepared_ = c + BLOCK;
-            block_.ahead_columns = std::max<int64_t>(0, std::min(BLOCK, stop - prepared_));
+            block_.ahead = ahead_.data();
+            block_.num_ahead = static_cast<int64_t>(ahead_.size());
+            block_.ahead_column = c + BLOCK;
+            block_.ahead_columns = std::max<int64_t>(0, std::min(BLOCK, stop - block_.ahead_column));
             lanes().gram_block(block_);
-            std::swap(panel_, next_panel_);
         }
     }
 
@@ -68,13 +67,17 @@ private:
     }
 
     void subtract(int64_t c, int64_t count) {
-        for (size_t i = 0; i < rows_.size(); ++i)
-            lanes().subtract_block(rows_[i] + c, references_[i] + c, panel_ + i * PANEL_STRIDE, count);
+        for (size_t i = 0; i < rows_.size(); ++i) {
+            float* const difference = panel_ + i * PANEL_STRIDE;
+            lanes().subtract_block(at_[i], references_[i] + c, difference, count);
+            at_[i] = difference;
+        }
     }
 
-    int64_t num_columns_, prepared_ = -1;
-    std::vector<const float*> rows_, references_, at_;  // of the first group, then of the second if it is another
-    float *panel_ = nullptr, *next_panel_ = nullptr;    // [rows, BLOCK]
+    int64_t num_columns_;
+    std::vector<const float*> rows_, references_;  // of the first group, then of the second if it is another
+    std::vector<const float*> at_, ahead_;
+    float* panel_ = nullptr;                        // [rows, PANEL_STRIDE]
     GramBlock block_{};
 };
 

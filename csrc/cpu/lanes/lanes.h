@@ -31,7 +31,6 @@ struct MergeBlock {
 };
 
 constexpr int64_t GRAM_BLOCK = 512;  // columns of all pairs' rows that are summed in float32
-constexpr int64_t PANEL_STRIDE = GRAM_BLOCK + 16;  // rows a power of two apart meet in the same sets of a cache
 
 // One block of columns (at most GRAM_BLOCK) of two sets of rows, whose products are added to sums [num_a, sums_stride].
 struct GramBlock {
@@ -44,12 +43,9 @@ struct GramBlock {
     int64_t sums_stride;
     bool upper;               // a and b are the same rows: what lies left of the diagonal's tile is not computed
     bool squared;             // squared distances instead of dot products
-    // The next block, fetched meanwhile, or subtracted into the panel that it will be read from.
-    const float* const* ahead;             // [num_ahead] rows
-    const float* const* ahead_references;  // [num_ahead], or null
-    float* ahead_panel;                    // [num_ahead, PANEL_STRIDE], with references
+    const float* const* ahead;             // [num_ahead] rows whose next block is fetched meanwhile
     int64_t num_ahead;
-    int64_t ahead_column, ahead_columns;   // the first of them, and how many; 0: none
+    int64_t ahead_column, ahead_columns;   // the first of it, and how many; 0: none
 };
 
 constexpr int64_t PAIR_BLOCK = 128;  // columns of a list's rows that are read together: some 100 rows fill an L1 cache
