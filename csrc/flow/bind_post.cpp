@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include "flow/attributes.h"
 #include "flow/collected.h"
 #include "flow/convert.h"
 #include "flow/post.h"
@@ -28,26 +29,15 @@ int to_box(int box) {
     return box;
 }
 
-// Attributes of ddlsim.engine.message.Message; their names are made once.
-struct Names {
-    py::object src = name("src"), dst = name("dst"), round_num = name("round_num"), kind = name("kind");
-    py::object payload_bytes = name("payload_bytes"), header_bytes = name("header_bytes"), streams = name("streams");
-    py::object sent_s = name("sent_s");
-
-    static py::object name(const char* text) {
-        return py::reinterpret_steal<py::object>(PyUnicode_InternFromString(text));
-    }
+struct Names {  // attributes of ddlsim.engine.message.Message
+    PyObject *src = name("src"), *dst = name("dst"), *round_num = name("round_num"), *kind = name("kind");
+    PyObject *payload_bytes = name("payload_bytes"), *header_bytes = name("header_bytes"), *streams = name("streams");
+    PyObject* sent_s = name("sent_s");
 };
 
 const Names& names() {
-    static const Names* const kNames = new Names;  // never freed: Python may be gone by then
-    return *kNames;
-}
-
-py::object get(const py::object& message, const py::object& name) {
-    PyObject* found = PyObject_GetAttr(message.ptr(), name.ptr());
-    if (found == nullptr) throw py::error_already_set();
-    return py::reinterpret_steal<py::object>(found);
+    static const Names kNames;
+    return kNames;
 }
 
 std::int64_t to_whole(const py::object& number) {
@@ -81,9 +71,8 @@ Post::Letter to_letter(py::object message, const py::dict& kinds, double sent_s,
 }
 
 void stamp(const py::object& message, double now_s, const py::object& header_bytes) {
-    if (PyObject_SetAttr(message.ptr(), names().sent_s.ptr(), py::float_(now_s).ptr()) != 0) throw py::error_already_set();
-    if (!get(message, names().header_bytes).is_none()) return;
-    if (PyObject_SetAttr(message.ptr(), names().header_bytes.ptr(), header_bytes.ptr()) != 0) throw py::error_already_set();
+    set(message, names().sent_s, py::float_(now_s).ptr());
+    if (get(message, names().header_bytes).is_none()) set(message, names().header_bytes, header_bytes.ptr());
 }
 
 // Messages to one node or several; the (message, receiver) that could not be sent.

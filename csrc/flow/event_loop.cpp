@@ -5,6 +5,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "flow/attributes.h"
+
 namespace ddlsim::flow {
 namespace {
 
@@ -12,28 +14,17 @@ constexpr double kForever = std::numeric_limits<double>::infinity();
 constexpr int kNormal = 1, kLowest = -64, kHighest = 63;  // priorities; SimPy's own are -1, 0 (urgent) and 1
 constexpr int kRankBits = 56;
 
-// Names of attributes, made once.
 struct Names {
-    PyObject* now = PyUnicode_InternFromString("_now");
-    PyObject* ok = PyUnicode_InternFromString("_ok");
-    PyObject* value = PyUnicode_InternFromString("_value");
-    PyObject* callbacks = PyUnicode_InternFromString("callbacks");
-    PyObject* defused = PyUnicode_InternFromString("_defused");
+    PyObject* now = name("_now");
+    PyObject* ok = name("_ok");
+    PyObject* value = name("_value");
+    PyObject* callbacks = name("callbacks");
+    PyObject* defused = name("_defused");
 };
 
 const Names& names() {
     static const Names kNames;
     return kNames;
-}
-
-void set(const py::object& object, PyObject* name, PyObject* value) {
-    if (PyObject_SetAttr(object.ptr(), name, value) != 0) throw py::error_already_set();
-}
-
-py::object get(const py::object& object, PyObject* name) {
-    PyObject* found = PyObject_GetAttr(object.ptr(), name);
-    if (found == nullptr) throw py::error_already_set();
-    return py::reinterpret_steal<py::object>(found);
 }
 
 double to_seconds(Time time) { return static_cast<double>(time) / 1e9; }

@@ -19,8 +19,8 @@ namespace py = pybind11;
 
 class EventLoop {
   public:
-    // `set_now` is the environment's dictionary, where `_now` is kept up to date; `crash` raises what a failed event holds
-    // that nobody has looked after.
+    // `environment` is its dictionary, where `_now` is kept up to date; `crash` raises what a failed event holds that
+    // nobody has looked after.
     EventLoop(double now, py::dict environment, py::object crash, py::object stop_simulation);
 
     // From now on the network's news go to `on_news`, a list of (message, receiver, lost) each time; waits that are over
