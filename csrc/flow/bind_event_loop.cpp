@@ -13,7 +13,6 @@ void register_event_loop(pybind11::module_& m) {
              py::arg("stop_simulation"))
         .def("attach", &EventLoop::attach, py::arg("post"), py::arg("on_news"))
         .def("schedule", &EventLoop::schedule, py::arg("event"), py::arg("priority") = 1, py::arg("delay") = 0.0)
-        .def("succeed", &EventLoop::succeed)
         .def("peek", &EventLoop::peek)
         .def("step",
              [empty](EventLoop& self) {

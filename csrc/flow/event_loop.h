@@ -30,7 +30,6 @@ class EventLoop {
     void schedule(py::object event, int priority, double delay);
     double peek();  // when `step` will be; infinity: never
     bool step();    // false: there is nothing left to do
-    void succeed(py::object event);
 
     int traverse(visitproc visit, void* arg) const;
     void drop_all();
@@ -50,6 +49,7 @@ class EventLoop {
     void go_to(double time);
     std::optional<Time> news_before(double next_event);  // the network has run up to there
     void take_news(Time time);
+    void succeed(py::object event);
     void process(py::object event);
 
     double now_;
