@@ -3,8 +3,9 @@
 Each bench checks its answer first, then times ours and every alternative in turns in one process: on one thread by the
 processor time of that thread, which a neighbour on the machine disturbs less, on two by the clock. extra_info holds
 medians: `ours_s`; `alternative`, `theirs_s`, `ratio` (ours / theirs) of the first alternative; `others` likewise; and
-`floor_s`, `of_floor` (ours / floor): what memory (read rate of torch.dot on 128 MB) and arithmetic (rate of torch.mm
-on 1,024 x 1,024) allow at best. Alternatives read rows that start on cache lines, as ours do, and write into memory
+`floor_s`, `of_floor` (ours / floor): what reading or copying so many bytes and multiplying and adding so many floats
+takes at best, whichever is longer, by loops that do nothing else, at the same size (helpers/machine_limits.py; absent
+where there is no C++ compiler). Alternatives read rows that start on cache lines, as ours do, and write into memory
 that is already there; scipy alone makes a new result.
 
     OPENBLAS_NUM_THREADS=1 pytest benches/bench_kernels.py    numpy on one thread, as ours; the sizes of small networks
@@ -21,6 +22,7 @@ from statistics import median
 import numpy as np
 import pytest
 import torch
+from machine_limits import floor_s
 from scipy import sparse
 from scipy.spatial.distance import pdist
 from torch.nn import functional as F
@@ -65,20 +67,6 @@ def similar_models(n: int, p: int) -> torch.Tensor:
     return params
 
 
-@pytest.fixture(scope="module")
-def machine():
-    """Seconds per byte read and per floating-point operation, by thread count."""
-    flat, square = torch.ones(2**25), torch.ones(1024, 1024)
-    rates, before = {}, torch.get_num_threads()
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        read_s = min(seconds(lambda: torch.dot(flat, flat)) for _ in range(7)) / (4 * 2**25)
-        flop_s = min(seconds(lambda: torch.mm(square, square)) for _ in range(7)) / (2 * 1024**3)
-        rates[threads] = read_s, flop_s
-    torch.set_num_threads(before)
-    return rates
-
-
 def seconds(call: Callable[[], object]) -> float:
     """Of the thread, if torch has one; else of the clock."""
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
@@ -87,8 +75,8 @@ def seconds(call: Callable[[], object]) -> float:
     return clock() - start
 
 
-def compare(benchmark, ours, theirs: dict, floor_s: float) -> None:
-    """Times ours and theirs in turns; see the head of this file for what is kept."""
+def compare(benchmark, ours, theirs: dict, **work: int) -> None:
+    """Times ours and theirs in turns; see the head of this file for what is kept. `work`: arguments of floor_s."""
     if benchmark.disabled:
         benchmark(ours)
         return
@@ -108,9 +96,11 @@ def compare(benchmark, ours, theirs: dict, floor_s: float) -> None:
     first, *rest = found
     benchmark.extra_info.update(
         ours_s=own, alternative=first, theirs_s=found[first]["s"], ratio=found[first]["ratio"],
-        others={name: found[name] for name in rest}, floor_s=floor_s, of_floor=own / floor_s,
+        others={name: found[name] for name in rest},
         gated=torch.get_num_threads() == 1,  # with two, the second one's waking decides about milliseconds
     )
+    if (least := floor_s(torch.get_num_threads(), **work)) is not None:
+        benchmark.extra_info.update(floor_s=least, of_floor=own / least)
 
 
 def regular_mixing(n: int) -> sparse.csr_matrix:
@@ -141,12 +131,13 @@ class TorchCosine:
         return self.normalized(torch.sub(params, before, out=self.differences))
 
 
-def gram_floor_s(params, rates, terms: int = 1) -> float:
+def all_pairs_work(params: torch.Tensor, terms: int = 1) -> dict:
+    """Each row with itself and the rows behind it; a further term reads another matrix."""
     n, p = params.shape
-    return terms * max(rates[0] * 4 * n * p, rates[1] * n * (n + 1) * p)
+    return {"multiply_adds": terms * n * (n + 1) // 2 * p, "read": terms * n * p}
 
 
-def test_cosine_of_all_pairs(benchmark, params, threads, machine):
+def test_cosine_of_all_pairs(benchmark, params, threads):
     few = slice(0, 8)
     torch.testing.assert_close(cosine(params[few]).double(), reference.cosine(params[few]), atol=2e-7, rtol=0)
     torchs = TorchCosine(params)
@@ -154,10 +145,10 @@ def test_cosine_of_all_pairs(benchmark, params, threads, machine):
     if threads == 1 and os.environ.get("OPENBLAS_NUM_THREADS") == "1":  # or numpy would use every core
         gram = np.empty((len(params), len(params)), np.float32)
         theirs["numpy matmul"] = lambda: np.matmul(params.numpy(), params.numpy().T, out=gram)
-    compare(benchmark, lambda: cosine(params), theirs, gram_floor_s(params, machine[threads]))
+    compare(benchmark, lambda: cosine(params), theirs, **all_pairs_work(params))
 
 
-def test_cosine_of_updates(benchmark, params, threads, machine):
+def test_cosine_of_updates(benchmark, params, threads):
     start, last = params[0] - 0.1 * torch.randn(params.shape[1]), aligned_rows(*params.shape)
     torch.add(params, 0.01, out=last)
     few = slice(0, 8)
@@ -171,19 +162,19 @@ def test_cosine_of_updates(benchmark, params, threads, machine):
         )
     }
     ours = lambda: update_cosine(params, start, last, 0.5)  # noqa: E731
-    compare(benchmark, ours, theirs, gram_floor_s(params, machine[threads], terms=2))
+    compare(benchmark, ours, theirs, **all_pairs_work(params, terms=2))
 
 
-def test_inverse_l2_of_all_pairs(benchmark, params, threads, machine):
+def test_inverse_l2_of_all_pairs(benchmark, params, threads):
     few = params[:8]
     torch.testing.assert_close(inverse_l2(few).double(), reference.inverse_l2(few), rtol=1e-6, atol=0)
     theirs = {"torch cdist": lambda: torch.cdist(params, params)}
     if threads == 1 and params.numel() < 10**7:
         theirs["scipy pdist"] = lambda: pdist(params.numpy())
-    compare(benchmark, lambda: inverse_l2(params), theirs, gram_floor_s(params, machine[threads]))
+    compare(benchmark, lambda: inverse_l2(params), theirs, **all_pairs_work(params))
 
 
-def test_cosine_of_listed_pairs(benchmark, params, threads, machine):
+def test_cosine_of_listed_pairs(benchmark, params, threads):
     mixing = regular_mixing(len(params)).tocoo()
     pairs = np.stack([mixing.row, mixing.col], axis=1)[mixing.row != mixing.col]
     some = pairs[: 4 * PEERS]
@@ -198,12 +189,12 @@ def test_cosine_of_listed_pairs(benchmark, params, threads, machine):
     def cosine_loop():
         return [F.cosine_similarity(params[i], params[j], dim=0) for i, j in listed]
 
-    floor_s = machine[threads][0] * 4 * params.numel()
+    n, p = params.shape
     theirs = {"torch dot loop": dot_loop, "torch cosine_similarity loop": cosine_loop}
-    compare(benchmark, lambda: cosine(params, pairs=pairs), theirs, floor_s)
+    compare(benchmark, lambda: cosine(params, pairs=pairs), theirs, multiply_adds=(n + len(pairs)) * p, read=n * p)
 
 
-def test_mean_cosine_of_class_rows(benchmark, threads, machine):
+def test_mean_cosine_of_class_rows(benchmark, threads):
     params = aligned_rows(100, 10 * 512).normal_()
     expected = reference.class_cosine(params, 10)
     torch.testing.assert_close(class_cosine(params, 10).double(), expected, atol=3e-7, rtol=0)
@@ -215,11 +206,11 @@ def test_mean_cosine_of_class_rows(benchmark, threads, machine):
         of_class = unit.transpose(0, 1)
         return torch.bmm(of_class, of_class.transpose(1, 2)).mean(dim=0)
 
-    compare(benchmark, lambda: class_cosine(params, 10), {"torch bmm": batched}, gram_floor_s(params, machine[threads]))
+    compare(benchmark, lambda: class_cosine(params, 10), {"torch bmm": batched}, **all_pairs_work(params))
 
 
 @pytest.mark.parametrize("where", ["buffered", "in_place"])
-def test_sparse_merge(benchmark, params, threads, machine, where):
+def test_sparse_merge(benchmark, params, threads, where):
     n, p = params.shape
     mixing = regular_mixing(n)
     few = params[:, :1000].clone()
@@ -242,22 +233,22 @@ def test_sparse_merge(benchmark, params, threads, machine, where):
     if n * p < 10**8:
         theirs["torch CSR mm"] = lambda: torch.mm(as_torch, params, out=other)
         theirs["scipy CSR"] = lambda: mixing @ params.numpy()
-    compare(benchmark, lambda: merge(source, mixing, out=out), theirs, machine[threads][0] * 8 * n * p)
+    work = {"rewritten" if where == "in_place" else "copied": n * p, "multiply_adds": mixing.nnz * p}
+    compare(benchmark, lambda: merge(source, mixing, out=out), theirs, **work)
 
 
 @pytest.mark.parametrize("size", [(32, 89_834), (100, 62_006)], ids=["32x89834", "100x62006"])
-def test_dense_merge(benchmark, size, threads, machine):
+def test_dense_merge(benchmark, size, threads):
     n, p = size
     params, mixing = aligned_rows(n, p).normal_(), torch.rand(n, n)
     out, other = aligned_rows(n, p), aligned_rows(n, p)
     torch.testing.assert_close(merge(params, mixing).double(), reference.merge(params, mixing), atol=1e-4, rtol=0)
-    floor_s = max(machine[threads][0] * 8 * n * p, machine[threads][1] * 2 * n * n * p)
     theirs = {"torch mm": lambda: torch.mm(mixing, params, out=other)}
-    compare(benchmark, lambda: merge(params, mixing, out=out), theirs, floor_s)
+    compare(benchmark, lambda: merge(params, mixing, out=out), theirs, multiply_adds=n * n * p, copied=n * p)
 
 
 @pytest.mark.parametrize("num_columns", [10, 100, 1000])
-def test_simplex_projection(benchmark, num_columns, threads, machine):
+def test_simplex_projection(benchmark, num_columns, threads):
     rows = torch.rand(500_000 // num_columns, num_columns)
     rows = rows / rows.sum(dim=1, keepdim=True) + torch.randn_like(rows) * 0.1 / num_columns
     out = torch.empty_like(rows)
@@ -279,4 +270,4 @@ def test_simplex_projection(benchmark, num_columns, threads, machine):
         return np.maximum(rows.numpy() - thresholds[:, None], 0)
 
     theirs = {"torch sort": torch_sort, "numpy sort": numpy_sort}
-    compare(benchmark, lambda: project_simplex(rows, out=out), theirs, machine[threads][0] * 8 * rows.numel())
+    compare(benchmark, lambda: project_simplex(rows, out=out), theirs, copied=rows.numel())
