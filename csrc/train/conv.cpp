@@ -16,7 +16,7 @@ Conv::Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t fi
     : spec_(spec), height_(in_height), width_(in_width),
       panels_(spec.kernel_height * spec.kernel_width * spec.inputs, spec.outputs),
       turned_panels_(spec.kernel_height * spec.kernel_width * spec.outputs, spec.inputs) {
-    if (Winograd::fits(spec)) {
+    if (winograd_fits(spec)) {
         winograd_ = std::make_unique<Winograd>(spec.inputs, spec.outputs);
         winograd_back_ = std::make_unique<Winograd>(spec.outputs, spec.inputs);
     }
@@ -37,6 +37,8 @@ Conv::Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t fi
     bias_at_ = weights_at_ + panels_.size();
     scale_at_ = bias_at_ + channels_;
     shift_at_ = scale_at_ + channels_;
+    if (winograd_)
+        winograd_sums_ = std::make_unique<WinogradGradients>(spec.inputs, spec.outputs, conv_height_, conv_width_);
     turned_ = Floats(turned_panels_.size());
     grad_conv_ = Floats((height_ + spec.kernel_height - 1 + more) * grad_row_);
     grad_out_ = Floats(out_height_ * out_width_ * channels_);
@@ -226,15 +228,24 @@ void Conv::stage_gradients(const float* packed, float* gradients, int64_t image)
     for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
 }
 
-void Conv::weight_gradients(float* gradients, int64_t image) const {
+void Conv::finish_gradients(float* gradients) {
+    if (winograd_sums_) winograd_sums_->finish(gradients + weights_at_);
+}
+
+void Conv::weight_gradients(float* gradients, int64_t image) {
+    const float* const input = in_.data() + image * in_floats_;
+    const int64_t top = spec_.kernel_height - 1 - spec_.pad_height, left = spec_.kernel_width - 1 - spec_.pad_width;
+    const float* const grad_conv = grad_conv_.data() + top * grad_row_ + left * channels_;
+    if (winograd_sums_) {
+        winograd_sums_->add({input, pixel_, row_}, {grad_conv, channels_, grad_row_});
+        return;
+    }
     const bool compact = pixel_ == spec_.inputs;
     const int64_t items = compact ? spec_.kernel_width * spec_.inputs : spec_.inputs;
-    const int64_t top = spec_.kernel_height - 1 - spec_.pad_height, left = spec_.kernel_width - 1 - spec_.pad_width;
     const int64_t step = panels_.step, row = spec_.kernel_width * spec_.inputs * step;
     for (int64_t x = 0; x < (compact ? 1 : spec_.kernel_width); ++x)
-        lanes().product({in_.data() + image * in_floats_ + x * pixel_, row_, 1, row_, 0, pixel_,
-                         grad_conv_.data() + top * grad_row_ + left * channels_, 0, grad_row_, 0,
-                         channels_, PANEL,
+        lanes().product({input + x * pixel_, row_, 1, row_, 0, pixel_,
+                         grad_conv, 0, grad_row_, 0, channels_, PANEL,
                          gradients + weights_at_ + x * items * step, row, step, panels_.stride,
                          spec_.kernel_height, items, channels_, conv_height_, 1, conv_width_, nullptr, true});
 }

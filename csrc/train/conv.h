@@ -38,6 +38,8 @@ public:
     void clear_gradients(float* gradients) const;
     // From output_gradient(); adds to `gradients`, and writes grad_input [height][width][padded inputs] unless null.
     void backward(const float* packed, float* gradients, int64_t image, float* grad_input);
+    // After all images: what has been gathered elsewhere goes to `gradients`.
+    void finish_gradients(float* gradients);
 
     float* output_gradient() { return grad_out_.data(); }
     int64_t out_height() const { return out_height_; }
@@ -51,7 +53,7 @@ private:
     void convolve(const float* packed, int64_t image);
     void normalise(const float* packed, int64_t image, float* scale, float* shift);
     void stage_gradients(const float* packed, float* gradients, int64_t image);
-    void weight_gradients(float* gradients, int64_t image) const;
+    void weight_gradients(float* gradients, int64_t image);
     void input_gradients(float* grad_input) const;
     template <class Visit>
     void each_value(const Visit& visit) const;
@@ -65,6 +67,7 @@ private:
     Panels panels_, turned_panels_;       // of weights [kernel rows][columns][inputs], and turned [..][outputs]
     int64_t weights_at_, bias_at_, scale_at_, shift_at_;
     std::unique_ptr<Winograd> winograd_, winograd_back_;  // where they fit
+    std::unique_ptr<WinogradGradients> winograd_sums_;
     Floats in_, conv_, turned_, grad_conv_, grad_out_;
     Floats scale_, shift_;                // of the image at hand
     std::vector<uint8_t> winner_;

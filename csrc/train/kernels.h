@@ -47,6 +47,12 @@ struct WinogradWeights {
     float* transformed;                       // [36][num_values]
 };
 
+struct WinogradSums {
+    int64_t num_values;
+    const float* transformed;                 // [36][num_values], gradients of transformed weights
+    float* gradients;                         // [25][num_values], of weights
+};
+
 // What follows a convolution, of one image: factor and summand per channel, ReLU, 2x2 max pooling.
 struct Stage {
     int64_t height, width, channels;  // of z

@@ -104,6 +104,7 @@ void Plan::backward_convs(int64_t count) {
         for (int64_t i = convs_.size() - 1; i >= 0; --i)
             convs_[i].backward(values_.data(), gradients_.data(), n, i ? convs_[i - 1].output_gradient() : nullptr);
     }
+    for (Conv& conv : convs_) conv.finish_gradients(gradients_.data());
 }
 
 void Plan::update(const Optimizer& optimizer, int64_t steps_done) {

@@ -10,6 +10,7 @@ using cpu::lanes;
 
 constexpr int64_t POSITIONS = 36, KERNEL = 25;
 constexpr int64_t TILES = 16;  // at a time, so that all positions of them stay in the second cache
+constexpr int64_t SUMMED_TILES = 64;  // at a time in gradients, whose sums run over tiles
 constexpr int64_t APART = CHANNEL_BLOCK;  // between positions, which would otherwise meet in few lines of the first cache
 
 Winograd::Winograd(int64_t inputs, int64_t outputs)
@@ -23,7 +24,7 @@ void Winograd::take_weights(const float* weights) {
                                   weights_.data() + p * POSITIONS * transformed_panels_.stride});
 }
 
-void Winograd::apply(const Image& image, float* out, int64_t height, int64_t width, const float* start) {
+void Winograd::apply(const Bordered& image, float* out, int64_t height, int64_t width, const float* start) {
     const int64_t rows = (height + 1) / 2, columns = (width + 1) / 2, some = std::max<int64_t>(1, TILES / columns);
     if (input_.size() < POSITIONS * (some * columns * inputs_ + APART)) {
         input_ = Floats(POSITIONS * (some * columns * inputs_ + APART));
@@ -42,6 +43,48 @@ void Winograd::apply(const Image& image, float* out, int64_t height, int64_t wid
         lanes().winograd_output({count, columns, outputs_, nullptr, out + 2 * first * width * outputs_, outputs_,
                                  width * outputs_, height - 2 * first, width, start, output_.data(), to});
     }
+}
+
+WinogradGradients::WinogradGradients(int64_t inputs, int64_t outputs, int64_t height, int64_t width)
+    : inputs_(inputs), outputs_(outputs), rows_((height + 1) / 2), columns_((width + 1) / 2),
+      room_(std::max(SUMMED_TILES, columns_)), panels_(KERNEL * inputs, outputs), transformed_panels_(inputs, outputs),
+      input_(POSITIONS * (room_ * inputs + APART)), gradient_(POSITIONS * (room_ * outputs + APART)),
+      sums_(POSITIONS * transformed_panels_.size()) {}
+
+void WinogradGradients::add(const Bordered& image, const Bordered& gradient) {
+    for (int64_t first = 0; first < rows_;) {
+        const int64_t count = std::min(rows_ - first, (room_ - held_) / columns_);
+        if (!count) {
+            multiply();
+            continue;
+        }
+        lanes().winograd_input({count, columns_, inputs_, image.at + 2 * first * image.row, nullptr, image.pixel,
+                                image.row, 0, 0, nullptr, input_.data() + held_ * inputs_, room_ * inputs_ + APART});
+        lanes().winograd_output_back({count, columns_, outputs_, gradient.at + 2 * first * gradient.row, nullptr,
+                                      gradient.pixel, gradient.row, 0, 0, nullptr, gradient_.data() + held_ * outputs_,
+                                      room_ * outputs_ + APART});
+        held_ += count * columns_;
+        first += count;
+    }
+}
+
+void WinogradGradients::multiply() {
+    lanes().product({input_.data(), room_ * inputs_ + APART, 1, 0, 0, inputs_,
+                     gradient_.data(), room_ * outputs_ + APART, 0, 0, outputs_, PANEL,
+                     sums_.data(), transformed_panels_.stride, transformed_panels_.step,
+                     POSITIONS * transformed_panels_.stride,
+                     POSITIONS, inputs_, outputs_, 1, 1, held_, nullptr, begun_});
+    begun_ = true;
+    held_ = 0;
+}
+
+void WinogradGradients::finish(float* gradients) {
+    if (held_) multiply();
+    if (!begun_) return;
+    for (int64_t p = 0; p < panels_.count; ++p)
+        lanes().winograd_weights_back({transformed_panels_.stride, sums_.data() + p * POSITIONS * transformed_panels_.stride,
+                                       gradients + p * panels_.stride});
+    begun_ = false;
 }
 
 }  // namespace ddlsim::train

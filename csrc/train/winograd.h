@@ -7,32 +7,55 @@
 
 namespace ddlsim::train {
 
+// A bordered image: pixels and rows apart. Odd ones are read one row and column further than their border; what lies
+// there must be finite, and zero in gradients.
+struct Bordered {
+    const float* at;
+    int64_t pixel, row;
+};
+
+// Where channels fill whole registers.
+inline bool winograd_fits(const ConvSpec& spec) {
+    return spec.kernel_height == 5 && spec.kernel_width == 5 && spec.inputs % CHANNEL_BLOCK == 0 &&
+           spec.outputs % CHANNEL_BLOCK == 0;
+}
+
 class Winograd {
 public:
-    // Where channels fill whole registers.
-    static bool fits(const ConvSpec& spec) {
-        return spec.kernel_height == 5 && spec.kernel_width == 5 && spec.inputs % CHANNEL_BLOCK == 0 &&
-               spec.outputs % CHANNEL_BLOCK == 0;
-    }
-
     Winograd(int64_t inputs, int64_t outputs);
 
     // Weights in panels, [25][inputs] rows of outputs.
     void take_weights(const float* weights);
 
-    // A bordered image: pixels and rows apart.
-    struct Image {
-        const float* at;
-        int64_t pixel, row;
-    };
-    // out [height][width][outputs]; start [outputs] is added, unless null. An odd image is read one row and column
-    // further than its border; what lies there must be finite.
-    void apply(const Image& image, float* out, int64_t height, int64_t width, const float* start);
+    // out [height][width][outputs]; start [outputs] is added, unless null.
+    void apply(const Bordered& image, float* out, int64_t height, int64_t width, const float* start);
 
 private:
     int64_t inputs_, outputs_;
     Panels panels_, transformed_panels_;  // of weights, and of one position of the transformed ones
     Floats weights_, input_, output_;
+};
+
+// Gradients of the weights, summed over images in the transformed form, where they take as few products.
+class WinogradGradients {
+public:
+    // height, width: of the convolution's result.
+    WinogradGradients(int64_t inputs, int64_t outputs, int64_t height, int64_t width);
+
+    // The image that went in, and the gradient of what came out, from its first pixel.
+    void add(const Bordered& image, const Bordered& gradient);
+
+    // Writes the sums over all images since the last time, in panels as the weights.
+    void finish(float* gradients);
+
+private:
+    void multiply();
+
+    int64_t inputs_, outputs_, rows_, columns_, room_;  // rows and columns of tiles in an image; tiles at a time
+    Panels panels_, transformed_panels_;
+    Floats input_, gradient_, sums_;
+    int64_t held_ = 0;                    // tiles that wait for multiplication
+    bool begun_ = false;                  // whether sums_ has any
 };
 
 }  // namespace ddlsim::train

@@ -40,7 +40,7 @@ def plan_of(template: Template, shape) -> NativePlan:
 
 
 def check_gradients(template: Template, shape, batch: int, classes: int) -> None:
-    """One step of size 1 is the gradient; the yardstick is autograd in float64."""
+    """One step of size 1 is the gradient; the yardstick is autograd in float64; float32's is 1 to 3e-6 away from it."""
     images, labels = torch.randn(batch + 2, *shape), torch.randint(0, classes, (batch + 2,))
     rows = np.random.default_rng(0).permutation(batch + 2)[:batch]
     before = template.flat.clone()
@@ -54,7 +54,7 @@ def check_gradients(template: Template, shape, batch: int, classes: int) -> None
         scale = max(before[entry.start : entry.stop].abs().max().item(), expected.abs().max().item(), 0.01)
         ours = found[entry.start : entry.stop].reshape(entry.shape)
         where = lambda text, name=entry.name: f"{name}: {text}"  # noqa: E731
-        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=3e-6 * scale, msg=where)
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5 * scale, msg=where)
 
 
 @st.composite
@@ -114,6 +114,18 @@ def test_gradients_and_outputs_of_our_models_on_every_instruction_set(isa, model
         expected = template.module.eval()(images)
     torch.testing.assert_close(plan.outputs(plan.features(images)), expected, rtol=1e-4, atol=1e-5)
     check_gradients(template, shape, 5, 10)
+
+
+@pytest.mark.parametrize(("size", "padding"), [((5, 5), 0), ((7, 9), 2), ((17, 18), (4, 1)), ((33, 31), 2)])
+@pytest.mark.parametrize("batch", [1, 7])
+def test_convolutions_in_tiles_have_autograds_gradients(isa, size, padding, batch):
+    """5x5 kernels on channels by the register; images of less tiles than are summed at a time, and of more."""
+    torch.manual_seed(6)
+    core = nn.Sequential(nn.Conv2d(16, 48, 5, padding=padding), nn.ReLU(), nn.Conv2d(48, 16, 5, padding=4), nn.Flatten())
+    with torch.no_grad():
+        features = core(torch.zeros(1, 16, *size)).shape[1]
+    template = template_of(lambda: copy.deepcopy(SplitModel(core, nn.Linear(features, 3))))
+    check_gradients(template, (16, *size), batch, 3)
 
 
 @pytest.mark.parametrize("changes", [{}, {"momentum": 0.9, "weight_decay": 0.01}, {"weight_decay": 0.1},

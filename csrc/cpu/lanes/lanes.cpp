@@ -40,6 +40,8 @@ const Lanes DDLSIM_LANES_TABLE = {
     winograd_input,
     winograd_output,
     winograd_weights,
+    winograd_output_back,
+    winograd_weights_back,
     fence,
 };
 

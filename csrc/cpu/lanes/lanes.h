@@ -90,6 +90,8 @@ struct Lanes {
     void (*winograd_input)(const train::WinogradImage&);
     void (*winograd_output)(const train::WinogradImage&);
     void (*winograd_weights)(const train::WinogradWeights&);
+    void (*winograd_output_back)(const train::WinogradImage&);
+    void (*winograd_weights_back)(const train::WinogradSums&);
     void (*fence)();   // makes streamed stores visible to the other threads
 };
 
