@@ -124,7 +124,7 @@ std::uint64_t wait(Post& self, std::int64_t node, int box, std::int64_t round, c
     std::vector<Id> ids;
     ids.reserve(senders.size());
     for (std::int64_t sender : senders) ids.push_back(to_node(self.network(), sender));
-    return self.mailboxes().wait(to_node(self.network(), node), to_box(box), round, std::move(ids), std::move(event));
+    return self.mailboxes().wait(to_node(self.network(), node), to_box(box), round, ids, std::move(event));
 }
 
 py::list take(Post& self, std::int64_t node, int box, std::int64_t first, std::int64_t last) {

@@ -30,6 +30,8 @@ class EntryLists {
     Entry* begin(Id list) { return pool_.data() + lists_[list].start; }
     Entry* end(Id list) { return begin(list) + lists_[list].size; }
 
+    void expect(Id list) const { __builtin_prefetch(&lists_[list]); }
+
     // Returns the position of the new entry.
     Id push(Id list, Entry entry) {
         List& entries = lists_[list];

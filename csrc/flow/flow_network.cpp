@@ -121,7 +121,6 @@ void FlowNetwork::leave_links(Id slot) {
 // The message is through: free its slot and count it.
 void FlowNetwork::finish(Id slot) {
     Flow& flow = flows_[slot];
-    pairs_.expect(src(flow), dst(flow));
     if (flow.state == kSending) leave_links(slot);
     if (flow.route != kNone) levels_.drop_route(flow.route);
     flow.state = kFree;
@@ -129,13 +128,10 @@ void FlowNetwork::finish(Id slot) {
     if (src(flow) == dst(flow)) return;
     const Size& size = sizes_[slot];
     if (bandwidth_) nodes_[src(flow)].bytes_sent += size.total();
-    PairCounters::Pair& pair = pairs_.at(src(flow), dst(flow));
     if (flow.lost) {
-        pair.wasted_bytes += size.total();
+        pairs_.add({src(flow), dst(flow), 0, 0, 0, size.total()});
     } else {
-        ++pair.messages;
-        pair.payload_bytes += size.payload_bytes;
-        pair.header_bytes += size.header_bytes;
+        pairs_.add({src(flow), dst(flow), 1, size.payload_bytes, size.header_bytes, 0});
     }
 }
 
@@ -164,7 +160,7 @@ std::int64_t FlowNetwork::abort(Id slot) {
     free_slots_.push_back(slot);
     if (sent > 0) {
         if (bandwidth_) nodes_[src(flow)].bytes_sent += sent;
-        pairs_.at(src(flow), dst(flow)).wasted_bytes += sent;
+        pairs_.add({src(flow), dst(flow), 0, 0, 0, sent});
     }
     return sent;
 }
@@ -248,7 +244,18 @@ Time FlowNetwork::next_time_after_latencies(Time quiet_until) {
         if (time >= quiet_until || time == kNever || !starts_now(flows_[events_.top()])) return time;
         now_ = time;
         while (!events_.empty() && events_.top_key() == time && starts_now(flows_[events_.top()])) start(events_.pop());
+        expect_next();
     }
+}
+
+Id FlowNetwork::expect_next() const {
+    constexpr std::size_t kSoon = 5;  // the top of the heap and those right below it
+    for (std::size_t i = 0; i < std::min(kSoon, events_.size()); ++i) __builtin_prefetch(&flows_[events_.at(i)]);
+    if (events_.empty()) return kNone;
+    const Flow& next = flows_[events_.top()];  // mostly it has been one of the others before, and is here by now
+    levels_.expect(next.uplink);
+    levels_.expect(next.downlink);
+    return events_.top();
 }
 
 bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
@@ -272,7 +279,7 @@ bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
                 ended.push_back(slot);
             }
         }
-        if (!events_.empty()) __builtin_prefetch(&flows_[events_.top()]);
+        expect_next();
         if (ended.size() > before) return true;
     }
 }

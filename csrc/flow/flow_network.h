@@ -62,6 +62,8 @@ class FlowNetwork {
     // Goes to the first instant up to `until` at which messages end and appends their slots. False: there is
     // none, and it is `until` now (kNever: the time stands still).
     bool step(Time until, std::vector<Id>& ended);
+    // The flow whose event is probably next, or kNone; lets what the next events touch come from memory meanwhile.
+    Id expect_next() const;
 
     bool in_flight(Id slot) const { return slot < flows_.size() && flows_[slot].state != kFree; }
     struct Carried {
@@ -74,6 +76,7 @@ class FlowNetwork {
         const Flow& flow = flows_[slot];
         return {src(flow), dst(flow), sizes_[slot].payload_bytes, sizes_[slot].header_bytes, flow.lost};
     }
+    Id receiver(Id slot) const { return dst(flows_[slot]); }
     std::int64_t bytes_sent(Id node);  // put on the wire until now, parts of messages too
     PairCounters& pairs() { return pairs_; }
     const Levels& levels() const { return levels_; }

@@ -15,6 +15,8 @@ class IndexedHeap {
     std::size_t size() const { return nodes_.size(); }
     Id top() const { return nodes_.front().id; }
     std::int64_t top_key() const { return nodes_.front().key; }
+    // The id at a place, 0 to size() - 1: those after the top one follow it soon, though in no certain order.
+    Id at(std::size_t place) const { return nodes_[place].id; }
     bool contains(Id id) const { return id < place_.size() && place_[id] != kNone; }
     std::int64_t key(Id id) const { return nodes_[place_[id]].key; }
 

@@ -38,6 +38,7 @@ class Levels {
     void drop_route(Id route);
     const std::vector<Id>& route(Id route) const { return routes_[route]; }
 
+    void expect(Id link) const { lists_.expect(link); }  // a flow of it will come or go soon
     Id attach(Id link, Entry entry);
     Id detach(Id link, Id position);  // the flow that moved to `position`, or kNone
     Entry* begin(Id link) { return lists_.begin(link); }

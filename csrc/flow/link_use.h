@@ -1,5 +1,8 @@
 // What became of the bytes that every node sent, how full its links were, and how long its messages queued.
 // What the numbers mean stands in ddlsim/engine/link_use.py. Times in seconds, capacities in bytes/s, as doubles.
+//
+// As with pair_counters.h, arrivals are noted first and counted a batch at a time, before anything changes that they
+// depend on.
 #pragma once
 
 #include <algorithm>
@@ -44,6 +47,7 @@ class LinkUse {
     }
 
     void set_capacity(Id id, double uplink, double downlink, double now_s) {
+        count_arrivals();
         Node& node = nodes_[id];
         const double duration_s = now_s - node.since_s;
         node.could_send += node.uplink * duration_s;
@@ -55,6 +59,52 @@ class LinkUse {
 
     void arrived(const Arrival& message, double now_s) {
         if (message.src == message.dst) return;
+        noted_.push_back({message, now_s});
+        if (noted_.size() == kBatch) count_arrivals();
+    }
+
+    void count(Fate fate, Id src, std::int64_t num_bytes) {
+        if (fate != kUncounted) nodes_[src].bytes[static_cast<std::size_t>(fate)] += num_bytes;
+    }
+
+    // A message that has arrived turns out to be of no use.
+    void unused(Fate kind, Id src, std::int64_t num_bytes) {
+        count(kind, src, -num_bytes);
+        count(kUnused, src, num_bytes);
+    }
+
+    const std::vector<Node>& nodes() {
+        count_arrivals();
+        return nodes_;
+    }
+
+  private:
+    static constexpr std::size_t kBatch = 64, kAhead = 8;
+
+    struct Noted {
+        Arrival message;
+        double now_s;
+    };
+
+    void expect(const Noted& noted) const {
+        const char* src = reinterpret_cast<const char*>(&nodes_[noted.message.src]);
+        const char* dst = reinterpret_cast<const char*>(&nodes_[noted.message.dst]);
+        for (std::size_t at = 0; at < sizeof(Node); at += 64) {
+            __builtin_prefetch(src + at);
+            __builtin_prefetch(dst + at);
+        }
+    }
+
+    void count_arrivals() {
+        for (std::size_t i = 0; i < std::min(kAhead, noted_.size()); ++i) expect(noted_[i]);
+        for (std::size_t i = 0; i < noted_.size(); ++i) {
+            if (i + kAhead < noted_.size()) expect(noted_[i + kAhead]);
+            count_arrival(noted_[i].message, noted_[i].now_s);
+        }
+        noted_.clear();
+    }
+
+    void count_arrival(const Arrival& message, double now_s) {
         Node& receiver = nodes_[message.dst];
         count(message.kind, message.src, message.num_bytes);
         ++receiver.messages;
@@ -68,20 +118,8 @@ class LinkUse {
         receiver.max_queued_s = std::max(receiver.max_queued_s, queued_s);
     }
 
-    void count(Fate fate, Id src, std::int64_t num_bytes) {
-        if (fate != kUncounted) nodes_[src].bytes[static_cast<std::size_t>(fate)] += num_bytes;
-    }
-
-    // A message that has arrived turns out to be of no use.
-    void unused(Fate kind, Id src, std::int64_t num_bytes) {
-        count(kind, src, -num_bytes);
-        count(kUnused, src, num_bytes);
-    }
-
-    const std::vector<Node>& nodes() const { return nodes_; }
-
-  private:
     bool takes_time_;
+    std::vector<Noted> noted_;
     std::vector<Node> nodes_;
 };
 

@@ -7,12 +7,6 @@
 
 namespace ddlsim::flow {
 
-namespace {
-
-constexpr std::size_t kUsualMails = 4;  // room that a round starts with
-
-}  // namespace
-
 void Mailboxes::add_node() { nodes_.emplace_back(); }
 
 Mailboxes::Box& Mailboxes::at(Id node, int box) {
@@ -31,13 +25,11 @@ Mailboxes::Round* Mailboxes::find_round(Box& box, std::int64_t number) {
 
 Mailboxes::Round& Mailboxes::round_of(Box& box, std::int64_t number) {
     if (Round* found = find_round(box, number)) return *found;
-    auto after = std::find_if(box.rounds.begin(), box.rounds.end(), [&](const Round& round) { return round.number > number; });
-    Round& made = *box.rounds.insert(after, Round{number, {}, {}});
-    made.mails.reserve(kUsualMails);
-    return made;
+    Round* after = std::find_if(box.rounds.begin(), box.rounds.end(), [&](const Round& round) { return round.number > number; });
+    return *box.rounds.insert(after, Round{number, {}, {}});
 }
 
-std::vector<Mailboxes::Mail>::iterator Mailboxes::place_of(Round& round, Id sender) {
+Mailboxes::Mail* Mailboxes::place_of(Round& round, Id sender) {
     return std::lower_bound(round.mails.begin(), round.mails.end(), sender,
                             [](const Mail& mail, Id id) { return mail.sender < id; });
 }
@@ -55,8 +47,8 @@ bool Mailboxes::may_come(int box, Id sender, std::int64_t round) const {
 
 void Mailboxes::announce(Id node, Id sender, std::int64_t round_num) {
     if (nodes_[node].closed) return;
-    std::vector<Watcher>& watchers = nodes_[sender].watchers;
-    const auto watcher = std::find(watchers.begin(), watchers.end(), Watcher{node, 0, round_num});
+    Few<Watcher, 2>& watchers = nodes_[sender].watchers;
+    Watcher* watcher = std::find(watchers.begin(), watchers.end(), Watcher{node, 0, round_num});
     if (watcher != watchers.end()) {  // it is on its way: the wait will be answered
         *watcher = watchers.back();
         watchers.pop_back();
@@ -92,26 +84,27 @@ void Mailboxes::fail(Id node, int box_num, Id sender, std::int64_t round_num) {
     answered(box, sender, round_num);
 }
 
-std::uint64_t Mailboxes::wait(Id node, int box_num, std::int64_t round_num, std::vector<Id> senders, py::object event) {
+std::uint64_t Mailboxes::wait(Id node, int box_num, std::int64_t round_num, std::vector<Id>& senders, py::object event) {
     Box& box = at(node, box_num);
     Round* round = find_round(box, round_num);
     std::sort(senders.begin(), senders.end());
     senders.erase(std::unique(senders.begin(), senders.end()), senders.end());
-    std::vector<Id> missing;
+    for (Id sender : senders) expect_state(sender);
+    Few<Id, 4> missing;
     for (Id sender : senders) {
         const Mail* mail = find(round, sender);
         if (mail != nullptr && mail->message) continue;
         if (round != nullptr && std::find(round->failed.begin(), round->failed.end(), sender) != round->failed.end()) continue;
         if (mail == nullptr) {
             if (!may_come(box_num, sender, round_num)) continue;
-            std::vector<Watcher>& watchers = nodes_[sender].watchers;
+            Few<Watcher, 2>& watchers = nodes_[sender].watchers;
             const Watcher watcher{node, box_num, round_num};
             if (std::find(watchers.begin(), watchers.end(), watcher) == watchers.end()) watchers.push_back(watcher);
         }
         missing.push_back(sender);
     }
     if (missing.empty()) return 0;
-    box.waits.push_back({round_num, next_serial_, std::move(missing), std::move(event)});
+    box.waits.push_back({round_num, next_serial_, std::move(event), std::move(missing)});
     return next_serial_++;
 }
 
@@ -126,8 +119,8 @@ void Mailboxes::give_up(Id node, int box_num, std::uint64_t serial) {
 }
 
 void Mailboxes::reconsider(Id sender) {
-    std::vector<Watcher> watchers;
-    watchers.swap(nodes_[sender].watchers);
+    if (nodes_[sender].watchers.empty()) return;
+    Few<Watcher, 2> watchers = std::move(nodes_[sender].watchers);
     std::sort(watchers.begin(), watchers.end(), [](const Watcher& a, const Watcher& b) {
         return std::tie(a.node, a.box, a.round) < std::tie(b.node, b.box, b.round);
     });
@@ -146,12 +139,12 @@ void Mailboxes::reconsider(Id sender) {
 std::vector<py::object> Mailboxes::take(Id node, int box_num, std::int64_t first, std::int64_t last) {
     Box& box = at(node, box_num);
     std::vector<py::object> taken;
-    auto end = box.rounds.begin();
+    Round* end = box.rounds.begin();
     while (end != box.rounds.end() && end->number <= last) ++end;
     // Nearly always one round holds all there is, and its messages stand by sender already.
     std::map<Id, py::object> newest;
     const bool alone = end - box.rounds.begin() == 1;
-    for (auto round = box.rounds.begin(); round != end; ++round) {
+    for (Round* round = box.rounds.begin(); round != end; ++round) {
         for (Mail& mail : round->mails) {
             if (!mail.message) continue;
             if (round->number < first) {
@@ -185,7 +178,7 @@ void Mailboxes::clear(Id node) {
 std::vector<Mailboxes::Waiting> Mailboxes::waiting_for(Id node, int box_num) const {
     std::vector<Waiting> found;
     if (const Box* box = find_box(nodes_[node], box_num)) {
-        for (const Wait& wait : box->waits) found.push_back({wait.round, wait.missing});
+        for (const Wait& wait : box->waits) found.push_back({wait.round, {wait.missing.begin(), wait.missing.end()}});
     }
     return found;
 }
@@ -194,7 +187,7 @@ void Mailboxes::answered(Box& box, Id sender, std::int64_t round_num) {
     bool over = false;
     for (Wait& wait : box.waits) {
         if (wait.round != round_num) continue;
-        const auto place = std::lower_bound(wait.missing.begin(), wait.missing.end(), sender);
+        Id* place = std::lower_bound(wait.missing.begin(), wait.missing.end(), sender);
         if (place == wait.missing.end() || *place != sender) continue;
         wait.missing.erase(place);
         over = over || wait.missing.empty();
@@ -203,8 +196,8 @@ void Mailboxes::answered(Box& box, Id sender, std::int64_t round_num) {
 }
 
 void Mailboxes::close_done(Box& box) {
-    auto kept = box.waits.begin();
-    for (auto wait = box.waits.begin(); wait != box.waits.end(); ++wait) {
+    Wait* kept = box.waits.begin();
+    for (Wait* wait = box.waits.begin(); wait != box.waits.end(); ++wait) {
         if (wait->missing.empty()) {
             woken.push_back(std::move(wait->event));
         } else {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "flow/few.h"
 #include "flow/units.h"
 
 namespace ddlsim::flow {
@@ -39,10 +40,16 @@ class Mailboxes {
     void deliver(Id node, int box, Id sender, std::int64_t round, py::object message);  // the newest of a sender counts
     void fail(Id node, int box, Id sender, std::int64_t round);  // it will not come
 
-    void expect(Id node) const { __builtin_prefetch(&nodes_[node]); }  // it will get mail
+    // A node's mailboxes will be looked at soon, or only what others ask of it: lets them come from memory meanwhile.
+    void expect(Id node) const {
+        const char* start = reinterpret_cast<const char*>(&nodes_[node]);
+        for (std::size_t at = 0; at < offsetof(Node, answers); at += kLine) __builtin_prefetch(start + at);
+    }
+    void expect_state(Id node) const { __builtin_prefetch(&nodes_[node]); }
 
     // Waits for what can still come of this round; 0: nothing is missing, else the wait's serial number.
-    std::uint64_t wait(Id node, int box, std::int64_t round, std::vector<Id> senders, py::object event);
+    // `senders` are sorted on the way.
+    std::uint64_t wait(Id node, int box, std::int64_t round, std::vector<Id>& senders, py::object event);
     void give_up(Id node, int box, std::uint64_t serial);  // it may long be over
     void reconsider(Id sender);  // it has left or closed a round: who waits for it looks again
 
@@ -63,24 +70,26 @@ class Mailboxes {
     void drop_all();
 
   private:
+    static constexpr std::size_t kLine = 64;  // bytes that come from memory together
+
     struct Mail {
         Id sender;
         py::object message;  // empty: on its way
     };
     struct Round {
         std::int64_t number;
-        std::vector<Mail> mails;  // by sender
-        std::vector<Id> failed;
+        Few<Mail, 4> mails;  // by sender
+        Few<Id, 2> failed;
     };
     struct Wait {
         std::int64_t round;
         std::uint64_t serial;
-        std::vector<Id> missing;  // ascending
         py::object event;
+        Few<Id, 4> missing;  // ascending
     };
     struct Box {
-        std::vector<Round> rounds;  // ascending
-        std::vector<Wait> waits;
+        Few<Wait, 1> waits;
+        Few<Round, 2> rounds;  // ascending
     };
     struct Watcher {
         Id node;
@@ -88,19 +97,19 @@ class Mailboxes {
         std::int64_t round;
         bool operator==(const Watcher& other) const { return node == other.node && box == other.box && round == other.round; }
     };
-    struct Node {
+    struct alignas(kLine) Node {  // the first line is what others look at, the next ones what a message touches
+        std::int64_t open_round = 0;
+        Few<Watcher, 2> watchers;  // who wait for what it has not sent yet
+        bool online = true, closed = false;
         Box pushes;
         std::unique_ptr<Box> answers[kBoxes - 1];
-        std::vector<Watcher> watchers;  // who wait for what it has not sent yet
-        std::int64_t open_round = 0;
-        bool online = true, closed = false;
     };
 
     Box& at(Id node, int box);
     const Box* find_box(const Node& node, int box) const { return box == 0 ? &node.pushes : node.answers[box - 1].get(); }
     static Round& round_of(Box& box, std::int64_t round);
     static Round* find_round(Box& box, std::int64_t round);
-    static std::vector<Mail>::iterator place_of(Round& round, Id sender);
+    static Mail* place_of(Round& round, Id sender);
     static Mail* find(Round* round, Id sender);
     bool may_come(int box, Id sender, std::int64_t round) const;
     void answered(Box& box, Id sender, std::int64_t round);

@@ -103,6 +103,15 @@ void Post::hand_over() {
     }
     has_news_ = !news_.empty() || !mailboxes_.woken.empty();
     count_forgotten();
+    expect_next();
+}
+
+// Lets what the next message will probably touch come from memory while others are dealt with.
+void Post::expect_next() const {
+    const Id slot = network_.expect_next();
+    if (slot >= parcels_.size()) return;  // none, or not ours
+    __builtin_prefetch(&parcels_[slot]);
+    mailboxes_.expect(network_.receiver(slot));
 }
 
 Time Post::run_ahead(Time quiet_until) {

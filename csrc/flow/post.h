@@ -81,6 +81,7 @@ class Post {
     void carry(Id slot, const Letter& letter, Id src, Id dst, bool routed);
     Ended take(Id slot);
     void hand_over();
+    void expect_next() const;
 
     std::shared_ptr<FlowNetwork> shared_network_;
     FlowNetwork& network_ = *shared_network_;

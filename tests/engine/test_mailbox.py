@@ -219,3 +219,16 @@ def test_a_network_that_nobody_holds_any_more_is_collected_with_its_waits_and_me
     payload = run()
     gc.collect()
     assert payload() is None
+
+
+def test_mail_of_many_senders_and_rounds_and_several_waits_are_kept(mailbox):
+    waits = [mailbox.wait(round_num, range(1, 10)) for round_num in (3, 1, 2, 0)]
+    for sender in (5, 9, 1, 7, 3, 8, 2, 6, 4):
+        assert not any(event.triggered for event in waits)
+        for round_num in (2, 0, 3, 1):
+            mailbox.deliver(sender, round_num, f"{sender} in {round_num}")
+    assert all(event.triggered for event in waits)
+    for round_num in range(4):
+        taken = [message.payload for message in mailbox.take(round_num)]
+        assert taken == [f"{sender} in {round_num}" for sender in range(1, 10)]
+    assert not mailbox.unused

@@ -12,23 +12,25 @@ from ddlsim.engine.message import PUSH, RESPONSE, Message
 from ddlsim.engine.network import Network
 
 NODES = 4
+MANY_NODES = 6  # more messages of a round than a mailbox has room for before it allocates some
 nodes, rounds, kinds = st.integers(0, NODES - 1), st.integers(0, 3), st.sampled_from((PUSH, RESPONSE))
 some_nodes = st.lists(nodes, unique=True)
 
 # -- mailboxes alone: every operation, one after the other
 
+many = st.integers(0, MANY_NODES - 1)
 operations = st.lists(
     st.one_of(
-        st.tuples(st.just("announce"), nodes, nodes, rounds),
-        st.tuples(st.just("deliver"), nodes, kinds, nodes, rounds),
-        st.tuples(st.just("fail"), nodes, kinds, nodes, rounds),
-        st.tuples(st.just("wait"), nodes, kinds, rounds, some_nodes, st.sampled_from((None, 1.0, 3.0))),
-        st.tuples(st.just("take"), nodes, kinds, rounds, st.booleans()),
-        st.tuples(st.just("take_all"), nodes, kinds, rounds),
-        st.tuples(st.just("closed"), nodes, st.one_of(rounds, st.none())),
-        st.tuples(st.just("leave"), nodes),
-        st.tuples(st.just("return"), nodes),
-        st.tuples(st.just("close"), nodes),
+        st.tuples(st.just("announce"), many, many, rounds),
+        st.tuples(st.just("deliver"), many, kinds, many, rounds),
+        st.tuples(st.just("fail"), many, kinds, many, rounds),
+        st.tuples(st.just("wait"), many, kinds, rounds, st.lists(many, unique=True), st.sampled_from((None, 1.0, 3.0))),
+        st.tuples(st.just("take"), many, kinds, rounds, st.booleans()),
+        st.tuples(st.just("take_all"), many, kinds, rounds),
+        st.tuples(st.just("closed"), many, st.one_of(rounds, st.none())),
+        st.tuples(st.just("leave"), many),
+        st.tuples(st.just("return"), many),
+        st.tuples(st.just("close"), many),
         st.tuples(st.just("pass"), st.sampled_from((0.5, 1.0, 2.0))),
     ),
     max_size=40,
@@ -40,10 +42,10 @@ class Alone:
 
     def __init__(self, plain: bool):
         self.env = Environment()
-        self.network = Network(self.env, NODES, 1.0, 1.0, on_delivery=lambda _: None)
-        self.unused = [0] * NODES
+        self.network = Network(self.env, MANY_NODES, 1.0, 1.0, on_delivery=lambda _: None)
+        self.unused = [0] * MANY_NODES
         if plain:
-            self.boxes = PlainMailboxes(self.env, NODES, self._count)
+            self.boxes = PlainMailboxes(self.env, MANY_NODES, self._count)
             self.announce, self.leave, self.back = self.boxes.announce, self.boxes.left, self.boxes.returned
         else:
             self.boxes = self.network.use_mailboxes()
@@ -79,7 +81,7 @@ class Alone:
                 getattr(self.boxes, what)(*values)
             while self.env.peek() <= self.env.now:
                 self.env.step()
-            log.append([self.boxes.waiting_for(node, kind) for node in range(NODES) for kind in (PUSH, RESPONSE)])
+            log.append([self.boxes.waiting_for(node, kind) for node in range(MANY_NODES) for kind in (PUSH, RESPONSE)])
             log.append(self.unused[:] if self.plain else self.network.use().unused_bytes.tolist())
         return log
 
