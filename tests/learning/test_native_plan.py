@@ -121,7 +121,8 @@ def test_gradients_and_outputs_of_our_models_on_every_instruction_set(isa, model
 def test_convolutions_in_tiles_have_autograds_gradients(isa, size, padding, batch):
     """5x5 kernels on channels by the register; images of less tiles than are summed at a time, and of more."""
     torch.manual_seed(6)
-    core = nn.Sequential(nn.Conv2d(16, 48, 5, padding=padding), nn.ReLU(), nn.Conv2d(48, 16, 5, padding=4), nn.Flatten())
+    convs = nn.Conv2d(16, 48, 5, padding=padding), nn.Conv2d(48, 16, 5, padding=4)
+    core = nn.Sequential(convs[0], nn.ReLU(), convs[1], nn.Flatten())
     with torch.no_grad():
         features = core(torch.zeros(1, 16, *size)).shape[1]
     template = template_of(lambda: copy.deepcopy(SplitModel(core, nn.Linear(features, 3))))
