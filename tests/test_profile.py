@@ -34,5 +34,17 @@ def test_a_run_tells_all_parts_and_they_add_up(tmp_path, learning):
     assert all(any(part in line for line in table(summary).splitlines()) for part in found)
 
 
+@pytest.mark.parametrize(("model", "reason"), [
+    ("{name: mlp, hidden: [32]}", None),
+    ("{name: mlp, hidden: [32], dropout: 0.1}", "the model drops values"),
+    ("{name: resnet8}", "it keeps statistics: core.1.running_mean"),
+])  # fmt: skip
+def test_a_run_tells_why_models_do_not_train_natively(tmp_path, model, reason):
+    scenario = load(SMOKE, ("rounds=1", "algorithm={name: el}", f"model={model}", "training.local_steps=1"))
+    summary = build.run(scenario, out=tmp_path / "run", profile=True)
+    assert summary["through_pytorch"] == ({reason: 8} if reason else {})
+    assert (f"8 times: {reason}" in table(summary)) == (reason is not None)
+
+
 def test_without_the_option_nothing_is_told(tmp_path):
     assert "profile" not in build.run(load(SMOKE, ("rounds=1",)), out=tmp_path / "run")

@@ -7,6 +7,7 @@ evaluation, are one native call each; what else is trained or evaluated goes thr
 """
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -42,12 +43,13 @@ class CpuWaves:
         self._chunk = chunk
         self._local = threading.local()
         self._build_lock = threading.Lock()
+        self.through_pytorch: Counter[str] = Counter()  # trainings without a native plan, by the reason
         self._pool = ThreadPoolExecutor(threads, "wave", initializer=torch.set_num_threads, initargs=(1,))
 
     def train(self, jobs: Sequence[TrainJob]) -> None:
         """Runs every job's steps and fills its outputs."""
         outputs = [allocate_outputs(job) for job in jobs]
-        list(self._pool.map(self._train_one, jobs, outputs))
+        self.through_pytorch.update(filter(None, self._pool.map(self._train_one, jobs, outputs)))
 
     def losses(self, jobs: Sequence[LossJob]) -> list[list[float]]:
         """The values of the jobs."""
@@ -68,8 +70,8 @@ class CpuWaves:
                 templates[architecture] = Template(self._architectures[architecture], torch.device("cpu"))
         return templates[architecture]
 
-    def _train_one(self, job: TrainJob, outputs: list[Params | None]) -> None:
-        train_on(self._template(job.architecture), job, outputs, self._shards, self._training)
+    def _train_one(self, job: TrainJob, outputs: list[Params | None]) -> str:
+        return train_on(self._template(job.architecture), job, outputs, self._shards, self._training)
 
 
 def allocate_outputs(job: TrainJob) -> list[Params | None]:
@@ -81,23 +83,33 @@ def allocate_outputs(job: TrainJob) -> list[Params | None]:
     return held
 
 
-def train_on(template: Template, job: TrainJob, outputs: list[Params | None], shards: Shards, training) -> None:
-    """Runs one training job on a template."""
+def train_on(template: Template, job: TrainJob, outputs: list[Params | None], shards: Shards, training) -> str:
+    """Runs one training job on a template; returns why PyTorch did it, or nothing after a native plan."""
     template.load(job.model)
     moments = None
     if job.moments:
         moments = OpenMoments(job.moments, job.sizes, rows_kept(training), template.flat.device)
     images, labels = shards.train[job.node]
-    plain = job.objective is None and job.seed is None and shards.task == "classification"
-    plan = template.plan(images) if plain else None
-    if plan is not None:
-        plan.train(images, labels, job.batches, training, job.only, moments)
+    reason = _why_no_plan(template, job, shards, training)
+    if not reason:
+        template.plan(images).train(images, labels, job.batches, training, job.only, moments)
     else:
         means = _train_with_torch(template, job, shards, training, moments)
         means.store(outputs[len(outputs) - len(job.mean_labels) :])
     template.store(outputs[: len(job.sizes)], job.sizes)
     if moments is not None:
         moments.store(outputs[len(job.sizes) :])
+    return reason
+
+
+def _why_no_plan(template: Template, job: TrainJob, shards: Shards, training) -> str:
+    if job.objective is not None:
+        return "the algorithm has a loss of its own"
+    if job.seed is not None:
+        return "images are augmented" if training.augmentation != "none" else "the model drops values"
+    if shards.task != "classification":
+        return f"the task is {shards.task}"
+    return template.why_no_plan(shards.train[job.node][0])
 
 
 def _train_with_torch(template: Template, job: TrainJob, shards: Shards, training, moments: OpenMoments | None):

@@ -284,6 +284,11 @@ class Learner:
         """Mini-batches in one pass over a node's "train" or "validation" samples."""
         return -(-self.shards.num_samples(split, node) // self._training.batch_size)
 
+    @property
+    def through_pytorch(self) -> dict[str, int]:
+        """Trainings on the CPU that no native plan could do, by the reason (empty on a GPU)."""
+        return dict(getattr(self._waves, "through_pytorch", {}))
+
     def close(self) -> None:
         """Ends the worker threads."""
         self._waves.close()

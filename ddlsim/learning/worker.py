@@ -36,7 +36,7 @@ class Template:
             self.module = architecture.build().to(device)
         self.dropouts = own_dropouts(self.module, device)
         self._counters: list[tuple[nn.Module, str, slice]] = []
-        self._plans: dict[tuple[int, ...], NativePlan | None] = {}
+        self._plans: dict[tuple[int, ...], NativePlan | str] = {}  # by the images' shape; or why there is none
         self._view_state()
         self.module.requires_grad_(True)
 
@@ -50,7 +50,7 @@ class Template:
         for module, name, columns in self._counters:
             getattr(module, name).copy_(self.flat[columns].reshape(getattr(module, name).shape))
         for plan in self._plans.values():
-            if plan is not None:
+            if not isinstance(plan, str):
                 plan.reload(core=start == 0)
 
     @torch.no_grad()
@@ -66,10 +66,21 @@ class Template:
 
     def plan(self, images: torch.Tensor) -> NativePlan | None:
         """The native plan for images [n, C, H, W] on a loaded model; None where PyTorch has to do it."""
+        found = self._plan_or_reason(images)
+        return None if isinstance(found, str) else found
+
+    def why_no_plan(self, images: torch.Tensor) -> str:
+        """Why PyTorch has to do it; empty where it has not."""
+        found = self._plan_or_reason(images)
+        return found if isinstance(found, str) else ""
+
+    def _plan_or_reason(self, images: torch.Tensor) -> NativePlan | str:
+        if images.dtype != torch.float32:
+            return f"images are {str(images.dtype).removeprefix('torch.')}"
         shape = tuple(images.shape[1:])
         if shape not in self._plans:
             self._plans[shape] = _plan_of(self, shape)
-        return self._plans[shape] if images.dtype == torch.float32 else None
+        return self._plans[shape]
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
         """What the core makes of images [n, C, H, W] in eval mode: rows for `outputs`."""
@@ -111,19 +122,22 @@ class Template:
 
 
 @torch.no_grad()
-def _plan_of(template: Template, image_shape: tuple[int, ...]) -> NativePlan | None:
-    """A plan that has been seen to give what the module gives."""
-    if template.flat.device.type != "cpu" or len(image_shape) != 3:
-        return None
+def _plan_of(template: Template, image_shape: tuple[int, ...]) -> NativePlan | str:
+    """A plan that has been seen to give what the module gives, or why there is none."""
+    if template.flat.device.type != "cpu":
+        return f"it lives on {template.flat.device.type}"
+    if len(image_shape) != 3:
+        return "its inputs are no images"
     try:
         plan = NativePlan(network_of(template.module, template.layout), template.flat, image_shape)
-    except NoPlan:
-        return None
+    except NoPlan as reason:
+        return str(reason)
     images = torch.linspace(-2, 2, 3 * math.prod(image_shape)).sin().reshape(3, *image_shape)
     module = template.module.eval()
     expected, found = module(images), plan.outputs(plan.features(images))
     tolerance = 1e-3 * (1 + expected.abs().max().item())
-    return plan if torch.allclose(found, expected, atol=tolerance, rtol=1e-3, equal_nan=True) else None
+    same = torch.allclose(found, expected, atol=tolerance, rtol=1e-3, equal_nan=True)
+    return plan if same else "its forward does more than its layers"
 
 
 def sgd_steps(

@@ -58,7 +58,7 @@ def summary_of(records: Records) -> dict:
             "cut_off": len(records.rows.get("cut_off", ())),
             "labels": list(manifest.get("labels") or []),
             "peak_rss_mib": manifest.get("peak_rss_mib"),
-            **({"profile": manifest["profile"]} if "profile" in manifest else {}),
+            **{name: manifest[name] for name in ("profile", "through_pytorch") if name in manifest},
         }
     )
 
@@ -217,6 +217,8 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         lines.append(("heads", settlement_text(summary["settlement"])))
     for part, value in summary.get("profile", {}).items():
         lines.append((f"wall s, {part}" if part != "simulated to wall" else part, number_text(value, 2)))
+    for reason, count in summary.get("through_pytorch", {}).items():
+        lines.append(("no native training", f"{count} times: {reason}"))
     return lines
 
 
