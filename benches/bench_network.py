@@ -98,8 +98,7 @@ def through_simpy(work: Workload, rounds: int, synchronous: bool, run: Callable 
                 mailboxes.take_all(node, PUSH, 0)
             mailboxes.closed(node, round_num + 1)
 
-    for node in range(nodes):
-        env.process(live(node))
+    env.processes(live(node) for node in range(nodes))
     run(env)
     assert network.use().messages_received.tolist() == [len(its) * rounds for its in senders]
 

@@ -19,6 +19,8 @@ struct Names {
     PyObject* ok = name("_ok");
     PyObject* value = name("_value");
     PyObject* callbacks = name("callbacks");
+    PyObject* env = name("env");
+    PyObject* generator = name("_generator");
     PyObject* defused = name("_defused");
 };
 
@@ -31,8 +33,14 @@ double to_seconds(Time time) { return static_cast<double>(time) / 1e9; }
 
 }  // namespace
 
-EventLoop::EventLoop(double now, py::dict environment, py::object crash, py::object stop_simulation)
-    : now_(now), environment_(std::move(environment)), crash_(std::move(crash)), stop_simulation_(std::move(stop_simulation)) {
+EventLoop::EventLoop(double now, py::object environment, py::object crash, py::object refuse)
+    : now_(now),
+      environment_(environment),
+      clock_(environment.attr("__dict__")),
+      crash_(std::move(crash)),
+      stop_simulation_(py::module_::import("simpy.core").attr("StopSimulation")),
+      event_type_(py::module_::import("simpy.events").attr("Event")),
+      processes_(environment, std::move(refuse), [this](py::object ended) { schedule(std::move(ended), kNormal, 0); }) {
     go_to(now);
 }
 
@@ -46,7 +54,7 @@ void EventLoop::attach(py::object post, py::object on_news) {
 void EventLoop::go_to(double time) {
     now_ = time;
     const py::float_ now(time);
-    if (PyDict_SetItem(environment_.ptr(), names().now, now.ptr()) != 0) throw py::error_already_set();
+    if (PyDict_SetItem(clock_.ptr(), names().now, now.ptr()) != 0) throw py::error_already_set();
 }
 
 void EventLoop::schedule(py::object event, int priority, double delay) {
@@ -123,6 +131,10 @@ void EventLoop::process(py::object event) {
     set(event, names().callbacks, Py_None);  // whoever comes now comes too late
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(callbacks.ptr()); ++i) {
         const py::object call = py::reinterpret_borrow<py::object>(PyList_GET_ITEM(callbacks.ptr(), i));
+        if (processes_.knows(call)) {
+            expect_wake(processes_.resume(call, event), call);
+            continue;
+        }
         const py::object done = py::reinterpret_steal<py::object>(PyObject_CallOneArg(call.ptr(), event.ptr()));
         if (done) continue;
         py::error_already_set error;
@@ -136,10 +148,47 @@ void EventLoop::process(py::object event) {
     if (get(event, names().ok).ptr() != Py_True && !PyObject_HasAttr(event.ptr(), names().defused)) crash_(event);
 }
 
+// A process waits for an event: what will be touched when it happens, which may be long from now.
+void EventLoop::expect_wake(const py::object& event, const py::object& resume) {
+    if (!event || event.is_none() || post_ == nullptr) return;
+    const py::object callbacks = get(event, names().callbacks);
+    PyObject* process = PyMethod_GET_SELF(resume.ptr());
+    const py::object generator = get(py::reinterpret_borrow<py::object>(process), names().generator);
+    PyObject** items = PyList_CheckExact(callbacks.ptr()) ? PySequence_Fast_ITEMS(callbacks.ptr()) : nullptr;
+    post_->mailboxes().set_waiting(
+        event, {event.ptr(), callbacks.ptr(), items, resume.ptr(), process, generator.ptr()});
+}
+
+Post& EventLoop::post() {
+    if (post_ == nullptr) throw std::logic_error("this environment has no network");
+    return *post_;
+}
+
+py::object EventLoop::wait(Id node, int box, std::int64_t round, std::vector<Id>& senders) {
+    // As simpy.Event(environment), without the call.
+    auto* type = reinterpret_cast<PyTypeObject*>(event_type_.ptr());
+    const auto event = py::reinterpret_steal<py::object>(type->tp_alloc(type, 0));
+    if (!event) throw py::error_already_set();
+    set(event, names().env, environment_.ptr());
+    set(event, names().callbacks, py::list().ptr());
+    if (!post().mailboxes().wait(node, box, round, senders, event)) succeed(event);
+    return event;
+}
+
+void EventLoop::wake() {
+    if (post().mailboxes().woken.empty()) return;
+    std::vector<py::object> woken;
+    woken.swap(post_->mailboxes().woken);
+    for (py::object& event : woken) succeed(std::move(event));
+}
+
 int EventLoop::traverse(visitproc visit, void* arg) const {
     for (const Entry& entry : heap_) Py_VISIT(entry.event.ptr());
-    for (const py::object* one : {&environment_, &crash_, &stop_simulation_, &python_post_, &on_news_}) Py_VISIT(one->ptr());
-    return 0;
+    for (const py::object* one :
+         {&environment_, &clock_, &crash_, &stop_simulation_, &event_type_, &python_post_, &on_news_}) {
+        Py_VISIT(one->ptr());
+    }
+    return processes_.traverse(visit, arg);
 }
 
 void EventLoop::drop_all() {
@@ -147,8 +196,9 @@ void EventLoop::drop_all() {
     std::vector<Entry> entries;
     entries.swap(heap_);
     post_ = nullptr;
-    py::object owned[] = {std::move(environment_), std::move(crash_), std::move(stop_simulation_), std::move(python_post_),
-                          std::move(on_news_)};
+    py::object owned[] = {std::move(environment_), std::move(clock_),       std::move(crash_),  std::move(stop_simulation_),
+                          std::move(event_type_),  std::move(python_post_), std::move(on_news_)};
+    processes_.drop_all();
 }
 
 }  // namespace ddlsim::flow

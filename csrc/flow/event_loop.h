@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "flow/post.h"
+#include "flow/processes.h"
 
 namespace ddlsim::flow {
 
@@ -19,9 +20,8 @@ namespace py = pybind11;
 
 class EventLoop {
   public:
-    // `environment` is its dictionary, where `_now` is kept up to date; `crash` raises what a failed event holds that
-    // nobody has looked after.
-    EventLoop(double now, py::dict environment, py::object crash, py::object stop_simulation);
+    // `crash` raises what a failed event holds that nobody has looked after; `refuse`: see processes.h.
+    EventLoop(double now, py::object environment, py::object crash, py::object refuse);
 
     // From now on the network's news go to `on_news`, a list of (message, receiver, lost) each time; waits that are over
     // are made to succeed after it.
@@ -30,6 +30,13 @@ class EventLoop {
     void schedule(py::object event, int priority, double delay);
     double peek();  // when `step` will be; infinity: never
     bool step();    // false: there is nothing left to do
+
+    // What is done with mailboxes that can make events happen.
+    py::object wait(Id node, int box, std::int64_t round, std::vector<Id>& senders);  // the event of its end
+    void wake();  // makes the events of waits that are over happen
+
+    double now() const { return now_; }
+    Post& post();
 
     int traverse(visitproc visit, void* arg) const;
     void drop_all();
@@ -51,11 +58,13 @@ class EventLoop {
     void take_news(Time time);
     void succeed(py::object event);
     void process(py::object event);
+    void expect_wake(const py::object& event, const py::object& resume);
 
     double now_;
     std::uint64_t scheduled_ = 0;
     std::vector<Entry> heap_;
-    py::object environment_, crash_, stop_simulation_, python_post_, on_news_;
+    py::object environment_, clock_, crash_, stop_simulation_, event_type_, python_post_, on_news_;
+    Processes processes_;
     Post* post_ = nullptr;
 };
 

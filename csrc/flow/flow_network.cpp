@@ -244,18 +244,16 @@ Time FlowNetwork::next_time_after_latencies(Time quiet_until) {
         if (time >= quiet_until || time == kNever || !starts_now(flows_[events_.top()])) return time;
         now_ = time;
         while (!events_.empty() && events_.top_key() == time && starts_now(flows_[events_.top()])) start(events_.pop());
-        expect_next();
+        expect_soon();
     }
 }
 
-Id FlowNetwork::expect_next() const {
-    constexpr std::size_t kSoon = 5;  // the top of the heap and those right below it
-    for (std::size_t i = 0; i < std::min(kSoon, events_.size()); ++i) __builtin_prefetch(&flows_[events_.at(i)]);
-    if (events_.empty()) return kNone;
+void FlowNetwork::expect_soon() const {
+    for (std::size_t i = 0; i < num_soon(); ++i) __builtin_prefetch(&flows_[soon(i)]);
+    if (events_.empty()) return;
     const Flow& next = flows_[events_.top()];  // mostly it has been one of the others before, and is here by now
     levels_.expect(next.uplink);
     levels_.expect(next.downlink);
-    return events_.top();
 }
 
 bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
@@ -279,7 +277,7 @@ bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
                 ended.push_back(slot);
             }
         }
-        expect_next();
+        expect_soon();
         if (ended.size() > before) return true;
     }
 }

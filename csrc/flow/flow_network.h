@@ -12,6 +12,7 @@
 //   end beyond 292 years of simulated time: never
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "flow/indexed_heap.h"
@@ -45,6 +46,7 @@ class FlowNetwork {
         bool lost = false;  // takes its way, but counts as wasted
     };
     void expect(std::size_t messages);  // room for as many more in flight
+    void expect_receiver(Id node) const { __builtin_prefetch(&nodes_[node]); }  // of the next messages
     // Returns the slot that names the flow until it ends; slots are used again.
     Id send(const Message& message, std::vector<Id> shared_links = {});
 
@@ -62,8 +64,10 @@ class FlowNetwork {
     // Goes to the first instant up to `until` at which messages end and appends their slots. False: there is
     // none, and it is `until` now (kNever: the time stands still).
     bool step(Time until, std::vector<Id>& ended);
-    // The flow whose event is probably next, or kNone; lets what the next events touch come from memory meanwhile.
-    Id expect_next() const;
+    // Slots whose events come next, most likely: the next one, and some that follow soon in no certain order.
+    std::size_t num_soon() const { return std::min(kSoon, events_.size()); }
+    Id soon(std::size_t i) const { return events_.at(i); }
+    void expect_soon() const;  // lets what their events touch come from memory while others are dealt with
 
     bool in_flight(Id slot) const { return slot < flows_.size() && flows_[slot].state != kFree; }
     struct Carried {
@@ -97,6 +101,8 @@ class FlowNetwork {
     void check();                        // throws std::logic_error when an invariant is broken
 
   private:
+    static constexpr std::size_t kSoon = 5;  // the top of the heap and those right below it
+
     enum State : std::uint8_t { kFree, kWaiting, kSending };
     struct Flow {  // what an event touches: one cache line
         Work left = 0;

@@ -84,7 +84,8 @@ void Mailboxes::fail(Id node, int box_num, Id sender, std::int64_t round_num) {
     answered(box, sender, round_num);
 }
 
-std::uint64_t Mailboxes::wait(Id node, int box_num, std::int64_t round_num, std::vector<Id>& senders, py::object event) {
+bool Mailboxes::wait(Id node, int box_num, std::int64_t round_num, std::vector<Id>& senders,
+                     const py::object& event) {
     Box& box = at(node, box_num);
     Round* round = find_round(box, round_num);
     std::sort(senders.begin(), senders.end());
@@ -103,15 +104,23 @@ std::uint64_t Mailboxes::wait(Id node, int box_num, std::int64_t round_num, std:
         }
         missing.push_back(sender);
     }
-    if (missing.empty()) return 0;
-    box.waits.push_back({round_num, next_serial_, std::move(event), std::move(missing)});
-    return next_serial_++;
+    if (missing.empty()) return false;
+    box.waits.push_back({round_num, event, std::move(missing)});
+    last_wait_ = {event.ptr(), node, box_num};
+    return true;
 }
 
-void Mailboxes::give_up(Id node, int box_num, std::uint64_t serial) {
+void Mailboxes::set_waiting(py::handle event, const Objects& objects) {
+    if (last_wait_.event != event.ptr()) return;
+    for (Wait& wait : at(last_wait_.node, last_wait_.box).waits) {
+        if (wait.event.is(event)) wait.objects = objects;
+    }
+}
+
+void Mailboxes::give_up(Id node, int box_num, py::handle event) {
     Box& box = at(node, box_num);
     for (Wait& wait : box.waits) {
-        if (wait.serial != serial) continue;
+        if (!wait.event.is(event)) continue;
         wait.missing.clear();
         close_done(box);
         return;
@@ -199,6 +208,7 @@ void Mailboxes::close_done(Box& box) {
     Wait* kept = box.waits.begin();
     for (Wait* wait = box.waits.begin(); wait != box.waits.end(); ++wait) {
         if (wait->missing.empty()) {
+            expect_all(wait->objects);
             woken.push_back(std::move(wait->event));
         } else {
             if (kept != wait) *kept = std::move(*wait);

@@ -7,6 +7,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -40,17 +41,24 @@ class Mailboxes {
     void deliver(Id node, int box, Id sender, std::int64_t round, py::object message);  // the newest of a sender counts
     void fail(Id node, int box, Id sender, std::int64_t round);  // it will not come
 
-    // A node's mailboxes will be looked at soon, or only what others ask of it: lets them come from memory meanwhile.
-    void expect(Id node) const {
-        const char* start = reinterpret_cast<const char*>(&nodes_[node]);
-        for (std::size_t at = 0; at < offsetof(Node, answers); at += kLine) __builtin_prefetch(start + at);
+    // A message to a node will be announced or delivered soon, or others ask whether it is there: lets what they look at
+    // come from memory meanwhile.
+    void expect_announcement(Id node) const { expect(node, offsetof(Node, pushes) + offsetof(Box, waits)); }
+    void expect_delivery(Id node) const { expect(node, offsetof(Node, answers)); }
+    // The next message may be the last that it waits for: lets those come who will be woken.
+    void expect_last(Id node) const {
+        for (const Wait& wait : nodes_[node].pushes.waits) {
+            if (wait.missing.size() == 1) expect_all(wait.objects);
+        }
     }
     void expect_state(Id node) const { __builtin_prefetch(&nodes_[node]); }
 
-    // Waits for what can still come of this round; 0: nothing is missing, else the wait's serial number.
-    // `senders` are sorted on the way.
-    std::uint64_t wait(Id node, int box, std::int64_t round, std::vector<Id>& senders, py::object event);
-    void give_up(Id node, int box, std::uint64_t serial);  // it may long be over
+    // The event happens when all that can still come of this round is there; false: it is. Sorts `senders` on the way.
+    bool wait(Id node, int box, std::int64_t round, std::vector<Id>& senders, const py::object& event);
+    // Who waits for the event, just waited for: where his objects lie, to be asked for when it happens. They may be gone.
+    using Objects = std::array<const void*, 6>;
+    void set_waiting(py::handle event, const Objects& objects);
+    void give_up(Id node, int box, py::handle event);  // it may long be over
     void reconsider(Id sender);  // it has left or closed a round: who waits for it looks again
 
     // Per sender the newest message of the rounds first..last, by sender; forgets these and all older.
@@ -83,13 +91,13 @@ class Mailboxes {
     };
     struct Wait {
         std::int64_t round;
-        std::uint64_t serial;
         py::object event;
         Few<Id, 4> missing;  // ascending
+        Objects objects{};
     };
     struct Box {
-        Few<Wait, 1> waits;
         Few<Round, 2> rounds;  // ascending
+        Few<Wait, 1> waits;
     };
     struct Watcher {
         Id node;
@@ -99,12 +107,19 @@ class Mailboxes {
     };
     struct alignas(kLine) Node {  // the first line is what others look at, the next ones what a message touches
         std::int64_t open_round = 0;
-        Few<Watcher, 2> watchers;  // who wait for what it has not sent yet
         bool online = true, closed = false;
+        Few<Watcher, 2> watchers;  // who wait for what it has not sent yet
         Box pushes;
         std::unique_ptr<Box> answers[kBoxes - 1];
     };
 
+    void expect(Id node, std::size_t end) const {
+        const char* start = reinterpret_cast<const char*>(&nodes_[node]);
+        for (std::size_t at = 0; at < end; at += kLine) __builtin_prefetch(start + at);
+    }
+    static void expect_all(const Objects& objects) {
+        for (const void* object : objects) __builtin_prefetch(object);
+    }
     Box& at(Id node, int box);
     const Box* find_box(const Node& node, int box) const { return box == 0 ? &node.pushes : node.answers[box - 1].get(); }
     static Round& round_of(Box& box, std::int64_t round);
@@ -116,7 +131,11 @@ class Mailboxes {
     void close_done(Box& box);
 
     std::vector<Node> nodes_;
-    std::uint64_t next_serial_ = 1;
+    struct {
+        const void* event;  // only compared: it may be gone
+        Id node;
+        int box;
+    } last_wait_{};
 };
 
 }  // namespace ddlsim::flow

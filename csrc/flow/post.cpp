@@ -103,15 +103,23 @@ void Post::hand_over() {
     }
     has_news_ = !news_.empty() || !mailboxes_.woken.empty();
     count_forgotten();
-    expect_next();
+    expect_soon();
 }
 
-// Lets what the next message will probably touch come from memory while others are dealt with.
-void Post::expect_next() const {
-    const Id slot = network_.expect_next();
-    if (slot >= parcels_.size()) return;  // none, or not ours
-    __builtin_prefetch(&parcels_[slot]);
-    mailboxes_.expect(network_.receiver(slot));
+// Lets what the next messages will probably touch come from memory while others are dealt with.
+void Post::expect_soon() const {
+    network_.expect_soon();
+    for (std::size_t i = 0; i < network_.num_soon(); ++i) {
+        const Id slot = network_.soon(i);
+        if (slot >= parcels_.size()) continue;  // not ours
+        const Id receiver = network_.receiver(slot);
+        if (i == 0) {
+            mailboxes_.expect_last(receiver);
+        } else {
+            __builtin_prefetch(&parcels_[slot]);
+            mailboxes_.expect_delivery(receiver);
+        }
+    }
 }
 
 Time Post::run_ahead(Time quiet_until) {

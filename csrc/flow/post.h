@@ -38,6 +38,10 @@ class Post {
         std::int8_t box;        // where it goes on arrival; -1: to Python
         std::int8_t announced;  // the box that is told of it now; -1: none
     };
+    void expect(Id dst) const {  // something will be sent to it soon
+        mailboxes_.expect_announcement(dst);
+        network_.expect_receiver(dst);
+    }
     // False: one of the ends is away, nothing was sent.
     bool send(const Letter& letter, Id src, Id dst);
     bool send_routed(const Letter& letter, Id src, Id dst, bool lost, std::vector<Id> links, double least_shared);
@@ -81,7 +85,7 @@ class Post {
     void carry(Id slot, const Letter& letter, Id src, Id dst, bool routed);
     Ended take(Id slot);
     void hand_over();
-    void expect_next() const;
+    void expect_soon() const;
 
     std::shared_ptr<FlowNetwork> shared_network_;
     FlowNetwork& network_ = *shared_network_;

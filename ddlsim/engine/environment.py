@@ -1,19 +1,19 @@
 """SimPy's environment with its queue and loop in C++ (csrc/flow/event_loop.h)."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import simpy
-from simpy.core import StopSimulation
-from simpy.events import NORMAL, Event
+from simpy.events import NORMAL, Event, _describe_frame
 
 from ddlsim.native import extension
 
 LATE = NORMAL + 1
 """Priority of what happens after everything else that is due at its instant."""
 
-YOUNG_OBJECTS = 20_000
+YOUNG_OBJECTS = 100_000
 
 
 class Environment(simpy.Environment):
@@ -28,21 +28,24 @@ class Environment(simpy.Environment):
 
     def __init__(self, initial_time: float = 0):
         super().__init__(initial_time)
-        self._loop = loop = extension().EventLoop(initial_time, self.__dict__, _crash, StopSimulation)
+        self.loop = loop = extension().EventLoop(initial_time, self, _crash, _refuse)
         # Found before SimPy's methods of these names, and called without a step through Python.
         self.schedule, self.peek, self.step, self.attach = loop.schedule, loop.peek, loop.step, loop.attach
 
     def run(self, until: Any = None) -> Any:
         """Runs until there is nothing left to do, a time, or an event; see simpy.Environment.run."""
-        step, collect_every = self.step, gc.get_threshold()
-        self.step = self._loop.run  # what SimPy calls in a loop: this one comes back at the end of the run only
-        # Events and messages come and go without circles: Python's collector need not look at them every 700.
-        gc.set_threshold(max(collect_every[0], YOUNG_OBJECTS) if collect_every[0] else 0, *collect_every[1:])
+        step = self.step
+        self.step = self.loop.run  # what SimPy calls in a loop: this one comes back at the end of the run only
         try:
-            return super().run(until)
+            with collecting_rarely():
+                return super().run(until)
         finally:
             self.step = step
-            gc.set_threshold(*collect_every)
+
+    def processes(self, generators: Iterable[Generator]) -> list[simpy.Process]:
+        """A process for each generator, one after the other; see simpy.Environment.process."""
+        with collecting_rarely():
+            return [self.process(generator) for generator in generators]
 
     def call_late(self, call: Callable[[Event], Any]) -> None:
         """Calls back when everything else of this instant is done."""
@@ -52,7 +55,23 @@ class Environment(simpy.Environment):
         self.schedule(event, LATE)
 
 
+@contextmanager
+def collecting_rarely() -> Iterator[None]:
+    """Events, messages and processes come and go without circles: Python's collector need not look at every 700."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], YOUNG_OBJECTS) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 def _crash(event: Event) -> None:
     """Raises what went wrong, as simpy.Environment.step does: of the same type, from where it happened."""
     failure = event._value
     raise type(failure)(*failure.args) from failure
+
+
+def _refuse(generator: Generator, event: Any) -> None:
+    """Raises what simpy.Process does when its generator yields something that is no event."""
+    raise RuntimeError(f'\n{_describe_frame(generator.gi_frame)}Invalid yield value "{event}"') from None

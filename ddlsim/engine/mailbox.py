@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import simpy
 
+from ddlsim.engine.environment import Environment
 from ddlsim.engine.message import BOXES, PUSH, Message
 
 NEVER = 2**63 - 1
@@ -20,14 +21,15 @@ class Mailboxes:
 
     Args:
         post: the extension's Post.
-        env: the SimPy environment.
+        env: the environment that the network is attached to.
     """
 
-    __slots__ = ("_env", "_post")
+    __slots__ = ("_env", "_loop", "_post")
 
-    def __init__(self, post, env: simpy.Environment):
+    def __init__(self, post, env: Environment):
         self._post = post
         self._env = env
+        self._loop = env.loop
 
     def wait(
         self, node: int, kind: str, round_num: int, senders: Iterable[int], deadline_s: float | None = None
@@ -41,15 +43,10 @@ class Mailboxes:
             senders: whom to wait for.
             deadline_s: the event happens this many seconds from now at the latest; None: no deadline.
         """
-        event, box = simpy.Event(self._env), BOXES[kind]
-        if not isinstance(senders, (tuple, list, range)):
-            senders = list(senders)
-        serial = self._post.wait(node, box, round_num, senders, event)
-        if not serial:
-            return event.succeed()
-        if deadline_s is not None:
+        event = self._loop.wait(node, BOXES[kind], round_num, senders)
+        if deadline_s is not None and not event.triggered:
             alarm = self._env.timeout(deadline_s)
-            alarm.callbacks.append(lambda _: succeed(self._post.give_up(node, box, serial)))
+            alarm.callbacks.append(lambda _: succeed(self._post.give_up(node, BOXES[kind], event)))
         return event
 
     def take(self, node: int, kind: str, round_num: int, late_too: bool = False) -> list[Message]:
@@ -62,11 +59,11 @@ class Mailboxes:
             late_too: senders without a message of this round count with their newest of an older one, if that came
                 after its round had ended here.
         """
-        return self._post.take(node, BOXES[kind], ALWAYS if late_too else round_num, round_num)
+        return self._loop.take(node, BOXES[kind], ALWAYS if late_too else round_num, round_num)
 
     def take_all(self, node: int, kind: str, oldest_round: int) -> list[Message]:
         """The newest message of every sender, whatever its round, unless older than `oldest_round`; forgets all."""
-        return self._post.take(node, BOXES[kind], oldest_round, NEVER)
+        return self._loop.take(node, BOXES[kind], oldest_round, NEVER)
 
     def deliver(self, message: Message) -> None:
         """A message is in that Python has handled first; the newest of a sender and round counts."""
@@ -85,7 +82,7 @@ class Mailboxes:
 
         Whoever waits for what cannot come any more stops waiting for it.
         """
-        succeed(self._post.close_round(sender, NEVER if next_round is None else next_round))
+        self._loop.close_round(sender, NEVER if next_round is None else next_round)
 
     def reconsider(self, sender: int) -> None:
         """A node has left: whoever waits for what cannot come any more stops waiting for it."""

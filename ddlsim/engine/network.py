@@ -76,6 +76,7 @@ class Network:
         self.header_bytes = header_bytes
         self.num_away = 0
         self._env = env
+        self._loop = env.loop
         self._takes_time = fidelity == "flow"
         self._on_delivery, self._on_abort = on_delivery, on_abort
         self._drop_prob, self._on_drop, self._seed = drop_prob, on_drop, seed
@@ -101,12 +102,12 @@ class Network:
 
     def send(self, messages: Sequence[Message]) -> None:
         """Puts messages on their way at this instant, in this order; the same to several nodes is best one message."""
-        now_s = self._env.now
         if self._all_alike:
-            refused = self._post.send(now_s, messages, self.header_bytes, self._kinds, self._latencies.of_all_ns)
+            refused = self._loop.send(messages, self.header_bytes, self._kinds, self._latencies.of_all_ns)
             for message, receiver in refused:
                 self._refuse(message, receiver)
             return
+        now_s = self._env.now
         for message in messages:
             message.sent_s = now_s
             if message.header_bytes is None:

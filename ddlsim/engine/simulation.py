@@ -142,7 +142,7 @@ class Simulation:
         self._stop = self.env.event()
         self._departures = Departures(self, absences, state_lost)
         self.presence = Presence(self.nodes, synchronous)
-        self._lives = [self.env.process(self._life(node)) for node in self.nodes]
+        self._lives = self.env.processes(self._life(node) for node in self.nodes)
         self._departures.begin()
 
     def run(self) -> None:

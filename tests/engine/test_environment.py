@@ -1,6 +1,7 @@
 """The environment does what SimPy's own does, event by event; and what it adds for the network."""
 
 import gc
+import traceback
 import weakref
 from functools import partial
 
@@ -24,12 +25,23 @@ ACTIONS = st.one_of(
     st.tuples(st.just("join"), st.integers(0, 4)),
     st.tuples(st.just("put"), st.integers(0, 9)),
     st.tuples(st.just("get"), st.none()),
+    st.tuples(st.just("call"), st.tuples(DELAYS, st.booleans())),
+    st.tuples(st.just("share"), DELAYS),
+    st.tuples(st.just("look back"), st.integers(0, 4)),
+    st.tuples(st.just("look at"), st.integers(0, 4)),
 )
 
 
 def story(env: simpy.Environment, programs: list, until: float | None) -> list:
     """What happens when, in order: processes that sleep, wait for each other, interrupt, queue and exchange."""
-    log, desk, shelf, processes = [], simpy.Resource(env), simpy.Store(env), []
+    log, desk, shelf, processes, shared = [], simpy.Resource(env), simpy.Store(env), [], []
+
+    def work(delay, fails):
+        if delay:
+            yield env.timeout(delay)
+        if fails:
+            raise KeyError(delay)
+        return delay
 
     def helper(name, delay):
         yield env.timeout(delay)
@@ -58,7 +70,17 @@ def story(env: simpy.Environment, programs: list, until: float | None) -> list:
                 yield other | env.timeout(3)
         elif what == "put":
             yield shelf.put(value)
-        else:
+        elif what == "call":
+            shared.append(env.process(work(*value)))
+            log.append((env.now, name, "called", (yield shared[-1])))
+        elif what == "share":
+            shared.append(env.timeout(value, value=name))
+        elif what == "look back" and shared:  # at what others wait for, or what is over
+            log.append((env.now, name, "saw", (yield shared[value % len(shared)])))
+        elif what == "look at":
+            other = processes[value % len(processes)]
+            log.append((env.active_process is processes[name], other.is_alive, type(other.target)))
+        elif what == "get":
             found = yield shelf.get() | env.timeout(2)
             log.append((env.now, name, list(found.values())))
 
@@ -69,10 +91,16 @@ def story(env: simpy.Environment, programs: list, until: float | None) -> list:
                 log.append((env.now, name, what))
             except simpy.Interrupt as interrupt:
                 log.append((env.now, name, "interrupted by", interrupt.cause))
+            except KeyError as error:
+                log.append((env.now, name, "failed", error.args, type(error.__cause__)))
+        return name
 
     processes += [env.process(live(name, program)) for name, program in enumerate(programs)]
-    env.run(until)
-    return [*log, env.now, env.peek()]
+    try:
+        env.run(until)
+    except KeyError as error:  # somebody was interrupted while he waited for it
+        log.append(("not looked after", error.args))
+    return [*log, env.now, env.peek(), env.active_process, [process.is_alive or process.value for process in processes]]
 
 
 @given(
@@ -133,6 +161,87 @@ def test_a_failure_that_nobody_looks_after_is_raised(make):
         env.run()
     assert isinstance(raised.value.__cause__, KeyError)
     assert env.now == 1
+
+
+@pytest.mark.parametrize("make", [Environment, simpy.Environment])
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_is_no_event_cannot_be_waited_for(make, first):
+    def live():
+        for _ in range(first):
+            yield env.timeout(1)
+        yield "tomorrow"
+
+    env = make()
+    env.process(live())
+    with pytest.raises(RuntimeError, match=r'(?s)in live.*yield "tomorrow".*Invalid yield value "tomorrow"'):
+        env.run()
+
+
+@pytest.mark.parametrize("make", [Environment, simpy.Environment])
+def test_a_process_that_fails_shows_where_in_its_own_code(make):
+    def inner():
+        yield env.timeout(1)
+        raise KeyError("lost")
+
+    def outer():
+        yield from inner()
+
+    env = make()
+    process = env.process(outer())
+    process.callbacks.append(lambda event: setattr(event, "defused", True))
+    env.run()
+    assert [frame.name for frame in traceback.extract_tb(process.value.__traceback__)] == ["outer", "inner"]
+
+
+@pytest.mark.parametrize("make", [Environment, simpy.Environment])
+def test_processes_of_other_kinds_wait_as_well(make):
+    class Own(simpy.Process):
+        def _resume(self, event):
+            log.append("resumed")
+            super()._resume(event)
+
+    class Steps:  # not one of Python's generators
+        def __init__(self):
+            self.left = 2
+
+        def send(self, value):
+            log.append(("step", self.left))
+            if not self.left:
+                raise StopIteration("through")
+            self.left -= 1
+            return env.timeout(1)
+
+        def throw(self, *_):
+            raise AssertionError
+
+    def live():
+        yield env.timeout(1)
+
+    def abroad():
+        yield own_event
+        log.append((env.active_process is None, other.active_process is foreigner))
+
+    env, other, log = make(), make(), []
+    own_event = env.timeout(1)
+    foreigner = other.process(abroad())
+    other.step()
+    Own(env, live())
+    steps = env.process(Steps())
+    env.run()
+    assert log == ["resumed", ("step", 2), (True, True), "resumed", ("step", 1), ("step", 0)]
+    assert steps.value == "through"
+
+
+def test_many_processes_start_in_their_order():
+    def live(name):
+        log.append(name)
+        yield env.timeout(1)
+        return name
+
+    env, log = Environment(), []
+    processes = env.processes(live(name) for name in range(1000))
+    env.run()
+    assert log == [process.value for process in processes] == list(range(1000))
 
 
 def test_at_one_instant_simpys_events_come_before_the_networks():
