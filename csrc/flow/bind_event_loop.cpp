@@ -18,17 +18,29 @@ py::object send(EventLoop& self, const Args& args) {
     const Time latency_ns = args.whole(3);
     py::tuple refused(0);
     post.go_to(self.now());
-    std::vector<Id> to;
+    std::vector<Id> to, sent;
     for (const py::handle& one : args[0]) {
         const auto message = py::reinterpret_borrow<py::object>(one);
+        const auto dst = destination(message);
+        expect_numbers(dst);
         const Id src = source(post.network(), message);
-        receivers(post.network(), message, to);
-        for (Id receiver : to) post.expect(receiver);
         stamp(message, self.now(), header_bytes);
         const Post::Letter letter = to_letter(message, kinds, self.now(), latency_ns, false);
-        for (Id receiver : to) {
-            if (!post.send(letter, src, receiver)) refused = refused + py::make_tuple(py::make_tuple(message, receiver));
+        if (PyTuple_Check(dst.ptr())) {
+            to_nodes(post.network(), dst, to);
+        } else {
+            to.assign(1, to_node(post.network(), to_whole(dst)));
         }
+        for (Id receiver : to) post.expect(receiver);
+        sent.clear();
+        for (Id receiver : to) {
+            if (post.send(letter, src, receiver)) {
+                sent.push_back(receiver);
+            } else {
+                refused = refused + py::make_tuple(py::make_tuple(message, receiver));
+            }
+        }
+        for (Id receiver : sent) post.announce(letter, src, receiver);
     }
     return refused;
 }
@@ -36,9 +48,12 @@ py::object send(EventLoop& self, const Args& args) {
 // (node, box, round, senders) -> the event of their messages' being there.
 py::object wait(EventLoop& self, const Args& args) {
     const FlowNetwork& network = self.post().network();
+    expect_numbers(args[3]);
+    const py::object event = self.new_event();
     std::vector<Id> senders;
     to_nodes(network, args[3], senders);
-    return self.wait(to_node(network, args.whole(0)), to_box(args.whole(1)), args.whole(2), senders);
+    self.wait(to_node(network, args.whole(0)), to_box(args.whole(1)), args.whole(2), senders, event);
+    return event;
 }
 
 // (node, box, first round, last round) -> its messages.

@@ -24,7 +24,9 @@ bool send_routed(Post& self, double now_s, const py::object& message, std::int64
     const Post::Letter letter = to_letter(message, kinds, sent_s(message), latency_ns, again);
     const Id from = source(self.network(), message), to = to_node(self.network(), dst);
     self.go_to(now_s);
-    return self.send_routed(letter, from, to, lost, to_route(self.network(), links), least_shared);
+    if (!self.send_routed(letter, from, to, lost, to_route(self.network(), links), least_shared)) return false;
+    self.announce(letter, from, to);
+    return true;
 }
 
 py::list remove_node(Post& self, double now_s, std::int64_t node) {

@@ -164,15 +164,18 @@ Post& EventLoop::post() {
     return *post_;
 }
 
-py::object EventLoop::wait(Id node, int box, std::int64_t round, std::vector<Id>& senders) {
+py::object EventLoop::new_event() {
     // As simpy.Event(environment), without the call.
     auto* type = reinterpret_cast<PyTypeObject*>(event_type_.ptr());
     const auto event = py::reinterpret_steal<py::object>(type->tp_alloc(type, 0));
     if (!event) throw py::error_already_set();
     set(event, names().env, environment_.ptr());
     set(event, names().callbacks, py::list().ptr());
-    if (!post().mailboxes().wait(node, box, round, senders, event)) succeed(event);
     return event;
+}
+
+void EventLoop::wait(Id node, int box, std::int64_t round, std::vector<Id>& senders, const py::object& event) {
+    if (!post().mailboxes().wait(node, box, round, senders, event)) succeed(event);
 }
 
 void EventLoop::wake() {

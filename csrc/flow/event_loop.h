@@ -32,7 +32,8 @@ class EventLoop {
     bool step();    // false: there is nothing left to do
 
     // What is done with mailboxes that can make events happen.
-    py::object wait(Id node, int box, std::int64_t round, std::vector<Id>& senders);  // the event of its end
+    py::object new_event();
+    void wait(Id node, int box, std::int64_t round, std::vector<Id>& senders, const py::object& event);  // for its end
     void wake();  // makes the events of waits that are over happen
 
     double now() const { return now_; }

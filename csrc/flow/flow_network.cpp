@@ -33,7 +33,7 @@ void FlowNetwork::expect(std::size_t messages) {
     flows_.reserve(slots);
     sizes_.reserve(slots);
     events_.reserve_ids(slots);
-    events_.expect(slots);
+    events_.reserve(slots);
 }
 
 Id FlowNetwork::send(const Message& message, std::vector<Id> shared_links) {
@@ -204,11 +204,22 @@ void FlowNetwork::set_rate(Id slot, Rate rate, bool in_order) {
     }
 }
 
+// Lets all flows whose rates may have changed come from memory side by side.
+void FlowNetwork::expect_flows(const std::vector<Levels::Change>& changes) {
+    for (const Levels::Change& change : changes) {
+        for (const Entry* entry = levels_.begin(change.link); entry != levels_.end(change.link); ++entry) {
+            __builtin_prefetch(&flows_[entry->flow]);
+            events_.expect(entry->flow);
+        }
+    }
+}
+
 // Rates of all flows for the present moment.
 void FlowNetwork::resolve() {
     if (!levels_.dirty()) return;
     const std::vector<Levels::Change>& changes = levels_.update();
     const bool in_order = !levels_.filled_from_scratch();
+    if (in_order) expect_flows(changes);
     for (const Levels::Change& change : changes) {
         const Rate level = levels_.level(change.link);
         const Rate below = std::min(level, change.old_level);

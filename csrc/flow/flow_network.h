@@ -135,6 +135,7 @@ class FlowNetwork {
     std::int64_t sent_bytes(Id slot);
     void settle(Flow& flow);
     void set_rate(Id slot, Rate rate, bool in_order);
+    void expect_flows(const std::vector<Levels::Change>& changes);
     void resolve();
 
     bool bandwidth_;

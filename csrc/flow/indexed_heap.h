@@ -24,7 +24,8 @@ class IndexedHeap {
         if (count > place_.size()) place_.resize(count, kNone);
     }
 
-    void expect(std::size_t count) { nodes_.reserve(count); }
+    void reserve(std::size_t count) { nodes_.reserve(count); }
+    void expect(Id id) const { __builtin_prefetch(&place_[id]); }  // its key will be set soon
 
     // Inserts the id or changes its key.
     void set(Id id, std::int64_t key) {

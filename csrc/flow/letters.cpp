@@ -39,15 +39,20 @@ int to_box(std::int64_t box) {
     return static_cast<int>(box);
 }
 
+void expect_numbers(py::handle numbers) {
+    if (!PyTuple_Check(numbers.ptr()) && !PyList_Check(numbers.ptr())) return;
+    PyObject** items = PySequence_Fast_ITEMS(numbers.ptr());
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(numbers.ptr()); ++i) __builtin_prefetch(items[i]);
+}
+
 void to_nodes(const FlowNetwork& network, py::handle numbers, std::vector<Id>& ids) {
+    ids.clear();
     const auto fast = py::reinterpret_steal<py::object>(PySequence_Fast(numbers.ptr(), "nodes must be a sequence"));
     if (!fast) throw py::error_already_set();
     PyObject** items = PySequence_Fast_ITEMS(fast.ptr());
-    const auto count = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(fast.ptr()));
-    // With many nodes their numbers are objects anywhere in memory: let them come side by side.
-    for (std::size_t i = 0; i < count; ++i) __builtin_prefetch(items[i]);
-    ids.resize(count);
-    for (std::size_t i = 0; i < count; ++i) ids[i] = to_node(network, to_whole(items[i]));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast.ptr()); ++i) {
+        ids.push_back(to_node(network, to_whole(items[i])));
+    }
 }
 
 Post::Letter to_letter(py::object message, const py::dict& kinds, double sent_s, Time latency_ns, bool again) {
@@ -84,10 +89,6 @@ Id source(const FlowNetwork& network, const py::object& message) {
 
 double sent_s(const py::object& message) { return get(message, names().sent_s).cast<double>(); }
 
-void receivers(const FlowNetwork& network, const py::object& message, std::vector<Id>& ids) {
-    const py::object dst = get(message, names().dst);
-    if (PyTuple_Check(dst.ptr())) return to_nodes(network, dst, ids);
-    ids.assign(1, to_node(network, to_whole(dst)));
-}
+py::object destination(const py::object& message) { return get(message, names().dst); }
 
 }  // namespace ddlsim::flow

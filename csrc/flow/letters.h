@@ -17,13 +17,15 @@ void stamp(const py::object& message, double now_s, const py::object& header_byt
 
 Id source(const FlowNetwork& network, const py::object& message);
 double sent_s(const py::object& message);
-void receivers(const FlowNetwork& network, const py::object& message, std::vector<Id>& ids);
+py::object destination(const py::object& message);  // a node or a tuple of nodes
 
 Fate to_kind(int kind);
 int to_box(std::int64_t box);
 std::int64_t to_whole(py::handle number);
 
-// Nodes of a list, a tuple or another sequence of numbers; replaces what was in `ids`.
+// With many nodes their numbers are objects anywhere in memory: lets those of a list or tuple come side by side.
+void expect_numbers(py::handle numbers);
+// Nodes of a list, a tuple or something else to iterate over; replaces what was in `ids`.
 void to_nodes(const FlowNetwork& network, py::handle numbers, std::vector<Id>& ids);
 
 }  // namespace ddlsim::flow

@@ -47,8 +47,14 @@ class Mailboxes {
     void expect_delivery(Id node) const { expect(node, offsetof(Node, answers)); }
     // The next message may be the last that it waits for: lets those come who will be woken.
     void expect_last(Id node) const {
-        for (const Wait& wait : nodes_[node].pushes.waits) {
-            if (wait.missing.size() == 1) expect_all(wait.objects);
+        const Box& box = nodes_[node].pushes;
+        for (const Wait& wait : box.waits) {
+            if (wait.missing.size() != 1) continue;
+            expect_all(wait.objects);
+            for (const Round& round : box.rounds) {
+                if (round.number != wait.round) continue;
+                for (const Mail& mail : round.mails) __builtin_prefetch(mail.message.ptr());
+            }
         }
     }
     void expect_state(Id node) const { __builtin_prefetch(&nodes_[node]); }

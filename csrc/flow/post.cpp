@@ -28,7 +28,6 @@ void Post::carry(Id slot, const Letter& letter, Id src, Id dst, bool routed) {
     if (slot >= parcels_.size()) parcels_.resize(network_.num_slots());
     Time latency = letter.latency >= 0 ? letter.latency : network_.access_latency(src) + network_.access_latency(dst);
     parcels_[slot] = {letter.message, letter.sent_s, letter.round, latency, letter.kind, letter.box, routed};
-    if (letter.announced >= 0) mailboxes_.announce(dst, src, letter.round);
 }
 
 bool Post::send(const Letter& letter, Id src, Id dst) {

@@ -42,9 +42,12 @@ class Post {
         mailboxes_.expect_announcement(dst);
         network_.expect_receiver(dst);
     }
-    // False: one of the ends is away, nothing was sent.
+    // False: one of the ends is away, nothing was sent. What was sent is to be announced.
     bool send(const Letter& letter, Id src, Id dst);
     bool send_routed(const Letter& letter, Id src, Id dst, bool lost, std::vector<Id> links, double least_shared);
+    void announce(const Letter& letter, Id src, Id dst) {
+        if (letter.announced >= 0) mailboxes_.announce(dst, src, letter.round);
+    }
 
     struct Ended {
         Id src, dst;
