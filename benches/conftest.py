@@ -20,13 +20,15 @@ def pytest_benchmark_update_machine_info(config, machine_info):
 
 @pytest.fixture
 def ratio(benchmark):
-    """ratio(ours, theirs, name, rounds): times both in turns and keeps median(ours) / median(theirs).
+    """ratio(ours, theirs, name, rounds, warm): times both in turns and keeps median(ours) / median(theirs).
 
     Under --benchmark-disable each runs once, so that CI checks the answers and not the clock. The figures stand in the
-    report's `extra_info`: alternative, ours_s, theirs_s, ratio.
+    report's `extra_info`: alternative, ours_s, theirs_s, ratio. warm False: without a round before that does not count.
     """
 
-    def measure(ours: Callable[[], object], theirs: Callable[[], object], name: str, rounds: int = 7) -> float | None:
+    def measure(
+        ours: Callable[[], object], theirs: Callable[[], object], name: str, rounds: int = 7, warm: bool = True
+    ) -> float | None:
         if benchmark.disabled:
             benchmark(ours)
             theirs()
@@ -43,11 +45,11 @@ def ratio(benchmark):
             ours()
             ours_s.append(time.perf_counter() - start)
 
-        benchmark.pedantic(timed, setup=turn, rounds=rounds, warmup_rounds=1)
-        found = median(ours_s[1:]) / median(theirs_s[1:])
+        benchmark.pedantic(timed, setup=turn, rounds=rounds, warmup_rounds=int(warm))
+        our_s, their_s = (median(times_s[int(warm):]) for times_s in (ours_s, theirs_s))
+        found = our_s / their_s
         benchmark.extra_info.update(
-            alternative=name, ours_s=round(median(ours_s[1:]), 6), theirs_s=round(median(theirs_s[1:]), 6),
-            ratio=round(found, 4),
+            alternative=name, ours_s=round(our_s, 6), theirs_s=round(their_s, 6), ratio=round(found, 4)
         )
         return found
 
