@@ -67,11 +67,11 @@ py::object take(EventLoop& self, const Args& args) {
     return messages;
 }
 
-// (sender, next round)
+// (sender, next round; None: there is none)
 py::object close_round(EventLoop& self, const Args& args) {
     Mailboxes& mailboxes = self.post().mailboxes();
     const Id sender = to_node(self.post().network(), args.whole(0));
-    mailboxes.set_open_round(sender, args.whole(1));
+    mailboxes.set_open_round(sender, args[1].is_none() ? Mailboxes::kNoRound : args.whole(1));
     mailboxes.reconsider(sender);
     self.wake();
     return py::none();

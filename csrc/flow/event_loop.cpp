@@ -20,7 +20,6 @@ struct Names {
     PyObject* value = name("_value");
     PyObject* callbacks = name("callbacks");
     PyObject* env = name("env");
-    PyObject* generator = name("_generator");
     PyObject* defused = name("_defused");
 };
 
@@ -149,14 +148,12 @@ void EventLoop::process(py::object event) {
 }
 
 // A process waits for an event: what will be touched when it happens, which may be long from now.
-void EventLoop::expect_wake(const py::object& event, const py::object& resume) {
-    if (!event || event.is_none() || post_ == nullptr) return;
-    const py::object callbacks = get(event, names().callbacks);
-    PyObject* process = PyMethod_GET_SELF(resume.ptr());
-    const py::object generator = get(py::reinterpret_borrow<py::object>(process), names().generator);
-    PyObject** items = PyList_CheckExact(callbacks.ptr()) ? PySequence_Fast_ITEMS(callbacks.ptr()) : nullptr;
-    post_->mailboxes().set_waiting(
-        event, {event.ptr(), callbacks.ptr(), items, resume.ptr(), process, generator.ptr()});
+void EventLoop::expect_wake(const Processes::Waiting& waiting, const py::object& resume) {
+    if (!waiting.event || post_ == nullptr) return;
+    PyObject* callbacks = waiting.callbacks.ptr();
+    PyObject** items = PyList_CheckExact(callbacks) ? PySequence_Fast_ITEMS(callbacks) : nullptr;
+    post_->mailboxes().set_waiting(waiting.event, {waiting.event.ptr(), callbacks, items, resume.ptr(),
+                                                   PyMethod_GET_SELF(resume.ptr()), waiting.generator.ptr()});
 }
 
 Post& EventLoop::post() {

@@ -59,7 +59,7 @@ class EventLoop {
     void take_news(Time time);
     void succeed(py::object event);
     void process(py::object event);
-    void expect_wake(const py::object& event, const py::object& resume);
+    void expect_wake(const Processes::Waiting& waiting, const py::object& resume);
 
     double now_;
     std::uint64_t scheduled_ = 0;

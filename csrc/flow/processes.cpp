@@ -1,5 +1,6 @@
 #include "flow/processes.h"
 
+#include <stdexcept>
 #include <utility>
 
 #include "flow/attributes.h"
@@ -28,49 +29,66 @@ py::object caught() {
     return py::reinterpret_steal<py::object>(value);
 }
 
-py::object call(py::handle callback, py::handle event) {
+Processes::Waiting call(const py::object& callback, const py::object& event) {
     const auto done = py::reinterpret_steal<py::object>(PyObject_CallOneArg(callback.ptr(), event.ptr()));
     if (!done) throw py::error_already_set();
     return {};
 }
 
+void append(const py::object& callbacks, const py::object& callback) {
+    if (!PyList_CheckExact(callbacks.ptr())) {
+        callbacks.attr("append")(callback);
+    } else if (PyList_Append(callbacks.ptr(), callback.ptr()) != 0) {
+        throw py::error_already_set();
+    }
+}
+
 }  // namespace
 
 Processes::Processes(py::object environment, py::object refuse, std::function<void(py::object)> schedule)
-    : environment_(std::move(environment)), refuse_(std::move(refuse)), schedule_(std::move(schedule)) {
+    : environment_(std::move(environment)),
+      variables_(environment_.attr("__dict__")),
+      refuse_(std::move(refuse)),
+      schedule_(std::move(schedule)) {
     type_ = py::module_::import("simpy.events").attr("Process");
     resume_ = type_.attr("_resume");
 }
 
 bool Processes::knows(py::handle callback) const {
-    if (!PyMethod_Check(callback.ptr()) || PyMethod_GET_FUNCTION(callback.ptr()) != resume_.ptr()) return false;
-    const auto process = py::reinterpret_borrow<py::object>(PyMethod_GET_SELF(callback.ptr()));
-    return Py_IS_TYPE(process.ptr(), reinterpret_cast<PyTypeObject*>(type_.ptr())) &&
-           get(process, names().env).is(environment_) && PyGen_CheckExact(get(process, names().generator).ptr());
+    return PyMethod_Check(callback.ptr()) && PyMethod_GET_FUNCTION(callback.ptr()) == resume_.ptr() &&
+           Py_IS_TYPE(PyMethod_GET_SELF(callback.ptr()), reinterpret_cast<PyTypeObject*>(type_.ptr()));
 }
 
-py::object Processes::resume(py::handle callback, py::handle event) {
-    if (get(py::reinterpret_borrow<py::object>(event), names().ok).ptr() != Py_True) return call(callback, event);
+Processes::Waiting Processes::resume(const py::object& callback, py::object event) {
     const auto process = py::reinterpret_borrow<py::object>(PyMethod_GET_SELF(callback.ptr()));
     const py::object generator = get(process, names().generator);
-    set(environment_, names().active, process.ptr());
-    auto target = py::reinterpret_borrow<py::object>(event);
+    const bool ours = get(process, names().env).is(environment_) && PyGen_CheckExact(generator.ptr());
+    if (!ours || get(event, names().ok).ptr() != Py_True) return call(callback, event);
+    set_active(process.ptr());
     while (true) {
         PyObject* outcome = nullptr;
-        const PySendResult sent = PyIter_Send(generator.ptr(), get(target, names().value).ptr(), &outcome);
-        target = py::reinterpret_steal<py::object>(outcome);
+        const PySendResult sent = PyIter_Send(generator.ptr(), get(event, names().value).ptr(), &outcome);
+        event = py::reinterpret_steal<py::object>(outcome);
         if (sent != PYGEN_NEXT) {
-            sent == PYGEN_RETURN ? end(process, Py_True, target) : end(process, Py_False, caught());
-            target = py::none();
-            break;
+            sent == PYGEN_RETURN ? end(process, Py_True, event) : end(process, Py_False, caught());
+            set(process, names().target, Py_None);
+            set_active(Py_None);
+            return {};
         }
-        if (wait_for(target, callback, generator)) break;
+        const py::object callbacks = callbacks_of(event, generator);
+        if (!callbacks.is_none()) {
+            append(callbacks, callback);
+            set(process, names().target, event.ptr());
+            set_active(Py_None);
+            return {event, callbacks, generator};
+        }
         // It is over already. If it has failed, SimPy throws that into the process.
-        if (get(target, names().ok).ptr() != Py_True) return call(callback, target);
+        if (get(event, names().ok).ptr() != Py_True) return call(callback, event);
     }
-    set(process, names().target, target.ptr());
-    set(environment_, names().active, Py_None);
-    return target;
+}
+
+void Processes::set_active(PyObject* process) {
+    if (PyDict_SetItem(variables_.ptr(), names().active, process) != 0) throw py::error_already_set();
 }
 
 void Processes::end(const py::object& process, PyObject* ok, const py::object& value) {
@@ -79,30 +97,24 @@ void Processes::end(const py::object& process, PyObject* ok, const py::object& v
     schedule_(process);
 }
 
-// False: what was to be waited for is over.
-bool Processes::wait_for(const py::object& event, py::handle callback, const py::object& generator) {
-    const auto callbacks = py::reinterpret_steal<py::object>(PyObject_GetAttr(event.ptr(), names().callbacks));
-    if (!callbacks) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw py::error_already_set();
-        PyErr_Clear();
-        refuse_(generator, event);
-    }
-    if (callbacks.is_none()) return false;
-    if (!PyList_CheckExact(callbacks.ptr())) {
-        callbacks.attr("append")(callback);
-    } else if (PyList_Append(callbacks.ptr(), callback.ptr()) != 0) {
-        throw py::error_already_set();
-    }
-    return true;
+// Of what a process has yielded; None: it is over.
+py::object Processes::callbacks_of(const py::object& event, const py::object& generator) {
+    auto callbacks = py::reinterpret_steal<py::object>(PyObject_GetAttr(event.ptr(), names().callbacks));
+    if (callbacks) return callbacks;
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw py::error_already_set();
+    PyErr_Clear();
+    refuse_(generator, event);
+    throw std::logic_error("refuse must raise");
 }
 
 int Processes::traverse(visitproc visit, void* arg) const {
-    for (const py::object* one : {&environment_, &refuse_, &type_, &resume_}) Py_VISIT(one->ptr());
+    for (const py::object* one : {&environment_, &variables_, &refuse_, &type_, &resume_}) Py_VISIT(one->ptr());
     return 0;
 }
 
 void Processes::drop_all() {
-    py::object owned[] = {std::move(environment_), std::move(refuse_), std::move(type_), std::move(resume_)};
+    py::object owned[] = {std::move(environment_), std::move(variables_), std::move(refuse_), std::move(type_),
+                          std::move(resume_)};
 }
 
 }  // namespace ddlsim::flow

@@ -19,19 +19,25 @@ class Processes {
     // called with a process that has ended.
     Processes(py::object environment, py::object refuse, std::function<void(py::object)> schedule);
 
-    // Whether a callback of an event resumes a process that `resume` can deal with.
+    // What a process waits for, the event's callbacks and the process's generator; nothing if we do not know.
+    struct Waiting {
+        py::object event, callbacks, generator;
+    };
+
+    // Whether a callback of an event resumes a process.
     bool knows(py::handle callback) const;
-    // The callback's process goes on with an event that has happened; what it waits for now, or nothing.
-    py::object resume(py::handle callback, py::handle event);
+    // That process goes on with an event that has happened.
+    Waiting resume(const py::object& callback, py::object event);
 
     int traverse(visitproc visit, void* arg) const;
     void drop_all();
 
   private:
+    void set_active(PyObject* process);
     void end(const py::object& process, PyObject* ok, const py::object& value);
-    bool wait_for(const py::object& event, py::handle callback, const py::object& generator);
+    py::object callbacks_of(const py::object& event, const py::object& generator);
 
-    py::object environment_, refuse_, type_, resume_;
+    py::object environment_, variables_, refuse_, type_, resume_;
     std::function<void(py::object)> schedule_;
 };
 

@@ -13,7 +13,8 @@ from ddlsim.native import extension
 LATE = NORMAL + 1
 """Priority of what happens after everything else that is due at its instant."""
 
-YOUNG_OBJECTS = 100_000
+YOUNG_OBJECTS, OBJECTS_PER_PROCESS = 20_000, 20
+"""What Python's collector lets come before it looks at it: in general, and with many processes."""
 
 
 class Environment(simpy.Environment):
@@ -28,6 +29,7 @@ class Environment(simpy.Environment):
 
     def __init__(self, initial_time: float = 0):
         super().__init__(initial_time)
+        self._num_processes = 0  # those that were started together
         self.loop = loop = extension().EventLoop(initial_time, self, _crash, _refuse)
         # Found before SimPy's methods of these names, and called without a step through Python.
         self.schedule, self.peek, self.step, self.attach = loop.schedule, loop.peek, loop.step, loop.attach
@@ -37,15 +39,17 @@ class Environment(simpy.Environment):
         step = self.step
         self.step = self.loop.run  # what SimPy calls in a loop: this one comes back at the end of the run only
         try:
-            with collecting_rarely():
+            with collecting_rarely(self._num_processes):
                 return super().run(until)
         finally:
             self.step = step
 
     def processes(self, generators: Iterable[Generator]) -> list[simpy.Process]:
         """A process for each generator, one after the other; see simpy.Environment.process."""
-        with collecting_rarely():
-            return [self.process(generator) for generator in generators]
+        with collecting_rarely(self._num_processes):
+            processes = [self.process(generator) for generator in generators]
+        self._num_processes += len(processes)
+        return processes
 
     def call_late(self, call: Callable[[Event], Any]) -> None:
         """Calls back when everything else of this instant is done."""
@@ -56,10 +60,11 @@ class Environment(simpy.Environment):
 
 
 @contextmanager
-def collecting_rarely() -> Iterator[None]:
+def collecting_rarely(num_processes: int) -> Iterator[None]:
     """Events, messages and processes come and go without circles: Python's collector need not look at every 700."""
     before = gc.get_threshold()
-    gc.set_threshold(max(before[0], YOUNG_OBJECTS) if before[0] else 0, *before[1:])
+    young = max(before[0], YOUNG_OBJECTS, OBJECTS_PER_PROCESS * num_processes)
+    gc.set_threshold(young if before[0] else 0, *before[1:])
     try:
         yield
     finally:

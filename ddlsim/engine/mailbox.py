@@ -82,7 +82,7 @@ class Mailboxes:
 
         Whoever waits for what cannot come any more stops waiting for it.
         """
-        self._loop.close_round(sender, NEVER if next_round is None else next_round)
+        self._loop.close_round(sender, next_round)
 
     def reconsider(self, sender: int) -> None:
         """A node has left: whoever waits for what cannot come any more stops waiting for it."""
