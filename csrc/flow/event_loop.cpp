@@ -28,6 +28,14 @@ const Names& names() {
     return kNames;
 }
 
+// Where an object's attributes lie, or something else: only to be prefetched.
+const void* attributes_of(PyObject* object) {
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
+    if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_MANAGED_DICT)) return reinterpret_cast<void**>(object)[-4];
+#endif
+    return object;
+}
+
 double to_seconds(Time time) { return static_cast<double>(time) / 1e9; }
 
 }  // namespace
@@ -152,8 +160,10 @@ void EventLoop::expect_wake(const Processes::Waiting& waiting, const py::object&
     if (!waiting.event || post_ == nullptr) return;
     PyObject* callbacks = waiting.callbacks.ptr();
     PyObject** items = PyList_CheckExact(callbacks) ? PySequence_Fast_ITEMS(callbacks) : nullptr;
-    post_->mailboxes().set_waiting(waiting.event, {waiting.event.ptr(), callbacks, items, resume.ptr(),
-                                                   PyMethod_GET_SELF(resume.ptr()), waiting.generator.ptr()});
+    PyObject *event = waiting.event.ptr(), *process = PyMethod_GET_SELF(resume.ptr());
+    post_->mailboxes().set_waiting(
+        event, {{event, attributes_of(event), process, attributes_of(process), callbacks, items, resume.ptr()},
+                waiting.generator.ptr()});
 }
 
 Post& EventLoop::post() {

@@ -62,7 +62,10 @@ class Mailboxes {
     // The event happens when all that can still come of this round is there; false: it is. Sorts `senders` on the way.
     bool wait(Id node, int box, std::int64_t round, std::vector<Id>& senders, const py::object& event);
     // Who waits for the event, just waited for: where his objects lie, to be asked for when it happens. They may be gone.
-    using Objects = std::array<const void*, 6>;
+    struct Objects {
+        std::array<const void*, 7> small;
+        const void* generator;  // with its frame
+    };
     void set_waiting(py::handle event, const Objects& objects);
     void give_up(Id node, int box, py::handle event);  // it may long be over
     void reconsider(Id sender);  // it has left or closed a round: who waits for it looks again
@@ -124,7 +127,9 @@ class Mailboxes {
         for (std::size_t at = 0; at < end; at += kLine) __builtin_prefetch(start + at);
     }
     static void expect_all(const Objects& objects) {
-        for (const void* object : objects) __builtin_prefetch(object);
+        constexpr std::size_t kFrame = 5 * kLine;
+        for (const void* object : objects.small) __builtin_prefetch(object);
+        for (std::size_t at = 0; at < kFrame; at += kLine) __builtin_prefetch(static_cast<const char*>(objects.generator) + at);
     }
     Box& at(Id node, int box);
     const Box* find_box(const Node& node, int box) const { return box == 0 ? &node.pushes : node.answers[box - 1].get(); }
