@@ -47,12 +47,26 @@ bool sources_are_shared(const Merge& m) {
     return true;
 }
 
-// A block, the one fetched meanwhile and, in place, the copy stay in a small L2; short of that, wide blocks are best.
+// The sources' rows of a wide block stay in the first cache, beside their copy in place, if there are few enough.
 int64_t block_columns(int64_t num_sources, bool shared, bool in_place) {
     if (shared) return std::clamp<int64_t>(CACHE_FLOATS / num_sources / 64 * 64, 64, 2048);
-    const int64_t rows = in_place ? 4 * num_sources : num_sources;
-    return rows <= 512 ? 128 : rows <= 4096 ? 64 : 32;
+    return num_sources <= (in_place ? 48 : 100) ? WIDE_BLOCK : NARROW_BLOCK;
 }
+
+// Where the sources and targets of every entry begin, in floats.
+struct Offsets {
+    std::vector<int64_t> sources, targets;  // of the entries, from x or from the copy; of the targets, from out
+    std::vector<int64_t> rows;              // of the sources, each once, from x
+
+    Offsets(const Merge& m, const Sources& read, int64_t copy_stride) {
+        sources.reserve(m.indptr[m.num_targets]);
+        for (int64_t e = 0; e < m.indptr[m.num_targets]; ++e)
+            sources.push_back(m.in_place ? read.places[m.sources[e] - read.lowest] * copy_stride
+                                         : m.sources[e] * m.x_stride);
+        for (int64_t r = 0; r < m.num_targets; ++r) targets.push_back(m.targets[r] * m.out_stride);
+        for (const int64_t row : read.rows) rows.push_back(row * m.x_stride);
+    }
+};
 
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 64 == 0; }
 
@@ -75,13 +89,11 @@ void merge_rows(const Merge& m, int threads) {
     const int64_t row_items =
         m.in_place || column_items >= 4 * threads ? 1 : std::min<int64_t>(m.num_targets, 4 * threads);
 
-    std::vector<int64_t> places;  // in place: the entries' rows of the copy
-    if (m.in_place)
-        for (int64_t e = 0; e < m.indptr[m.num_targets]; ++e)
-            places.push_back(sources.places[m.sources[e] - sources.lowest]);
+    const Offsets offsets(m, sources, block);
     float* const out = m.out + m.out_column_start;
-    const bool stream =
-        aligned(out) && m.out_stride % 16 == 0 && m.num_targets * num_columns >= STREAM_FROM_FLOATS;
+    // In place, the lines are in the cache already.
+    const bool stream = !m.in_place && aligned(out) && m.out_stride % 16 == 0 &&
+                        m.num_targets * num_columns >= STREAM_FROM_FLOATS;
     const Lanes& lane = lanes();
     const auto merge_block = shared ? lane.merge_shared_block : lane.merge_block;
     // With shared sources a block is read often; fetching the next must not push it out of the cache.
@@ -92,13 +104,11 @@ void merge_rows(const Merge& m, int threads) {
         float* const copy = m.in_place ? copies.floats(sources.count() * block) : nullptr;
         const int64_t row_item = item % row_items;
         MergeBlock b{};
-        b.indptr = m.indptr, b.weights = m.weights;
-        b.sources = m.in_place ? places.data() : m.sources;
-        b.x_stride = m.in_place ? block : m.x_stride;
-        b.out_stride = m.out_stride, b.targets = m.targets, b.stream = stream;
+        b.indptr = m.indptr, b.sources = offsets.sources.data(), b.weights = m.weights;
+        b.targets = offsets.targets.data(), b.stream = stream;
         b.row_start = row_item * m.num_targets / row_items;
         b.row_stop = (row_item + 1) * m.num_targets / row_items;
-        b.ahead_rows = sources.rows.data(), b.num_ahead = sources.count(), b.ahead_stride = m.x_stride;
+        b.ahead_rows = offsets.rows.data(), b.num_ahead = sources.count();
 
         const int64_t first = item / row_items * blocks_per_item;
         const int64_t last = std::min(first + blocks_per_item, num_blocks);
@@ -107,14 +117,9 @@ void merge_rows(const Merge& m, int threads) {
             const float* x = m.x + m.column_start + c;
             b.out = out + c;
             b.num_columns = std::min(block, num_columns - c);
-            b.ahead = x + block;
-            b.ahead_columns = fetch_ahead && i + 1 < last ? std::min(block, num_columns - c - block) : 0;
-            b.x = x;
-            if (m.in_place) {
-                for (int64_t s = 0; s < sources.count(); ++s)
-                    lane.copy_block(x + sources.rows[s] * m.x_stride, copy + s * block, b.num_columns);
-                b.x = copy;
-            }
+            b.ahead = fetch_ahead && i + 1 < last ? x + block : nullptr;
+            b.x = m.in_place ? copy : x;
+            if (m.in_place) lane.copy_rows(x, offsets.rows.data(), sources.count(), copy, block, b.num_columns);
             merge_block(b);
         }
         if (stream) lane.fence();

@@ -23,7 +23,7 @@ const Lanes DDLSIM_LANES_TABLE = {
     DDLSIM_LANES_NAME,
     merge_block,
     merge_shared_block,
-    copy_block,
+    copy_rows,
     gram_block,
     pair_chunk,
     subtract_block,

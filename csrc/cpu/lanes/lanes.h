@@ -10,24 +10,22 @@
 
 namespace ddlsim::cpu {
 
-// A block of rows in cache: every pointer and size that one merge step needs (see ../../merge.h).
+constexpr int64_t WIDE_BLOCK = 128, NARROW_BLOCK = 64;  // columns of the fastest merge steps
+
+// A block of rows in cache: every pointer and size that one merge step needs (see ../../merge.h). Offsets are floats.
 struct MergeBlock {
     const float* x;
-    int64_t x_stride;
-    float* out;               // out row of target r: out + (targets ? targets[r] : r) * out_stride
-    int64_t out_stride;
     const int64_t* indptr;
-    const int64_t* sources;
-    const float* weights;
-    const int64_t* targets;   // null: target r is row r of out
+    const int64_t* sources;      // [nnz] offsets of the source rows from x
+    const float* weights;        // [nnz]
+    float* out;
+    const int64_t* targets;      // offsets of the target rows from out
     int64_t row_start, row_stop;
     int64_t num_columns;
-    bool stream;              // store past the caches; out rows are then 64-byte aligned
-    const float* ahead;       // the next block of columns, fetched meanwhile
-    int64_t ahead_stride;
-    const int64_t* ahead_rows;
+    bool stream;                 // store past the caches; out rows are then 64-byte aligned
+    const float* ahead;          // the next block, as many columns, fetched meanwhile; null: none
+    const int64_t* ahead_rows;   // [num_ahead] offsets of its rows
     int64_t num_ahead;
-    int64_t ahead_columns;    // how many columns; 0: none
 };
 
 constexpr int64_t GRAM_BLOCK = 512;  // columns of all pairs' rows that are summed in float32
@@ -69,7 +67,9 @@ struct Lanes {
     const char* name;  // "x86-64-v3", "baseline", ...
     void (*merge_block)(const MergeBlock&);
     void (*merge_shared_block)(const MergeBlock&);  // every target has the sources of the first, at least one
-    void (*copy_block)(const float* from, float* to, int64_t num_columns);
+    // Rows at offsets from `from`, to rows to_stride apart.
+    void (*copy_rows)(const float* from, const int64_t* rows, int64_t num_rows, float* to, int64_t to_stride,
+                      int64_t num_columns);
     void (*gram_block)(const GramBlock&);
     void (*pair_chunk)(const PairChunk&);
     void (*subtract_block)(const float* x, const float* reference, float* difference, int64_t num_columns);
