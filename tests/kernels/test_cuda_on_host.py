@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 from cuda_on_host import HostCuda, compiler, tensors_on
+from random_models import random_params
 from scipy import sparse
 
 from ddlsim import native
-from ddlsim.kernels import aligned_rows, class_cosine, cosine, inverse_l2, merge, merge_rows, project_simplex, reference
+from ddlsim.kernels import class_cosine, cosine, inverse_l2, merge, merge_rows, project_simplex, reference
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -21,16 +22,6 @@ def host_cuda(tmp_path_factory):
 def device(request, host_cuda):
     host_cuda.run_threads(request.param == "falling")
     return host_cuda
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng()  # fresh numbers in every run
-
-
-def random_params(rng, num_rows, num_columns):
-    params = aligned_rows(num_rows, num_columns)
-    return params.copy_(torch.from_numpy(rng.standard_normal((num_rows, num_columns), dtype=np.float32)))
 
 
 def random_mixing(rng, n):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from random_models import random_params
 from scipy import sparse
 
 from ddlsim import native
@@ -23,16 +24,6 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 needs_cuda_kernels = pytest.mark.skipif(
     not torch.cuda.is_available() or native.cuda() is None, reason="no CUDA device, or built without a CUDA compiler"
 )
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng()  # fresh numbers in every run
-
-
-def random_params(rng, num_rows, num_columns, device="cpu"):
-    params = aligned_rows(num_rows, num_columns, device)
-    return params.copy_(torch.from_numpy(rng.standard_normal((num_rows, num_columns), dtype=np.float32)))
 
 
 def random_mixing(rng, n):

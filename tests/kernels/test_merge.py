@@ -3,15 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from random_models import random_params
 from scipy import sparse
 
 from ddlsim import native
 from ddlsim.kernels import aligned_rows, merge, merge_rows
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng()  # fresh numbers in every run
 
 
 def random_mixing(rng, num_targets, num_sources, density=0.3):
@@ -19,12 +15,6 @@ def random_mixing(rng, num_targets, num_sources, density=0.3):
     mixing.data /= np.repeat(np.maximum(mixing.sum(1).A1 if hasattr(mixing.sum(1), "A1") else mixing.sum(1), 1e-9),
                              np.diff(mixing.indptr))  # fmt: skip
     return mixing.astype(np.float32)
-
-
-def random_params(rng, num_rows, num_columns):
-    params = aligned_rows(num_rows, num_columns)
-    params.copy_(torch.from_numpy(rng.standard_normal((num_rows, num_columns), dtype=np.float32)))
-    return params
 
 
 @pytest.mark.parametrize("num_columns", [1, 7, 16, 63, 200, 4099])

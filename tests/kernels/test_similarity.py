@@ -3,19 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from random_models import random_params
 
 from ddlsim import native
-from ddlsim.kernels import aligned_rows, class_cosine, cosine, dots, inverse_l2, reference, sqdist, update_cosine
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng()  # fresh numbers in every run
-
-
-def random_params(rng, num_rows, num_columns):
-    params = aligned_rows(num_rows, num_columns)
-    return params.copy_(torch.from_numpy(rng.standard_normal((num_rows, num_columns), dtype=np.float32)))
+from ddlsim.kernels import class_cosine, cosine, dots, inverse_l2, reference, sqdist, update_cosine
 
 
 def random_pairs(rng, num_models, count):
