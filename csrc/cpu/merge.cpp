@@ -1,6 +1,7 @@
 #include "merge.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "lanes/lanes.h"
@@ -12,6 +13,8 @@ namespace {
 
 constexpr int64_t CACHE_FLOATS = 32 * 1024;          // a block of all sources: a quarter of a small L2
 constexpr int64_t STREAM_FROM_FLOATS = 2 * 1024 * 1024;  // results of 8 MB and more go past the caches
+constexpr int64_t STREAM_IN_PLACE_FROM = 16 * 1024 * 1024;
+constexpr int64_t FEW_SOURCES = 64;
 constexpr int64_t ALONE_BELOW = 200 * 1024;          // multiply-adds that one thread does in some 20 us
 
 // The rows of x that are read, each once and in order, and where each stands among them.
@@ -50,7 +53,7 @@ bool sources_are_shared(const Merge& m) {
 // The sources' rows of a wide block stay in the first cache, beside their copy in place, if there are few enough.
 int64_t block_columns(int64_t num_sources, bool shared, bool in_place) {
     if (shared) return std::clamp<int64_t>(CACHE_FLOATS / num_sources / 64 * 64, 64, 2048);
-    return num_sources <= (in_place ? 48 : 100) ? WIDE_BLOCK : NARROW_BLOCK;
+    return num_sources <= (in_place ? FEW_SOURCES : 100) ? WIDE_BLOCK : NARROW_BLOCK;
 }
 
 // Where the sources and targets of every entry begin, in floats.
@@ -91,9 +94,11 @@ void merge_rows(const Merge& m, int threads) {
 
     const Offsets offsets(m, sources, block);
     float* const out = m.out + m.out_column_start;
-    // In place, the lines are in the cache already.
-    const bool stream = !m.in_place && aligned(out) && m.out_stride % 16 == 0 &&
-                        m.num_targets * num_columns >= STREAM_FROM_FLOATS;
+    // In place, the lines are in the cache already, and going past it pays for few long rows only.
+    const int64_t stream_from = !m.in_place ? STREAM_FROM_FLOATS
+        : sources.count() <= FEW_SOURCES    ? STREAM_IN_PLACE_FROM
+                                            : std::numeric_limits<int64_t>::max();
+    const bool stream = aligned(out) && m.out_stride % 16 == 0 && m.num_targets * num_columns >= stream_from;
     const Lanes& lane = lanes();
     const auto merge_block = shared ? lane.merge_shared_block : lane.merge_block;
     // With shared sources a block is read often; fetching the next must not push it out of the cache.
