@@ -7,6 +7,10 @@ later the resolution is that of a float of seconds, and a time is moved to the n
 The network has no events in SimPy's queue. A send only hands flows over; when all events of an instant are done, the
 environment's loop lets the network go on until SimPy's next event. Messages that end before it go into mailboxes by
 themselves, and Python learns of them when somebody has all that he waits for.
+
+Of nodes whose waits end at one instant, those wake first whose last message was handed to Python (it brings a copy up to
+date, see outbox.py), then those whose last message went into the mailbox by itself, then those who stop waiting because
+a message was lost; within each, in order of sending. So what an instant brings is there before a loss is felt.
 """
 
 from collections.abc import Callable, Sequence
@@ -217,16 +221,15 @@ class Network:
 
     def _handle(self, news: list[tuple[Message, int, bool]]) -> None:
         """Messages that ended at this instant and have no mailbox, or were lost: (message, receiver, lost)."""
+        dropped = []
         for i, (message, receiver, lost) in enumerate(news):
-            if lost:
-                self._lose(message, receiver)
+            if lost and self._on_drop == "retransmit":
+                self._launch(message, receiver, again=True)
+            elif lost:
+                dropped.append(to_one(message, receiver))
             elif self._post.arrived(i, self._env.now):
                 self._on_delivery(to_one(message, receiver))
             else:  # its receiver left at this very instant, on account of a message before it
                 self._on_abort(to_one(message, receiver))
-
-    def _lose(self, message: Message, receiver: int) -> None:
-        if self._on_drop == "retransmit":
-            self._launch(message, receiver, again=True)
-        else:
-            self._on_abort(to_one(message, receiver))
+        if dropped:  # after those who wake because their messages are in, see above
+            self._env.call_soon(lambda _: [self._on_abort(message) for message in dropped])

@@ -1,7 +1,10 @@
 """What a node waits for, when it stops waiting, and what of its mail was of no use."""
 
+from itertools import permutations
+
 import pytest
 
+from ddlsim import rng
 from ddlsim.engine.environment import Environment
 from ddlsim.engine.message import PUSH, Message
 from ddlsim.engine.network import Network
@@ -198,6 +201,34 @@ def test_what_is_on_its_way_is_waited_for_although_its_sender_has_left_the_round
     assert event.triggered and env.now == 2.0
     (message,) = mailbox.take(3)
     assert (message.src, message.payload) == (1, "model")
+
+
+class Listener:
+    """A sender's copies, which hear of every message that arrives."""
+
+    def reached(self, receiver, version):
+        pass
+
+
+@pytest.mark.parametrize("order", list(permutations(((0, 3), (1, 4), (2, 5)))))
+def test_at_one_instant_a_loss_is_felt_after_all_arrivals_in_whatever_order_they_were_sent(order):
+    def first_draw(seed, src):
+        return rng.stream(seed, "lost messages", src).random()
+
+    seed = next(s for s in range(1000) if first_draw(s, 2) < 0.5 <= min(first_draw(s, 0), first_draw(s, 1)))
+    env, woken = Environment(), []
+    network = Network(
+        env, 6, 1.0, 1.0, 0.25, fidelity="latency", drop_prob=0.5, on_drop="drop", seed=seed,
+        on_delivery=lambda message: boxes.deliver(message),
+        on_abort=lambda lost: boxes.fail(lost.dst, lost.kind, lost.src, lost.round_num),
+    )
+    boxes = network.use_mailboxes()
+    for src, dst in order:  # that of 0 is handed to Python, that of 1 goes into the mailbox by itself, that of 2 is lost
+        streams = ((Listener(), 0),) if src == 0 else ()
+        network.send([Message(src, dst, 0, PUSH, None, 10, streams=streams)])
+        boxes.wait(dst, PUSH, 0, [src]).callbacks.append(lambda _, dst=dst: woken.append((env.now, dst)))
+    env.run()
+    assert woken == [(0.25, 3), (0.25, 4), (0.25, 5)]
 
 
 def test_a_network_that_nobody_holds_any_more_is_collected_with_its_waits_and_messages():
