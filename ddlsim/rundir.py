@@ -1,5 +1,6 @@
 """The directory of a run: where it lies, what is in it besides the records."""
 
+import errno
 import json
 import os
 import platform
@@ -52,9 +53,21 @@ def same_scenario(directory: Path, scenario: "Scenario") -> bool:
 def prepare(directory: Path) -> Path:
     """Makes the directory; an earlier run in it is moved aside, never overwritten.
 
+    Returns:
+        Where it is; a path that names no folder of its own, such as `.`, in full.
     Raises:
-        ScenarioError: if it holds something else than a run.
+        ScenarioError: if it holds something else than a run, or cannot be made.
     """
+    try:
+        return _prepare(directory.resolve() if directory.name in ("", "..") else directory)
+    except OSError as error:
+        reason = error.strerror or error
+        raise ScenarioError(
+            f"--out {directory}: expected a directory to be made and written to, got: {reason}. Name another path."
+        ) from error
+
+
+def _prepare(directory: Path) -> Path:
     held = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
     if directory.exists() and not directory.is_dir():
         raise ScenarioError(f"--out {directory}: expected a directory, found a file. Name another path.")
@@ -69,6 +82,8 @@ def prepare(directory: Path) -> Path:
             number += 1
         directory.rename(aside)
     directory.mkdir(parents=True, exist_ok=True)
+    if not os.access(directory, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return directory
 
 
