@@ -20,7 +20,11 @@ def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
     import networkx as nx
 
     graph = nx.Graph()
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{key}: {path} cannot be read as text: {error}") from error
+    for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#")[0].split()
         if not words:
             continue
@@ -50,7 +54,7 @@ def read_graphml(path: str, key: str = "topology.path") -> "nx.Graph":
 
     try:
         graph = nx.read_graphml(path)
-    except (ElementTree.ParseError, nx.NetworkXError, KeyError) as error:
+    except (OSError, ElementTree.ParseError, nx.NetworkXError, KeyError, ValueError) as error:
         raise ScenarioError(f"{key}: {path} is not a GraphML file that networkx can read: {error}") from error
     if graph.is_directed():
         raise ScenarioError(f"{key}: the graph in {path} is directed; links carry both ways (edgedefault).")

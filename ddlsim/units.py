@@ -3,6 +3,11 @@
 BITS_PER_BYTE = 8
 FLOAT32_BYTES = 4
 
+MAX_STEP_S, MAX_LATENCY_MS, MAX_MBPS = 1e9, 1e9, 1e15
+"""What a key or a file gives must be less."""
+END_OF_TIME_S = 9e9
+"""No run goes on beyond this: of nanoseconds, in which simulated time is counted, 64 bits hold 292 years."""
+
 
 def mbps_to_bytes_per_s(mbps: float) -> float:
     """Mbit/s (10^6 bits) to bytes/s."""

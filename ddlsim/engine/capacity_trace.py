@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.engine.csv_rows import Column, read_rows
-from ddlsim.units import mbps_to_bytes_per_s
+from ddlsim.units import MAX_MBPS, mbps_to_bytes_per_s
 
 if TYPE_CHECKING:
     import simpy
@@ -31,7 +31,7 @@ def load_changes(path: str, num_nodes: int) -> list[CapacityChange]:
     """
     columns = {
         "node": Column(whole=True, below=num_nodes), "time_s": Column(),
-        "uplink_mbps": Column(), "downlink_mbps": Column(),
+        "uplink_mbps": Column(below=MAX_MBPS), "downlink_mbps": Column(below=MAX_MBPS),
     }
     changes = []
     for _, row in read_rows(path, columns):

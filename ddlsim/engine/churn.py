@@ -7,7 +7,7 @@ when the node is back. An absence that ends at infinity is for good.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
@@ -34,8 +34,10 @@ class Absence:
     Args:
         node: node id.
         start_s: when it leaves, simulated seconds; 0: it is not there at the start.
-        end_s: when it returns, or joins the run.
+        end_s: when it returns, or joins the run; .inf: never.
     """
+
+    __pydantic_config__: ClassVar = {"strict": True, "extra": "forbid", "allow_inf_nan": True}
 
     node: Annotated[int, Ge(0)]
     start_s: Annotated[float, Ge(0)]

@@ -10,6 +10,7 @@ A pickle can name any code to be run. Only those are read that name none: number
 
 import math
 import pickle
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
@@ -19,11 +20,12 @@ from typing import IO, Annotated, Any
 from annotated_types import Gt
 
 from ddlsim.engine.churn import Absences, Churn
-from ddlsim.engine.csv_rows import MAX_PROBLEMS, Column, read_rows
+from ddlsim.engine.csv_rows import Column, read_rows, refuse, shortened
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
 
 Interval = tuple[float, float]
+MAX_TIME_S = 1e18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +114,7 @@ def read_online(path: str) -> dict[int, list[Interval]]:
                     f"{path}:{line}: start_s: expected {end_s:g} or more, where node {node}'s interval of line {first} "
                     f"ends, got {start_s:g}"
                 )
-    if problems:
-        raise ScenarioError("\n".join(problems[:MAX_PROBLEMS]))
+    refuse(problems)
     return {node: [(start_s, end_s) for start_s, end_s, _ in intervals] for node, intervals in rows.items()}
 
 
@@ -150,8 +151,7 @@ def read_fedscale(path: str) -> dict[Any, Mapping[str, Any]]:
     if not isinstance(devices, dict) or not devices:
         raise ScenarioError(f"{path}: {expected}, a dict of devices, got {_briefly(devices)}")
     problems = [f"{path}: device {name!r}: {what}" for name, phone in devices.items() for what in _wrong_with(phone)]
-    if problems:
-        raise ScenarioError("\n".join(problems[:MAX_PROBLEMS]))
+    refuse(problems)
     return devices
 
 
@@ -172,12 +172,11 @@ def _wrong_with(phone: Any) -> Iterator[str]:
 
 
 def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MAX_TIME_S
 
 
 def _briefly(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return shortened(reprlib.repr(value))
 
 
 def fold(phone: Mapping[str, Any]) -> list[Interval]:

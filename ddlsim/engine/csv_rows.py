@@ -25,6 +25,8 @@ class Column:
 
     def read(self, text: str) -> float | int | None:
         """The number, or None if the text is none that the column allows."""
+        if not text.isascii() or "_" in text:  # Python would take them
+            return None
         try:
             value = int(text) if self.whole else float(text)
         except ValueError:
@@ -58,20 +60,33 @@ def read_rows(path: Path | str, columns: Mapping[str, Column]) -> list[tuple[int
         reason = getattr(error, "strerror", None) or error
         raise ScenarioError(f"{path}: expected a CSV file with columns {','.join(columns)}, got: {reason}") from error
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] != "#"]
-    cells = [(number, [cell.strip() for cell in next(csv.reader([line]))]) for number, line in lines]
+    try:
+        cells = [(number, [cell.strip() for cell in next(csv.reader([line]))]) for number, line in lines]
+    except csv.Error as error:
+        raise ScenarioError(f"{path}: expected a CSV file with columns {','.join(columns)}, got: {error}") from error
     if not cells or sorted(cells[0][1]) != sorted(columns):
         where, got = (cells[0][0], ",".join(cells[0][1])) if cells else (1, "an empty file")
-        raise ScenarioError(f"{path}:{where}: expected the columns {','.join(columns)}, got {got}")
+        raise ScenarioError(f"{path}:{where}: expected the columns {','.join(columns)}, got {shortened(got)}")
     names = cells[0][1]
     rows, problems = [], []
     for number, row in cells[1:]:
         found, wrong = _read_row(names, row, columns)
         rows.append((number, found))
         problems += [f"{path}:{number}: {what}" for what in wrong]
-    if problems:
-        more = len(problems) - MAX_PROBLEMS
-        raise ScenarioError("\n".join(problems[:MAX_PROBLEMS] + ([f"and {more} more like these"] if more > 0 else [])))
+    refuse(problems)
     return rows
+
+
+def refuse(problems: list[str]) -> None:
+    """Raises ScenarioError with the first problems, if there are any."""
+    more = len(problems) - MAX_PROBLEMS
+    if problems:
+        raise ScenarioError("\n".join(problems[:MAX_PROBLEMS] + ([f"and {more} more like these"] if more > 0 else [])))
+
+
+def shortened(text: str) -> str:
+    """Text of a file as a message can show it."""
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _read_row(names: list[str], cells: list[str], columns: Mapping[str, Column]) -> tuple[Row, list[str]]:
@@ -81,7 +96,7 @@ def _read_row(names: list[str], cells: list[str], columns: Mapping[str, Column])
     for name, cell in zip(names, cells, strict=True):
         value = columns[name].read(cell)
         if value is None:
-            wrong.append(f"{name}: expected {columns[name]}, got {cell!r}")
+            wrong.append(f"{name}: expected {columns[name]}, got {shortened(repr(cell))}")
         else:
             row[name] = value
     return row, wrong

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ddlsim.engine.csv_rows import Column, read_rows
 from ddlsim.errors import ScenarioError
+from ddlsim.units import MAX_STEP_S
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Trace:
             ScenarioError: the file cannot be read, has wrong rows or a node twice at one time, or lacks a node at 0.
         """
         found: list[dict[float, float]] = [{} for _ in range(num_nodes)]
-        columns = {"time_s": Column(), "node": Column(whole=True, below=2**31), "step_time_s": Column()}
+        columns = {"time_s": Column(), "node": Column(whole=True, below=2**31), "step_time_s": Column(below=MAX_STEP_S)}
         for line, row in read_rows(self.path, columns):
             if row["node"] >= num_nodes:
                 continue

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Lt
 
 from ddlsim.engine.csv_rows import Column, read_rows
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
+from ddlsim.units import MAX_STEP_S
 
 FORWARD_SHARE = 1 / 3
 """A forward pass costs a third of a training step (forward, gradient by inputs, gradient by weights)."""
@@ -22,7 +23,7 @@ class Constant:
         step_time_s: seconds per local step.
     """
 
-    step_time_s: Annotated[float, Ge(0)] = 0.05
+    step_time_s: Annotated[float, Ge(0), Lt(MAX_STEP_S)] = 0.05
 
     def draw(self, num_nodes: int, seed: int) -> np.ndarray:
         """Seconds per step, float64 [num_nodes]."""
@@ -37,7 +38,7 @@ class PerNode:
         step_times_s: seconds per local step, one per node.
     """
 
-    step_times_s: tuple[Annotated[float, Ge(0)], ...]
+    step_times_s: tuple[Annotated[float, Ge(0), Lt(MAX_STEP_S)], ...]
 
     def draw(self, num_nodes: int, seed: int) -> np.ndarray:
         if len(self.step_times_s) != num_nodes:
@@ -56,11 +57,22 @@ class LogNormal:
         sigma: standard deviation of the logarithm; 0.5 makes the slowest of a hundred about three times the median.
     """
 
-    median_step_time_s: Annotated[float, Gt(0)] = 0.05
+    median_step_time_s: Annotated[float, Gt(0), Lt(MAX_STEP_S)] = 0.05
     sigma: Annotated[float, Ge(0)] = 0.5
 
     def draw(self, num_nodes: int, seed: int) -> np.ndarray:
+        """Seconds per step, float64 [num_nodes].
+
+        Raises:
+            ScenarioError: a node would be slower than can be counted.
+        """
         factors = [stream(seed, "device", node).normal() for node in range(num_nodes)]
+        logarithms = np.log(self.median_step_time_s) + self.sigma * np.array(factors)
+        if max(logarithms, default=0.0) >= np.log(MAX_STEP_S):
+            raise ScenarioError(
+                f"devices.sigma: expected steps below {MAX_STEP_S:g} s on every node, but {self.sigma:g} makes one "
+                f"of e^{max(logarithms):.0f} s. 0.5 is usual."
+            )
         return self.median_step_time_s * np.exp(self.sigma * np.array(factors))
 
 
@@ -82,7 +94,8 @@ class Table:
             ScenarioError: the file cannot be read, has wrong rows or a node twice, or lacks a node.
         """
         found: dict[int, float] = {}
-        for line, row in read_rows(self.path, {"node": Column(whole=True, below=2**31), "step_time_s": Column()}):
+        columns = {"node": Column(whole=True, below=2**31), "step_time_s": Column(below=MAX_STEP_S)}
+        for line, row in read_rows(self.path, columns):
             node = int(row["node"])
             if node in found:
                 raise ScenarioError(f"{self.path}:{line}: node: expected one row per node, got node {node} again")

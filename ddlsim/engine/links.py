@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Lt
 
 from ddlsim.engine.capacity_trace import CapacityChange, load_changes
 from ddlsim.engine.csv_rows import Column, read_rows
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream, stream_seed
-from ddlsim.units import mbps_to_bytes_per_s, ms_to_s
+from ddlsim.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
+
+Mbps = Annotated[float, Ge(0), Lt(MAX_MBPS)]
+LatencyMs = Annotated[float, Ge(0), Lt(MAX_LATENCY_MS)]
 
 PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99)
 DOWNLINK_MBPS = {
@@ -61,9 +64,9 @@ class Uniform:
         latency_ms: one-way latency of every message.
     """
 
-    uplink_mbps: Annotated[float, Ge(0)] = 100.0
-    downlink_mbps: Annotated[float, Ge(0)] = 100.0
-    latency_ms: Annotated[float, Ge(0)] = 20.0
+    uplink_mbps: Mbps = 100.0
+    downlink_mbps: Mbps = 100.0
+    latency_ms: LatencyMs = 20.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes."""
@@ -80,7 +83,7 @@ class Mobile4G:
     """
 
     uplink_ratio: Annotated[float, Gt(0)] = 0.25
-    latency_ms: Annotated[float, Ge(0)] = 25.0
+    latency_ms: LatencyMs = 25.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes."""
@@ -97,7 +100,7 @@ class Mobile5G:
     """
 
     uplink_ratio: Annotated[float, Gt(0)] = 0.25
-    latency_ms: Annotated[float, Ge(0)] = 10.0
+    latency_ms: LatencyMs = 10.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes."""
@@ -114,7 +117,7 @@ class Wifi6:
     """
 
     uplink_ratio: Annotated[float, Gt(0)] = 0.5
-    latency_ms: Annotated[float, Ge(0)] = 8.0
+    latency_ms: LatencyMs = 8.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes."""
@@ -131,9 +134,9 @@ class Fibre:
         latency_ms: one-way latency of a node's access; a message takes it at both ends.
     """
 
-    uplink_mbps: Annotated[float, Ge(0)] = 1000.0
-    downlink_mbps: Annotated[float, Ge(0)] = 1000.0
-    latency_ms: Annotated[float, Ge(0)] = 4.0
+    uplink_mbps: Mbps = 1000.0
+    downlink_mbps: Mbps = 1000.0
+    latency_ms: LatencyMs = 4.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes."""
@@ -151,9 +154,9 @@ class Datacenter:
         latency_ms: one-way latency of a node's access; a message takes it at both ends.
     """
 
-    uplink_mbps: Annotated[float, Ge(0)] = 10_000
-    downlink_mbps: Annotated[float, Ge(0)] = 10_000
-    latency_ms: Annotated[float, Ge(0)] = 0.025
+    uplink_mbps: Mbps = 10_000
+    downlink_mbps: Mbps = 10_000
+    latency_ms: LatencyMs = 0.025
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes."""
@@ -170,8 +173,8 @@ class Internet:
         downlink_mbps: Mbit/s a node can receive.
     """
 
-    uplink_mbps: Annotated[float, Ge(0)] = 100.0
-    downlink_mbps: Annotated[float, Ge(0)] = 100.0
+    uplink_mbps: Mbps = 100.0
+    downlink_mbps: Mbps = 100.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes."""
@@ -272,8 +275,10 @@ def read_links(path: str) -> dict[int, tuple[float, float, float]]:
     Raises:
         ScenarioError: the file cannot be read, has wrong rows or a node twice.
     """
-    columns = {name: Column() for name in ("node", "uplink_mbps", "downlink_mbps", "latency_ms")}
-    columns["node"] = Column(whole=True, below=2**31)
+    columns = {
+        "node": Column(whole=True, below=2**31), "uplink_mbps": Column(below=MAX_MBPS),
+        "downlink_mbps": Column(below=MAX_MBPS), "latency_ms": Column(below=MAX_LATENCY_MS),
+    }
     found: dict[int, tuple[float, float, float]] = {}
     for line, row in read_rows(path, columns):
         if row["node"] in found:

@@ -8,9 +8,9 @@ The network has no events in SimPy's queue. A send only hands flows over; when a
 environment's loop lets the network go on until SimPy's next event. Messages that end before it go into mailboxes by
 themselves, and Python learns of them when somebody has all that he waits for.
 
-Of nodes whose waits end at one instant, those wake first whose last message was handed to Python (it brings a copy up to
-date, see outbox.py), then those whose last message went into the mailbox by itself, then those who stop waiting because
-a message was lost; within each, in order of sending. So what an instant brings is there before a loss is felt.
+Of nodes whose waits end at one instant, those wake first whose last message was handed to Python (it brings a copy up
+to date, see outbox.py), then those whose last message went into the mailbox by itself, then those who stop waiting
+because a message was lost; within each, in order of sending. So what an instant brings is there before a loss is felt.
 """
 
 from collections.abc import Callable, Sequence
@@ -181,6 +181,11 @@ class Network:
     @property
     def num_nodes(self) -> int:
         return self._core.num_nodes
+
+    @property
+    def num_sending(self) -> int:
+        """Messages that take part in the sharing of bandwidth at this instant; their latency is over."""
+        return len(self._core.rates()[0])
 
     def _add(self, count: int, uplink: float | np.ndarray, downlink: float | np.ndarray, access_ns: np.ndarray) -> None:
         uplink, downlink = np.broadcast_to(uplink, count), np.broadcast_to(downlink, count)

@@ -5,7 +5,7 @@ from itertools import groupby
 
 import numpy as np
 
-from ddlsim.engine.csv_rows import Column, Row, read_rows
+from ddlsim.engine.csv_rows import Column, Row, read_rows, refuse
 from ddlsim.engine.environment import Environment
 from ddlsim.engine.links import read_links
 from ddlsim.engine.message import Message
@@ -24,7 +24,10 @@ FLOW_COLUMNS = {
 
 @dataclass(frozen=True)
 class ReplayedFlow:
-    """One flow and when its last byte arrived; finish_s None: never, it stalled on a link of capacity zero."""
+    """One flow and when its last byte arrived; finish_s None: never.
+
+    It stalled on a link of capacity zero, or would need longer than simulated time can be counted, 292 years.
+    """
 
     start_s: float
     src: int
@@ -57,12 +60,12 @@ def replay(flows_path: str, links_path: str, physical_path: str | None = None) -
     """
     links = read_links(links_path)
     rows = read_rows(flows_path, FLOW_COLUMNS)
-    unknown = [
+    if rows and not links:
+        raise ScenarioError(f"{links_path}: expected a row for every node of {flows_path}, got only the columns")
+    refuse([
         f"{flows_path}:{line}: {end}: expected a node of {links_path}, got {row[end]}"
         for line, row in rows for end in ("src", "dst") if row[end] not in links
-    ]
-    if unknown:
-        raise ScenarioError("\n".join(unknown[:20]))
+    ])  # fmt: skip
     finish_s = _finish_times([row for _, row in rows], links, physical_path)
     return [ReplayedFlow(**row, finish_s=found) for (_, row), found in zip(rows, finish_s, strict=True)]
 
@@ -83,7 +86,10 @@ def _finish_times(
     latency_s, routed = ms_to_s(latency), {}
     if physical_path is not None:
         kind = "graphml" if physical_path.endswith(".graphml") else "edge_list"
-        physical = Routed(file=physical_path, format=kind, hosts=tuple(index)).draw(len(index), seed=0)
+        try:
+            physical = Routed(file=physical_path, format=kind, hosts=tuple(index)).draw(len(index), seed=0)
+        except ScenarioError as error:  # names a scenario's key
+            raise ScenarioError(f"--physical: {str(error).partition(': ')[2]}") from error
         access_s, between_s = latency_s, physical.latency_s
         routed = {"shared_bytes_per_s": physical.shared_bytes_per_s, "route": physical.route}
 

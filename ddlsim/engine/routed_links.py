@@ -8,15 +8,14 @@ back from its end the node of least id. Latencies of the edges add up.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from annotated_types import Ge
 
-from ddlsim.engine.links import LinkTable
+from ddlsim.engine.links import LinkTable, Mbps
 from ddlsim.errors import ScenarioError
 from ddlsim.graph_files import read_edge_list, read_graphml
-from ddlsim.units import mbps_to_bytes_per_s, ms_to_s
+from ddlsim.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -45,8 +44,8 @@ class Routed:
     format: Literal["edge_list", "graphml"] = "edge_list"
     hosts: tuple[int, ...] | None = None
     duplex: Literal["full", "half"] = "full"
-    uplink_mbps: Annotated[float, Ge(0)] | None = None
-    downlink_mbps: Annotated[float, Ge(0)] | None = None
+    uplink_mbps: Mbps | None = None
+    downlink_mbps: Mbps | None = None
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes, and the physical ones between them.
@@ -70,11 +69,11 @@ class Routed:
         read = read_graphml if self.format == "graphml" else read_edge_list
         graph = read(self.file, "links.file")
         for one, other, found in graph.edges(data=True):
-            for name in ("bandwidth_mbps", "latency_ms"):
+            for name, limit in (("bandwidth_mbps", MAX_MBPS), ("latency_ms", MAX_LATENCY_MS)):
                 value = found.get(name)
-                if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+                if not isinstance(value, int | float) or not 0 <= value < limit:
                     raise ScenarioError(
-                        f"links.file: expected {name} of 0 or more on every edge of {self.file}, got "
+                        f"links.file: expected {name} of 0 to below {limit:g} on every edge of {self.file}, got "
                         f"{'none' if value is None else repr(value)} between {one} and {other}."
                     )
         return graph

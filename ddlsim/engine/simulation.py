@@ -23,6 +23,7 @@ from ddlsim.engine.timetable import Timetable
 from ddlsim.engine.true_similarities import TrueSimilarities
 from ddlsim.errors import DdlsimError
 from ddlsim.rng import stream
+from ddlsim.units import END_OF_TIME_S
 
 ANSWER_TO = {REQUEST: RESPONSE, SCORE_REQUEST: SCORE}
 
@@ -166,9 +167,17 @@ class Simulation:
             stuck = {node.id: self.mailboxes.waiting_for(node.id) for node in self.nodes if not node.done}
             raise DdlsimError(
                 f"at {self.env.now:.3f} simulated seconds nothing can happen any more, but nodes still wait "
-                f"(node: round: senders): {stuck}. An algorithm must receive only from nodes that send to it."
+                f"(node: round: senders): {stuck}. {self._why_stuck()}"
             ) from error
         self._measurements.write()
+
+    def _why_stuck(self) -> str:
+        if self.network.num_sending == 0:
+            return "An algorithm must receive only from nodes that send to it."
+        return (
+            f"{self.network.num_sending} messages are on links without capacity, or with too little for centuries: "
+            "give them more, or set protocol.deadline_s or mode: async, where nobody waits for ever."
+        )
 
     def state(self, node: Node) -> Any:
         """What a node remembers."""
@@ -312,6 +321,11 @@ class Simulation:
 
     def _complete(self, node: Node) -> None:
         completed = node.round_num = node.round_num + 1
+        if self.env.now >= END_OF_TIME_S:
+            raise DdlsimError(
+                f"simulated time has passed {END_OF_TIME_S:g} s in round {completed} of node {node.id}, beyond which "
+                "nanoseconds cannot be counted. Check step times, deadlines, churn, capacities and latencies."
+            )
         self.presence.completed(node, completed)
         self._completions[completed] = self._completions.get(completed, 0) + 1
         if completed > self._reported and self._completions[completed] >= self.presence.num_online:

@@ -180,4 +180,4 @@ def _parse_override(text: str) -> tuple[tuple[str, ...], Tree]:
         raise ScenarioProblems([Problem(mark, "", "expected KEY=VALUE, e.g. --set algorithm.heads=3")])
     if path[0] == "extends":
         raise ScenarioProblems([Problem(mark, "extends", "can only stand in a file")])
-    return path, parse_value(value, mark)
+    return path, parse_value(value, mark, ".".join(path))

@@ -7,13 +7,16 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from ddlsim.scenario import parts
 from ddlsim.scenario.parts import NamedPart
+from ddlsim.units import MAX_MBPS
 
 DEFAULT_LOCAL_STEPS = 10
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False
+    )
 
 
 class Nodes(_Section):
@@ -108,10 +111,10 @@ class Network(_Section):
     """
 
     fidelity: Literal["flow", "latency", "ideal"] = "flow"
-    header_bytes: Annotated[int, Ge(0)] = 64
+    header_bytes: Annotated[int, Ge(0), Lt(2**40)] = 64
     drop_probability: Annotated[float, Ge(0), Lt(1)] = 0.0
     on_drop: Literal["retransmit", "drop"] = "retransmit"
-    server_mbps: Annotated[float, Gt(0)] = 1000.0
+    server_mbps: Annotated[float, Gt(0), Lt(MAX_MBPS)] = 1000.0
     links: Annotated[Any, NamedPart("links")]
     compression: Annotated[Any, NamedPart("compression")]
 

@@ -101,7 +101,7 @@ def checker(cls: type) -> TypeAdapter:
         for field in keys_of(cls)
     }
     shape = TypedDict(cls.__name__, keys)  # type: ignore[operator]
-    shape.__pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+    shape.__pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     return TypeAdapter(shape)
 
 

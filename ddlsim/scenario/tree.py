@@ -95,22 +95,31 @@ def parse_file(text: str, source: str) -> Tree:
         return Mark(source, at.line + 1, at.column + 1, line)
 
     tree = _parse(text, mark, Mark(source, 1, 1, lines[0] if lines else ""))
-    if tree.value is None:
-        return Tree({}, tree.mark)
     if not tree.is_mapping:
-        raise ScenarioProblems([Problem(tree.mark, "", "expected a mapping (key: value) at the top level")])
+        got = ", got nothing" if tree.value is None else ""
+        raise ScenarioProblems([Problem(tree.mark, "", f"expected a mapping (key: value) at the top level{got}")])
     return tree
 
 
-def parse_value(text: str, mark: Mark) -> Tree:
-    """The tree of a YAML scalar or flow collection that was given as an option; everything in it stands at `mark`."""
-    return _parse(text, lambda _: mark, mark)
+def parse_value(text: str, mark: Mark, path: str) -> Tree:
+    """The tree of a YAML scalar or flow collection that was given as an option; everything in it stands at `mark`.
+
+    Args:
+        text: the value's text.
+        mark: the option.
+        path: dotted path of the key that it is for, for messages.
+    Raises:
+        ScenarioProblems: bad YAML, repeated keys.
+    """
+    return _parse(text, lambda _: mark, mark, path)
 
 
-def _parse(text: str, mark_of, top: Mark) -> Tree:
+def _parse(text: str, mark_of, top: Mark, path: str = "") -> Tree:
     yaml = YAML(typ="safe", pure=True)
     try:
         root = yaml.compose(text)
+    except RecursionError as error:
+        raise ScenarioProblems([Problem(top, path, "lists or mappings stand too deep in each other")]) from error
     except MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
@@ -120,7 +129,7 @@ def _parse(text: str, mark_of, top: Mark) -> Tree:
     if root is None:
         return Tree(None, top)
     builder = _Builder(mark_of)
-    tree = builder.build(root, "", ())
+    tree = builder.build(root, path, ())
     if builder.problems:
         raise ScenarioProblems(builder.problems)
     return tree
@@ -145,7 +154,7 @@ class _Builder:
         if isinstance(node, MappingNode):
             return Tree(self._mapping(node, path, above), mark)
         if isinstance(node, SequenceNode):
-            return Tree([self.build(child, f"{path}.{i}", above) for i, child in enumerate(node.value)], mark)
+            return Tree([self.build(child, f"{path}[{i}]", above) for i, child in enumerate(node.value)], mark)
         return Tree(self._scalar(node, mark, path), mark)
 
     def _mapping(self, node: MappingNode, path: str, above: tuple[int, ...]) -> dict[str, Tree]:
@@ -167,8 +176,8 @@ class _Builder:
             child.key = key_mark
             if key in found:
                 first = found[key].key
-                where = f"line {first.line}" if first.line is not None else "before"
-                self.problems.append(Problem(key_mark, here, f"key {key!r} is written twice, first in {where}"))
+                where = f", first in line {first.line}" if first.line is not None else ""
+                self.problems.append(Problem(key_mark, here, f"key {key!r} is written twice{where}"))
             else:
                 found[key] = child
         return {**merged, **found}

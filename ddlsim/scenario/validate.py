@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ValidationError
@@ -186,6 +187,8 @@ def shown(value: Tree) -> str:
         text = repr(plain)
     elif plain is None:
         return "nothing (null)"
+    elif plain in (math.inf, -math.inf):
+        return ".inf" if plain > 0 else "-.inf"
     elif isinstance(plain, dict):
         text = "{" + ", ".join(f"{key}: {json.dumps(child)}" for key, child in plain.items()) + "}"
     else:

@@ -10,6 +10,7 @@ import pytest
 from ddlsim import build
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.cli import app
+from ddlsim.errors import DdlsimError
 from ddlsim.report import compare, report
 from ddlsim.scenario import load
 
@@ -62,6 +63,19 @@ def test_compressed_messages_have_the_same_sizes_as_with_learning(tmp_path, name
         run(tmp_path / learning, name, *changes)
     records = [(tmp_path / learning / "communication.jsonl").read_bytes() for learning in ("real", "none")]
     assert records[0] == records[1]
+
+
+@pytest.mark.parametrize(("changes", "told"), [
+    (["network.links.uplink_mbps=0"], r"0\.437 .* nothing can happen .* 24 messages are on links without "),
+    (["network.links.uplink_mbps=1e-12"], "24 messages are on links without capacity, or with too little"),
+    (["devices.step_time_s=9e8"], "simulated time has passed 9e.09 s in round 2 of node 0"),
+])  # fmt: skip
+def test_a_run_that_cannot_go_on_says_why_and_keeps_its_records(tmp_path, changes, told):
+    with pytest.raises(DdlsimError, match=told):
+        run(tmp_path / "run", "facade", "learning=none", *changes)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
+    kept = {path.name for path in (tmp_path / "run").iterdir()}
+    assert kept >= {"metrics.jsonl", "links.jsonl", "communication.jsonl"}
 
 
 def test_totals_are_the_sums_over_pairs(tmp_path):

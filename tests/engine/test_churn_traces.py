@@ -141,3 +141,17 @@ def test_file_that_is_no_pickle_is_refused(tmp_path, content):
 def test_missing_file_is_named(tmp_path):
     with pytest.raises(ScenarioError, match=r"nowhere: expected .* No such file"):
         FedScale(path=str(tmp_path / "nowhere")).check(1)
+
+
+@pytest.mark.parametrize("time", [10**400, -1, 1e18, math.inf])
+def test_times_that_cannot_be_are_refused(tmp_path, time):
+    with pytest.raises(ScenarioError, match="device 7: active: expected a list of seconds, got "):
+        FedScale(path=store(tmp_path, {7: phone([time], [2])})).check(1)
+
+
+def test_lists_that_stand_deep_in_each_other_are_told_in_a_short_line(tmp_path):
+    depth = 100_000
+    (tmp_path / "deep.pkl").write_bytes(b"\x80\x02}K\x07" + b"]" * depth + b"a" * (depth - 1) + b"s.")
+    with pytest.raises(ScenarioError, match="device 7: expected a dict, got ") as error:
+        FedScale(path=str(tmp_path / "deep.pkl")).check(1)
+    assert len(str(error.value)) < 400

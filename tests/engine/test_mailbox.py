@@ -223,7 +223,7 @@ def test_at_one_instant_a_loss_is_felt_after_all_arrivals_in_whatever_order_they
         on_abort=lambda lost: boxes.fail(lost.dst, lost.kind, lost.src, lost.round_num),
     )
     boxes = network.use_mailboxes()
-    for src, dst in order:  # that of 0 is handed to Python, that of 1 goes into the mailbox by itself, that of 2 is lost
+    for src, dst in order:  # 0's is handed to Python, 1's goes into the mailbox by itself, 2's is lost
         streams = ((Listener(), 0),) if src == 0 else ()
         network.send([Message(src, dst, 0, PUSH, None, 10, streams=streams)])
         boxes.wait(dst, PUSH, 0, [src]).callbacks.append(lambda _, dst=dst: woken.append((env.now, dst)))

@@ -124,7 +124,7 @@ def test_yes_is_no_boolean_and_not_a_number_no_number(problems):
         "test.yaml:7:21: topology.dynamic: expected true or false, got 'yes'"
     ]
     assert problems(sets=["training.learning_rate=.nan"]) == [
-        "--set training.learning_rate=.nan: expected a number, got .nan"
+        "--set training.learning_rate=.nan: training.learning_rate: expected a number, got .nan"
     ]
 
 
@@ -149,3 +149,49 @@ def test_file_that_is_no_text(here):
     (here / "binary.yaml").write_bytes(b"rounds: \xff\xfe")
     with pytest.raises(ScenarioError, match=r"binary.yaml: is not UTF-8 text \(byte 8\)"):
         load("binary.yaml")
+
+
+def test_an_empty_file_is_one_error(problems):
+    assert problems("# nothing\n") == [
+        "test.yaml:1:1: expected a mapping (key: value) at the top level, got nothing"
+    ]
+
+
+def test_what_stands_too_deep_is_told(problems):
+    assert problems(f"rounds: {'[' * 3000}{']' * 3000}\n") == [
+        "test.yaml:1:1: lists or mappings stand too deep in each other"
+    ]
+
+
+@pytest.mark.parametrize(("option", "told"), [
+    ("algorithm={name: el, name: facade}", "algorithm.name: key 'name' is written twice"),
+    ("rounds=&a [*a]", "rounds[0]: an alias (*name) cannot stand inside what it names"),
+])
+def test_an_options_own_value_is_told_with_its_whole_path(problems, option, told):
+    assert problems(sets=[option]) == [f"--set {option}: {told}"]
+
+
+@pytest.mark.parametrize("key", [
+    "network.links.latency_ms", "network.links.uplink_mbps", "network.server_mbps", "devices.step_time_s",
+    "protocol.deadline_s", "training.learning_rate", "nodes.clusters", "evaluation.target_mse",
+])  # fmt: skip
+def test_infinity_is_no_number_of_anything(problems, key):
+    (told,) = problems(sets=[f"{key}=.inf"])
+    assert told.startswith(f"--set {key}=.inf: {key}: expected ") and told.endswith(", got .inf")
+
+
+@pytest.mark.parametrize(("option", "told"), [
+    ("network.links.latency_ms=1e9", "network.links.latency_ms: expected a number below 1e+09, got 1000000000.0"),
+    ("network.header_bytes=2000000000000", "network.header_bytes: expected a number below 1.09951e+12, got 2000000"),
+    ("devices.step_time_s=1e9", "devices.step_time_s: expected a number below 1e+09, got 1000000000.0"),
+    ("devices={name: lognormal, sigma: 100}", "devices.sigma: expected steps below 1e+09 s on every node, but 100 "
+                                              "makes one of e^"),
+])
+def test_what_simulated_time_cannot_count_is_refused(problems, option, told):
+    (found,) = problems(sets=[option])
+    assert found.startswith(f"--set {option}: {told}")
+
+
+def test_only_an_absence_may_end_at_infinity(write):
+    offline = "churn={name: schedule, offline: [{node: 1, start_s: 2, end_s: .inf}]}"
+    assert load(write(), [offline]).churn.absences(8, 0) == {1: [(2, float("inf"))]}
