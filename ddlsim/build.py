@@ -257,6 +257,7 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
         status = "done"
     except KeyboardInterrupt:
         status = "interrupted"
+        console.message(f"Interrupted. What has been computed is in {directory}.")
     except Exception as error:
         error.run_dir = directory  # type: ignore[attr-defined]  # where the command line puts the traceback
         raise

@@ -71,10 +71,10 @@ def _about(path) -> str:
     from ddlsim.errors import ScenarioError
     from ddlsim.scenario.tree import parse_file
 
-    text = path.read_text(encoding="utf-8")
     try:
+        text = path.read_text(encoding="utf-8")
         description = parse_file(text, str(path)).child("description")
-    except ScenarioError:
+    except (OSError, UnicodeDecodeError, ScenarioError):
         return "cannot be read; `ddlsim check` says why"
     if description is not None:
         return str(description.value).partition("\n")[0]

@@ -1,8 +1,11 @@
 """What all figures share: palette, size, title."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddlsim.errors import DataMissing
+from ddlsim.errors import DataMissing, ScenarioError
 
 if TYPE_CHECKING:
     from ddlsim.report.records import Records
@@ -24,6 +27,18 @@ def new_figure(records: "Records"):
     title = f"{about.get('scenario')}, {about.get('algorithm')}, seed {about.get('seed')}"
     axes.set_title(f"{title}, FALLBACK DATA {data.get('name')}" if data.get("fallback") else title, fontsize=10)
     return figure, axes
+
+
+@contextmanager
+def written_below(folder: Path, option: str) -> Iterator[None]:
+    """Makes a folder for figures; that they cannot be written is the fault of an option of the command line."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        where = error.filename or folder
+        reason = error.strerror or error
+        raise ScenarioError(f"{option}: expected to write to {where}, got: {reason}. Name another path.") from error
 
 
 def need_matplotlib():

@@ -16,7 +16,10 @@ def json_lines(path: Path) -> Iterator[dict]:
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             try:
-                yield json.loads(line)
-            except json.JSONDecodeError as error:
-                if line.endswith("\n"):
-                    raise DdlsimError(f"{path}:{number}: not a JSON object: {line[:60].strip()!r}.") from error
+                found = json.loads(line)
+            except json.JSONDecodeError:
+                found = None
+            if isinstance(found, dict):
+                yield found
+            elif line.endswith("\n"):
+                raise DdlsimError(f"{path}:{number}: not a JSON object: {line[:60].strip()!r}.")

@@ -13,7 +13,7 @@ from ddlsim.report.collaboration import matrices_figure, network_figure, read_gr
 from ddlsim.report.contacts import contact_figures
 from ddlsim.report.contents import contents_figure, read_contents
 from ddlsim.report.distribution import class_counts, distribution_figure
-from ddlsim.report.frame import COLOURS, DASHES, need_matplotlib, new_figure
+from ddlsim.report.frame import COLOURS, DASHES, need_matplotlib, new_figure, written_below
 from ddlsim.report.records import Records, read
 
 if TYPE_CHECKING:
@@ -56,11 +56,10 @@ def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", 
     if records.heads() is not None:
         figures["heads"] = heads_figure(records)
     out_dir = Path(out_dir)
-    out_dir.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, figure in figures.items():
-        paths.append(out_dir / f"{name}.{format}")
-        with matplotlib.rc_context({"pdf.fonttype": 42}):  # text in a PDF stays text
+    with written_below(out_dir, "--plots"), matplotlib.rc_context({"pdf.fonttype": 42}):  # text in a PDF stays text
+        for name, figure in figures.items():
+            paths.append(out_dir / f"{name}.{format}")
             figure.savefig(paths[-1], dpi=150)
     return paths
 

@@ -287,9 +287,12 @@ def _read_communication(path: Path) -> Communication | None:
 
 def _read_json(path: Path) -> dict:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise DdlsimError(f"{path}:{error.lineno}: not JSON: {error.msg}.") from error
+    if not isinstance(found, dict):
+        raise DdlsimError(f"{path}: expected a JSON object, got {found!r:.60}.")
+    return found
 
 
 def _read_yaml(path: Path) -> dict:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ddlsim import metrics
 from ddlsim.errors import ScenarioError
+from ddlsim.report.frame import written_below
 from ddlsim.report.panels import merge_panels, sweep_figure
 from ddlsim.report.plots import COLOURS, need_matplotlib
 from ddlsim.report.records import Records, find_runs, read
@@ -45,8 +46,8 @@ def save_comparison(
         raise ScenarioError(f"{path}: expected a file ending in .png, .pdf or .svg, got {found!r}.")
     runs = [read(run) for run in find_runs(run_dirs)]
     drawn = sweep_figure(runs, over) if figure == "sweep" else _FIGURES[figure](runs)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "ddlsim"}):  # the same runs give the same file
+    settings = {"pdf.fonttype": 42, "svg.hashsalt": "ddlsim"}  # the same runs give the same file
+    with written_below(path.parent, "--plot"), matplotlib.rc_context(settings):
         drawn.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
@@ -70,7 +71,8 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
     left.set_xlabel(f"simulated time ({unit})")
     left.set_ylabel("mean squared error" if kinds == {"mse"} else "accuracy (%), dashed: worst cluster")
     left.grid(alpha=0.3)
-    left.legend(fontsize=8)
+    if left.get_legend_handles_labels()[0]:  # network-only runs have no curves
+        left.legend(fontsize=8)
     right.set_yticks(range(len(runs)), [records.directory.name for records in runs])
     right.invert_yaxis()
     right.set_xlabel("GB sent by all nodes (crossed: wasted)")

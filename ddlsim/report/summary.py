@@ -193,7 +193,9 @@ def loud_lines(summary: dict) -> list[str]:
         )
     lines += [f"NOTE: {label}" for label in summary["labels"]]
     if summary["status"] != "done":
-        lines.append(f"NOT FINISHED: status {summary['status']}, evaluated up to round {summary['evaluated_round']}")
+        reached = summary["evaluated_round"]
+        until = "never evaluated" if reached is None else f"evaluated up to round {reached}"
+        lines.append(f"NOT FINISHED: status {summary['status']}, {until}")
     return lines
 
 
@@ -233,8 +235,10 @@ def _quality_lines(summary: dict) -> list[tuple[str, str]]:
     metric, name = summary["metric"], "accuracy %"
     if metric == "mse":
         name = "mean squared error"
+    reached = summary["evaluated_round"]
+    until = "not evaluated" if reached is None else f"last evaluation after {reached}"
     lines = [
-        ("rounds", f"{summary['rounds']} (last evaluation after {summary['evaluated_round']})"),
+        ("rounds", f"{summary['rounds']} ({until})"),
         (f"{name}, all nodes", quality_text(metric, summary[metric]["all"])),
     ]
     for cluster, value in enumerate(summary[metric]["clusters"] or []):

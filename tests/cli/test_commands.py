@@ -216,3 +216,33 @@ def test_figures_from_the_command_line(ddlsim, tmp_path):
     assert ddlsim("report", str(tmp_path), "--plots", str(tmp_path / "all")).exit_code == 0
     assert (tmp_path / "all" / "cell" / "seed-1" / "samples.png").is_file()
     assert (tmp_path / "all" / "seed-1" / "samples.png").is_file()
+
+
+def test_list_goes_on_beyond_scenarios_that_cannot_be_read(ddlsim, tmp_path):
+    (tmp_path / "scenarios" / "folder.yaml").mkdir(parents=True)
+    (tmp_path / "scenarios" / "latin.yaml").write_bytes(b"description: caf\xe9\n")
+    result = ddlsim("list", "scenarios")
+    assert result.exit_code == 0, result.output
+    assert "latin" in result.stdout and "smoke" in result.stdout
+    assert result.stdout.count("cannot be read; `ddlsim check` says why") == 2
+
+
+def test_an_interrupted_run_keeps_its_records_and_says_where(ddlsim, tmp_path, monkeypatch):
+    from ddlsim.engine.simulation import Simulation
+
+    complete = Simulation._complete
+
+    def interrupt(self, node):
+        complete(self, node)
+        if self.completed_by_all == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Simulation, "_complete", interrupt)
+    result = ddlsim("run", SMOKE, "--out", "here", "-q")
+    assert result.exit_code == 130
+    assert result.stderr == "Interrupted. What has been computed is in here.\n"
+    assert "NOT FINISHED: status interrupted, evaluated up to round 4" in result.stdout
+    kept = {path.name for path in (tmp_path / "here").iterdir()}
+    assert kept >= {"metrics.jsonl", "communication.jsonl", "links.jsonl", "contents.jsonl", "summary.json"}
+    monkeypatch.undo()
+    assert ddlsim("report", str(tmp_path / "here")).exit_code == 0

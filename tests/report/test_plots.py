@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from ddlsim.errors import DataMissing
+from ddlsim.errors import DataMissing, ScenarioError
 from ddlsim.report.plots import communication_figure, heads_figure, quality_figure, save_plots, spread_figure
 from ddlsim.report.records import read
 
@@ -59,3 +59,10 @@ def test_spread_figure_draws_every_node_and_each_cluster_s_mean_and_deviation(ma
     assert [line.get_ydata().tolist() for line in axes.lines] == [[60, 90], [80, 90], [70, 90], [40, 60], [40, 60]]
     low_and_high = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert (low_and_high.min(), low_and_high.max()) == pytest.approx((60, 90))  # 70 - 10 in round 2, 90 - 0 in round 4
+
+
+def test_figures_that_cannot_be_written_are_one_error(make_run, tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ScenarioError, match=r"--plots: expected to write to .*file, got: .*\. Name another path\."):
+        save_plots(make_run(), tmp_path / "file")

@@ -58,6 +58,16 @@ def test_damage_in_the_middle_is_an_error_with_its_line(make_run):
         read(directory)
 
 
+def test_json_that_is_no_object_is_an_error_with_its_place(make_run):
+    directory = make_run()
+    (directory / "metrics.jsonl").write_text("3\n")
+    with pytest.raises(DdlsimError, match=r"metrics\.jsonl:1: not a JSON object: '3'"):
+        read(directory)
+    (directory / "manifest.json").write_text("[]")
+    with pytest.raises(DdlsimError, match=r"manifest\.json: expected a JSON object, got \[\]"):
+        read(directory)
+
+
 def test_a_run_that_has_just_begun_has_no_evaluations(make_run):
     directory = make_run(status="running", traffic=None)
     (directory / "metrics.jsonl").unlink()

@@ -31,3 +31,17 @@ def test_the_same_runs_give_the_same_file(make_run, tmp_path):
 def test_unknown_ending_is_an_error(make_run, tmp_path):
     with pytest.raises(ScenarioError, match=r"expected a file ending in \.png"):
         save_comparison([make_run("a")], tmp_path / "figure.xyz")
+
+
+def test_runs_without_evaluations_are_drawn_without_a_warning(make_run, tmp_path, recwarn):
+    save_comparison([make_run("a", rows=[])], tmp_path / "new" / "figure.svg")
+    assert (tmp_path / "new" / "figure.svg").is_file()
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+@pytest.mark.parametrize("place", ["file/figure.svg", "folder.svg"])
+def test_a_figure_that_cannot_be_written_is_one_error(make_run, tmp_path, place):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.svg").mkdir()
+    with pytest.raises(ScenarioError, match=r"--plot: expected to write to .*, got: .*\. Name another path\."):
+        save_comparison([make_run("a")], tmp_path / place)

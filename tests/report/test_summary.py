@@ -115,3 +115,9 @@ def test_plain_table_has_no_control_characters(make_run):
     assert "\x1b" not in text
     assert "accuracy %, cluster 1 (1)" in text and "60.00" in text
     assert "round 4, 1.2 kB, 42.0s" in text
+
+
+def test_a_run_that_ended_before_its_first_evaluation_says_so(make_run):
+    text = table(summarise(make_run(rows=[], status="interrupted")), terminal=False)
+    assert "NOT FINISHED: status interrupted, never evaluated" in text
+    assert "4 (not evaluated)" in text and "None" not in text
