@@ -61,3 +61,13 @@ def test_ci_runs_the_readmes_commands():
     for command in ("pip install --quiet '.[test]'", "pytest", "pytest benches --benchmark-disable"):
         assert command in script
         assert command.replace(" --quiet", "") in COMMANDS
+
+
+def test_the_replay_that_the_docs_show_prints_what_they_show(tmp_path):
+    page = (ROOT / "docs" / "network_scale.md").read_text()
+    (shown,) = re.findall(r"```\n(\$ cat flows.*?)```", page, re.S)
+    said = {command: out for command, _, out in (part.partition("\n") for part in shown.split("$ ")[1:])}
+    for file in ("flows.csv", "links.csv"):
+        (tmp_path / file).write_text(said.pop(f"cat {file}"))
+    ((command, out),) = said.items()
+    assert run(command, tmp_path).stdout == out

@@ -12,7 +12,7 @@ LINKS = Registry(
         "wifi6": ".links:Wifi6",
         "fibre": ".links:Fibre",
         "datacenter": ".links:Datacenter",
-        "internet": ".links:Internet",
+        "internet-latency": ".links:Internet",
         "table": ".links:Table",
         "mix": ".links:Mix",
         "routed": ".routed_links:Routed",
