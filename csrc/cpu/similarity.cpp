@@ -156,6 +156,8 @@ void all_pairs(const RowSet& set, Product product, double* sums, int threads) {
 
 namespace {
 
+constexpr int64_t FEW_ROWS = 64;  // whose blocks may be twice as wide: they still fit an L1 cache, or nearly
+
 // Pairs gathered by their first row, so that it is read once for all of its peers.
 struct Lists {
     std::vector<int64_t> rows;              // the rows that any pair names, in order
@@ -195,20 +197,22 @@ std::vector<double> sum_lists(const RowSet& set, const Lists& lists, Product pro
     const int64_t num_chunks = ceil_div(set.num_columns, CHUNK);
     const int64_t wave = std::min<int64_t>(num_chunks, 8 * threads);
     std::vector<double> parts(wave * num_entries);
+    const int64_t block = set.num_rows <= FEW_ROWS ? 2 * PAIR_BLOCK : PAIR_BLOCK;
     for (int64_t first = 0; first < num_chunks; first += wave) {
         const int64_t count = std::min(wave, num_chunks - first);
         std::fill(parts.begin(), parts.end(), 0.0);
         parallel_for(count, threads, [&](int64_t item) {
             thread_local Scratch panels;
-            float* const panel = set.references ? panels.floats(set.num_rows * PAIR_BLOCK) : nullptr;
+            float* const panel = set.references ? panels.floats(set.num_rows * block) : nullptr;
             std::vector<const float*> panel_rows;
             if (set.references)
-                for (int64_t i = 0; i < set.num_rows; ++i) panel_rows.push_back(panel + i * PAIR_BLOCK);
+                for (int64_t i = 0; i < set.num_rows; ++i) panel_rows.push_back(panel + i * block);
             PairChunk p{};
             p.rows = set.rows, p.references = set.references;
             p.num_rows = set.num_rows, p.num_columns = set.num_columns;
             p.column_start = (first + item) * CHUNK;
             p.column_stop = std::min(p.column_start + CHUNK, set.num_columns);
+            p.block = block;
             p.indptr = lists.indptr.data(), p.peers = lists.peers.data();
             p.sums = parts.data() + item * num_entries;
             p.squared = product == Product::squared_distance;

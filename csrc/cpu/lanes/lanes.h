@@ -46,7 +46,7 @@ struct GramBlock {
     int64_t ahead_column, ahead_columns;   // the first of it, and how many; 0: none
 };
 
-constexpr int64_t PAIR_BLOCK = 128;  // columns of a list's rows that are read together: some 100 rows fill an L1 cache
+constexpr int64_t PAIR_BLOCK = 128;  // columns of a list's rows that are summed in float32
 
 // Some columns of rows with their peers, whose products are added to sums [indptr[num_rows]].
 struct PairChunk {
@@ -55,11 +55,12 @@ struct PairChunk {
     int64_t num_rows;
     int64_t num_columns;              // of the rows: up to there the next columns are fetched
     int64_t column_start, column_stop;
+    int64_t block;                    // columns that are read together: PAIR_BLOCK, or twice as many
     const int64_t* indptr;
     const int64_t* peers;
     double* sums;
     bool squared;
-    float* panel;                     // with references: num_rows * PAIR_BLOCK floats of work,
+    float* panel;                     // with references: num_rows * block floats of work,
     const float* const* panel_rows;   // and where each row's start
 };
 
