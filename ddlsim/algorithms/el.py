@@ -4,7 +4,7 @@ Source: de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires, Sharma, "Epidemic Lear
 with Randomized Communication", NeurIPS 2023. `oracle` uses the topology's graph of the round, known to all (with the
 topology random_regular that is EL-Oracle, and what the FACADE paper calls EL). `local` lets every node draw its own
 `fanout` receivers; as in the authors' code, the others get an empty notice, so that a receiver knows when a round is
-complete.
+complete. Models of peers that are away, and those that are lost or too late, are left out of the mean.
 """
 
 from dataclasses import dataclass

@@ -18,6 +18,9 @@ listing starts with the aggregation, which is the same sequence of operations.
 
 At evaluation a node uses the head with the lowest loss on its own training data. The published tables use the head
 with the lowest loss on the test set; `evaluation_head: lowest_test_loss` does so and every report says it.
+
+Peers that are away, and messages that are lost or too late, are left out of the means; a head that nobody trained of
+those who came through stays as it is.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,9 @@
 
 Source: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-efficient learning of deep networks from
 decentralized data", AISTATS 2017, Algorithm 1 with all clients in every round (C = 1). The average is of whole models,
-BatchNorm statistics included. A round ends with the new average, which is what is tested; where it does not come in
-time, a node goes on with its own model. In the first round all have the same model, so nobody needs to fetch it.
+BatchNorm statistics included, over the nodes whose models come: those that are away are left out. A round ends with the
+new average, which is what is tested; where it does not come in time, a node goes on with its own model. In the first
+round all have the same model, so nobody needs to fetch it.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Local: every node trains alone. The baseline of those who do not talk."""
+"""Local: every node trains alone. The baseline of those who do not talk. Who is away does not train."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal

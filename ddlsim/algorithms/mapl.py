@@ -15,6 +15,9 @@ code candidates are all nodes in all rounds; in the thesis the neighbours of pos
 samples a node has, for the confidence, it tells with its first prototypes. Models are tested after local training,
 before prototypes are mixed, as in the code. MAPL+ (`share_backbone`) mixes the cores' trained values as well, BatchNorm
 statistics stay; all nodes then need one architecture.
+
+Who is away, or whose answer is lost or too late, counts as unlike when the graph is learned, and the weight that he has
+falls to oneself when prototypes are mixed.
 """
 
 from dataclasses import dataclass, field

@@ -3,7 +3,8 @@ itself.
 
 A node trains, sends its head, and goes on with the plain mean of all heads that the server got. It is tested with the
 head that it has trained itself, before the new mean comes, as MAPL's code does (Mukherjee, 2023). Cores may be of any
-architecture, as long as heads are alike.
+architecture, as long as heads are alike. Nodes that are away are left out of the mean; where no mean comes in time, a
+node goes on with its own head.
 """
 
 from dataclasses import dataclass

@@ -5,6 +5,9 @@ order, and who comes later sees what the earlier ones have made. Here nobody goe
 round a random order that all nodes know, and a node asks each peer for what a loop in that order would have shown it,
 what the peer had before its turn or what its turn made. It waits for just those peers whose turn is earlier and whom it
 has drawn, so the run ends with the same models and still overlaps what can overlap.
+
+A peer that is drawn while it is away, or whose answer is lost or too late, is neither compared nor merged, and nobody
+is drawn in its place.
 """
 
 from collections.abc import Generator, Mapping, Sequence

@@ -1,6 +1,7 @@
 """What every algorithm must do, run on a small simulated network with the embedded data."""
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
@@ -157,6 +158,11 @@ def test_contents_of_messages_are_all_that_was_sent(tmp_path, name):
     # where nobody waits, messages are on their way when the last node is through
     assert on_the_wire <= sent if name in WITHOUT_BARRIER else on_the_wire == sent
     assert sum(row["messages"] for row in contents if row["content"] == "header") >= sum(p["messages"] for p in pairs)
+
+
+def test_the_file_says_what_becomes_of_peers_that_are_away(name):
+    files = {base.__module__ for base in ALGORITHMS[name].__mro__ if base.__module__.startswith("ddlsim.algorithms.")}
+    assert any(" away" in sys.modules[file].__doc__ for file in files)
 
 
 def test_nobody_waits_for_ever_under_churn(tmp_path, name):
