@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 FigureName = Literal["quality", "merges", "sweep"]
 
-CAUSES = (("payload", ""), ("header", "//"), ("wasted", "xx"))
-"""Of the bytes sent, with the hatch of their bar; wasted bytes are part of the other two and drawn on top of them."""
+CAUSES = (("payload", ""), ("header", "//"), ("wasted", "xx"), ("in_flight", ".."))
+"""What became of the bytes sent, one beside the other, with the hatch of its bar."""
 
 
 def save_comparison(
@@ -75,6 +75,7 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
         left.legend(fontsize=8)
     right.set_yticks(range(len(runs)), [records.directory.name for records in runs])
     right.invert_yaxis()
+    right.set_xlim(0, 1.04 * max(bar.get_x() + bar.get_width() for bar in right.patches) or 1)
     right.set_xlabel("GB sent by all nodes (crossed: wasted)")
     return figure
 
@@ -101,8 +102,7 @@ def _draw_curves(axes, records: Records, colour: str, unit_s: float) -> None:
 def _draw_bytes(axes, row: int, traffic: dict, colour: str) -> None:
     left = 0.0
     for cause, hatch in CAUSES:
-        width = traffic[cause] / 1e9
-        start = left if cause != "wasted" else 0.0
-        axes.barh(row, width, left=start, color=colour if cause == "payload" else "none", edgecolor="black",
+        width = (traffic[cause] or 0) / 1e9
+        axes.barh(row, width, left=left, color=colour if cause == "payload" else "none", edgecolor="black",
                   hatch=hatch, linewidth=0.5)  # fmt: skip
         left += width
