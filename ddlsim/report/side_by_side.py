@@ -75,7 +75,7 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
         left.legend(fontsize=8)
     right.set_yticks(range(len(runs)), [records.directory.name for records in runs])
     right.invert_yaxis()
-    right.set_xlim(0, 1.04 * max(bar.get_x() + bar.get_width() for bar in right.patches) or 1)
+    right.set_xlim(0, 1.04 * max(bar.get_x() + bar.get_width() for bar in right.patches) if right.patches else 1)
     right.set_xlabel("GB sent by all nodes (crossed: wasted)")
     return figure
 
@@ -103,6 +103,8 @@ def _draw_bytes(axes, row: int, traffic: dict, colour: str) -> None:
     left = 0.0
     for cause, hatch in CAUSES:
         width = (traffic[cause] or 0) / 1e9
+        if width == 0:
+            continue
         axes.barh(row, width, left=left, color=colour if cause == "payload" else "none", edgecolor="black",
                   hatch=hatch, linewidth=0.5)  # fmt: skip
         left += width
