@@ -99,7 +99,7 @@ double EventLoop::peek() {
 
 bool EventLoop::step() {
     const double next_event = heap_.empty() ? kForever : heap_.front().time;
-    if (next_event > now_) {
+    if (heap_.empty() || next_event > now_) {  // an event at infinity may have been the last
         if (const std::optional<Time> news = news_before(next_event)) {
             take_news(*news);
             return true;

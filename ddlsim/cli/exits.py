@@ -1,7 +1,11 @@
 """What a user sees when something goes wrong, and the exit code that a script sees."""
 
+import signal
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import typer
@@ -18,7 +22,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx):
         try:
-            return super().invoke(ctx)
+            with _terminated_as_interrupted():
+                return super().invoke(ctx)
         except DdlsimError as error:
             typer.echo(message_of(error), err=True)
             raise typer.Exit(error.exit_code) from error
@@ -33,6 +38,19 @@ class Commands(TyperGroup):
                 raise
             _tell_unexpected(error, bool(ctx.params.get("verbose")))
             raise typer.Exit(FAILED) from error
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM, by which batch systems end a job that is out of time, keeps what has been computed as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():  # who alone may set handlers
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def message_of(error: DdlsimError) -> str:

@@ -1,6 +1,7 @@
 """What the commands print and the exit codes that scripts see; no run is made here."""
 
 import json
+import signal
 from pathlib import Path
 
 import jsonschema
@@ -227,7 +228,8 @@ def test_list_goes_on_beyond_scenarios_that_cannot_be_read(ddlsim, tmp_path):
     assert result.stdout.count("cannot be read; `ddlsim check` says why") == 2
 
 
-def test_an_interrupted_run_keeps_its_records_and_says_where(ddlsim, tmp_path, monkeypatch):
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_keeps_its_records_and_says_where(ddlsim, tmp_path, monkeypatch, signum):
     from ddlsim.engine.simulation import Simulation
 
     complete = Simulation._complete
@@ -235,7 +237,7 @@ def test_an_interrupted_run_keeps_its_records_and_says_where(ddlsim, tmp_path, m
     def interrupt(self, node):
         complete(self, node)
         if self.completed_by_all == 4:
-            raise KeyboardInterrupt
+            signal.raise_signal(signum)
 
     monkeypatch.setattr(Simulation, "_complete", interrupt)
     result = ddlsim("run", SMOKE, "--out", "here", "-q")

@@ -291,6 +291,14 @@ def test_an_environment_has_one_network_and_is_collected_with_it():
     assert gone() is None
 
 
+def test_after_an_event_at_infinity_nothing_is_left():
+    env = Environment()
+    Network(env, 2, 1.0, 1.0, on_delivery=print)
+    env.timeout(float("inf"))
+    env.run()
+    assert env.now == float("inf")
+
+
 def test_an_impossible_priority_is_refused():
     with pytest.raises(ValueError, match="-64 to 63"):
         Environment().schedule(simpy.Event(Environment()), 64)
