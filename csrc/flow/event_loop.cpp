@@ -123,14 +123,16 @@ void EventLoop::take_news(Time time) {
     std::vector<Post::Ended>& ended = post_->step(time);
     std::vector<py::object> woken;
     woken.swap(post_->mailboxes().woken);
+    py::object afterwards = py::none();
     if (!ended.empty()) {
         py::list news(ended.size());
         for (std::size_t i = 0; i < ended.size(); ++i) {
             news[i] = py::make_tuple(std::move(ended[i].message), ended[i].dst, ended[i].lost);
         }
-        on_news_(news);
+        afterwards = on_news_(news);
     }
     for (py::object& event : woken) succeed(std::move(event));
+    if (!afterwards.is_none()) afterwards();
 }
 
 void EventLoop::process(py::object event) {

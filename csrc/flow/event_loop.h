@@ -23,8 +23,8 @@ class EventLoop {
     // `crash` raises what a failed event holds that nobody has looked after; `refuse`: see processes.h.
     EventLoop(double now, py::object environment, py::object crash, py::object refuse);
 
-    // From now on the network's news go to `on_news`, a list of (message, receiver, lost) each time; waits that are over
-    // are made to succeed after it.
+    // From now on the network's news go to `on_news`, a list of (message, receiver, lost) each time. Waits that are over
+    // are made to succeed after it; then what it returned, unless that is None, is called.
     void attach(py::object post, py::object on_news);
 
     void schedule(py::object event, int priority, double delay);

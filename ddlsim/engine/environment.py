@@ -51,19 +51,12 @@ class Environment(simpy.Environment):
         self._num_processes += len(processes)
         return processes
 
-    def call_soon(self, call: Callable[[Event], Any]) -> None:
-        """Calls back at this instant, after what has been scheduled for it."""
-        self._call(call, NORMAL)
-
     def call_late(self, call: Callable[[Event], Any]) -> None:
         """Calls back when everything else of this instant is done."""
-        self._call(call, LATE)
-
-    def _call(self, call: Callable[[Event], Any], priority: int) -> None:
         event = Event(self)
         event._ok, event._value = True, None
         event.callbacks.append(call)
-        self.schedule(event, priority)
+        self.schedule(event, LATE)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ because a message was lost; within each, in order of sending. So what an instant
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -224,8 +225,11 @@ class Network:
 
     # -- what comes back -------------------------------------------------------------------------------------------
 
-    def _handle(self, news: list[tuple[Message, int, bool]]) -> None:
-        """Messages that ended at this instant and have no mailbox, or were lost: (message, receiver, lost)."""
+    def _handle(self, news: list[tuple[Message, int, bool]]) -> Callable[[], None] | None:
+        """Messages that ended at this instant and have no mailbox, or were lost: (message, receiver, lost).
+
+        Returns what to do when those are woken whose messages are in, see above.
+        """
         dropped = []
         for i, (message, receiver, lost) in enumerate(news):
             if lost and self._on_drop == "retransmit":
@@ -236,5 +240,8 @@ class Network:
                 self._on_delivery(to_one(message, receiver))
             else:  # its receiver left at this very instant, on account of a message before it
                 self._on_abort(to_one(message, receiver))
-        if dropped:  # after those who wake because their messages are in, see above
-            self._env.call_soon(lambda _: [self._on_abort(message) for message in dropped])
+        return partial(self._lose, dropped) if dropped else None
+
+    def _lose(self, dropped: list[Message]) -> None:
+        for message in dropped:
+            self._on_abort(message)
