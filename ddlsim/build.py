@@ -148,8 +148,8 @@ def build_simulation(
         made = Network(
             env, num_nodes + has_server, links.uplink_bytes_per_s, links.downlink_bytes_per_s, links.latency_s,
             fidelity=network.fidelity, on_delivery=on_delivery, on_abort=on_abort,
-            drop_prob=network.drop_probability, on_drop=network.on_drop, seed=scenario.seed,
-            shared_bytes_per_s=links.shared_bytes_per_s, route=links.route,
+            drop_prob=network.drop_probability, on_drop=network.on_drop, timeout_s=network.timeout_s,
+            seed=scenario.seed, shared_bytes_per_s=links.shared_bytes_per_s, route=links.route,
         )
         if links.changes:
             env.process(follow(env, made, links.changes))

@@ -84,6 +84,7 @@ void register_post(py::module_& m) {
         .def("send_routed", &send_routed, "To one node, over shared links, or to be lost; False: it could not be sent.",
              py::arg("now_s"), py::arg("message"), py::arg("dst"), py::arg("kinds"), py::arg("latency_ns"), py::arg("again"),
              py::arg("lost"), py::arg("links"), py::arg("least_shared"))
+        .def("set_timeout", &Post::set_timeout, py::arg("timeout_ns"), "Messages are given up so long after their sending.")
         .def("cancel", &Post::cancel)
         .def("remove_node", &remove_node, "A node leaves; the (message, receiver) that are aborted, in order of sending.")
         .def("return_node", [](Post& self, std::int64_t node) { self.return_node(to_node(self.network(), node)); })

@@ -45,6 +45,18 @@ Ints send_many(FlowNetwork& self, Time now_ns, const Ints& src, const Ints& dst,
     return slots;
 }
 
+std::vector<std::pair<Id, std::int64_t>> pairs_of(const std::vector<FlowNetwork::Aborted>& flows) {
+    std::vector<std::pair<Id, std::int64_t>> pairs;
+    for (const FlowNetwork::Aborted& flow : flows) pairs.push_back({flow.slot, flow.sent_bytes});
+    return pairs;
+}
+
+std::vector<std::pair<Id, std::int64_t>> overdue(FlowNetwork& self) {
+    std::vector<FlowNetwork::Aborted> flows;
+    flows.swap(self.overdue());
+    return pairs_of(flows);
+}
+
 py::list step(FlowNetwork& self, Time until_ns) {
     std::vector<Id> ended;
     self.step(until_ns, ended);
@@ -129,12 +141,12 @@ void register_flow(py::module_& m) {
         .def("send_many", &send_many, py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"),
              py::arg("header_bytes"), py::arg("latency_ns"))
         .def("cancel", [](Network& self, Time now_ns, Id slot) { self.advance(now_ns); return self.cancel(slot); })
+        .def("set_deadline", &Network::set_deadline, py::arg("slot"), py::arg("deadline_ns"))
+        .def("overdue", &overdue, "(slot, bytes that had been sent) of what was aborted at its deadline since the last call.")
         .def("remove_node",
              [](Network& self, Time now_ns, std::int64_t node) {
                  self.advance(now_ns);
-                 std::vector<std::pair<Id, std::int64_t>> aborted;
-                 for (const auto& flow : self.remove_node(to_node(self, node))) aborted.push_back({flow.slot, flow.sent_bytes});
-                 return aborted;
+                 return pairs_of(self.remove_node(to_node(self, node)));
              })
         .def("next_time", &Network::next_time, "Time of the next event in ns; NEVER_NS when there is none.")
         .def("next_time_after_latencies", &Network::next_time_after_latencies, py::arg("quiet_until_ns"),

@@ -127,7 +127,8 @@ void EventLoop::take_news(Time time) {
     if (!ended.empty()) {
         py::list news(ended.size());
         for (std::size_t i = 0; i < ended.size(); ++i) {
-            news[i] = py::make_tuple(std::move(ended[i].message), ended[i].dst, ended[i].lost);
+            const Post::Ended& one = ended[i];
+            news[i] = py::make_tuple(std::move(ended[i].message), one.dst, one.lost, one.overdue);
         }
         afterwards = on_news_(news);
     }

@@ -23,7 +23,7 @@ class EventLoop {
     // `crash` raises what a failed event holds that nobody has looked after; `refuse`: see processes.h.
     EventLoop(double now, py::object environment, py::object crash, py::object refuse);
 
-    // From now on the network's news go to `on_news`, a list of (message, receiver, lost) each time. Waits that are over
+    // From now on the network's news go to `on_news`, a list of (message, receiver, lost, overdue) each time. Waits that are over
     // are made to succeed after it; then what it returned, unless that is None, is called.
     void attach(py::object post, py::object on_news);
 

@@ -51,6 +51,10 @@ void FlowNetwork::check() {
     std::vector<char> is_full(num_links(), 0);
     std::vector<Rate> fastest(num_links(), 0);
     std::vector<Id> seen(flows_.size(), 0);
+    for (std::size_t i = 0; i < deadlines_.size(); ++i) {
+        require(in_flight(deadlines_.at(i)), "a deadline of no flow in slot", deadlines_.at(i));
+        require(deadlines_.key(deadlines_.at(i)) >= now_, "a deadline has passed in slot", deadlines_.at(i));
+    }
     for (Id link = 0; link < num_links(); ++link) {
         require(levels_.level(link) == scratch[link], "level differs from progressive filling on link", link);
         require(used[link] <= levels_.capacity(link), "capacity exceeded on link", link);

@@ -123,6 +123,7 @@ void FlowNetwork::finish(Id slot) {
     Flow& flow = flows_[slot];
     if (flow.state == kSending) leave_links(slot);
     if (flow.route != kNone) levels_.drop_route(flow.route);
+    forget_deadline(slot);
     flow.state = kFree;
     free_slots_.push_back(slot);
     if (src(flow) == dst(flow)) return;
@@ -157,6 +158,7 @@ std::int64_t FlowNetwork::abort(Id slot) {
     if (flow.route != kNone) levels_.drop_route(flow.route);
     flow.state = kFree;
     events_.remove(slot);
+    forget_deadline(slot);
     free_slots_.push_back(slot);
     if (sent > 0) {
         if (bandwidth_) nodes_[src(flow)].bytes_sent += sent;
@@ -184,6 +186,21 @@ std::vector<FlowNetwork::Aborted> FlowNetwork::remove_node(Id node) {
     aborted.reserve(slots.size());
     for (Id slot : slots) aborted.push_back({slot, abort(slot)});
     return aborted;
+}
+
+void FlowNetwork::set_deadline(Id slot, Time deadline) {
+    if (!in_flight(slot)) throw std::invalid_argument("no such flow");
+    if (deadline < now_) throw std::invalid_argument("a deadline in the past");
+    deadlines_.reserve_ids(flows_.size());
+    deadlines_.set(slot, deadline);
+}
+
+void FlowNetwork::abort_overdue() {
+    resolve();
+    batch_.clear();
+    while (is_deadline(now_)) batch_.push_back(deadlines_.pop());
+    std::sort(batch_.begin(), batch_.end(), [&](Id a, Id b) { return flows_[a].sequence < flows_[b].sequence; });
+    for (Id slot : batch_) overdue_.push_back({slot, abort(slot)});
 }
 
 void FlowNetwork::set_rate(Id slot, Rate rate, bool in_order) {
@@ -242,7 +259,8 @@ void FlowNetwork::resolve() {
 
 Time FlowNetwork::next_time() {
     resolve();
-    return events_.empty() ? kNever : events_.top_key();
+    const Time event = events_.empty() ? kNever : events_.top_key();
+    return is_deadline(event) ? deadlines_.top_key() : event;
 }
 
 bool FlowNetwork::starts_now(const Flow& flow) const {
@@ -252,7 +270,8 @@ bool FlowNetwork::starts_now(const Flow& flow) const {
 Time FlowNetwork::next_time_after_latencies(Time quiet_until) {
     while (true) {
         const Time time = next_time();
-        if (time >= quiet_until || time == kNever || !starts_now(flows_[events_.top()])) return time;
+        if (time >= quiet_until || time == kNever || is_deadline(time)) return time;
+        if (!starts_now(flows_[events_.top()])) return time;
         now_ = time;
         while (!events_.empty() && events_.top_key() == time && starts_now(flows_[events_.top()])) start(events_.pop());
         expect_soon();
@@ -288,8 +307,9 @@ bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
                 ended.push_back(slot);
             }
         }
+        if (is_deadline(time)) abort_overdue();
         expect_soon();
-        if (ended.size() > before) return true;
+        if (ended.size() > before || !overdue_.empty()) return true;
     }
 }
 

@@ -10,6 +10,7 @@
 //   equal times         one batch, in the order in which the messages were sent
 //   share under one unit (2^-16 byte/s) per flow: rounds down to zero, the flow stalls
 //   end beyond 292 years of simulated time: never
+//   deadline            aborted then, unless its last byte is through at that instant or before
 #pragma once
 
 #include <algorithm>
@@ -56,13 +57,16 @@ class FlowNetwork {
         std::int64_t sent_bytes;
     };
     std::vector<Aborted> remove_node(Id node);  // every flow from and to it, in the order of sending
+    void set_deadline(Id slot, Time deadline);
+    // What `step` has aborted at its deadline, in the order of sending; whoever reads it empties it.
+    std::vector<Aborted>& overdue() { return overdue_; }
 
     Time next_time();
     // As next_time, after letting latencies end that end before `quiet_until`: the caller knows that it will do nothing
     // before then, and is spared a call for each.
     Time next_time_after_latencies(Time quiet_until);
-    // Goes to the first instant up to `until` at which messages end and appends their slots. False: there is
-    // none, and it is `until` now (kNever: the time stands still).
+    // Goes to the first instant up to `until` at which messages end or are overdue and appends the slots of the former.
+    // False: there is none, and it is `until` now (kNever: the time stands still).
     bool step(Time until, std::vector<Id>& ended);
     // Slots whose events come next, most likely: the next one, and some that follow soon in no certain order.
     std::size_t num_soon() const { return std::min(kSoon, events_.size()); }
@@ -127,6 +131,11 @@ class FlowNetwork {
     Id src(const Flow& flow) const { return link_node_[flow.uplink]; }
     Id dst(const Flow& flow) const { return link_node_[flow.downlink]; }
     bool starts_now(const Flow& flow) const;  // its latency ends and it takes bandwidth
+    bool is_deadline(Time time) const { return !deadlines_.empty() && deadlines_.top_key() <= time; }
+    void forget_deadline(Id slot) {
+        if (!deadlines_.empty() && deadlines_.contains(slot)) deadlines_.remove(slot);
+    }
+    void abort_overdue();
     void start(Id slot);
     void leave_links(Id slot);
     void moved(Id link, Id slot, Id position);
@@ -151,6 +160,8 @@ class FlowNetwork {
     std::vector<Node> nodes_;
     std::vector<Id> link_node_;
     std::vector<Id> batch_;
+    IndexedHeap deadlines_;  // flows by the time at which they are aborted, of those that have one
+    std::vector<Aborted> overdue_;
     PairCounters pairs_;
 };
 

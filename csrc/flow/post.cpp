@@ -28,6 +28,7 @@ void Post::carry(Id slot, const Letter& letter, Id src, Id dst, bool routed) {
     if (slot >= parcels_.size()) parcels_.resize(network_.num_slots());
     Time latency = letter.latency >= 0 ? letter.latency : network_.access_latency(src) + network_.access_latency(dst);
     parcels_[slot] = {letter.message, letter.sent_s, letter.round, latency, letter.kind, letter.box, routed};
+    if (timeout_ < kNever - network_.now()) network_.set_deadline(slot, network_.now() + timeout_);
 }
 
 bool Post::send(const Letter& letter, Id src, Id dst) {
@@ -85,6 +86,15 @@ std::vector<Post::Ended> Post::remove_node(double now_s, Id node) {
     return aborted;
 }
 
+void Post::give_up_overdue() {
+    for (const auto& [slot, sent_bytes] : network_.overdue()) {
+        news_.push_back(take(slot));
+        news_.back().overdue = true;
+        use_.count(kAborted, news_.back().src, sent_bytes);
+    }
+    network_.overdue().clear();
+}
+
 // Puts what has just ended into mailboxes, or among the news.
 void Post::hand_over() {
     const double now_s = static_cast<double>(network_.now()) / 1e9;
@@ -100,6 +110,7 @@ void Post::hand_over() {
         use_.arrived(ended.arrival, now_s);
         mailboxes_.deliver(ended.dst, box, ended.src, round, std::move(ended.message));
     }
+    if (!network_.overdue().empty()) give_up_overdue();
     has_news_ = !news_.empty() || !mailboxes_.woken.empty();
     count_forgotten();
     expect_soon();

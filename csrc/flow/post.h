@@ -42,6 +42,7 @@ class Post {
         mailboxes_.expect_announcement(dst);
         network_.expect_receiver(dst);
     }
+    void set_timeout(Time timeout) { timeout_ = timeout; }  // of every message, from its sending; see Ended::overdue
     // False: one of the ends is away, nothing was sent. What was sent is to be announced.
     bool send(const Letter& letter, Id src, Id dst);
     bool send_routed(const Letter& letter, Id src, Id dst, bool lost, std::vector<Id> links, double least_shared);
@@ -55,6 +56,7 @@ class Post {
         LinkUse::Arrival arrival;
         std::int64_t payload_bytes, header_bytes;
         bool lost;
+        bool overdue = false;  // given up on its way
     };
     bool cancel(double now_s, const py::object& message);  // every flow that carries it; false: none does
     std::vector<Ended> remove_node(double now_s, Id node);
@@ -87,6 +89,7 @@ class Post {
 
     void carry(Id slot, const Letter& letter, Id src, Id dst, bool routed);
     Ended take(Id slot);
+    void give_up_overdue();
     void hand_over();
     void expect_soon() const;
 
@@ -99,6 +102,7 @@ class Post {
     std::vector<Id> slots_;
     std::vector<Ended> news_;
     bool has_news_ = false;
+    Time timeout_ = kNever;
 };
 
 }  // namespace ddlsim::flow

@@ -44,6 +44,7 @@ class _Flow:
     left: int
     begins_ns: int
     ends_at_once: bool
+    deadline_ns: int
 
 
 class ReferenceNetwork:
@@ -68,12 +69,15 @@ class ReferenceNetwork:
         """Node n's uplink is link 2n, its downlink 2n + 1."""
         self.capacities[link] = round(capacity * RATE_UNITS_PER_BYTE_S)
 
-    def send(self, src: int, dst: int, num_bytes: int, latency_ns: int, links: Sequence[int] = ()) -> int:
-        """A message at this instant; returns its number."""
+    def send(
+        self, src: int, dst: int, num_bytes: int, latency_ns: int, links: Sequence[int] = (),
+        deadline_ns: int = NEVER_NS,
+    ) -> int:  # fmt: skip
+        """A message at this instant, aborted at its deadline; returns its number."""
         work = num_bytes * WORK_PER_BYTE
         at_once = src == dst or num_bytes == 0
         begins_ns = self.now + (0 if src == dst else latency_ns)
-        self._flows[self._num_sent] = _Flow((2 * src, 2 * dst + 1, *links), work, work, begins_ns, at_once)
+        self._flows[self._num_sent] = _Flow((2 * src, 2 * dst + 1, *links), work, work, begins_ns, at_once, deadline_ns)
         self._num_sent += 1
         return self._num_sent - 1
 
@@ -86,9 +90,10 @@ class ReferenceNetwork:
         return fair_rates(sending, self.capacities)
 
     def next_time(self) -> int:
-        """Time of the next end of a latency or of a message."""
+        """Time of the next end of a latency or of a message, or of the next deadline."""
         rates, times = self.rates(), [NEVER_NS]
         for number, flow in self._flows.items():
+            times.append(flow.deadline_ns)
             if number not in rates:
                 times.append(flow.begins_ns)
             elif flow.left == 0:
@@ -97,8 +102,11 @@ class ReferenceNetwork:
                 times.append(self.now + -(-flow.left // rates[number]))
         return min(times)
 
-    def step(self, until_ns: int) -> list[int]:
-        """The messages of the first instant up to until_ns at which any ends."""
+    def step(self, until_ns: int) -> tuple[list[int], list[tuple[int, int]]]:
+        """The messages of the first instant up to until_ns at which any ends or is overdue: these and those.
+
+        Of what was aborted at its deadline, with the bytes that had been sent.
+        """
         while (time := self.next_time()) <= until_ns and time != NEVER_NS:
             self._advance(time)
             ended = [
@@ -107,10 +115,12 @@ class ReferenceNetwork:
             ]
             for number in ended:
                 del self._flows[number]
-            if ended:
-                return ended
+            late = [number for number, flow in self._flows.items() if flow.deadline_ns <= time]
+            overdue = [(number, self.cancel(number)) for number in late]
+            if ended or overdue:
+                return ended, overdue
         self._advance(until_ns)
-        return []
+        return [], []
 
     def cancel(self, number: int) -> int:
         """Bytes that had been sent."""

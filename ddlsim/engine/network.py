@@ -50,10 +50,12 @@ class Network:
         header_bytes: added to messages that do not say their own.
         on_delivery: called with each message that arrives and does not go into a mailbox, in order of (time, sending).
         on_abort: called with each message that will never arrive: one end left (at once), one end was away when it
-            was sent (same instant), or it was dropped (when its last byte would have arrived). Of a message to several
-            nodes, once for each that does not get it, with that one as its receiver.
+            was sent (same instant), it was dropped (when its last byte would have arrived) or given up. Of a message to
+            several nodes, once for each that does not get it, with that one as its receiver.
         drop_prob: chance that a message is lost on its way; its bytes are sent, and wasted.
         on_drop: what follows a loss: the whole message again at once, or nothing.
+        timeout_s: a message that has not arrived so long after it was sent is given up: what was sent of it is wasted
+            and nothing follows. None: it takes its time.
         seed: of the losses.
         shared_bytes_per_s: capacities of links that several nodes share, [L].
         route: (src, dst) -> which of them (indices) a message crosses between its sender's uplink and its receiver's
@@ -74,6 +76,7 @@ class Network:
         on_abort: Callable[[Message], None] = lambda _: None,
         drop_prob: float = 0.0,
         on_drop: Literal["retransmit", "drop"] = "retransmit",
+        timeout_s: float | None = None,
         seed: int = 0,
         shared_bytes_per_s: Sequence[float] = (),
         route: Callable[[int, int], Sequence[int]] | None = None,
@@ -87,6 +90,8 @@ class Network:
         self._drop_prob, self._on_drop, self._seed = drop_prob, on_drop, seed
         self._drop_streams: dict[int, np.random.Generator] = {}
         self._post = extension().Post(self._takes_time)
+        if timeout_s is not None:
+            self._post.set_timeout(round(timeout_s * 1e9))
         self._core = self._post.network
         self._kinds = {kind: (fate, NOWHERE) for kind, fate in KINDS.items()}
         self._refused: list[Message] = []
@@ -225,16 +230,16 @@ class Network:
 
     # -- what comes back -------------------------------------------------------------------------------------------
 
-    def _handle(self, news: list[tuple[Message, int, bool]]) -> Callable[[], None] | None:
-        """Messages that ended at this instant and have no mailbox, or were lost: (message, receiver, lost).
+    def _handle(self, news: list[tuple[Message, int, bool, bool]]) -> Callable[[], None] | None:
+        """Messages that ended and have no mailbox, were lost or given up: (message, receiver, lost, overdue).
 
         Returns what to do when those are woken whose messages are in, see above.
         """
         dropped = []
-        for i, (message, receiver, lost) in enumerate(news):
-            if lost and self._on_drop == "retransmit":
+        for i, (message, receiver, lost, overdue) in enumerate(news):
+            if lost and not overdue and self._on_drop == "retransmit":
                 self._launch(message, receiver, again=True)
-            elif lost:
+            elif lost or overdue:
                 dropped.append(to_one(message, receiver))
             elif self._post.arrived(i, self._env.now):
                 self._on_delivery(to_one(message, receiver))

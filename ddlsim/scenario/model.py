@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from ddlsim.scenario import parts
 from ddlsim.scenario.parts import NamedPart
-from ddlsim.units import MAX_MBPS
+from ddlsim.units import END_OF_TIME_S, MAX_MBPS
 
 DEFAULT_LOCAL_STEPS = 10
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
@@ -105,6 +105,8 @@ class Network(_Section):
         drop_probability: chance that a message is lost on its way, below 1; the network only knows whole messages.
         on_drop: what follows: retransmit: it is sent again as a whole, when its last byte should have arrived, until it
             arrives; drop: the receiver never gets it and stops waiting for it at that moment. Its bytes are wasted.
+        timeout_s: a message that has not arrived so many simulated seconds after it was sent is given up: its flow
+            ends, what was sent of it is wasted, its receiver stops waiting for it; null: it takes its time.
         server_mbps: Mbit/s of the server's uplink and of its downlink, where the algorithm has a server.
         links: the nodes' access to the network.
         compression: how parameters are encoded in messages.
@@ -114,6 +116,7 @@ class Network(_Section):
     header_bytes: Annotated[int, Ge(0), Lt(2**40)] = 64
     drop_probability: Annotated[float, Ge(0), Lt(1)] = 0.0
     on_drop: Literal["retransmit", "drop"] = "retransmit"
+    timeout_s: Annotated[float, Gt(0), Lt(END_OF_TIME_S)] | None = None
     server_mbps: Annotated[float, Gt(0), Lt(MAX_MBPS)] = 1000.0
     links: Annotated[Any, NamedPart("links")]
     compression: Annotated[Any, NamedPart("compression")]

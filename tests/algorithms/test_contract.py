@@ -201,6 +201,14 @@ def test_nobody_waits_for_ever_for_messages_that_are_lost(tmp_path, name, on_dro
     assert np.isfinite([r["value"] for r in rows if r["name"] == "test_loss"]).all()
 
 
+def test_nobody_waits_for_messages_that_are_given_up(tmp_path, name):
+    summary, rows = run(tmp_path, name, "network.timeout_s=0.1", "network.links.uplink_mbps=0.01")
+    assert summary["status"] == "done"
+    given_up = sum(node["aborted_bytes"] for node in read_lines(tmp_path / "run" / "links.jsonl"))
+    assert given_up > 0 or name in SILENT
+    assert np.isfinite([r["value"] for r in rows if r["name"] == "test_loss"]).all()
+
+
 COMPRESSED = sorted(name for name in COMPRESSIONS if name != "none")
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddlsim.engine.flow_reference import ReferenceNetwork
+from ddlsim.engine.flow_reference import NEVER_NS, ReferenceNetwork
 from ddlsim.native import extension
 
 NODES = 5
@@ -20,8 +20,9 @@ send = st.tuples(
     st.just("send"), node, node, st.sampled_from([0, 1, 100, 100, 999, 10**6]), st.sampled_from([0, 0, 1, 10**8]),
     st.sampled_from([(), (), (0,), (0, 1)]),
 )
+hurried = st.tuples(send, st.sampled_from([0, 10**8, 10**9, 10**10])).map(lambda sent: (*sent[0], sent[1]))
 event = st.one_of(
-    send, send, send,
+    send, send, hurried,
     st.tuples(st.just("wait"), st.sampled_from([1, 10**8, 10**9, 10**10])),
     st.tuples(st.just("capacity"), st.integers(0, 2 * NODES + len(SHARED) - 1), capacity),
     st.tuples(st.just("cancel"), st.integers(0, 7)),
@@ -47,9 +48,11 @@ class Core:
     def now(self):
         return self.core.now
 
-    def send(self, src, dst, num_bytes, latency_ns, links):
+    def send(self, src, dst, num_bytes, latency_ns, links, patience_ns=None):
         shared = [self.shared[link] for link in links]
         slot = self.core.send(self.now, src, dst, self.scale * num_bytes, 0, latency_ns, links=shared)
+        if patience_ns is not None:
+            self.core.set_deadline(slot, self.now + patience_ns)
         self.number[slot], self.slot[self.sent] = self.sent, slot
         self.sent += 1
 
@@ -62,7 +65,8 @@ class Core:
             self.core.set_capacity(self.now, first // 2, *self.capacities[first:first + 2])
 
     def step(self, until_ns):
-        return [self._end(slot) for slot in self.core.step(until_ns)]
+        ended = [self._end(slot) for slot in self.core.step(until_ns)]
+        return ended, [(self._end(slot), sent) for slot, sent in self.core.overdue()]
 
     def cancel(self, number):
         slot = self.slot[number]
@@ -89,8 +93,9 @@ class Reference(ReferenceNetwork):
             self.add_node(*capacities[2 * i: 2 * i + 2])
         self.shared = [self.add_link(value) for value in capacities[2 * NODES:]]
 
-    def send(self, src, dst, num_bytes, latency_ns, links):
-        super().send(src, dst, num_bytes, latency_ns, [self.shared[link] for link in links])
+    def send(self, src, dst, num_bytes, latency_ns, links, patience_ns=None):
+        deadline_ns = NEVER_NS if patience_ns is None else self.now + patience_ns
+        super().send(src, dst, num_bytes, latency_ns, [self.shared[link] for link in links], deadline_ns)
 
 
 def play(network, events, after_event=lambda: None):
@@ -98,9 +103,11 @@ def play(network, events, after_event=lambda: None):
     log, flying = [], []
 
     def wait(until_ns):
-        while ended := network.step(until_ns):
+        while any(now := network.step(until_ns)):
+            ended, overdue = now
             log.append((network.now, ended))
-            for number in ended:
+            log.append((network.now, overdue))
+            for number in ended + [number for number, _ in overdue]:
                 flying.remove(number)
 
     for sequence, (kind, *values) in enumerate(events):

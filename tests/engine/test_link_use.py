@@ -125,9 +125,11 @@ def test_bytes_are_told_apart_by_kind_and_cause():
 
 @pytest.mark.parametrize("fidelity", ["flow", "latency"])
 @pytest.mark.parametrize("on_drop", ["retransmit", "drop"])
-def test_every_byte_sent_has_exactly_one_fate(fidelity, on_drop):
+@pytest.mark.parametrize("timeout_s", [None, 5.0])
+def test_every_byte_sent_has_exactly_one_fate(fidelity, on_drop, timeout_s):
     rng = np.random.default_rng(0)
-    post = Post(num_nodes=6, latency_s=0.1, fidelity=fidelity, drop_prob=0.2, on_drop=on_drop, header_bytes=7)
+    losses = {"drop_prob": 0.2, "on_drop": on_drop, "timeout_s": timeout_s}
+    post = Post(num_nodes=6, latency_s=0.1, fidelity=fidelity, header_bytes=7, **losses)
     kinds = ("push", "request", "response")
     sent = [
         post.send(*rng.integers(0, 6, 2), int(rng.integers(0, 900)), kinds[rng.integers(0, 3)], at_s=rng.uniform(0, 20))

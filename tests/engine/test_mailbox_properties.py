@@ -106,6 +106,7 @@ worlds = st.fixed_dictionaries({
     "fidelity": st.sampled_from(("flow", "flow", "latency", "ideal")),
     "drop_prob": st.sampled_from((0.0, 0.0, 0.4)),
     "on_drop": st.sampled_from(("retransmit", "drop")),
+    "timeout_s": st.sampled_from((None, None, 0.2)),
     "by_hand": st.booleans(),
 })  # fmt: skip
 TICK_S = 0.125
@@ -121,6 +122,7 @@ class World:
         self.network = Network(
             self.env, NODES, capacity, capacity[::-1], world["latency_s"], fidelity=world["fidelity"],
             on_delivery=self._delivered, on_abort=self._fail, drop_prob=world["drop_prob"], on_drop=world["on_drop"],
+            timeout_s=world["timeout_s"],
         )
         if plain:
             self.boxes = PlainMailboxes(self.env, NODES, lambda _, message: self.network.unused(message))
@@ -199,7 +201,7 @@ def stalled() -> dict:
     return {
         "lives": [[], [], [rest, rest, rest, (1, [0, 1, 2], 2, None, None, False)], []],
         "events": [(0, "capacity", 2, 1)], "capacity": [50] * NODES, "latency_s": 0.25, "fidelity": "flow",
-        "drop_prob": 0.0, "on_drop": "retransmit", "by_hand": False,
+        "drop_prob": 0.0, "on_drop": "retransmit", "timeout_s": None, "by_hand": False,
     }  # fmt: skip
 
 

@@ -186,6 +186,32 @@ def test_retransmission_repeats_the_whole_message_until_it_arrives():
     assert office.network.bytes_sent(0) == 2000 + row["wasted_bytes"]
 
 
+def test_a_message_that_takes_too_long_is_given_up_and_its_links_are_free():
+    office = Office(num_nodes=4, timeout_s=2.5)
+    office.send(0, 1, 4000)
+    office.send(2, 1, 1000)
+    office.at(2.5, lambda: office.send(3, 1, 1000))
+    office.env.run()
+    assert office.log == [("arrived", 2.0, 2, 1), ("aborted", 2.5, 0, 1), ("arrived", 3.5, 3, 1)]
+    assert [row["wasted_bytes"] for row in office.network.traffic.rows()] == [1500, 0, 0]
+
+
+def test_what_arrives_at_the_last_instant_has_arrived():
+    office = Office(timeout_s=1.0)
+    office.send(0, 1, 1000)
+    office.send(2, 2, 1000)
+    office.env.run()
+    assert office.log == [("arrived", 0, 2, 2), ("arrived", 1.0, 0, 1)]
+
+
+@pytest.mark.parametrize("options", [{"capacity": 0.0}, {"latency_s": 4.0}, {"latency_s": 4.0, "fidelity": "latency"}])
+def test_what_is_given_up_is_not_sent_again(options):
+    office = Office(timeout_s=2.5, on_drop="retransmit", drop_prob=0.9, seed=1, **options)
+    office.send(0, 1)
+    office.env.run()
+    assert office.log == [("aborted", 2.5, 0, 1)]
+
+
 def test_losses_of_one_sender_do_not_depend_on_other_senders():
     lost = []
     for others in ((), (1,)):
