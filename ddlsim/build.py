@@ -273,7 +273,7 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
         rundir.finish_manifest(manifest, status, started, simulation.env.now)
         if profile:
             manifest["profile"] = rundir.wall_profile(learner.jobs.wall_s, setup_s, data_s, recording_s, manifest)
-            manifest["through_pytorch"] = learner.through_pytorch
+            manifest["through_pytorch"], manifest["one_by_one"] = learner.through_pytorch, learner.one_by_one
         rundir.write_manifest(directory, manifest)
         summary = summarise(directory)
         rundir.write_json(directory / "summary.json", summary)

@@ -1,25 +1,33 @@
 """Waves on a GPU: nodes of one architecture stacked into one model, so that one kernel serves them all.
 
-A wave's models are the rows of one matrix [N, P]; a step is the vectorised gradient (torch.func.vmap) of every row's
-loss on its own batch, and one update of the matrix. Rows never mix, so the numbers are those of one node after the
-other, up to the order of sums inside a kernel. What cannot be stacked (BatchNorm, whose statistics move during
-training, nodes whose batches differ in size, objectives of an algorithm's own, augmented images, dropout, whose
-masks are a node's own) trains one by one.
+A wave's models are the rows of one matrix [N, P]; a step is the vectorised gradient (stacked.py) of every row's loss on
+its own batch, and one update of the matrix. Steps whose shapes repeat are launched as one CUDA graph (step_graphs.py).
+Losses and predictions are computed likewise (stacked_evaluating.py). What cannot be stacked trains one by one:
+BatchNorm, whose statistics move during training, nodes whose batches differ in size, objectives of an algorithm's own,
+augmented images, dropout, whose masks are a node's own, and modules whose operations vmap does not know.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
-from torch.func import functional_call, grad, vmap
 
+from ddlsim.learning.bank import Params
 from ddlsim.learning.cpu import allocate_outputs, train_on
 from ddlsim.learning.evaluating import losses_of, predictions_of
-from ddlsim.learning.kinds import LossJob, Tested, TestJob, TrainJob
-from ddlsim.learning.layout import MODEL, Architecture, Layout
+from ddlsim.learning.kinds import LossJob, Model, Tested, TestJob, TrainJob, architecture_of
+from ddlsim.learning.layout import Architecture
 from ddlsim.learning.moments import OpenMoments, rows_kept
+from ddlsim.learning.sample_pool import SamplePool
 from ddlsim.learning.shards import Shards
+from ddlsim.learning.stacked import StackedModels, stack_models
+from ddlsim.learning.stacked_evaluating import stacked_losses, stacked_predictions
+from ddlsim.learning.step_graphs import CudaRecorder, StepGraphs
 from ddlsim.learning.worker import Template, make_optimizer
+
+LOOKED_AT = 2
+"""Models, and images of each, on which it is seen whether an architecture can be stacked."""
 
 
 class GpuWaves:
@@ -30,7 +38,7 @@ class GpuWaves:
         shards: the nodes' samples and the clusters' evaluation sets, on the device.
         training: scenario section `training`.
         chunk: images per forward pass in evaluations.
-        device: where everything lives.
+        device: where everything lives; float32 there means float32 from now on, not TF32, and the same bits every time.
     """
 
     def __init__(
@@ -41,7 +49,16 @@ class GpuWaves:
         self._training = training
         self._chunk = chunk
         self._device = device
-        self._templates = {name: Template(architecture, device) for name, architecture in architectures.items()}
+        self._pool = SamplePool(shards.train)
+        self._stacked = {
+            name: StackedModels(Template(architecture, device), shards.loss)
+            for name, architecture in architectures.items()
+        }
+        self._graphs = StepGraphs(CudaRecorder(device) if device.type == "cuda" else None)
+        self.one_by_one: Counter[str] = Counter()  # jobs that were not stacked, by kind and reason
+        if device.type == "cuda":
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+            torch.backends.cudnn.deterministic = True
 
     def train(self, jobs: Sequence[TrainJob]) -> None:
         """Runs every job's steps and fills its outputs."""
@@ -49,83 +66,137 @@ class GpuWaves:
         for job in jobs:
             sizes = tuple(len(batch) for batch in job.batches)
             steps = tuple(0 if kept is None else kept.steps for kept in job.moments)
-            plain = job.objective is None and job.seed is None
-            alike[job.architecture, sizes, job.only, len(job.sizes), steps, plain].append(job)
-        for (architecture, _, only, _, steps, plain), group in alike.items():
-            template = self._templates[architecture]
-            stackable = plain and all(entry.trainable for entry in template.layout.parts[MODEL].entries)
-            stackable &= only is not None or len(set(steps)) < 2  # one step count for all that is trained
-            outputs = [allocate_outputs(job) for job in group]
-            if stackable and len(group) > 1:
-                self._train_stacked(template, group, outputs, only)
+            pool = self._pool.pool_of[job.node]
+            alike[job.architecture, pool, sizes, job.only, len(job.sizes), steps, self._own_way(job)].append(job)
+        for (architecture, *_, own_way), group in alike.items():
+            models = self._stacked[architecture]
+            reason = own_way or self._why_not_stacked(models, group)
+            if reason:
+                self._train_one_by_one(models.template, group, reason)
             else:
-                for job, held in zip(group, outputs, strict=True):
-                    train_on(template, job, held, self._shards, self._training)
+                _halving(group, partial(self._train_stacked, models))
 
     def losses(self, jobs: Sequence[LossJob]) -> list[list[float]]:
         """The values of the jobs."""
-        return [losses_of(job, self._templates.__getitem__, self._shards, self._chunk) for job in jobs]
+        look = lambda job: self._shards.local(job.split, job.node)[0]  # noqa: E731
+        return self._evaluate(jobs, look, stacked_losses, losses_of)
 
     def test(self, jobs: Sequence[TestJob]) -> list[list[Tested]]:
         """The values of the jobs."""
-        return [predictions_of(job, self._templates.__getitem__, self._shards, self._chunk) for job in jobs]
+        look = lambda job: self._shards.evaluation(job.split, job.cluster)[0]  # noqa: E731
+        return self._evaluate(jobs, look, stacked_predictions, predictions_of)
 
     def close(self) -> None:
         """Nothing to end."""
 
-    def _train_stacked(self, template: Template, jobs: list[TrainJob], outputs: list, only: str | None) -> None:
-        module, layout, loss_of = template.module.train(), template.layout, self._shards.loss
-        entries = layout.parts[MODEL].entries
-        stacked = torch.stack([torch.cat([params.values() for params in job.model]) for job in jobs])
-        trained = _trained_columns(layout, only)
-        weights = stacked[:, trained].clone()
+    # -- training --------------------------------------------------------------------------------------------------
 
-        def loss(own: torch.Tensor, others: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            before, after = others[: trained.start], others[trained.stop :]
-            flat = torch.cat([before, own, after])
-            views = {e.name: flat[e.start : e.stop].view(e.shape) for e in entries}
-            return loss_of(functional_call(module, views, (x,)), y)
+    def _own_way(self, job: TrainJob) -> str:
+        """Why a job trains alone whatever its model; empty for the others."""
+        if job.objective is not None:
+            return "the algorithm has a loss of its own"
+        if job.seed is not None:
+            return "images are augmented" if self._training.augmentation != "none" else "the model drops values"
+        steps = {0 if kept is None else kept.steps for kept in job.moments}
+        return "its parts have trained for different numbers of steps" if job.only is None and len(steps) > 1 else ""
 
-        gradients = vmap(grad(loss), randomness="different")
+    def _why_not_stacked(self, models: StackedModels, group: Sequence[TrainJob]) -> str:
+        if len(group) < LOOKED_AT:
+            return "no other node trained at that time with batches of these sizes"
+        if not group[0].batches:
+            return "there is nothing to train"
+        few = group[:LOOKED_AT]
+        rows = self._pool.rows([job.node for job in few], [job.batches[:1] for job in few])
+        images, labels = self._pool.gather(few[0].node, rows[0][:, :LOOKED_AT])
+        return models.why_not([job.model for job in few], images, labels)
+
+    def _train_one_by_one(self, template: Template, group: Sequence[TrainJob], reason: str) -> None:
+        self.one_by_one[f"training: {reason}"] += len(group)
+        for job, held in [(job, allocate_outputs(job)) for job in group]:
+            train_on(template, job, held, self._shards, self._training)
+
+    def _train_stacked(self, models: StackedModels, jobs: Sequence[TrainJob]) -> None:
+        whole, only = stack_models([job.model for job in jobs]), jobs[0].only
+        trained = models.trained_columns(only)
+        weights = whole[:, trained].clone()
+        others = torch.cat([whole[:, : trained.start], whole[:, trained.stop :]], dim=1)
         moments = self._open_moments(jobs)
         state = None
         if moments:
             kept = [torch.stack(rows)[:, trained] for rows in zip(*(each.flats for each in moments), strict=True)]
             state = [(moments[0].steps_at(trained.start), kept)]
         update = make_optimizer([weights], self._training, state)
-        for step in range(len(jobs[0].batches)):
-            x, y = self._batch(jobs, step)
-            found = gradients(weights, stacked, x, y)
+        gradients, key = models.gradients(only), (models.layout.architecture, only)
+        for rows in self._pool.rows([job.node for job in jobs], [job.batches for job in jobs]):
+            images, labels = self._pool.gather(jobs[0].node, rows)
+            found = self._graphs.call(key, gradients, weights, others, images, labels)
             with torch.no_grad():
                 update([found])
-        stacked[:, trained] = weights
-        for row, (job, held) in enumerate(zip(jobs, outputs, strict=True)):
-            if state:
-                for flat, values in zip(moments[row].flats, kept, strict=True):
-                    flat[trained] = values[row]
-                moments[row].store(held[len(job.sizes) :])
-            start = 0
-            for params, size in zip(held[: len(job.sizes)], job.sizes, strict=True):
-                if params is not None:
-                    params.values().copy_(stacked[row, start : start + size])
-                start += size
+        whole[:, trained] = weights
+        outputs = [allocate_outputs(job) for job in jobs]  # only now: a wave that runs out of memory begins again
+        _store(jobs, outputs, whole)
+        for row, (job, own, held) in enumerate(zip(jobs, moments, outputs, strict=False)):
+            for flat, values in zip(own.flats, kept, strict=True):
+                flat[trained] = values[row]
+            own.store(held[len(job.sizes) :])
 
-    def _open_moments(self, jobs: list[TrainJob]) -> list[OpenMoments]:
+    def _open_moments(self, jobs: Sequence[TrainJob]) -> list[OpenMoments]:
         count = rows_kept(self._training)
         return [OpenMoments(job.moments, job.sizes, count, self._device) for job in jobs if job.moments]
 
-    def _batch(self, jobs: list[TrainJob], step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Every node's batch of one step: images [N, b, C, H, W], labels [N, b]."""
-        pairs = []
+    # -- evaluation ------------------------------------------------------------------------------------------------
+
+    def _evaluate(self, jobs: Sequence, images_of: Callable, stacked: Callable, alone: Callable) -> list:
+        """Values of jobs: together those whose models can be stacked, the others one after the other."""
+        reasons = self._reasons_against(jobs, images_of)
+        values: list = [None] * len(jobs)
+        together = []
+        for index, job in enumerate(jobs):
+            reason = next((reasons[name] for name in map(architecture_of, job.models) if reasons[name]), "")
+            if reason:
+                self.one_by_one[f"evaluation: {reason}"] += 1
+                values[index] = alone(job, lambda name: self._stacked[name].template, self._shards, self._chunk)
+            else:
+                together.append(index)
+        run = lambda some: stacked([jobs[index] for index in some], self._stacked, self._shards, self._chunk)  # noqa: E731
+        for index, value in zip(together, _halving(together, run) if together else [], strict=True):
+            values[index] = value
+        return values
+
+    def _reasons_against(self, jobs: Sequence, images_of: Callable) -> dict[str, str]:
+        """Why the architectures that the jobs ask about cannot be stacked; empty for those that can."""
+        met: dict[str, list[tuple[Model, torch.Tensor]]] = defaultdict(list)
         for job in jobs:
-            images, labels = self._shards.train[job.node]
-            rows = torch.from_numpy(job.batches[step]).to(images.device)
-            pairs.append((images[rows], labels[rows]))
-        return torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
+            for model in job.models:
+                met[architecture_of(model)].append((model, images_of(job)[:LOOKED_AT]))
+        found = {}
+        for name, asked in met.items():
+            first = asked[0]
+            last = next(each for each in reversed(asked) if each[1].shape == first[1].shape)
+            models, images = zip(first, last, strict=True)
+            found[name] = self._stacked[name].why_not(models, torch.stack(images))
+        return found
 
 
-def _trained_columns(layout: Layout, only: str | None) -> slice:
-    """The columns of the whole model's row that are trained; one range, since there are no buffers."""
-    whole = layout.parts[MODEL]
-    chosen = [entry for entry in whole.entries if only is None or entry.name.startswith(only + ".")]
-    return slice(chosen[0].start, chosen[-1].stop)
+def _store(jobs: Sequence[TrainJob], outputs: Sequence[Sequence[Params | None]], whole: torch.Tensor) -> None:
+    """Writes the rows of a matrix [N, P] to the models that the jobs promised, all in one launch."""
+    pairs = [
+        (params.values(), part)
+        for job, row, held in zip(jobs, whole, outputs, strict=True)
+        for params, part in zip(held[: len(job.sizes)], row.split(job.sizes), strict=True)
+        if params is not None
+    ]
+    if pairs:
+        torch._foreach_copy_(*map(list, zip(*pairs, strict=True)))
+
+
+def _halving(jobs: Sequence, run: Callable[[Sequence], list | None]) -> list:
+    """The values of jobs, run together, or in halves as often as the device's memory does not suffice."""
+    try:
+        return run(jobs) or []
+    except torch.OutOfMemoryError:
+        if len(jobs) == 1:
+            raise
+    torch.cuda.empty_cache()
+    middle = len(jobs) // 2
+    return [*_halving(jobs[:middle], run), *_halving(jobs[middle:], run)]

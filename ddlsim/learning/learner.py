@@ -289,6 +289,11 @@ class Learner:
         """Trainings on the CPU that no native plan could do, by the reason (empty on a GPU)."""
         return dict(getattr(self._waves, "through_pytorch", {}))
 
+    @property
+    def one_by_one(self) -> dict[str, int]:
+        """Jobs on a GPU that were not stacked with those of other nodes, by kind and reason (empty on the CPU)."""
+        return dict(getattr(self._waves, "one_by_one", {}))
+
     def close(self) -> None:
         """Ends the worker threads."""
         self._waves.close()

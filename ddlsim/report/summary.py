@@ -12,6 +12,7 @@ from ddlsim.report.records import Records, read
 from ddlsim.report.text import bytes_text, columns, number_text, percent_text, quality_text, seconds_text
 
 SCHEMA_VERSION = 1
+PROFILED = ("profile", "through_pytorch", "one_by_one")  # what a run with --profile tells beside its results
 FAIRNESS = ("fair_accuracy", "demographic_parity", "equalized_odds")
 
 
@@ -58,7 +59,7 @@ def summary_of(records: Records) -> dict:
             "cut_off": len(records.rows.get("cut_off", ())),
             "labels": list(manifest.get("labels") or []),
             "peak_rss_mib": manifest.get("peak_rss_mib"),
-            **{name: manifest[name] for name in ("profile", "through_pytorch") if name in manifest},
+            **{name: manifest[name] for name in PROFILED if name in manifest},
         }
     )
 
@@ -221,6 +222,8 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         lines.append((f"wall s, {part}" if part != "simulated to wall" else part, number_text(value, 2)))
     for reason, count in summary.get("through_pytorch", {}).items():
         lines.append(("no native training", f"{count} times: {reason}"))
+    for reason, count in summary.get("one_by_one", {}).items():
+        lines.append(("not stacked, one by one", f"{count} times: {reason}"))
     return lines
 
 

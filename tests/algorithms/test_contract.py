@@ -14,6 +14,8 @@ from ddlsim import build
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.compression import COMPRESSIONS
 from ddlsim.engine.simulation import Simulation
+from ddlsim.learning import learner
+from ddlsim.learning.gpu import GpuWaves
 from ddlsim.scenario import ScenarioProblems, load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
@@ -186,6 +188,24 @@ def test_same_seed_same_bytes(tmp_path, name):
     first, again, other = ([(tmp_path / out / file).read_bytes() for file in files] for out in ("a", "b", "c"))
     assert first == again
     assert first[0] != other[0]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_waves_as_on_a_gpu_give_the_same_run(tmp_path, name, mode, monkeypatch):
+    """The way of a GPU, on the CPU: stacked models and their evaluation instead of one after the other."""
+    options = "rounds=2", f"mode={mode}", "devices={name: lognormal}", "evaluation.every=1"
+    expected, expected_rows = run(tmp_path, name, *options, out="threads")
+    monkeypatch.setattr(
+        learner, "make_waves",
+        lambda architectures, shards, training, chunk, device, threads:
+            GpuWaves(architectures, shards, training, chunk, device),
+    )  # fmt: skip
+    summary, rows = run(tmp_path, name, *options, out="stacked")
+    assert (summary["bytes"], summary["sim_time_s"]) == (expected["bytes"], expected["sim_time_s"])
+    assert [(row["node"], row["name"]) for row in rows] == [(row["node"], row["name"]) for row in expected_rows]
+    for found, row in zip(rows, expected_rows, strict=True):
+        off = np.abs(np.subtract(row["value"], found["value"])).sum()
+        assert off <= (2 if row["name"] == "confusion" else 0.01), (found, row)  # one image may stand on the edge
 
 
 def test_asynchronous_run_ends(tmp_path, name):

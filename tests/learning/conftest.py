@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from ddlsim.learning.gpu import GpuWaves
 from ddlsim.learning.learner import Learner
 
 
@@ -44,10 +45,11 @@ SETTINGS = dict(optimizer="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0
 def make_learner():
     made = []
 
-    def make(batch_norm: bool = False, threads: int = 2, builders=None, assigned=None, **changes) -> Learner:
+    def make(batch_norm: bool = False, threads: int = 2, builders=None, assigned=None, device: str = "cpu",
+             **changes) -> Learner:  # fmt: skip
         learner = Learner(
             builders or {"tiny": lambda: TinyNet(batch_norm)}, prepared_data(), SimpleNamespace(**SETTINGS | changes),
-            torch.device("cpu"), threads, 10, assigned,
+            torch.device(device), threads, 10, assigned,
         )
         made.append(learner)
         return learner
@@ -60,3 +62,17 @@ def make_learner():
 @pytest.fixture
 def tiny_net():
     return TinyNet
+
+
+@pytest.fixture
+def as_on_a_gpu():
+    """Makes a learner run its waves as on a GPU, on the device that it has."""
+
+    def change(learner: Learner) -> Learner:
+        learner._waves.close()
+        learner._waves = GpuWaves(
+            learner.architectures, learner.shards, learner._training, learner._waves._chunk, learner._device
+        )
+        return learner
+
+    return change

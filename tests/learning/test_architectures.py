@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from ddlsim.errors import DdlsimError
-from ddlsim.learning.gpu import GpuWaves
 
 
 class Wide(nn.Module):
@@ -49,9 +48,9 @@ def train_all(learner, steps=(5, 3, 5)):
 
 
 @pytest.mark.parametrize("waves", ["threads", "stacked"])
-def test_mixed_wave_equals_each_architecture_for_itself(mixed, make_learner, tiny_net, waves):
+def test_mixed_wave_equals_each_architecture_for_itself(mixed, make_learner, tiny_net, as_on_a_gpu, waves):
     if waves == "stacked":
-        mixed._waves = GpuWaves(mixed.architectures, mixed.shards, mixed._training, 10, torch.device("cpu"))
+        as_on_a_gpu(mixed)
     trained = train_all(mixed)
     assert mixed.jobs.waves["training"] == [3]
     for name, build, nodes in (("tiny", tiny_net, (0, 2)), ("wide", Wide, (1,))):

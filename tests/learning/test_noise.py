@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from ddlsim.errors import ScenarioError
-from ddlsim.learning.gpu import GpuWaves
 from ddlsim.learning.layout import Layout
 from ddlsim.learning.noise import OwnDropout, draws_noise, own_dropouts, seed_dropouts
 from ddlsim.models.split import SplitModel
@@ -30,7 +29,7 @@ def train(make_learner):
     def train(nodes, threads=2, one_by_one=False, p=0.5, waves=None):
         learner = make_learner(threads=threads, builders={"net": lambda: net(p)})
         if waves:
-            learner._waves = waves(learner)
+            waves(learner)
         trained = []
         for node in nodes:
             trained.append(learner.train(node, learner.init_models(node)[0], 5, rng(node)))
@@ -71,11 +70,8 @@ def test_masks_do_not_depend_on_threads_or_on_grouping(train):
     assert torch.equal(train([2])[0], expected[2])  # whoever else trains
 
 
-def test_the_way_of_a_gpu_draws_the_same_masks(train):
-    def on_gpu_s_way(learner):
-        return GpuWaves(learner.architectures, learner.shards, learner._training, 10, torch.device("cpu"))
-
-    for one, two in zip(train([0, 1]), train([0, 1], waves=on_gpu_s_way), strict=True):
+def test_the_way_of_a_gpu_draws_the_same_masks(train, as_on_a_gpu):
+    for one, two in zip(train([0, 1]), train([0, 1], waves=as_on_a_gpu), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
 
 

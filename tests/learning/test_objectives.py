@@ -7,7 +7,6 @@ from torch.nn import functional as F
 
 from ddlsim.learning import losses
 from ddlsim.learning.batches import draw_batches
-from ddlsim.learning.gpu import GpuWaves
 from ddlsim.learning.objective import Objective
 
 
@@ -42,15 +41,14 @@ def one_operator_thread():
 
 
 @pytest.mark.parametrize("augmentation", ["none", "crop_flip", "colour"])
-def test_grouping_changes_no_bit_of_augmented_training(make_learner, one_operator_thread, augmentation):
+def test_grouping_changes_no_bit_of_augmented_training(make_learner, as_on_a_gpu, one_operator_thread, augmentation):
     objective = Objective(contrast, views=2, keeps_start=True)
     settings = {"augmentation": augmentation, "optimizer": "adam", "learning_rate": 0.01, "drop_last": True}
     one, two, alone = (make_learner(True, threads, **settings) for threads in (1, 2, 1))
     together, side_by_side = train_all(one, objective), train_all(two, objective)
     assert all(torch.equal(together[node], side_by_side[node]) for node in range(3))
     assert torch.equal(train_all(alone, objective, (1,))[1], together[1])
-    stacked = make_learner(True, 1, **settings)
-    stacked._waves = GpuWaves(stacked.architectures, stacked.shards, stacked._training, 10, torch.device("cpu"))
+    stacked = as_on_a_gpu(make_learner(True, 1, **settings))
     torch.testing.assert_close(train_all(stacked, objective)[2], together[2])
 
 

@@ -6,7 +6,6 @@ import torch
 from torch.nn import functional as F
 
 from ddlsim.learning.batches import draw_batches
-from ddlsim.learning.gpu import GpuWaves
 
 
 def rng(node: int) -> np.random.Generator:
@@ -63,10 +62,8 @@ def test_number_of_threads_changes_no_bit(make_learner):
 
 
 @pytest.mark.parametrize("only", [None, "core", "head"])
-def test_stacked_wave_equals_one_by_one(make_learner, only):
-    plain, stacked = make_learner(), make_learner()
-    cpu = torch.device("cpu")
-    stacked._waves = GpuWaves(stacked.architectures, stacked.shards, stacked._training, 10, cpu)
+def test_stacked_wave_equals_one_by_one(make_learner, as_on_a_gpu, only):
+    plain, stacked = make_learner(), as_on_a_gpu(make_learner())
     flats = []
     for learner in (plain, stacked):
         trained = [learner.train(node, learner.init_models(node)[0], 5, rng(node), only) for node in range(3)]
@@ -179,10 +176,10 @@ def kept_training(learner, module, node: int, calls: int, make) -> torch.Tensor:
         ({"momentum": 0.9}, lambda p: torch.optim.SGD(p, 0.1, 0.9)),
     ],
 )
-def test_kept_optimizer_goes_on_where_it_was(make_learner, tiny_net, settings, make, stacked, whole):
+def test_kept_optimizer_goes_on_where_it_was(make_learner, tiny_net, as_on_a_gpu, settings, make, stacked, whole):
     learner = make_learner(**settings, optimizer_state="kept")
     if stacked:
-        learner._waves = GpuWaves(learner.architectures, learner.shards, learner._training, 10, torch.device("cpu"))
+        as_on_a_gpu(learner)
     models = [learner.init_models(node, whole=whole)[0] for node in range(3)]
     modules = [module_of(learner, tiny_net, model) for model in models]
     expected = [kept_training(learner, module, node, 3, make) for node, module in enumerate(modules)]

@@ -1,0 +1,59 @@
+"""The training samples of all nodes in one tensor, so that one gather makes a batch for every node of a wave."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ddlsim.learning.shards import Samples
+
+
+class SamplePool:
+    """Takes over the nodes' samples: `samples` then lists views of it.
+
+    Nodes whose samples differ in shape or type (data of several domains) lie in pools of their own.
+
+    Args:
+        samples: per node images [n, C, H, W] and labels [n], on one device; replaced by views.
+    """
+
+    def __init__(self, samples: list[Samples]):
+        alike: dict[tuple, list[int]] = defaultdict(list)
+        for node, (images, labels) in enumerate(samples):
+            alike[images.shape[1:], images.dtype, labels.shape[1:], labels.dtype].append(node)
+        self.pool_of = [0] * len(samples)
+        self._first = np.zeros(len(samples), dtype=np.int64)
+        self._pools: list[Samples] = []
+        for nodes in alike.values():
+            images, labels = (torch.cat([samples[node][side] for node in nodes]) for side in (0, 1))
+            stop = 0
+            for node in nodes:
+                start, stop = stop, stop + len(samples[node][1])
+                samples[node] = images[start:stop], labels[start:stop]
+                self.pool_of[node], self._first[node] = len(self._pools), start
+            self._pools.append((images, labels))
+
+    def rows(self, nodes: Sequence[int], batches: Sequence[Sequence[np.ndarray]]) -> list[torch.Tensor]:
+        """Where the batches of nodes of one pool lie in it, uploaded in one copy.
+
+        Args:
+            nodes: N of them.
+            batches: per node its batches of sample indices, as many and as large as every other node's.
+
+        Returns:
+            Per batch [N, b].
+        """
+        if not batches[0]:
+            return []
+        found = [np.stack(step) + self._first[list(nodes), None] for step in zip(*batches, strict=True)]
+        labels = self._pools[self.pool_of[nodes[0]]][1]
+        flat = torch.from_numpy(np.concatenate([rows.ravel() for rows in found])).to(labels.device)
+        parts = flat.split([rows.size for rows in found])
+        return [part.view(rows.shape) for part, rows in zip(parts, found, strict=True)]
+
+    def gather(self, node: int, rows: torch.Tensor) -> Samples:
+        """Images [N, b, C, H, W] and labels [N, b] of rows [N, b] of the pool that a node's samples lie in."""
+        flat = rows.reshape(-1)
+        images, labels = (values.index_select(0, flat) for values in self._pools[self.pool_of[node]])
+        return images.unflatten(0, rows.shape), labels.unflatten(0, rows.shape)

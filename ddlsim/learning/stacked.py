@@ -1,0 +1,159 @@
+"""One architecture as functions of a matrix [N, P] that holds a model in every row (torch.func.vmap).
+
+Rows never mix, so every model gets the numbers that it gets alone, up to the order of sums inside a kernel. A module
+whose operations vmap does not know, or that does not do the same stacked, is found out on the first models it meets:
+they are computed both ways (`why_not`).
+"""
+
+import textwrap
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import torch
+from torch import nn
+from torch.func import functional_call, grad, vmap
+
+from ddlsim.learning.kinds import Model
+from ddlsim.learning.layout import CORE, HEAD, MODEL, Entry, Layout
+from ddlsim.learning.tasks import Loss
+from ddlsim.learning.worker import Template
+
+Gradients = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""(trained values [N, W], the others [N, P - W], images [N, b, C, H, W], labels [N, b]) -> gradients [N, W]."""
+
+SAME = 1e-3
+"""How far stacked values may lie from those of one model alone, relative to the largest: a wrong one is far beyond."""
+
+
+class StackedModels:
+    """What many models of one architecture compute side by side.
+
+    Args:
+        template: a module on the device, whose structure is used; `why_not` loads models into it.
+        loss: of the task.
+    """
+
+    def __init__(self, template: Template, loss: Loss):
+        self.template = template
+        self.layout: Layout = template.layout
+        self._loss = loss
+        self._gradients_of = cache(self._make_gradients)
+        self._reasons: dict[bool, str] = {}
+
+    def trained_columns(self, only: str | None) -> slice:
+        """The columns of a whole model's row that are trained; one range, since there are no buffers between them."""
+        chosen = [e for e in self.layout.parts[MODEL].entries if only is None or e.name.startswith(only + ".")]
+        return slice(chosen[0].start, chosen[-1].stop)
+
+    def gradients(self, only: str | None) -> Gradients:
+        """The gradient of every row's loss on its own batch, by the part that is trained (None: all)."""
+        return self._gradients_of(only)
+
+    @torch.no_grad()
+    def features(self, cores: torch.Tensor, images: torch.Tensor, shared: bool) -> torch.Tensor:
+        """What cores make of images, in eval mode.
+
+        Args:
+            cores: [U, P_core].
+            images: [n, C, H, W] for all of them if `shared`, else [U, n, C, H, W].
+
+        Returns:
+            [U, n, ...].
+        """
+        return self._apply(CORE, cores, images, None if shared else 0)
+
+    @torch.no_grad()
+    def outputs(self, heads: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        """What heads [N, P_head] make of features [N, n, ...], in eval mode: [N, n, classes]."""
+        return self._apply(HEAD, heads, features, 0)
+
+    def why_not(self, models: Sequence[Model], images: torch.Tensor, labels: torch.Tensor | None = None) -> str:
+        """Why these models have to be computed one by one; empty where they need not. The answer is kept.
+
+        Args:
+            models: two or more, already computed.
+            images: a few that each of them sees, [N, b, C, H, W].
+            labels: [N, b], if training is asked about; None: evaluation.
+        """
+        training = labels is not None
+        if training and not all(entry.trainable for entry in self.layout.parts[MODEL].entries):
+            return "it keeps statistics that move during training"
+        if training not in self._reasons:
+            try:
+                same = self._same_gradients(models, images, labels) if training else self._same_outputs(models, images)
+                self._reasons[training] = "" if same else "stacked it computes something else"
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # whatever a module of a user's does that vmap cannot
+                text = textwrap.shorten(str(error), 100, placeholder=" ...")
+                self._reasons[training] = f"torch.func.vmap: {type(error).__name__}: {text}"
+        return self._reasons[training]
+
+    def _make_gradients(self, only: str | None) -> Gradients:
+        module, loss_of, start = self.template.module, self._loss, self.trained_columns(only).start
+        entries = self.layout.parts[MODEL].entries
+
+        def loss(own: torch.Tensor, others: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            flat = torch.cat([others[:start], own, others[start:]])
+            return loss_of(functional_call(module, _views(entries, flat), (images,)), labels)
+
+        stacked = vmap(grad(loss))
+
+        def gradients(*inputs: torch.Tensor) -> torch.Tensor:
+            module.train()
+            return stacked(*inputs)
+
+        return gradients
+
+    def _apply(self, part: str, flats: torch.Tensor, values: torch.Tensor, values_dim: int | None) -> torch.Tensor:
+        submodule: nn.Module = getattr(self.template.module.eval(), part)
+        entries = [
+            Entry(entry.name.removeprefix(part + "."), entry.shape, entry.start, entry.stop, entry.trainable)
+            for entry in self.layout.parts[part].entries
+        ]
+        call = lambda flat, x: functional_call(submodule, _views(entries, flat), (x,))  # noqa: E731
+        return vmap(call, in_dims=(0, values_dim))(flats, values)
+
+    def _same_gradients(self, models: Sequence[Model], images: torch.Tensor, labels: torch.Tensor) -> bool:
+        rows = stack_models(models)
+        found = self.gradients(None)(rows, rows[:, :0], images, labels)
+        for model, x, y, row in zip(models, images, labels, found, strict=True):
+            self.template.load(model)
+            parameters = self.template.trained()
+            loss = self._loss(self.template.module.train()(x), y)
+            alone = torch.autograd.grad(loss, parameters, materialize_grads=True)
+            by_name = dict(zip((name for name, _ in self.template.module.named_parameters()), alone, strict=True))
+            expected = torch.cat([by_name[entry.name].reshape(-1) for entry in self.layout.parts[MODEL].entries])
+            if not _same(row, expected):
+                return False
+        return True
+
+    @torch.no_grad()
+    def _same_outputs(self, models: Sequence[Model], images: torch.Tensor) -> bool:
+        rows, core, head = stack_models(models), self.layout.parts[CORE].size, self.layout.parts[HEAD].size
+        found = self.outputs(rows[:, core : core + head], self.features(rows[:, :core], images, False))
+        for model, x, outputs in zip(models, images, found, strict=True):
+            self.template.load(model)
+            if not _same(outputs, self.template.module.eval()(x)):
+                return False
+        return True
+
+
+def stack_models(models: Sequence[Model]) -> torch.Tensor:
+    """The values of models with equally many parts as a matrix [N, P]."""
+    return torch.cat([stack_params(parts) for parts in zip(*models, strict=True)], dim=1)
+
+
+def stack_params(rows: Sequence) -> torch.Tensor:
+    """The values of rows of one size as a matrix [N, P]."""
+    return torch.stack([params.values() for params in rows])
+
+
+def _views(entries: Sequence[Entry], flat: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {entry.name: flat[entry.start : entry.stop].view(entry.shape) for entry in entries}
+
+
+def _same(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    finite = expected[expected.isfinite()]
+    within = SAME * (finite.abs().max().item() if finite.numel() else 1.0) + 1e-6
+    return found.shape == expected.shape and torch.allclose(found, expected, atol=within, rtol=0, equal_nan=True)

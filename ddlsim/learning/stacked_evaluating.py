@@ -1,0 +1,147 @@
+"""Losses and predictions of many models at once, stacked by architecture; see kinds.py for what the jobs ask.
+
+A core that several models share has its features computed once; models that see the same images do so in one pass
+over one copy of them.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ddlsim.learning.kinds import LossJob, Model, Tested, TestJob, architecture_of
+from ddlsim.learning.layout import CORE, HEAD
+from ddlsim.learning.shards import Samples, Shards
+from ddlsim.learning.stacked import StackedModels, stack_models, stack_params
+
+MOST_IMAGES = 2**14
+"""Images per pass, over all models of it: more do not fill a device better."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One model, what it is asked about, and where the answer goes.
+
+    Args:
+        model: computed.
+        source: names the images; equal ones are the same images.
+        place: (job, model in the job).
+    """
+
+    model: Model
+    source: Hashable
+    place: tuple[int, int]
+
+
+def stacked_losses(
+    jobs: Sequence[LossJob], models: Mapping[str, StackedModels], shards: Shards, chunk: int
+) -> list[list[float]]:
+    """As evaluating.losses_of, for jobs whose models all can be stacked."""
+    found = [[0.0] * len(job.models) for job in jobs]
+    groups: dict[tuple, list[Question]] = defaultdict(list)
+    batches_of = {}
+    for index, job in enumerate(jobs):
+        for place, (model, batches) in enumerate(zip(job.models, job.batches, strict=True)):
+            source = (index, id(batches))
+            batches_of[source] = job, batches
+            sizes = tuple(len(batch) for batch in batches)
+            like = shards.local(job.split, job.node)[0]
+            key = architecture_of(model), len(model), like.shape[1:], like.dtype, sizes
+            groups[key].append(Question(model, source, (index, place)))
+    for (architecture, *_, sizes), questions in groups.items():
+        samples = {}
+        for source in {question.source: None for question in questions}:
+            job, batches = batches_of[source]
+            images, labels = shards.local(job.split, job.node)
+            rows = torch.from_numpy(np.concatenate(batches)).to(labels.device)
+            samples[source] = images[rows], labels[rows]
+        losses = torch.cat([
+            _losses(shards, outputs, labels)
+            for outputs, labels in outputs_of(models[architecture], questions, samples, chunk)
+        ], dim=1)  # fmt: skip
+        means = torch.stack([batch.mean(dim=1) for batch in losses.split(sizes, dim=1)]).mean(dim=0)
+        for question, mean in zip(questions, means.tolist(), strict=True):
+            found[question.place[0]][question.place[1]] = mean
+    return found
+
+
+def stacked_predictions(
+    jobs: Sequence[TestJob], models: Mapping[str, StackedModels], shards: Shards, chunk: int
+) -> list[list[Tested]]:
+    """As evaluating.predictions_of, for jobs whose models all can be stacked."""
+    found: list[list] = [[None] * len(job.models) for job in jobs]
+    groups: dict[tuple, list[Question]] = defaultdict(list)
+    for index, job in enumerate(jobs):
+        source = (job.split, job.cluster)
+        images = shards.evaluation(*source)[0]
+        together = (images.shape, images.dtype) if job.split == "own validation" else source
+        for place, model in enumerate(job.models):
+            groups[architecture_of(model), len(model), together].append(Question(model, source, (index, place)))
+    for (architecture, *_), questions in groups.items():
+        samples = {question.source: shards.evaluation(*question.source) for question in questions}
+        for question, tested in zip(questions, _tested(models[architecture], questions, samples, shards, chunk),
+                                    strict=True):  # fmt: skip
+            found[question.place[0]][question.place[1]] = tested
+    return found
+
+
+def outputs_of(
+    models: StackedModels, questions: Sequence[Question], samples: Mapping[Hashable, Samples], chunk: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Pass after pass over the images: outputs [N, n, classes] of every question, and the labels [N, n].
+
+    Args:
+        questions: N, whose models have equally many parts.
+        samples: per source images and labels, as many as every other's.
+        chunk: most images of a source per pass.
+    """
+    cores = {(question.model[0].serial, question.source): question for question in questions}
+    position = {key: index for index, key in enumerate(cores)}
+    unit_of = [position[question.model[0].serial, question.source] for question in questions]
+    core_rows, head_rows = _parts(models, list(cores.values()), questions)
+    sources = list(dict.fromkeys(question.source for question in questions))
+    shared = len(sources) == 1
+    picked = None if unit_of == list(range(len(cores))) else torch.tensor(unit_of, device=core_rows.device)
+    count = len(samples[sources[0]][1])
+    step = max(1, min(chunk, MOST_IMAGES // len(questions)))
+    for first in range(0, count, step):
+        part = slice(first, first + step)
+        if shared:
+            images, labels = (values[part] for values in samples[sources[0]])
+            labels = labels.expand(len(questions), -1)
+        else:
+            images = torch.stack([samples[unit.source][0][part] for unit in cores.values()])
+            labels = torch.stack([samples[question.source][1][part] for question in questions])
+        features = models.features(core_rows, images, shared)
+        yield models.outputs(head_rows, features if picked is None else features[picked]), labels
+
+
+def _parts(models: StackedModels, cores: Sequence[Question], questions: Sequence[Question]):
+    """The cores [U, P_core] and heads [N, P_head] as matrices, of models in parts or whole."""
+    core, head = (models.layout.parts[name].size for name in (CORE, HEAD))
+    if len(questions[0].model) > 1:
+        return stack_params([unit.model[0] for unit in cores]), stack_params([each.model[1] for each in questions])
+    rows = stack_models([question.model for question in questions])
+    return stack_models([unit.model for unit in cores])[:, :core], rows[:, core : core + head]
+
+
+def _losses(shards: Shards, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Every sample's loss [N, n], float64, of outputs [N, n, ...] and labels [N, n]."""
+    return shards.loss(outputs.flatten(0, 1), labels.flatten(), reduction="none").double().view(labels.shape)
+
+
+def _tested(models: StackedModels, questions: Sequence[Question], samples, shards: Shards, chunk: int) -> list[Tested]:
+    classes = shards.num_classes if shards.task == "classification" else 0
+    count = len(questions)
+    losses, confusions, seen = 0.0, 0, 0
+    for outputs, labels in outputs_of(models, questions, samples, chunk):
+        losses = losses + _losses(shards, outputs, labels).sum(dim=1)
+        seen += labels.shape[1]
+        if classes:
+            model = torch.arange(count, device=labels.device)[:, None]
+            cells = (model * classes + labels) * classes + outputs.argmax(dim=2)
+            confusions = confusions + torch.bincount(cells.flatten(), minlength=count * classes * classes)
+    tables = confusions.view(count, classes, classes).cpu().numpy() if classes else [None] * count
+    return [(table, loss / seen) for table, loss in zip(tables, losses.tolist(), strict=True)]

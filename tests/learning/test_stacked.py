@@ -1,0 +1,279 @@
+"""The way of a GPU: stacked models compute what each computes alone, and what cannot be stacked goes on alone.
+
+Stacking is the same code on every device, so all but the last tests run on the CPU.
+"""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ddlsim.learning import stacked_evaluating
+from ddlsim.learning.sample_pool import SamplePool
+from ddlsim.learning.stacked import StackedModels
+from ddlsim.models.split import SplitModel
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+def rng(node: int) -> np.random.Generator:
+    return np.random.default_rng(100 + node)
+
+
+def core() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten())
+
+
+class LooksAtValues(SplitModel):
+    """Its way through the layers depends on the images, which vmap cannot stack."""
+
+    def __init__(self):
+        super().__init__(nn.Sequential(core(), Doubled()), nn.Linear(144, 3))
+
+
+class Doubled(nn.Module):
+    def forward(self, features):
+        return features * 2 if features.sum() > 0 else features
+
+
+class NotTheSame(SplitModel):
+    """vmap computes it, but not what each model computes alone."""
+
+    def __init__(self):
+        super().__init__(nn.Sequential(core(), OtherwiseStacked()), nn.Linear(144, 3))
+
+
+class OtherwiseStacked(nn.Module):
+    def forward(self, features):
+        return features * (3.0 if torch._C._functorch.is_functorch_wrapped_tensor(features) else 1.0)
+
+
+def train_all(learner, nodes=(0, 1, 2), only=None, whole=False, steps=5):
+    starts = {node: learner.init_models(node, whole=whole)[0] for node in nodes}
+    trained = [learner.train(node, starts[node], steps, rng(node), only) for node in nodes]
+    learner.jobs.force_params([params for model in trained for params in model])
+    return [torch.cat([params.values() for params in model]).clone() for model in trained]
+
+
+def assert_equal_models(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture
+def pair(make_learner, as_on_a_gpu):
+    """Two learners of the same nodes: one by one on the CPU, and stacked."""
+    return lambda *args, **kwargs: (make_learner(*args, **kwargs), as_on_a_gpu(make_learner(*args, **kwargs)))
+
+
+def test_waves_are_stacked_and_say_so(pair):
+    plain, stacked = pair()
+    assert_equal_models(train_all(stacked), train_all(plain))
+    assert stacked.one_by_one == {}
+
+
+@pytest.mark.parametrize("common", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("batch_norm", [True, False])
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_losses(pair, common, whole, batch_norm, split):
+    found = []
+    for learner in pair(batch_norm):
+        train_all(learner, whole=whole)  # statistics of BatchNorm that are not the first ones
+        models = {node: learner.init_models(10 + node, 2, whole=whole) for node in range(3)}
+        if not whole:
+            models = {node: [own[0], (own[0][0], own[1][1])] for node, own in models.items()}
+        jobs = [learner.losses(node, its, 2 + node, rng(node), common, split) for node, its in models.items()]
+        learner.jobs.force(jobs)
+        assert learner.jobs.waves["head losses"] == [3]
+        assert not any(reason.startswith("evaluation") for reason in learner.one_by_one)
+        found.append([job.value for job in jobs])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("split", ["test", "validation", "own validation"])
+@pytest.mark.parametrize("batch_norm", [True, False])
+def test_predictions(pair, split, batch_norm):
+    found = []
+    for learner in pair(batch_norm):
+        models = {node: learner.init_models(10 + node, 2) for node in range(3)}
+        jobs = [
+            learner.test([own[0], (own[0][0], own[1][1]), own[1]], node if "own" in split else node % 2, split)
+            for node, own in models.items()
+        ]
+        learner.jobs.force(jobs)
+        assert learner.one_by_one == {}
+        found.append([tested for job in jobs for tested in job.value])
+    for (confusion, loss), (expected, its_loss) in zip(found[1], found[0], strict=True):
+        assert confusion.dtype == expected.dtype and np.array_equal(confusion, expected)
+        assert loss == pytest.approx(its_loss, rel=1e-5)
+
+
+def test_one_core_is_computed_once_for_all_its_heads(pair, monkeypatch):
+    _, learner = pair()
+    seen = []
+    features = StackedModels.features
+    monkeypatch.setattr(StackedModels, "features", lambda self, cores, *rest: seen.append(len(cores)) or
+                        features(self, cores, *rest))  # fmt: skip
+    learner.value(learner.test(learner.init_models(0, 2), 0))  # where it is seen that they can be stacked
+    seen.clear()
+    (shared, first), (_, second) = learner.init_models(1, 2)
+    (other, third), = learner.init_models(2)
+    learner.value(learner.test([(shared, first), (other, third), (shared, second)], 0))
+    assert seen == [2] * 3  # 25 images, ten at a time
+
+
+def test_a_pass_takes_few_images_of_many_models(pair, monkeypatch):
+    plain, stacked = pair()
+    monkeypatch.setattr(stacked_evaluating, "MOST_IMAGES", 7)  # of three models: two images per pass
+    values = []
+    for learner in (plain, stacked):
+        jobs = [learner.test([learner.init_models(node)[0]], 0) for node in range(3)]
+        learner.jobs.force(jobs)
+        values.append([job.value[0] for job in jobs])
+    for (confusion, loss), (expected, its_loss) in zip(values[1], values[0], strict=True):
+        assert np.array_equal(confusion, expected) and loss == pytest.approx(its_loss, rel=1e-5)
+
+
+@pytest.mark.parametrize(("module", "reason"), [
+    (LooksAtValues, "torch.func.vmap: RuntimeError: vmap: It looks like you're "),
+    (NotTheSame, "stacked it computes something else"),
+])  # fmt: skip
+def test_what_cannot_be_stacked_goes_one_by_one(pair, module, reason):
+    plain, stacked = pair(builders={"own": module})
+    assert_equal_models(train_all(stacked), train_all(plain))
+    (found, count), = stacked.one_by_one.items()
+    assert found.startswith("training: " + reason) and count == 3
+    jobs = [learner.test([learner.init_models(node)[0] for node in range(2)], 0) for learner in (plain, stacked)]
+    (_, loss), (_, other) = plain.value(jobs[0])
+    (_, found_loss), (_, found_other) = stacked.value(jobs[1])
+    assert [found_loss, found_other] == pytest.approx([loss, other], rel=1e-5)
+    assert [key.startswith("evaluation: " + reason) for key in stacked.one_by_one] == [False, True]
+
+
+@pytest.mark.parametrize(("changes", "steps", "reason"), [
+    ({"batch_norm": True}, 5, "it keeps statistics that move during training"),
+    ({"augmentation": "flip_crop"}, 5, "images are augmented"),
+])  # fmt: skip
+def test_reasons_are_told(make_learner, as_on_a_gpu, changes, steps, reason):
+    learner = as_on_a_gpu(make_learner(**changes))
+    train_all(learner, steps=steps)
+    assert learner.one_by_one == {"training: " + reason: 3}
+
+
+def test_a_node_alone_with_its_batch_sizes_trains_alone(pair):
+    plain, stacked = pair()
+    for learner in (plain, stacked):
+        models = [learner.train(node, learner.init_models(node)[0], node + 1, rng(node)) for node in (1, 1, 2)]
+        learner.jobs.force_params([params for model in models for params in model])
+    assert stacked.one_by_one == {"training: no other node trained at that time with batches of these sizes": 1}
+
+
+def test_diverged_models_are_stacked_too(pair):
+    plain, stacked = pair()
+    values = []
+    for learner in (plain, stacked):
+        models = learner.init_models(1, 2)
+        models[1][1].values().fill_(torch.inf)
+        values.append(learner.value(learner.test(models, 0)))
+    assert stacked._waves._stacked["tiny"]._reasons == {False: ""}
+    assert values[1][0][1] == pytest.approx(values[0][0][1], rel=1e-5)
+    assert np.isnan([values[0][1][1], values[1][1][1]]).all()
+
+
+def test_a_wave_beyond_the_memory_runs_in_halves(pair, monkeypatch):
+    plain, stacked = pair()
+    sizes = []
+
+    def with_little_memory(of):
+        def limited(self, flats, *rest):
+            sizes.append(len(flats))
+            if len(flats) > 1:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return of(self, flats, *rest)
+
+        return limited
+
+    train_all(stacked)  # it can be stacked
+    jobs = [learner.test([learner.init_models(node)[0]], 0) for learner in (plain, stacked) for node in range(3)]
+    stacked.jobs.force(jobs[3:4])
+    monkeypatch.setattr(StackedModels, "features", with_little_memory(StackedModels.features))
+    jobs += [stacked.test([stacked.init_models(node)[0]], 1) for node in range(3)]
+    plain.jobs.force(jobs[:3])
+    stacked.jobs.force(jobs[3:])
+    for expected, found in zip(jobs[:3], jobs[3:6], strict=True):
+        assert np.array_equal(expected.value[0][0], found.value[0][0])
+    assert max(sizes) > 1
+    monkeypatch.setattr(StackedModels, "features", _out_of_memory)
+    with pytest.raises(torch.OutOfMemoryError):
+        stacked.value(stacked.test([stacked.init_models(7)[0]], 0))
+
+
+def _out_of_memory(*_):
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_training_beyond_the_memory_runs_in_halves(pair, monkeypatch):
+    plain, stacked = pair()
+    expected = train_all(plain)
+    rows_in_use = lambda: {key: bank.rows_in_use for key, bank in stacked._banks.items()}  # noqa: E731
+    gradients, sizes = StackedModels.gradients, []
+
+    def limited(self, only):
+        def call(weights, *rest):
+            sizes.append(len(weights))
+            if len(weights) > 2:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return gradients(self, only)(weights, *rest)
+
+        return call
+
+    monkeypatch.setattr(StackedModels, "gradients", limited)
+    assert_equal_models(train_all(stacked), expected)
+    assert 3 in sizes and 2 in sizes and 1 in sizes
+    assert set(rows_in_use().values()) <= {0}  # nothing was given a row twice
+
+
+def test_pool_of_samples_of_several_kinds():
+    draw = lambda *shape: torch.randn(shape)  # noqa: E731
+    samples = [(draw(count, *shape), torch.arange(count)) for count, shape in
+               ((5, (1, 2, 2)), (3, (2, 2, 2)), (4, (1, 2, 2)), (0, (1, 2, 2)))]  # fmt: skip
+    before = [(images.clone(), labels.clone()) for images, labels in samples]
+    pool = SamplePool(samples)
+    assert pool.pool_of[0] == pool.pool_of[2] == pool.pool_of[3] != pool.pool_of[1]
+    assert all(torch.equal(*pair) for node in range(4) for pair in zip(samples[node], before[node], strict=True))
+    batches = [[np.array([4, 0]), np.array([1])], [np.array([3, 3]), np.array([2])]]
+    rows = pool.rows([0, 2], batches)
+    for step, picked in enumerate(rows):
+        images, labels = pool.gather(0, picked)
+        for row, node in enumerate((0, 2)):
+            assert torch.equal(images[row], before[node][0][batches[row][step]])
+            assert torch.equal(labels[row], before[node][1][batches[row][step]])
+    assert pool.rows([0], [[]]) == []
+
+
+@needs_cuda
+@pytest.mark.parametrize("only", [None, "head"])
+@pytest.mark.parametrize("changes", [{}, {"momentum": 0.9}, {"optimizer": "adam", "learning_rate": 0.01}])
+def test_on_a_device_waves_equal_those_of_the_cpu(make_learner, only, changes):
+    host, device = make_learner(**changes), make_learner(device="cuda", **changes)
+    for _ in range(2):
+        expected, found = train_all(host, only=only, steps=8), train_all(device, only=only, steps=8)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one.cpu(), other, rtol=1e-4, atol=1e-5)
+    assert device._waves._graphs._record is not None and len(device._waves._graphs._graphs) == 1
+    again = train_all(make_learner(device="cuda", **changes), only=only, steps=8)
+    assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
+
+
+@needs_cuda
+@pytest.mark.parametrize("batch_norm", [True, False])
+def test_on_a_device_evaluations_equal_those_of_the_cpu(make_learner, batch_norm):
+    values = []
+    for learner in (make_learner(batch_norm), make_learner(batch_norm, device="cuda")):
+        models = [learner.init_models(node)[0] for node in range(3)]
+        jobs = [learner.test([model], node % 2) for node, model in enumerate(models)]
+        jobs += [learner.losses(node, [model], 4, rng(node)) for node, model in enumerate(models)]
+        learner.jobs.force(jobs)
+        values.append([job.value[0][1] for job in jobs[:3]] + [job.value[0] for job in jobs[3:]])
+    assert values[1] == pytest.approx(values[0], rel=1e-4)

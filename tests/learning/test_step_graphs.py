@@ -1,0 +1,129 @@
+"""Graphs of repeated steps, with a recorder for the host: it replays by calling again what it has recorded."""
+
+import warnings
+
+import pytest
+import torch
+
+from ddlsim.learning import step_graphs
+from ddlsim.learning.step_graphs import CALLS_BEFORE, CudaRecorder, Graph, StepGraphs
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+class HostRecorder:
+    """As CudaRecorder: what it records reads and writes the same memory every time."""
+
+    def __init__(self):
+        self.replays = 0
+
+    def __call__(self, function, inputs) -> Graph:
+        held = [tensor.clone() for tensor in inputs]
+        result = function(*held).clone()
+
+        def replay() -> None:
+            self.replays += 1
+            result.copy_(function(*held))
+
+        return Graph(replay, held, result)
+
+
+def weighted(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x * w + 1
+
+
+def test_every_call_gives_what_the_function_gives():
+    recorder = HostRecorder()
+    graphs = StepGraphs(recorder)
+    for call in range(10):
+        x, w = torch.randn(4, 3), torch.randn(3)
+        assert torch.equal(graphs.call("weighted", weighted, x, w), x * w + 1)
+        assert recorder.replays == max(0, call + 1 - CALLS_BEFORE)
+
+
+def test_shapes_and_names_have_graphs_of_their_own():
+    graphs = StepGraphs(HostRecorder())
+    for _ in range(5):
+        for rows in (2, 3):
+            x = torch.randn(rows, 3)
+            assert torch.equal(graphs.call("weighted", weighted, x, torch.ones(3)), x + 1)
+            assert torch.equal(graphs.call("doubled", lambda x, w: 2 * x, x, torch.ones(3)), 2 * x)
+    assert len(graphs._graphs) == 4
+
+
+def test_the_longest_unused_graph_goes_first(monkeypatch):
+    monkeypatch.setattr(step_graphs, "MOST_GRAPHS", 2)
+    graphs = StepGraphs(HostRecorder())
+    for name in ("a", "b", "a", "c"):
+        for _ in range(CALLS_BEFORE + 1):
+            graphs.call(name, torch.neg, torch.ones(2))
+    assert [key[0] for key in graphs._graphs] == ["a", "c"]
+
+
+def test_large_inputs_need_no_graph(monkeypatch):
+    monkeypatch.setattr(step_graphs, "MOST_BYTES", 15)
+    recorder = HostRecorder()
+    graphs = StepGraphs(recorder)
+    for _ in range(5):
+        assert torch.equal(graphs.call("neg", torch.neg, torch.ones(4)), -torch.ones(4))
+    assert recorder.replays == 0
+
+
+def cannot_record(function, inputs):
+    raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+
+def records_something_else(function, inputs):
+    graph = HostRecorder()(function, inputs)
+    return Graph(lambda: None, graph._inputs, torch.zeros_like(graph._result))
+
+
+@pytest.mark.parametrize(("record", "told"), [
+    (cannot_record, "could not be recorded (operation not permitted when stream is capturing)"),
+    (records_something_else, "computed something else than its steps"),
+])  # fmt: skip
+def test_without_a_right_graph_steps_are_launched_one_by_one(record, told):
+    graphs = StepGraphs(record)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(8):
+            x = torch.randn(3)
+            assert torch.equal(graphs.call("neg", torch.neg, x), -x)
+    assert [told in str(warning.message) for warning in caught] == [True]
+
+
+def test_out_of_memory_is_not_taken_for_a_missing_graph():
+    def no_memory(function, inputs):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    graphs = StepGraphs(no_memory)
+    for _ in range(CALLS_BEFORE):
+        graphs.call("neg", torch.neg, torch.ones(2))
+    with pytest.raises(torch.OutOfMemoryError):
+        graphs.call("neg", torch.neg, torch.ones(2))
+
+
+def test_waves_through_graphs_train_as_without(make_learner, as_on_a_gpu):
+    import numpy as np
+
+    flats = []
+    for recorder in (None, HostRecorder()):
+        learner = as_on_a_gpu(make_learner())
+        learner._waves._graphs = StepGraphs(recorder)
+        trained = [
+            learner.train(node, learner.init_models(node)[0], 7, np.random.default_rng(node), only)
+            for only in (None, "core", "head") for node in range(3)
+        ]  # fmt: skip
+        learner.jobs.force_params([params for model in trained for params in model])
+        flats.append(torch.cat([params.values() for model in trained for params in model]).clone())
+    assert recorder.replays == 3 * (7 - CALLS_BEFORE)
+    assert torch.equal(*flats)
+
+
+@needs_cuda
+def test_recorded_on_a_device():
+    graphs = StepGraphs(CudaRecorder(torch.device("cuda")))
+    for _ in range(6):
+        x, w = torch.randn(40, 3, device="cuda"), torch.randn(3, device="cuda")
+        torch.testing.assert_close(graphs.call("weighted", weighted, x, w), x * w + 1)
+    assert len(graphs._graphs) == 1
