@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import torch
 from machine_limits import floor_s
-from scipy import sparse
+from mixing import PEERS, regular_mixing
 from scipy.spatial.distance import pdist
 from torch.nn import functional as F
 
@@ -38,7 +38,6 @@ from ddlsim.kernels import (
     update_cosine,
 )
 
-PEERS = 5
 TURNS_S = 2.0
 SMALL = [(32, 89_834), (100, 62_006), (1000, 62_006)]
 SIZES = [*SMALL, pytest.param((52, 11_200_000), marks=pytest.mark.slow)]
@@ -101,14 +100,6 @@ def compare(benchmark, ours, theirs: dict, **work: int) -> None:
     )
     if (least := floor_s(torch.get_num_threads(), **work)) is not None:
         benchmark.extra_info.update(floor_s=least, of_floor=own / least)
-
-
-def regular_mixing(n: int) -> sparse.csr_matrix:
-    """Every node with itself and five others, equal weights, entries sorted."""
-    rng = np.random.default_rng(0)
-    sources = [np.sort(np.append(rng.permutation(np.delete(np.arange(n), i))[:PEERS], i)) for i in range(n)]
-    weights = np.full(n * (PEERS + 1), 1 / (PEERS + 1), np.float32)
-    return sparse.csr_matrix((weights, np.concatenate(sources), np.arange(n + 1) * (PEERS + 1)), shape=(n, n))
 
 
 class TorchCosine:

@@ -1,0 +1,150 @@
+"""A GPU's waves and kernels against plain PyTorch on the same GPU: skipped where there is none.
+
+Without one, `--benchmark-disable` still runs each once on the CPU, the waves in the way of a GPU, and checks answers.
+Times are until the device has finished.
+"""
+
+from collections.abc import Callable
+
+import facade_cell as cell
+import numpy as np
+import pytest
+import torch
+from mixing import regular_mixing
+
+from ddlsim.kernels import aligned_rows, cosine, merge, project_simplex, reference
+from ddlsim.learning.gpu import GpuWaves
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+SIZES = [(100, 62_006), (1000, 62_006), pytest.param((52, 11_200_000), marks=pytest.mark.slow)]
+
+
+@pytest.fixture(autouse=True)
+def only_where_it_tells(benchmark):
+    if not (ON_GPU or benchmark.disabled):
+        pytest.skip("no CUDA device")
+
+
+@pytest.fixture
+def compare(ratio):
+    """ratio() of calls that end when the device has done its work."""
+
+    def ended(call: Callable[[], object]) -> Callable[[], None]:
+        def run() -> None:
+            call()
+            if ON_GPU:
+                torch.cuda.synchronize()
+
+        return run
+
+    return lambda ours, theirs, name, rounds=7: ratio(ended(ours), ended(theirs), name, rounds)
+
+
+@pytest.fixture(scope="module")
+def learner():
+    learner = cell.make_learner(test_samples=100, device=DEVICE)
+    if not ON_GPU:
+        learner._waves.close()
+        learner._waves = GpuWaves(
+            learner.architectures, learner.shards, cell.SETTINGS, chunk=250, device=torch.device(DEVICE)
+        )
+    yield learner
+    learner.close()
+
+
+@pytest.fixture(scope="module")
+def starts(learner):
+    return [learner.init_models(node)[0] for node in range(cell.NODES)]
+
+
+@pytest.fixture(scope="module")
+def models(learner):
+    return cell.two_heads_per_node(learner)
+
+
+@pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def params(request):
+    if not ON_GPU:
+        return aligned_rows(20, 1000).normal_()
+    return aligned_rows(*request.param, DEVICE).normal_()
+
+
+def test_training_wave(compare, learner, starts):
+    expected = cell.plain_training(learner, starts, steps=1)  # later steps amplify the rounding of other operators
+    for model, flat in zip(cell.training_wave(learner, starts, steps=1), expected, strict=True):
+        torch.testing.assert_close(torch.cat([p.values() for p in model]), flat, rtol=1e-3, atol=1e-5)
+    assert not learner.one_by_one
+    compare(lambda: cell.training_wave(learner, starts), lambda: cell.plain_training(learner, starts),
+            "PyTorch, one node at a time")  # fmt: skip
+
+
+def test_facade_round(compare, learner, starts):
+    assert torch.isfinite(cell.whole_round(learner, starts, True)[0].values()).all()
+    compare(lambda: cell.whole_round(learner, starts, True), lambda: cell.plain_training(learner, starts),
+            "PyTorch, the training of one node at a time")  # fmt: skip
+
+
+def test_evaluation(compare, learner, models):
+    cell.check_tested(cell.evaluation(learner, models), cell.plain_evaluation(learner, models))
+    assert not learner.one_by_one
+    compare(lambda: cell.evaluation(learner, models), lambda: cell.plain_evaluation(learner, models),
+            "PyTorch, one model at a time")  # fmt: skip
+
+
+def test_head_losses(compare, learner, models):
+    found, expected = cell.head_losses(learner, models, True), cell.plain_head_losses(learner, models, True)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    compare(lambda: cell.head_losses(learner, models, True), lambda: cell.plain_head_losses(learner, models, True),
+            "PyTorch, one model at a time")  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["buffered", "in_place"])
+def test_sparse_merge(compare, params, where):
+    mixing = regular_mixing(len(params))
+    few = params[:, :1000].clone()
+    expected = reference.merge(few.cpu(), torch.from_numpy(mixing.toarray()))
+    torch.testing.assert_close(merge(few, mixing).double().cpu(), expected, atol=1e-5, rtol=1e-6)
+    out = aligned_rows(*params.shape, DEVICE).copy_(params)
+    as_torch = torch.sparse_csr_tensor(mixing.indptr, mixing.indices, mixing.data, size=mixing.shape, device=DEVICE)
+    source, other = (out if where == "in_place" else params), torch.empty_like(params)
+    compare(lambda: merge(source, mixing, out=out), lambda: torch.mm(as_torch, params, out=other), "torch CSR mm")
+
+
+def test_cosine_of_all_pairs(compare, params):
+    torch.testing.assert_close(cosine(params[:8]).double().cpu(), reference.cosine(params[:8].cpu()), atol=2e-7, rtol=0)
+
+    def normalized() -> torch.Tensor:
+        unit = torch.nn.functional.normalize(params)
+        return unit @ unit.T
+
+    compare(lambda: cosine(params), normalized, "torch normalize, mm")
+
+
+def test_cosine_of_listed_pairs(compare, params):
+    mixing = regular_mixing(len(params)).tocoo()
+    pairs = np.stack([mixing.row, mixing.col], axis=1)[mixing.row != mixing.col]
+    expected = torch.stack([reference.cosine(params[row].cpu())[0, 1] for row in pairs[:20]])
+    torch.testing.assert_close(cosine(params, pairs=pairs)[:20].double().cpu(), expected, atol=2e-7, rtol=0)
+
+    def dot_loop() -> torch.Tensor:
+        norms = params.norm(dim=1)
+        return torch.stack([torch.dot(params[i], params[j]) / (norms[i] * norms[j]) for i, j in pairs.tolist()])
+
+    compare(lambda: cosine(params, pairs=pairs), dot_loop, "torch dot loop", 3)
+
+
+@pytest.mark.parametrize("num_columns", [10, 100, 1000])
+def test_simplex_projection(compare, num_columns):
+    rows = torch.rand(500_000 // num_columns, num_columns, device=DEVICE)
+    expected = reference.project_simplex(rows[:50].cpu())
+    torch.testing.assert_close(project_simplex(rows[:50]).double().cpu(), expected, atol=3e-7, rtol=0)
+    counts = torch.arange(1, num_columns + 1, device=DEVICE)
+
+    def torch_sort() -> torch.Tensor:
+        ordered = rows.sort(dim=1, descending=True).values
+        sums = ordered.cumsum(dim=1) - 1
+        support = (ordered * counts > sums).sum(dim=1, keepdim=True)
+        return (rows - sums.gather(1, support - 1) / support).clamp_min(0)
+
+    compare(lambda: project_simplex(rows), torch_sort, "torch sort")
