@@ -19,6 +19,7 @@ from ddlsim.errors import ScenarioError
 from ddlsim.graph_files import check_node_ids, read_edge_list, read_graphml
 from ddlsim.registry import Registry
 from ddlsim.rng import stream_seed
+from ddlsim.units import Count, CountOrZero
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -137,7 +138,7 @@ class RandomRegular:
         connected: redraw until the graph is connected; false: take the first draw (degree 1 is a random matching).
     """
 
-    degree: Annotated[int, Ge(1)] = 4
+    degree: Count = 4
     dynamic: bool = True
     seed: Annotated[int, Ge(0)] | None = None
     connected: bool = True
@@ -272,8 +273,8 @@ class Torus(_Fixed):
         columns: number of columns, or auto; rows x columns is the number of nodes.
     """
 
-    rows: Annotated[int, Ge(1)] | Literal["auto"] = "auto"
-    columns: Annotated[int, Ge(1)] | Literal["auto"] = "auto"
+    rows: Count | Literal["auto"] = "auto"
+    columns: Count | Literal["auto"] = "auto"
 
     def check(self, num_nodes: int) -> None:
         """Raise ScenarioError if rows x columns is not the number of nodes."""
@@ -315,7 +316,7 @@ class Star(_Fixed):
         center: id of the node in the middle.
     """
 
-    center: Annotated[int, Ge(0)] = 0
+    center: CountOrZero = 0
 
     def check(self, num_nodes: int) -> None:
         """Raise ScenarioError if there is no such node."""

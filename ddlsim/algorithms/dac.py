@@ -44,6 +44,7 @@ from ddlsim.selection import sampling
 from ddlsim.selection.sampling import Scaling, UnknownPeers
 from ddlsim.selection.two_hop import Knowledge, TwoHop, table_bytes
 from ddlsim.similarities import Similarity, SimilarityName
+from ddlsim.units import Count
 
 if TYPE_CHECKING:
     from ddlsim.engine.node import Node, Verb
@@ -115,7 +116,7 @@ class DAC(Pulling):
     scaling: Scaling = "none"
     floor: Annotated[float, Gt(0)] = 1e-6
     frozen_sampling: bool = False
-    sampled_peers: Annotated[int, Ge(1)] | None = None
+    sampled_peers: Count | None = None
     merge: MergeName | None = None
     schedule: Schedule | None = None
     order: Order | None = None

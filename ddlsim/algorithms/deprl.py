@@ -10,11 +10,10 @@ message is lost or too late, fall to one's own core.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
-
-from annotated_types import Ge
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.engine.evaluation import Serving
+from ddlsim.units import StepCount
 
 if TYPE_CHECKING:
     from ddlsim.engine.node import Node
@@ -42,7 +41,7 @@ class DePRL:
 
     needs_core: ClassVar[bool] = True
     local_training: Literal["steps", "epochs"] = "steps"
-    core_steps: Annotated[int, Ge(1)] = 1
+    core_steps: StepCount = 1
     final_all_reduce: bool = True
 
     def start(self, node: "Node") -> State:

@@ -8,11 +8,10 @@ complete. Models of peers that are away, and those that are lost or too late, ar
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from annotated_types import Ge
+from typing import TYPE_CHECKING, Literal
 
 from ddlsim.engine.evaluation import Serving
+from ddlsim.units import Count
 
 if TYPE_CHECKING:
     from ddlsim.engine.node import Node
@@ -39,7 +38,7 @@ class EpidemicLearning:
     """
 
     variant: Literal["oracle", "local"] = "oracle"
-    fanout: Annotated[int, Ge(1)] = 4
+    fanout: Count = 4
     shared_init: bool = False
     final_all_reduce: bool = True
 

@@ -28,9 +28,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from ddlsim.engine.evaluation import SELECTION_BATCHES, Choice, Serving
+from ddlsim.units import CountOrZero, StepCount
 
 if TYPE_CHECKING:
     from ddlsim.engine.message import Message
@@ -63,13 +64,13 @@ class Facade:
     """
 
     needs_core: ClassVar[bool] = True
-    heads: Annotated[int, Ge(1)] = 2
-    warmup_rounds: Annotated[int, Ge(0)] = 0
+    heads: Annotated[int, Ge(1), Le(1000)] = 2
+    warmup_rounds: CountOrZero = 0
     variant: Literal["code", "paper"] = "code"
     evaluation_head: Choice = "train_loss"
     final_all_reduce: bool = True
     common_batches: bool | None = None
-    selection_batches: Annotated[int, Ge(1)] | None = None
+    selection_batches: StepCount | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from annotated_types import Ge, Gt
 
 from ddlsim.engine.evaluation import Serving
 from ddlsim.learning.objective import LocalStep, Objective
+from ddlsim.units import CountOrZero, UnitCount
 
 SMALLEST_WEIGHT = 1e-6
 """Of an edge; also the resolution of records."""
@@ -82,8 +83,8 @@ class MAPL:
     contrastive: Annotated[float, Ge(0)] = 1.0
     prototype: Annotated[float, Ge(0)] = 1.0
     uniformity: Annotated[float, Ge(0)] = 1.0
-    projection_units: Annotated[int, Ge(1)] = 4096
-    warmup_rounds: Annotated[int, Ge(0)] = 100
+    projection_units: UnitCount = 4096
+    warmup_rounds: CountOrZero = 100
     graph_terms: Literal["both", "similarity", "confidence"] = "both"
     graph_step: Literal["adam", "gradient"] = "adam"
     graph_rate: Annotated[float, Gt(0)] = 0.1

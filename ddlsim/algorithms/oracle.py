@@ -7,14 +7,13 @@ their cluster goes on pulling from them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
-
-from annotated_types import Ge
+from typing import TYPE_CHECKING
 
 from ddlsim.algorithms.pulling import Pulling, State
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
 from ddlsim.selection.sampling import draw
+from ddlsim.units import CountOrZero
 
 if TYPE_CHECKING:
     from ddlsim.engine.node import Node
@@ -30,9 +29,9 @@ class Oracle(Pulling):
         delusion_start: the first round, from 0, in which they do.
     """
 
-    deluded: Annotated[int, Ge(0)] = 0
-    deluded_cluster: Annotated[int, Ge(0)] = 0
-    delusion_start: Annotated[int, Ge(0)] = 50
+    deluded: CountOrZero = 0
+    deluded_cluster: CountOrZero = 0
+    delusion_start: CountOrZero = 50
 
     def __post_init__(self) -> None:
         if self.merge == "fedsim":

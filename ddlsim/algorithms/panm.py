@@ -28,6 +28,7 @@ from ddlsim.errors import ScenarioError
 from ddlsim.selection.mixture import neighbours_by_mixture
 from ddlsim.selection.sampling import draw
 from ddlsim.similarities import Similarity, SimilarityName
+from ddlsim.units import Count
 
 if TYPE_CHECKING:
     from ddlsim.engine.node import Node
@@ -54,8 +55,8 @@ class PANM(Pulling):
         variant: `thesis`, `code` or `published_bug`, see the file's head.
     """
 
-    stage1_rounds: Annotated[int, Ge(1)] = 50
-    naem_every: Annotated[int, Ge(1)] = 2
+    stage1_rounds: Count = 50
+    naem_every: Count = 2
     similarity: SimilarityName = "inverse_loss"
     alpha: Annotated[float, Ge(0), Le(1)] = 0.0
     loss_batches: LossBatches = "all"

@@ -20,6 +20,7 @@ from ddlsim.algorithms.pulling import Init, LossBatches, Pulling, Schedule, Stat
 from ddlsim.errors import ScenarioError
 from ddlsim.selection.sampling import draw
 from ddlsim.similarities import Similarity, SimilarityName
+from ddlsim.units import Count
 
 if TYPE_CHECKING:
     from ddlsim.engine.later import Later
@@ -45,8 +46,8 @@ class PENS(Pulling):
         loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
     """
 
-    top_m: Annotated[int, Ge(1)] = 2
-    stage1_rounds: Annotated[int, Ge(1)] = 20
+    top_m: Count = 2
+    stage1_rounds: Count = 20
     similarity: SimilarityName = "inverse_loss"
     alpha: Annotated[float, Ge(0), Le(1)] = 0.0
     loss_batches: LossBatches = "all"

@@ -12,15 +12,14 @@ is drawn in its place.
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from annotated_types import Ge
+from typing import TYPE_CHECKING, Any, Literal
 
 from ddlsim import merges
 from ddlsim.engine.evaluation import Serving
 from ddlsim.errors import ScenarioError
 from ddlsim.merges import MergeName
 from ddlsim.similarities import Seen, Similarity
+from ddlsim.units import Count, CountOrZero
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,13 +79,13 @@ class Pulling:
         record_similarities: nodes whose measured similarities are recorded.
     """
 
-    sampled_peers: Annotated[int, Ge(1)] = 5
+    sampled_peers: Count = 5
     merge: MergeName = "fedavg"
     schedule: Schedule = "merge-then-train"
     order: Order = "turns"
     init: Init = "shared"
     record_merges: bool = False
-    record_similarities: tuple[Annotated[int, Ge(0)], ...] = ()
+    record_similarities: tuple[CountOrZero, ...] = ()
 
     # -- what an algorithm says ------------------------------------------------------------------------------------
 

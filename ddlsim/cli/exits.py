@@ -67,6 +67,12 @@ def _is_click(error: Exception) -> bool:
     return any(cls.__module__.split(".")[0] in ("click", "typer") for cls in type(error).__mro__)
 
 
+def _is_memory(error: Exception) -> bool:
+    """Whether Python, numpy or torch, on the host or on a device, found no memory."""
+    torch_says = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or torch_says
+
+
 def _tell_unexpected(error: Exception, verbose: bool) -> None:
     """One line on the screen; the traceback goes to the run's log.txt, and to stderr with -v."""
     text = "".join(traceback.format_exception(error))
@@ -74,6 +80,8 @@ def _tell_unexpected(error: Exception, verbose: bool) -> None:
     if verbose:
         typer.echo(text, err=True)
     line = f"{type(error).__name__}: {error}".splitlines()[0]
+    if _is_memory(error):
+        line = f"not enough memory; fewer nodes, a smaller model or smaller batches need less ({line:.200})"
     if directory and Path(directory).is_dir():
         log = Path(directory) / "log.txt"
         with log.open("a", encoding="utf-8") as file:

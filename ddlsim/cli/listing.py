@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ddlsim.units import MAX_COUNT
+
 TABLE_OF = {
     "algorithms": "algorithm",
     "datasets": "data",
@@ -115,7 +117,8 @@ def type_text(schema: dict[str, Any]) -> str:
         return "{" + ", ".join(schema.get("properties", {})) + "}"
     words = {"integer": "int", "number": "number", "string": "text", "boolean": "true | false", "null": "null"}
     bounds = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-    limits = " and ".join(f"{sign} {schema[key]:g}" for key, sign in bounds.items() if key in schema)
+    told = {key: sign for key, sign in bounds.items() if abs(schema.get(key, MAX_COUNT)) != MAX_COUNT}
+    limits = " and ".join(f"{sign} {schema[key]:g}" for key, sign in told.items())
     return " ".join(filter(None, (words.get(schema.get("type", ""), "any"), limits)))
 
 

@@ -9,14 +9,12 @@ not said), 15 test samples per class. The published code has other amounts: 300 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from annotated_types import Ge
 
 from ddlsim.errors import ScenarioError
-
-Count = Annotated[int, Ge(1)]
+from ddlsim.units import Count, CountOrZero
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +30,12 @@ class ClassClusters:
         test_samples_per_class: a node's own test samples per class; 0: its cluster's classes of the whole test set.
     """
 
-    overlap: Annotated[int, Ge(0)] = 0
+    overlap: CountOrZero = 0
     samples_per_class: Count = 100
-    spread: Annotated[int, Ge(0)] = 25
+    spread: CountOrZero = 25
     draw: Literal["uniform", "normal"] = "uniform"
     stride: Count | None = None
-    test_samples_per_class: Annotated[int, Ge(0)] = 15
+    test_samples_per_class: CountOrZero = 15
 
     def __post_init__(self):
         if self.draw == "uniform" and self.spread >= self.samples_per_class:

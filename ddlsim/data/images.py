@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 
 from ddlsim.data.dataset import DataSearch, Dataset
 from ddlsim.data.npz import find_path, per_channel
@@ -38,7 +38,7 @@ class Imagenette:
         size: height and width after resizing the short side and cutting the middle out, pixels.
     """
 
-    size: Annotated[int, Ge(1)] = 64
+    size: Annotated[int, Ge(1), Le(10_000)] = 64
     num_classes: ClassVar = 10
     num_samples: ClassVar = (9_469, 3_925)
 
@@ -99,7 +99,7 @@ class ImageFolder:
     """
 
     path: str
-    size: Annotated[int, Ge(1)] = 64
+    size: Annotated[int, Ge(1), Le(10_000)] = 64
     test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2
     split_by: Literal["image", "folder"] = "image"
     mean: tuple[float, ...] = (0.5,)

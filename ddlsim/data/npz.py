@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Gt
 
 from ddlsim.data.dataset import DataSearch, Dataset, Task
 from ddlsim.data.readers import read_keras_npz
 from ddlsim.errors import DataDamaged, ScenarioError
+from ddlsim.units import Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class Npz:
 
     path: str
     task: Task = "classification"
-    num_classes: Annotated[int, Ge(1)] | None = None
+    num_classes: Count | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[Annotated[float, Gt(0)], ...] | None = None
 

@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Gt
 
 from ddlsim.data.label_groups import LABEL_GROUPS
 from ddlsim.errors import ScenarioError
+from ddlsim.units import Count, CountOrZero
 
 MAX_DRAWS = 1000
 """How often proportions are drawn before giving up on the minimum per node."""
-
-Count = Annotated[int, Ge(1)]
 
 
 class Partition(Protocol):
@@ -170,7 +169,7 @@ class LabelClusters:
 
     needs_classes: ClassVar = True
     labels: (
-        tuple[tuple[Annotated[int, Ge(0)], ...], ...]
+        tuple[tuple[CountOrZero, ...], ...]
         | Literal["even", "vehicles_animals", "cifar100_superclasses", "cifar100_published"]
     ) = "even"
     samples_per_node: Count | None = None

@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from ddlsim.errors import ScenarioError
+from ddlsim.units import MAX_COUNT, CountOrZero
 
 Samples = tuple[np.ndarray, np.ndarray]
 """Images float32 [n, C, H, W] and labels int64 [n]."""
 
 CHANNEL_ORDERS = ("rgb", "brg", "gbr", "bgr", "rbg", "grb")
 AUTO_DEGREES = {1: (0.0,), 2: (0.0, 180.0), 3: (0.0, 90.0, 180.0), 4: (0.0, 90.0, 180.0, 270.0)}
-Label = Annotated[int, Ge(0)]
+Label = CountOrZero
+Offset = Annotated[int, Ge(-MAX_COUNT), Le(MAX_COUNT)]
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class LabelShift(_OfClasses):
         offsets: per cluster the number added to every label; auto: 0 for the first cluster, 1 for the second, ...
     """
 
-    offsets: tuple[int, ...] | Literal["auto"] = "auto"
+    offsets: tuple[Offset, ...] | Literal["auto"] = "auto"
 
     def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
         """See Shift."""

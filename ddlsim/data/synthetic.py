@@ -14,8 +14,7 @@ from annotated_types import Ge, Gt
 
 from ddlsim.data.dataset import Dataset
 from ddlsim.rng import stream
-
-Count = Annotated[int, Ge(1)]
+from ddlsim.units import Count
 
 
 class Nodes(Protocol):

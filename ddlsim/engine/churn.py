@@ -11,6 +11,8 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
+from ddlsim.units import CountOrZero
+
 Absences = Mapping[int, Iterable[tuple[float, float]]]
 """Node -> its absences (start_s, end_s), in order."""
 
@@ -39,7 +41,7 @@ class Absence:
 
     __pydantic_config__: ClassVar = {"strict": True, "extra": "forbid", "allow_inf_nan": True}
 
-    node: Annotated[int, Ge(0)]
+    node: CountOrZero
     start_s: Annotated[float, Ge(0)]
     end_s: Annotated[float, Gt(0)]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from annotated_types import Ge, Lt
 
 from ddlsim.models.shapes import ImageShape, require
+from ddlsim.units import UnitCount
 
 if TYPE_CHECKING:
     from ddlsim.models.split import SplitModel
@@ -28,7 +29,7 @@ class AlexNetSmall:
         dropout: share of the pooled features dropped while training, 0 to below 1.
     """
 
-    latent: Annotated[int, Ge(1)] = 512
+    latent: UnitCount = 512
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.5
 
     def check(self, image_shape: ImageShape) -> None:

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from annotated_types import Ge, MinLen
+from annotated_types import MinLen
 
 from ddlsim.errors import ScenarioError
 from ddlsim.models.shapes import ImageShape
 from ddlsim.rng import stream
+from ddlsim.units import CountOrZero, UnitCount
 
 if TYPE_CHECKING:
     from ddlsim.models.split import SplitModel
@@ -27,8 +28,8 @@ class Mixed:
     """
 
     models: Annotated[tuple[str | dict[str, Any], ...], MinLen(1)]
-    assign: Literal["round_robin", "random"] | tuple[Annotated[int, Ge(0)], ...] = "round_robin"
-    latent: Annotated[int, Ge(1)] | None = 512
+    assign: Literal["round_robin", "random"] | tuple[CountOrZero, ...] = "round_robin"
+    latent: UnitCount | None = 512
 
     def __post_init__(self):
         self._parts()

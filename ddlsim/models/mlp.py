@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from annotated_types import Ge, Lt
 
 from ddlsim.models.shapes import ImageShape
+from ddlsim.units import UnitCount
 
 if TYPE_CHECKING:
     from ddlsim.models.split import SplitModel
@@ -24,7 +25,7 @@ class MLP:
         dropout: share of hidden units dropped while training, 0 to below 1.
     """
 
-    hidden: tuple[Annotated[int, Ge(1)], ...] = (512,)
+    hidden: tuple[UnitCount, ...] = (512,)
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
 
     @property

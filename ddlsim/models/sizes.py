@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Ge
+from annotated_types import Ge, Lt
 
 from ddlsim.models.shapes import ImageShape
 
@@ -17,8 +17,8 @@ class Sizes:
         head: number of float32 values of the head.
     """
 
-    core: Annotated[int, Ge(0)] = 79_584
-    head: Annotated[int, Ge(0)] = 10_250
+    core: Annotated[int, Ge(0), Lt(2**40)] = 79_584
+    head: Annotated[int, Ge(0), Lt(2**40)] = 10_250
 
     @property
     def has_core(self) -> bool:

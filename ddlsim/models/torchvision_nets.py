@@ -13,19 +13,18 @@ Trainable parameters of the core with 512 latent features and three channels: re
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
-
-from annotated_types import Ge
+from typing import TYPE_CHECKING
 
 from ddlsim.models.pretrained import NONE, load_pretrained
 from ddlsim.models.shapes import ImageShape, require
+from ddlsim.units import UnitCount
 
 if TYPE_CHECKING:
     from torch import nn
 
     from ddlsim.models.split import SplitModel
 
-Latent = Annotated[int, Ge(1)] | None
+Latent = UnitCount | None
 SMALLEST = 28
 
 

@@ -3,11 +3,12 @@
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator
+from pydantic_core import PydanticCustomError
 
 from ddlsim.scenario import parts
 from ddlsim.scenario.parts import NamedPart
-from ddlsim.units import END_OF_TIME_S, MAX_MBPS
+from ddlsim.units import END_OF_TIME_S, MAX_MBPS, MAX_NODES, Count, CountOrZero, StepCount
 
 DEFAULT_LOCAL_STEPS = 10
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
@@ -27,8 +28,16 @@ class Nodes(_Section):
         placement: contiguous: node ids run cluster by cluster; shuffled: they are dealt by the seed.
     """
 
-    clusters: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)]
+    clusters: Annotated[tuple[Count, ...], MinLen(1)]
     placement: Literal["contiguous", "shuffled"] = "contiguous"
+
+    @field_validator("clusters")
+    @classmethod
+    def _can_be_counted(cls, clusters: tuple[int, ...]) -> tuple[int, ...]:
+        if sum(clusters) > MAX_NODES:
+            text = f"expected at most {MAX_NODES:,} nodes in all, got {sum(clusters):,}"
+            raise PydanticCustomError("refused", "{text}", {"text": text})
+        return clusters
 
     @property
     def count(self) -> int:
@@ -56,7 +65,7 @@ class EarlyStopping(_Section):
         patience: local trainings in a row without a lower validation loss.
     """
 
-    patience: Annotated[int, Ge(1)]
+    patience: Count
 
 
 class Training(_Section):
@@ -82,9 +91,9 @@ class Training(_Section):
     learning_rate: Annotated[float, Gt(0)]
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
     weight_decay: Annotated[float, Ge(0)] = 0.0
-    batch_size: Annotated[int, Ge(1)] = 8
-    local_steps: Annotated[int, Ge(1)] | None = None
-    epochs: Annotated[int, Ge(1)] | None = None
+    batch_size: Count = 8
+    local_steps: StepCount | None = None
+    epochs: StepCount | None = None
     optimizer_state: Literal["fresh", "kept"] = "fresh"
     drop_last: bool = False
     betas: tuple[Annotated[float, Ge(0), Lt(1)], Annotated[float, Ge(0), Lt(1)]] = (0.9, 0.999)
@@ -135,7 +144,7 @@ class Protocol(_Section):
 
     deadline_s: Annotated[float, Gt(0)] | None = None
     late: Literal["drop", "keep"] = "drop"
-    staleness: Annotated[int, Ge(0)] = 5
+    staleness: CountOrZero = 5
 
 
 class Evaluation(_Section):
@@ -152,12 +161,12 @@ class Evaluation(_Section):
             validation loss was lowest.
     """
 
-    every: Annotated[int, Ge(1)] = 40
+    every: Count = 40
     target_accuracy: Annotated[float, Gt(0), Le(1)] | None = None
     target_mse: Annotated[float, Gt(0)] | None = None
     stop_at_target: bool = False
     fair_lambda: Annotated[float, Ge(0), Le(1)] = 2 / 3
-    batch_size: Annotated[int, Ge(1)] = 250
+    batch_size: Count = 250
     checkpoint: Literal["last", "best"] = "last"
 
     @property
@@ -176,7 +185,7 @@ class Records(_Section):
     """
 
     detail: Literal["full", "total"] = "full"
-    true_similarities: tuple[Annotated[int, Ge(0)], ...] = ()
+    true_similarities: tuple[CountOrZero, ...] = ()
 
 
 class Scenario(_Section):
@@ -214,7 +223,7 @@ class Scenario(_Section):
     description: str = ""
     paper: dict[str, Any] | None = None
     seed: Annotated[int, Ge(0)] = 0
-    rounds: Annotated[int, Ge(1)]
+    rounds: Count
     mode: Literal["sync", "async"] = "sync"
     protocol: Protocol
     learning: Literal["real", "none"] = "real"

@@ -18,6 +18,11 @@ from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from ddlsim.scenario.problems import Mark, Problem, ScenarioProblems
 
 NUMBER_LIKE = re.compile(r"[-+]?(\d[\d_]*\.?|\d*\.\d+|\d+\.\d*)([eE][-+]?\d+)?$")
+MAX_DEPTH = 100
+"""Lists and mappings in each other, aliases (*name) written out; the JSON reader behind takes 200."""
+MAX_ALIASED = 100_000
+"""Values that aliases may stand for in one text, beyond one for each of its characters."""
+TOO_DEEP = "lists or mappings stand too deep in each other"
 _MERGE = "tag:yaml.org,2002:merge"
 _PLAIN_TAGS = {
     f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null", "str", "map", "seq", "timestamp")
@@ -119,7 +124,7 @@ def _parse(text: str, mark_of, top: Mark, path: str = "") -> Tree:
     try:
         root = yaml.compose(text)
     except RecursionError as error:
-        raise ScenarioProblems([Problem(top, path, "lists or mappings stand too deep in each other")]) from error
+        raise ScenarioProblems([Problem(top, path, TOO_DEEP)]) from error
     except MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
@@ -128,7 +133,7 @@ def _parse(text: str, mark_of, top: Mark, path: str = "") -> Tree:
         raise ScenarioProblems([Problem(top, "", f"not valid YAML: {str(error).splitlines()[0]}")]) from error
     if root is None:
         return Tree(None, top)
-    builder = _Builder(mark_of)
+    builder = _Builder(mark_of, top, len(text) + MAX_ALIASED)
     tree = builder.build(root, path, ())
     if builder.problems:
         raise ScenarioProblems(builder.problems)
@@ -136,14 +141,23 @@ def _parse(text: str, mark_of, top: Mark, path: str = "") -> Tree:
 
 
 class _Builder:
-    """Turns composed YAML nodes into a Tree, collecting problems."""
+    """Turns composed YAML nodes into a Tree, collecting problems; what would take too long is a problem at once."""
 
-    def __init__(self, mark_of):
+    def __init__(self, mark_of, top: Mark, most: int):
         self.mark_of = mark_of
+        self.top = top
+        self.most = most
+        self.count = 0
         self.problems: list[Problem] = []
 
     def build(self, node, path: str, above: tuple[int, ...]) -> Tree:
         mark = self.mark_of(node.start_mark)
+        self.count += 1
+        if self.count > self.most:
+            text = f"aliases (*name) stand for more than {MAX_ALIASED:,} values; write out what is meant"
+            raise ScenarioProblems([Problem(self.top, "", text)])
+        if len(above) > MAX_DEPTH:
+            raise ScenarioProblems([Problem(mark, "", TOO_DEEP)])
         if id(node) in above:
             self.problems.append(Problem(mark, path, "an alias (*name) cannot stand inside what it names"))
             return Tree(None, mark)
@@ -164,8 +178,12 @@ class _Builder:
             key_mark = self.mark_of(key_node.start_mark)
             if _tag(key_node) == _MERGE:
                 for part in value_node.value if isinstance(value_node, SequenceNode) else [value_node]:
+                    known = len(self.problems)
                     tree = self.build(part, path, above)
-                    merged = {**(tree.value if tree.is_mapping else {}), **merged}
+                    if tree.is_mapping:
+                        merged = {**tree.value, **merged}
+                    elif known == len(self.problems):
+                        self.problems.append(Problem(key_mark, path, "<< takes a mapping, or a list of mappings"))
                 continue
             if not isinstance(key_node, ScalarNode):
                 self.problems.append(Problem(key_mark, path, "expected a key of plain text"))
@@ -187,7 +205,13 @@ class _Builder:
             if node.style is None and NUMBER_LIKE.match(node.value):  # such as 1e-3, whatever the YAML version says
                 return float(node.value.replace("_", ""))
             return node.value
-        value = _constructor().construct_object(node)
+        try:
+            value = _constructor().construct_object(node)
+            str(value)  # more digits than Python turns into text would fail later
+        except (ValueError, LookupError):
+            kind = _tag(node).rpartition(":")[2]
+            self.problems.append(Problem(mark, path, f"cannot be read as {kind}: {node.value[:40]!r}"))
+            return None
         if isinstance(value, float) and math.isnan(value):
             self.problems.append(Problem(mark, path, "expected a number, got .nan"))
             return None

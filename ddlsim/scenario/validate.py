@@ -116,6 +116,10 @@ def _problems(tree: Tree, error: ValidationError, owner: type[BaseModel] = Scena
             deepest[base] = max(deepest.get(base, 0), len(one.path))
     groups: dict[Path, list[dict]] = {}
     for one in found:
+        if one.error["type"] == "too_short" and any(
+            len(other.path) > len(one.path) and other.path[: len(one.path)] == one.path for other in found
+        ):
+            continue  # pydantic counts the entries that are right
         # Inside a union only the branch that got furthest is meant: for a list with a bad entry, the list.
         if one.tag_at is None or len(one.path) == deepest[one.path[: one.tag_at]]:
             groups.setdefault(one.path, []).append(one.error)

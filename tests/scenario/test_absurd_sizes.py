@@ -1,0 +1,138 @@
+"""What no machine could hold or count is one clear error before anything runs."""
+
+from itertools import pairwise
+
+import pytest
+from typer.testing import CliRunner
+
+from ddlsim.cli import app
+from ddlsim.scenario import load
+
+HUGE = 10**26
+RUNNER = CliRunner()
+
+
+def alias_bomb(levels: int) -> str:
+    """A mapping whose entries name the one before nine times each."""
+    names = "abcdefghijklmnop"[:levels]
+    lines = [f"{names[0]}: &{names[0]} [{', '.join(['x'] * 9)}]"]
+    for below, name in pairwise(names):
+        lines.append(f"{name}: &{name} [{', '.join([f'*{below}'] * 9)}]")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("words", [["check"], ["run"]])
+def test_an_alias_bomb_ends_at_once(write, words):
+    done = RUNNER.invoke(app, [*words, write(more=alias_bomb(9))])
+    assert done.exit_code == 2
+    assert "test.yaml:1:1: aliases (*name) stand for more than 100,000 values; write out what is meant" in done.output
+
+
+def test_an_alias_bomb_among_the_scenarios_does_not_stop_the_list(here):
+    (here / "scenarios").mkdir()
+    (here / "scenarios" / "bomb.yaml").write_text(alias_bomb(9))
+    done = RUNNER.invoke(app, ["list", "scenarios"])
+    assert done.exit_code == 0
+    assert "cannot be read" in done.output
+
+
+def test_an_alias_bomb_of_merge_keys_and_in_an_option(problems):
+    lines = [f"{name}: &{name} {{<<: [{', '.join([f'*{below}'] * 9)}]}}" for below, name in pairwise("abcdefghi")]
+    assert problems("\n".join(["a: &a {x: 1}", *lines]) + "\n")[0].startswith("test.yaml:1:1: aliases (*name) stand for more")
+    bomb = "&a [x, x]"
+    for level in "bcdefghijklmnopqrst":
+        bomb = f"&{level} [{bomb}, *{chr(ord(level) - 1)}]"
+    (told,) = problems(sets=[f"paper={{x: {bomb}}}"])
+    assert "aliases (*name) stand for more than 100,000 values" in told
+
+
+def test_ordinary_anchors_go_on_working(write):
+    text = """
+        paper:
+          cells: {a: &cell {mean: 1.0, std: 0.5}, b: *cell, c: {<<: *cell, mean: 2.0}}
+          many: [&one [1, 2, 3], *one, *one, *one, *one, *one, *one, *one, *one, *one, *one, *one]
+    """
+    paper = load(write(more=text)).paper
+    assert paper["cells"]["c"] == {"mean": 2.0, "std": 0.5}
+    assert paper["many"] == [[1, 2, 3]] * 12
+
+
+def test_aliases_that_stand_too_deep_are_told(problems):
+    chain = "b0: &b0 [1]\n" + "".join(f"b{i}: &b{i} [*b{i - 1}]\n" for i in range(1, 3000))
+    (told,) = problems(chain)
+    assert told.endswith(": lists or mappings stand too deep in each other")
+
+
+@pytest.mark.parametrize("depth", [110, 150, 300, 600])
+def test_depth_that_the_parser_takes_is_told_all_the_same(problems, depth):
+    (told,) = problems(more=f"paper: {{x: {'[' * depth}{']' * depth}}}\n")
+    assert told.endswith(": lists or mappings stand too deep in each other")
+
+
+@pytest.mark.parametrize("value", ["!!int foo", "!!float foo", "!!bool foo", "!!int ''", "!!int 3.5", "1" * 5000])
+def test_scalars_that_are_not_what_they_say_are_told(problems, value):
+    (told,) = problems(more=f"seed: {value}\n")
+    assert told.startswith("test.yaml:7:7: seed: cannot be read as ")
+    assert len(told) < 200
+
+
+@pytest.mark.parametrize("value", ["{<<: 3}", "{<<: [3]}"])
+def test_a_merge_key_takes_mappings(problems, value):
+    assert problems(more=f"paper: {value}\n") == ["test.yaml:7:9: paper: << takes a mapping, or a list of mappings"]
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["rounds", "evaluation.every", "evaluation.batch_size", "training.batch_size", "training.local_steps",
+     "training.epochs", "training.early_stopping.patience", "protocol.staleness", "algorithm.heads",
+     "algorithm.warmup_rounds", "algorithm.selection_batches", "topology.degree", "partition.samples_per_node"],
+)  # fmt: skip
+@pytest.mark.parametrize("value", [HUGE, 2**63, 2 * 10**9])
+def test_counts_have_a_bound(problems, option, value):
+    (told,) = problems(sets=[f"{option}={value}"])
+    assert told.startswith(f"--set {option}={value}: {option}: expected a number of at most 1")
+
+
+@pytest.mark.parametrize("option", [
+    "model={{name: mlp, hidden: [{}]}}", "model={{name: resnet18, latent: {}}}", "algorithm={{name: el, fanout: {}}}",
+    "algorithm={{name: pens, stage1_rounds: {}}}", "partition={{name: shards, shards_per_node: {}}}",
+    "shift={{name: label_shift, offsets: [0, {}]}}", "data={{name: imagenette, size: {}}}",
+    "data={{name: synthetic_regression, features: {}}}", "topology={{name: torus, rows: {}}}",
+    "algorithm={{name: mapl, projection_units: {}}}",
+])  # fmt: skip
+def test_counts_of_named_parts_have_a_bound(problems, option):
+    assert any("expected a number of at most 1" in told for told in problems(sets=[option.format(HUGE)]))
+
+
+def test_a_size_on_the_wire_has_a_bound(problems):
+    (told,) = problems(sets=["learning=none", f"model={{name: sizes, core: {HUGE}}}"])
+    assert "model.core: expected a number below 1.09951e+12" in told
+
+
+@pytest.mark.parametrize("clusters", [f"[{HUGE}]", "[1000000000]", "[6000000, 6000000]"])
+def test_nodes_have_a_bound(problems, clusters):
+    (told,) = problems(sets=[f"nodes.clusters={clusters}"])
+    assert "nodes.clusters" in told and "expected a" in told and "at most 1" in told
+
+
+@pytest.mark.parametrize("clusters", ["[0]", "[x]", "[-3]"])
+def test_a_list_whose_only_entry_is_wrong_is_not_called_empty(problems, clusters):
+    (told,) = problems(sets=[f"nodes.clusters={clusters}"])
+    assert ": nodes.clusters[0]: expected a " in told
+
+
+def test_a_million_nodes_are_not_too_many(write):
+    assert load(write(), ["nodes.clusters=[1000000]", "topology={name: ring}"]).nodes.count == 10**6
+
+
+def test_no_memory_is_told_with_what_to_do(write, monkeypatch):
+    from ddlsim import build
+
+    def no_memory(*_, **__):
+        raise MemoryError("Unable to allocate 8.00 PiB")
+
+    monkeypatch.setattr(build, "run", no_memory)
+    done = RUNNER.invoke(app, ["run", write()])
+    assert done.exit_code == 1
+    assert "not enough memory; fewer nodes, a smaller model or smaller batches need less" in done.output
+    assert "8.00 PiB" in done.output
