@@ -136,7 +136,7 @@ class Protocol(_Section):
 
     Args:
         deadline_s: a round closes this many simulated seconds after its node began to wait, whoever is missing; null:
-            it waits for everybody who is online.
+            it waits for everybody who is online. What is on its way by then flies on; network.timeout_s ends that.
         late: messages that come after their round has closed: drop: they are lost; keep: they count in the round that
             the receiver is in, the newest of each sender.
         staleness: rounds that a message may be older than its receiver's, where nobody waits (mode async).

@@ -68,18 +68,21 @@ class Exchange:
         return SimpleNamespace(models=[(None,)], choose="train_loss")
 
 
-def simulate(algorithm, rounds=3, absences=(), step_time_s=None, drop_prob=0.0, on_drop="drop", **protocol):
+def simulate(
+    algorithm, rounds=3, absences=(), step_time_s=None, drop_prob=0.0, on_drop="drop", network=None, **protocol
+):  # fmt: skip
     if step_time_s is None:
         step_time_s = np.array([0.1, 0.1, 1.0])
+    protocol.setdefault("header_bytes", 0)
     made = Simulation(
         algorithm=algorithm, learner=NoLearning(),
-        make_network=lambda env, arrived, aborted: Network(
+        make_network=network or (lambda env, arrived, aborted: Network(
             env, 3, 1e9, 1e9, 0.01, fidelity="latency", on_delivery=arrived, on_abort=aborted,
             drop_prob=drop_prob, on_drop=on_drop,
-        ),
+        )),
         neighbours=lambda _: ((1, 2), (0, 2), (0, 1)), step_time_s=step_time_s,
         absences=dict(absences), node_cluster=np.zeros(3, int), recorder=Recorder(None),
-        seed=0, rounds=rounds, steps_of=lambda _: 1, evaluate_every=100, header_bytes=0, **protocol,
+        seed=0, rounds=rounds, steps_of=lambda _: 1, evaluate_every=100, **protocol,
     )
     made.run()
     return made
@@ -209,3 +212,27 @@ def test_late_messages_that_are_dropped_count_as_wasted(late, wasted):
     assert use.unused_bytes.tolist() == [0, 0, 8 * wasted]
     assert simulation.network.traffic.wasted_bytes.sum() == 8 * wasted
     assert use.in_flight_bytes.tolist() == [0, 0, 16]
+
+
+@pytest.mark.parametrize("timeout_s", [None, 2.5])
+def test_a_late_message_goes_on_taking_bandwidth_unless_it_is_given_up(timeout_s):
+    def network(env, arrived, aborted):
+        made = Network(env, 3, 1000.0, 1000.0, 0.0, on_delivery=arrived, on_abort=aborted, timeout_s=timeout_s)
+
+        def slow_at_first():
+            made.set_capacity(2, 100.0, 1000.0)
+            yield env.timeout(2.5)
+            made.set_capacity(2, 1000.0, 1000.0)
+
+        env.process(slow_at_first())
+        return made
+
+    # Two messages of 1000 bytes share an uplink, 2 s where nothing else is on it. Those of node 2 miss round 0, which
+    # closes at 2.5 s. If they fly on, they halve what those of round 1 have, which so miss their round as well.
+    exchange = Exchange()
+    simulation = simulate(exchange, step_time_s=np.zeros(3), deadline_s=2.5, header_bytes=992, network=network)
+    of_round_1 = [(1, 1), (2, 1)] if timeout_s else [(1, 1)]
+    assert [exchange.got[0, r] for r in range(2)] == [[(1, 0)], of_round_1]
+    use = simulation.network.use()
+    assert use.unused_bytes[2] == (0 if timeout_s else 4000)  # of both rounds, to the last byte
+    assert use.aborted_bytes[2] == (pytest.approx(225, abs=2) if timeout_s else 0)

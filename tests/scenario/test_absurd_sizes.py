@@ -38,7 +38,8 @@ def test_an_alias_bomb_among_the_scenarios_does_not_stop_the_list(here):
 
 def test_an_alias_bomb_of_merge_keys_and_in_an_option(problems):
     lines = [f"{name}: &{name} {{<<: [{', '.join([f'*{below}'] * 9)}]}}" for below, name in pairwise("abcdefghi")]
-    assert problems("\n".join(["a: &a {x: 1}", *lines]) + "\n")[0].startswith("test.yaml:1:1: aliases (*name) stand for more")
+    (told,) = problems("\n".join(["a: &a {x: 1}", *lines]) + "\n")
+    assert told.startswith("test.yaml:1:1: aliases (*name) stand for more than 100,000 values")
     bomb = "&a [x, x]"
     for level in "bcdefghijklmnopqrst":
         bomb = f"&{level} [{bomb}, *{chr(ord(level) - 1)}]"
