@@ -3,8 +3,9 @@
 import contextlib
 import functools
 import mmap
+import operator
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -56,37 +57,38 @@ class Rows(NamedTuple):
     num_columns: int
     device: torch.device | None  # None: host memory
     matrix: Matrix
+    itemsize: int = 4
 
     @property
-    def stop_address(self) -> int:
-        """The address behind the last float32."""
-        return self.address + 4 * (max(self.num_rows - 1, 0) * self.stride + self.num_columns)
+    def span(self) -> tuple[int, int]:
+        """The address of the first element, and the one behind the last; rows may run backwards."""
+        if not (self.num_rows and self.num_columns):
+            return self.address, self.address
+        last = (self.num_rows - 1) * self.stride
+        first, stop = min(0, last), max(0, last) + self.num_columns
+        return self.address + self.itemsize * first, self.address + self.itemsize * stop
 
 
-def rows_of(matrix: Matrix, name: str, dtypes: Sequence[str] = ("float32",)) -> Rows:
+def rows_of(matrix: Matrix, name: str, dtypes: Sequence[str] = ("float32",), written: bool = False) -> Rows:
     """Checks that native code can read a matrix where it lies.
 
     Args:
         matrix: [N, P], torch (CPU or CUDA) or numpy, columns contiguous, any row stride.
         name: what to call it in errors.
-        dtypes: allowed element types.
+        dtypes: allowed element types, in the machine's byte order.
+        written: whether it is written to: no row may share elements with another, and nothing be read-only.
 
     Raises:
-        TypeError: neither torch nor numpy, or another element type.
-        ValueError: not two-dimensional, columns not contiguous, or a tensor that wants gradients.
+        TypeError: neither torch nor numpy, without memory of its own, masked, or another element type.
+        ValueError: not two-dimensional, columns not contiguous, a tensor that wants gradients, or not to be written.
     """
     if isinstance(matrix, torch.Tensor):
-        dtype = "float32" if matrix.dtype is torch.float32 else str(matrix.dtype).removeprefix("torch.")
-        strides = matrix.stride()
-        address = matrix.data_ptr()
-        device = None if matrix.is_cpu else matrix.device
-        if matrix.requires_grad and torch.is_grad_enabled():
-            raise ValueError(f"{name} requires gradients, which this operation does not give: pass {name}.detach()")
+        dtype, strides, address, device = _torch_layout(matrix, name)
     elif isinstance(matrix, np.ndarray):
-        dtype = matrix.dtype.name
-        strides = tuple(stride // matrix.itemsize for stride in matrix.strides)
-        address = matrix.__array_interface__["data"][0]
+        dtype, strides, address = _numpy_layout(matrix, name)
         device = None
+        if written and not matrix.flags.writeable:
+            raise ValueError(f"{name} is read-only: pass a copy")
     else:
         raise TypeError(f"{name} must be a torch tensor or a numpy array, not {type(matrix).__name__}")
     if dtype not in dtypes:
@@ -94,15 +96,65 @@ def rows_of(matrix: Matrix, name: str, dtypes: Sequence[str] = ("float32",)) -> 
     if len(strides) != 2:
         raise ValueError(f"{name} must be a matrix [rows, columns], not of shape {tuple(matrix.shape)}")
     num_rows, num_columns = matrix.shape
-    if num_columns > 1 and strides[1] != 1:
+    if num_columns > 1 and strides[1] != 1 and num_rows:
         raise ValueError(f"{name} must have contiguous columns: pass {name}.contiguous() or a copy")
-    return Rows(address, strides[0], num_rows, num_columns, device, matrix)
+    if written and num_rows > 1 and abs(strides[0]) < num_columns:
+        raise ValueError(f"{name} has rows that share elements (expanded or broadcast?): pass a copy")
+    return Rows(address, strides[0], num_rows, num_columns, device, matrix, 8 if dtype == "float64" else 4)
+
+
+def _torch_layout(matrix: torch.Tensor, name: str) -> tuple[str, tuple[int, ...], int, torch.device | None]:
+    """Element type, strides in elements, address and device of a tensor."""
+    device = None if matrix.is_cpu else matrix.device
+    if matrix.layout is not torch.strided or not (device is None or device.type == "cuda"):
+        kind = device if device is not None else matrix.layout
+        raise TypeError(f"{name} must be a dense tensor on the CPU or on CUDA, not {kind}")
+    if matrix.requires_grad and torch.is_grad_enabled():
+        raise ValueError(f"{name} requires gradients, which this operation does not give: pass {name}.detach()")
+    if matrix.is_neg():
+        raise TypeError(f"{name} is a negated view: pass {name}.resolve_neg()")
+    dtype = "float32" if matrix.dtype is torch.float32 else str(matrix.dtype).removeprefix("torch.")
+    try:
+        return dtype, matrix.stride(), matrix.data_ptr(), device
+    except RuntimeError as error:  # under vmap and other transforms, fake tensors
+        raise TypeError(f"{name} has no memory that a kernel could read: {error}") from error
+
+
+def _numpy_layout(matrix: np.ndarray, name: str) -> tuple[str, tuple[int, ...], int]:
+    """Element type, strides in elements and address of an array."""
+    refuse_mask(matrix, name)
+    dtype, size = matrix.dtype, matrix.itemsize
+    if not dtype.isnative:
+        cure = f"pass {name}.astype({dtype.name!r})"
+        raise TypeError(f"{name} must be in the machine's byte order, not {dtype.str}: {cure}")
+    if not matrix.flags.aligned or any(stride % size for stride in matrix.strides):
+        raise ValueError(f"{name} is not aligned to its {size} bytes per element: pass a copy")
+    strides = tuple(stride // size for stride in matrix.strides)
+    return dtype.name, strides, matrix.__array_interface__["data"][0]
+
+
+def refuse_mask(values: Any, name: str) -> None:
+    """Raises TypeError for a masked array, whose mask no kernel knows."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, whose mask would be ignored: pass {name}.filled(...)")
+
+
+def overlap(a: Rows, b: Rows) -> bool:
+    """Whether two matrices of one element type may share elements; column ranges of one matrix do not."""
+    (first_a, stop_a), (first_b, stop_b) = a.span, b.span
+    if a.device != b.device or first_a >= stop_b or first_b >= stop_a:
+        return False
+    if a.stride != b.stride or a.stride <= 0 or (b.address - a.address) % a.itemsize:
+        return True
+    columns_behind = (b.address - a.address) // a.itemsize % a.stride
+    return columns_behind < a.num_columns or columns_behind + b.num_columns > a.stride
 
 
 def column_range(columns: tuple[int, int] | slice | None, num_columns: int) -> tuple[int, int]:
     """The (start, stop) of a column range; None is all of them.
 
     Raises:
+        TypeError: neither two whole numbers nor a slice.
         ValueError: it does not lie within the matrix, or it is a slice with a step.
     """
     if columns is None:
@@ -112,10 +164,13 @@ def column_range(columns: tuple[int, int] | slice | None, num_columns: int) -> t
         if step != 1:
             raise ValueError(f"columns must be contiguous, not every {step}")
         return start, max(start, stop)
-    start, stop = columns
+    try:
+        start, stop = map(operator.index, columns)
+    except (TypeError, ValueError):
+        raise TypeError(f"columns must be (start, stop) in whole numbers, a slice or None, not {columns!r}") from None
     if not 0 <= start <= stop <= num_columns:
         raise ValueError(f"columns ({start}, {stop}) are not within 0..{num_columns}")
-    return int(start), int(stop)
+    return start, stop
 
 
 @functools.lru_cache(maxsize=32)
@@ -124,11 +179,22 @@ def first_numbers(count: int) -> np.ndarray:
     return np.arange(count)
 
 
-def as_longs(values: Matrix | Sequence[int]) -> np.ndarray:
-    """Row numbers or offsets as a contiguous int64 numpy array."""
+def as_longs(values: Matrix | Sequence[int], name: str, ndim: int = 1) -> np.ndarray:
+    """Row numbers, offsets or pairs as a contiguous int64 numpy array.
+
+    Raises:
+        TypeError: not whole numbers (a mask of booleans is none either). ValueError: of other dimensions.
+    """
+    refuse_mask(values, name)
     if isinstance(values, torch.Tensor):
         values = values.cpu().numpy()
-    return np.ascontiguousarray(values, dtype=np.int64)
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" and array.size:
+        hint = f": pass np.{'argwhere' if ndim == 2 else 'flatnonzero'}({name})" if array.dtype.kind == "b" else ""
+        raise TypeError(f"{name} must be whole numbers of at most 64 bits, not {array.dtype}{hint}")
+    if array.ndim != ndim and array.size:
+        raise ValueError(f"{name} must be {'[E, 2]' if ndim == 2 else '[n]'}, not {list(array.shape)}")
+    return np.ascontiguousarray(array.reshape(-1) if array.ndim != ndim else array, dtype=np.int64)
 
 
 def check_row_numbers(numbers: np.ndarray, num_rows: int, name: str) -> None:

@@ -19,6 +19,8 @@ from ddlsim.kernels.matrices import (
     column_range,
     first_numbers,
     num_threads,
+    overlap,
+    refuse_mask,
     rows_of,
 )
 
@@ -30,26 +32,32 @@ def merge(
 
     Args:
         params: [N, P] float32, torch (CPU or CUDA) or numpy.
-        mixing: [M, N] weights, usually row-stochastic: dense (zeros are no entries), scipy sparse or torch CSR.
+        mixing: [M, N] weights, usually row-stochastic: dense (zeros are no entries), scipy or torch sparse (CSR as it
+            is: unsorted and repeated entries are summed in their order). They are taken as they are, in float32.
             A row without entries leaves params' row as it is (M = N), so that offline nodes keep their model.
         columns: (start, stop) of the columns to merge; None: all.
-        out: [M, P] (the other columns stay) or [M, stop - start]; may be `params` itself; None: a new matrix.
+        out: [M, P] (the other columns stay) or [M, stop - start]; may be `params` itself, or the view of its columns
+            start..stop; None: a new matrix.
 
     Returns:
         `out`, or the new matrix [M, stop - start].
+
+    Raises:
+        TypeError: another type, element type or layout. IndexError: an entry of a row that is not there.
+        ValueError: shapes that do not fit, or an `out` that is read-only or overlaps itself or params otherwise.
     """
     rows = rows_of(params, "params")
     start, stop = column_range(columns, rows.num_columns)
     num_targets, *parts = _csr_parts(mixing, rows.num_rows)
     if out is None:
         out = _new_like(params, num_targets, stop - start)
-    target = rows_of(out, "out")
+    target = rows_of(out, "out", written=True)
     if target.num_rows != num_targets or target.num_columns not in (rows.num_columns, stop - start):
         raise ValueError(f"out must be [{num_targets}, {rows.num_columns}] or [{num_targets}, {stop - start}], "
                          f"not {list(out.shape)}")  # fmt: skip
     out_start = start if target.num_columns == rows.num_columns else 0
-    same = (target.address, target.stride, out_start) == (rows.address, rows.stride, start)
-    if not same and _overlap(rows, target):
+    same = _place(target, out_start) == _place(rows, start)
+    if not same and overlap(_columns(rows, start, stop), _columns(target, out_start, out_start + stop - start)):
         raise ValueError("out must not overlap params unless it is params itself")
     parts = native.extension().checked_mixing(*parts, num_targets, rows.num_rows, not same)
     _run(rows, target, *parts, first_numbers(num_targets), (start, stop, out_start), same)
@@ -77,12 +85,15 @@ def merge_rows(
 
     Raises:
         IndexError: a row number outside the matrix.
-        ValueError: a target named twice, or arrays that do not fit together.
+        ValueError: a target named twice, arrays that do not fit together, or a matrix that is not to be written.
+        TypeError: row numbers that are not whole numbers.
     """
-    rows = rows_of(matrix, "matrix")
+    rows = rows_of(matrix, "matrix", written=True)
     start, stop = column_range(columns, rows.num_columns)
-    indptr, sources, targets = as_longs(indptr), as_longs(sources), as_longs(targets)
-    weights = _as_floats(weights)
+    indptr, sources, targets = as_longs(indptr, "indptr"), as_longs(sources, "sources"), as_longs(targets, "targets")
+    weights = _as_floats(weights, "weights")
+    if weights.ndim != 1:
+        raise ValueError(f"weights must be [E], not {list(weights.shape)}")
     extension = native.extension()
     extension.checked_mixing(indptr, sources, weights, len(targets), rows.num_rows, False)
     in_place = extension.targets_are_read(targets, sources, rows.num_rows)
@@ -94,27 +105,54 @@ def _csr_parts(mixing: Any, num_sources: int) -> tuple[int, np.ndarray, np.ndarr
     if hasattr(mixing, "tocsr"):
         shape, mixing = mixing.shape, mixing.tocsr()
         parts = mixing.indptr, mixing.indices, mixing.data
-    elif isinstance(mixing, torch.Tensor) and mixing.layout == torch.sparse_csr:
+    elif isinstance(mixing, torch.Tensor) and mixing.layout != torch.strided:
         shape = mixing.shape
-        parts = mixing.crow_indices(), mixing.col_indices(), mixing.values()
+        parts = _torch_csr(mixing) if len(shape) == 2 else None
     else:
-        dense = _as_floats(mixing)
+        dense = _as_floats(mixing, "mixing")
         shape = dense.shape
         parts = native.extension().sparse_mixing(dense) if len(shape) == 2 else None
     if len(shape) != 2 or shape[1] != num_sources:
         raise ValueError(f"mixing must be [targets, {num_sources}], not {list(shape)}")
     indptr, sources = (part.cpu().numpy() if isinstance(part, torch.Tensor) else part for part in parts[:2])
-    return shape[0], indptr, sources, _as_floats(parts[2])
+    return shape[0], indptr, sources, _as_floats(parts[2], "mixing")
 
 
-def _as_floats(values: Any) -> np.ndarray:
+def _torch_csr(mixing: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Row offsets, columns and values of a sparse tensor of any layout; CSR as it is."""
+    if mixing.layout in (torch.sparse_bsr, torch.sparse_bsc):
+        mixing = mixing.to_sparse_coo()
+    if mixing.layout != torch.sparse_csr:
+        mixing = mixing.to_sparse_csr()
+    return mixing.crow_indices(), mixing.col_indices(), mixing.values()
+
+
+def _as_floats(values: Any, name: str) -> np.ndarray:
+    """Weights as a contiguous float32 array on the host.
+
+    Raises:
+        TypeError: not real numbers. ValueError: a tensor that wants gradients.
+    """
+    refuse_mask(values, name)
     if isinstance(values, torch.Tensor):
-        values = values.cpu().numpy()
-    return np.ascontiguousarray(values, dtype=np.float32)
+        if values.requires_grad and torch.is_grad_enabled():
+            raise ValueError(f"{name} requires gradients, which this operation does not give: pass {name}.detach()")
+        if values.is_complex() or values.is_meta:
+            raise TypeError(f"{name} must be real numbers in memory, not {values.dtype} on {values.device}")
+        values = values.detach().to("cpu", torch.float32).resolve_neg().numpy()
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must be real numbers, not {array.dtype}")
+    return np.ascontiguousarray(array, dtype=np.float32)
 
 
-def _overlap(a: Rows, b: Rows) -> bool:
-    return a.address < b.stop_address and b.address < a.stop_address
+def _place(rows: Rows, start: int) -> tuple[int, int]:
+    """Where a column range begins, and how far its rows are apart."""
+    return rows.address + rows.itemsize * start, rows.stride
+
+
+def _columns(rows: Rows, start: int, stop: int) -> Rows:
+    return rows._replace(address=rows.address + rows.itemsize * start, num_columns=stop - start)
 
 
 def _new_like(params: Matrix, num_rows: int, num_columns: int) -> Matrix:

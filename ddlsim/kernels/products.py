@@ -64,21 +64,22 @@ def models_of(
         reference_rows: [n] row numbers of the models' references in `reference`, or in `params` where that is None.
 
     Raises:
-        ValueError: shapes that do not fit. IndexError: a row number outside the matrix.
+        TypeError: another type or element type. ValueError: shapes that do not fit.
+        IndexError: a row number outside the matrix.
     """
     source = rows_of(params, "params")
     if rows is None:
         numbers = first_numbers(source.num_rows)
     else:
-        numbers = as_longs(rows)
+        numbers = as_longs(rows, "rows")
         check_row_numbers(numbers, source.num_rows, "rows")
     start, stop = column_range(columns, source.num_columns)
     if reference is None and reference_rows is None:
         return Models(source, numbers, None, first_numbers(0), start, stop)
-    one_for_all = reference is not None and reference.ndim == 1
+    one_for_all = isinstance(reference, torch.Tensor | np.ndarray) and reference.ndim == 1
     base = source if reference is None else rows_of(reference[None] if one_for_all else reference, "reference")
     if reference_rows is not None:
-        reference_numbers = as_longs(reference_rows)
+        reference_numbers = as_longs(reference_rows, "reference_rows")
     elif one_for_all:
         reference_numbers = np.zeros(len(numbers), np.int64)
     else:
@@ -119,10 +120,10 @@ def check_pairs(pairs: Matrix, num_models: int) -> np.ndarray:
     Raises:
         ValueError: not of that shape. IndexError: a position outside [0, num_models).
     """
-    pairs = as_longs(pairs)
+    pairs = as_longs(pairs, "pairs", ndim=2)
     if pairs.size == 0:
         pairs = pairs.reshape(0, 2)
-    if pairs.ndim != 2 or pairs.shape[1] != 2:
+    if pairs.shape[1] != 2:
         raise ValueError(f"pairs must be [E, 2], not {list(pairs.shape)}")
     check_row_numbers(pairs, num_models, "pairs")
     return pairs

@@ -4,16 +4,20 @@ Measures as in "Decentralized adaptive clustering" (DAC: cosine of weights and o
 (mean cosine of the classifier's class rows). Sums, norms and divisions are float64; the result is cast last.
 
 Edges: a zero vector has cosine 0 with everything (norms are at least 1e-8, as in torch); identical models have
-inverse distance 1 / 1e-6; the diagonal of `inverse_l2` is 0, since a node is not its own peer; NaN and infinity in a
-model make its similarities NaN or 0 by the rules of arithmetic, and touch no others.
+inverse distance 1 / 1e-6; the diagonal of `inverse_l2` is 0, since a node is not its own peer, and a listed pair of a
+model with itself is one of identical models; NaN and infinity in a model make its similarities NaN or 0 by the rules of
+arithmetic, and touch no others. Products of single numbers are float32: numbers beyond 1e18 count as infinity, below
+1e-19 as zero.
 """
+
+import operator
 
 import numpy as np
 import torch
 
 from ddlsim import native
 from ddlsim.kernels import on_device
-from ddlsim.kernels.matrices import Matrix, column_range, num_threads
+from ddlsim.kernels.matrices import Matrix, num_threads
 from ddlsim.kernels.products import Columns, Models, all_products, check_pairs, listed_products, models_of
 
 SMALLEST_NORM = 1e-8  # as in csrc/similarity.h
@@ -98,10 +102,10 @@ def class_cosine(
     Raises:
         ValueError: the columns do not divide into the classes.
     """
-    start, stop = column_range(columns, params.shape[1])
+    models = models_of(params, None, columns, rows)
+    start, stop, num_classes = models.start, models.stop, operator.index(num_classes)
     if num_classes < 1 or (stop - start) % num_classes:
         raise ValueError(f"{stop - start} columns do not divide into {num_classes} classes")
-    models = models_of(params, None, columns, rows)
     width = (stop - start) // num_classes
     starts = [start + label * width for label in range(num_classes)]
     terms = [(models._replace(start=first, stop=first + width), 1) for first in starts]

@@ -3,11 +3,12 @@
 L. Condat, "Fast projection onto the simplex and the l1 ball", Mathematical Programming 158 (2016), Algorithm 1.
 """
 
+import numpy as np
 import torch
 
 from ddlsim import native
 from ddlsim.kernels import on_device
-from ddlsim.kernels.matrices import Matrix, num_threads, rows_of
+from ddlsim.kernels.matrices import Matrix, num_threads, overlap, rows_of
 
 
 def project_simplex(rows: Matrix, out: Matrix | None = None) -> Matrix:
@@ -15,27 +16,31 @@ def project_simplex(rows: Matrix, out: Matrix | None = None) -> Matrix:
 
     Args:
         rows: [R, D] float32 or float64, torch (CPU or CUDA) or numpy; or one row [D].
-        out: of the same shape and type, may be `rows` itself; None: a new array.
+        out: of the same shape and type, may be `rows` itself and overlap it in no other way; None: a new array.
 
     Returns:
         `out`. Entries of minus infinity become 0, entries of plus infinity share the 1 equally; a row with a NaN,
         or of minus infinities alone, becomes NaN.
 
     Raises:
-        TypeError: another element type. ValueError: another shape, or rows without entries.
+        TypeError: another type or element type.
+        ValueError: another shape, rows without entries, or an `out` that is read-only or overlaps itself or rows.
     """
-    if out is None:
-        out = torch.empty_like(rows) if isinstance(rows, torch.Tensor) else rows.copy()
-    if rows.ndim == 1:
-        project_simplex(rows[None], out[None])
-        return out
+    if isinstance(rows, torch.Tensor | np.ndarray) and rows.ndim == 1:
+        projected = project_simplex(rows[None], _row(out))
+        return projected[0] if out is None else out
     source = rows_of(rows, "rows", ("float32", "float64"))
-    target = rows_of(out, "out", (str(rows.dtype).removeprefix("torch."),))
+    if out is None:
+        out = torch.empty_like(rows) if isinstance(rows, torch.Tensor) else np.empty_like(rows, order="C")
+    double = source.itemsize == 8
+    target = rows_of(out, "out", ("float64" if double else "float32",), written=True)
     if tuple(out.shape) != tuple(rows.shape) or source.device != target.device:
         raise ValueError(f"out must be like rows, {list(rows.shape)}, not {list(out.shape)} on {target.device}")
+    same = (source.address, source.stride) == (target.address, target.stride)
+    if not same and overlap(source, target):
+        raise ValueError("out must not overlap rows unless it is rows itself")
     if source.num_rows and not source.num_columns:
         raise ValueError("a row without entries has no projection")
-    double = "64" in str(rows.dtype)
     if source.device is not None:
         on_device.project_simplex(source, target, double)
     else:
@@ -46,3 +51,12 @@ def project_simplex(rows: Matrix, out: Matrix | None = None) -> Matrix:
     if isinstance(out, torch.Tensor):
         torch.autograd.graph.increment_version(out)
     return out
+
+
+def _row(out: Matrix | None) -> Matrix | None:
+    """One row [D] as a matrix [1, D]."""
+    if not isinstance(out, torch.Tensor | np.ndarray):
+        return out
+    if out.ndim != 1:
+        raise ValueError(f"out must be one row like rows, not {list(out.shape)}")
+    return out[None]

@@ -88,8 +88,8 @@ class HostCuda:
 def tensors_on(device: HostCuda, monkeypatch):
     """Within, every matrix counts as one on the device."""
 
-    def rows_of(*arguments):
-        return matrices.rows_of(*arguments)._replace(device=torch.device("cpu"))
+    def rows_of(*arguments, **options):
+        return matrices.rows_of(*arguments, **options)._replace(device=torch.device("cpu"))
 
     with monkeypatch.context() as patch:
         for module in (merging, products, simplex):
