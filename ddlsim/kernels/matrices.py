@@ -34,8 +34,10 @@ def aligned_rows(num_rows: int, num_columns: int, device: torch.device | str = "
 
 
 def _zeros(count: int, device: torch.device) -> torch.Tensor:
-    if device.type != "cpu" or 4 * count < HUGE_FROM_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
+    if device.type != "cpu":
         return torch.zeros(count, dtype=torch.float32, device=device)
+    if 4 * count < HUGE_FROM_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return torch.from_numpy(np.zeros(count, np.float32))  # torch's own zeros wait for ever in a forked process
     pages = mmap.mmap(-1, 4 * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # a kernel without huge pages
         pages.madvise(mmap.MADV_HUGEPAGE)

@@ -1,0 +1,39 @@
+"""The kernels' inner loops for processors and compilers other than this machine's: they compile, where one is there."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LANES = ROOT / "csrc" / "cpu" / "lanes"
+FLAGS = ["-std=c++20", "-O1", "-c", "-ffp-contract=off", "-Wno-narrowing", f"-I{ROOT / 'csrc'}",
+         "-DDDLSIM_LANES_TABLE=lanes_baseline", '-DDDLSIM_LANES_NAME="baseline"']  # fmt: skip
+
+
+def first_of(*names: str) -> list[str] | None:
+    return next(([path] for name in names if (path := shutil.which(name))), None)
+
+
+def compiler_for_neon() -> list[str] | None:
+    """From $DDLSIM_NEON_CXX, or a cross compiler that is installed."""
+    given = os.environ.get("DDLSIM_NEON_CXX", "").split()
+    cross = first_of("aarch64-linux-gnu-g++", *(f"aarch64-linux-gnu-g++-{version}" for version in range(20, 11, -1)))
+    zig = first_of("zig")
+    return given or cross or ([*zig, "c++", "-target", "aarch64-linux-gnu"] if zig else None)
+
+
+@pytest.mark.skipif(not LANES.is_dir(), reason="no C++ sources beside the package")
+@pytest.mark.parametrize("source", ["lanes.cpp", "dispatch.cpp"])
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(compiler_for_neon(), id="NEON"), pytest.param(first_of("clang++"), id="clang")],
+)
+def test_inner_loops_compile(tmp_path, command, source):
+    if command is None:
+        pytest.skip("no such compiler here: apt-get install g++-aarch64-linux-gnu clang")
+    done = subprocess.run([*command, *FLAGS, LANES / source, "-o", tmp_path / "out.o"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.o").stat().st_size > 0
