@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from ddlsim import build
+from ddlsim.cli import app
 from ddlsim.report.summary import table
 from ddlsim.rundir import wall_profile
 from ddlsim.scenario import load
@@ -44,6 +46,22 @@ def test_a_run_tells_why_models_do_not_train_natively(tmp_path, model, reason):
     summary = build.run(scenario, out=tmp_path / "run", profile=True)
     assert summary["through_pytorch"] == ({reason: 8} if reason else {})
     assert (f"8 times: {reason}" in table(summary)) == (reason is not None)
+
+
+def test_the_command_prints_where_time_went(tmp_path):
+    words = ["run", str(SMOKE), "--set", "rounds=2", "--set", "algorithm={name: dac, sampled_peers: 2}", "--profile"]
+    done = CliRunner().invoke(app, [*words, "-q", "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    for part in [*PARTS, "event loop", "recording", "simulated to wall"]:
+        assert any(part in line for line in done.stdout.splitlines()), part
+
+
+@pytest.mark.parametrize("algorithm", ["dac, sampled_peers: 4, similarity: cosine_weights", "mapl, warmup_rounds: 0"])
+def test_comparing_models_is_counted_as_similarity(tmp_path, algorithm):
+    scenario = load(SMOKE, ("rounds=2", f"algorithm={{name: {algorithm}}}"))
+    found = build.run(scenario, out=tmp_path / "run", profile=True)["profile"]
+    assert found["similarity"] > 0
+    assert "comparison" not in found
 
 
 def test_without_the_option_nothing_is_told(tmp_path):
