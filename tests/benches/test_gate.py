@@ -178,3 +178,22 @@ def test_table_shows_floors_and_other_alternatives():
         "| `bench_made_up`: kernel | 250 ms | torch | 1 s | 0.25 | 200 ms | 1.25 |",
         "|  |  | scipy | 2 s | 0.12 |  |  |",
     ]
+
+
+@pytest.mark.parametrize("area", ["kernels", "event_loop", "round", "evaluation", "startup", "network"])
+def test_every_area_has_a_gated_ratio_of_a_bench_that_is_there(area):
+    stored = json.loads((BENCHES / "baseline.json").read_text())
+    assert stored["machine"]["processor"] and stored["date"] and stored["runs"] > 1
+    of_area = {name: entry for name, entry in stored["ratios"].items() if f"bench_{area}.py::" in name}
+    assert any(entry["gated"] for entry in of_area.values())
+    text = (BENCHES / f"bench_{area}.py").read_text()
+    assert all(f"def {name.partition('::')[2].partition('[')[0]}(" in text for name in of_area)
+    assert all(entry["alternative"] and entry["ratio"] > 0 for entry in of_area.values())
+
+
+def test_ci_runs_every_bench_once_and_then_the_gate():
+    script = BENCHES.parent / ".ci" / "run"
+    if not script.is_file():
+        pytest.skip("an installed tree without its CI")
+    lines = [line.split("#")[0].strip() for line in script.read_text().splitlines()]
+    assert lines.index("pytest benches --benchmark-disable") < lines.index("python benches/gate.py --run")
