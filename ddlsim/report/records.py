@@ -300,6 +300,9 @@ def _read_yaml(path: Path) -> dict:
     from ruamel.yaml.error import YAMLError
 
     try:
-        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")) or {}
-    except YAMLError as error:
+        found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")) or {}
+    except (YAMLError, ValueError, LookupError, RecursionError) as error:
         raise DdlsimError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(found, dict):
+        raise DdlsimError(f"{path}: expected a mapping (key: value) at the top level, found {found!r:.60}.")
+    return found

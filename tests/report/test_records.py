@@ -105,3 +105,11 @@ def test_runs_are_found_below_a_folder_once(make_run, tmp_path):
     one, other = make_run("tiny/facade-s0"), make_run("tiny/facade-s1")
     make_run("tiny/facade-s1.earlier-1")
     assert find_runs([tmp_path, one]) == [one, other]
+
+
+@pytest.mark.parametrize("text", ["[1]", "3", "name: !!int x", f"{'[' * 3000}{']' * 3000}", "a: [1, 2"])
+def test_a_scenario_that_is_no_mapping_is_an_error_with_its_place(make_run, text):
+    directory = make_run()
+    (directory / "scenario.yaml").write_text(text)
+    with pytest.raises(DdlsimError, match=r"scenario\.yaml: (not valid YAML|expected a mapping)"):
+        read(directory)
