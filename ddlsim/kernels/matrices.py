@@ -26,7 +26,13 @@ def aligned_rows(num_rows: int, num_columns: int, device: torch.device | str = "
     since rows that far apart evict each other from the caches. The padding is zero and no part of the result. In host
     memory, large matrices ask for huge pages (kernels walk down columns, and with small pages every row is another
     entry of the address table) and take memory only as they are filled.
+
+    Raises:
+        TypeError: numbers that are not whole. ValueError: numbers below zero. MemoryError: there is no such memory.
     """
+    num_rows, num_columns = operator.index(num_rows), operator.index(num_columns)
+    if num_rows < 0 or num_columns < 0:
+        raise ValueError(f"rows and columns must be at least 0, not {num_rows} and {num_columns}")
     stride = padded_stride(num_columns)
     flat = _zeros(num_rows * stride + FLOATS_PER_LINE, torch.device(device))
     offset = (-flat.data_ptr() % (4 * FLOATS_PER_LINE)) // 4
@@ -38,7 +44,10 @@ def _zeros(count: int, device: torch.device) -> torch.Tensor:
         return torch.zeros(count, dtype=torch.float32, device=device)
     if 4 * count < HUGE_FROM_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.from_numpy(np.zeros(count, np.float32))  # torch's own zeros wait for ever in a forked process
-    pages = mmap.mmap(-1, 4 * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        pages = mmap.mmap(-1, 4 * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"no memory for {count:,} float32 values: {error}") from error
     with contextlib.suppress(OSError):  # a kernel without huge pages
         pages.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(pages, dtype=torch.float32)

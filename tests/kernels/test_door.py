@@ -8,6 +8,7 @@ import torch
 from scipy import sparse
 
 from ddlsim.kernels import (
+    aligned_rows,
     class_cosine,
     cosine,
     dots,
@@ -382,3 +383,13 @@ def test_numbers_whose_squares_float32_does_not_hold_are_infinity_or_zero_and_to
     assert np.isinf(distances[1, rest]).all()
     assert (abs(found[3, rest]) < 1e-8).all()
     np.testing.assert_allclose(distances[3, rest], np.sum(params[rest].astype(float) ** 2, axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("shape", "error", "told"), [
+    ((-1, 5), ValueError, "at least 0, not -1 and 5"), ((3, -2), ValueError, "at least 0, not 3 and -2"),
+    ((2.5, 3), TypeError, "integer"), (("3", 4), TypeError, "integer"),
+    ((2**40, 2**30), MemoryError, "no memory for"), ((2**30, 2**30), MemoryError, "no memory for"),
+])  # fmt: skip
+def test_rows_that_cannot_be_are_not_made(shape, error, told):
+    with pytest.raises(error, match=told):
+        aligned_rows(*shape)
