@@ -87,7 +87,8 @@ def models_of(
     if len(reference_numbers) != len(numbers) or base.num_columns != source.num_columns:
         expected = f"[{source.num_columns}] or [{len(numbers)}, {source.num_columns}]"
         raise ValueError(f"reference must be {expected}, not [{len(reference_numbers)}, {base.num_columns}]")
-    check_row_numbers(reference_numbers, base.num_rows, "reference_rows")
+    if reference_rows is not None:
+        check_row_numbers(reference_numbers, base.num_rows, "reference_rows")
     if base.device != source.device:
         raise ValueError(f"params and reference lie on different devices: {source.device} and {base.device}")
     return Models(source, numbers, base, reference_numbers, start, stop)
