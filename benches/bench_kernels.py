@@ -1,45 +1,49 @@
 """The kernels on parameter matrices against what one would write with torch, numpy or scipy, and against the machine.
 
 Each bench checks its answer first, then times ours and every alternative in turns in one process: on one thread by the
-processor time of that thread, which a neighbour on the machine disturbs less, on two by the clock. extra_info holds
-medians: `ours_s`; `alternative`, `theirs_s`, `ratio` (ours / theirs) of the first alternative; `others` likewise; and
-`floor_s`, `of_floor` (ours / floor): what reading or copying so many bytes and multiplying and adding so many floats
+processor time of that thread, which a neighbour on the machine disturbs less, on two by the clock. helpers/turns.py
+says what the report holds. The floor is what reading or copying so many bytes and multiplying and adding so many floats
 takes at best, whichever is longer, by loops that do nothing else, at the same size (helpers/machine_limits.py; absent
-where there is no C++ compiler). Alternatives read rows that start on cache lines, as ours do, and write into memory
-that is already there; scipy alone makes a new result.
+where there is no C++ compiler). Alternatives read rows that start on cache lines, as ours do.
+
+Page faults can be two thirds of an alternative's time, so a name says where its memory comes from. "memory reused": it
+writes into tensors that are already there, as do all without a word; "memory kept": it makes new tensors each time, but
+what it freed stays in the process; neither: its tensors come from the system at each call, as glibc gives every process
+blocks over 32 MiB, so these are timed only where the matrix is larger. Ours runs in kept memory, as in a run of ddlsim.
 
     OPENBLAS_NUM_THREADS=1 pytest benches/bench_kernels.py    numpy on one thread, as ours; the sizes of small networks
-    pytest benches/bench_kernels.py -m slow                   52 x 11.2 million: 12 GB of memory, minutes; without scipy
+    pytest benches/bench_kernels.py -m slow                   52 x 11.2 million: 16 GB of memory, minutes; without scipy
                                                               and torch's CSR, which take seconds for a merge
 """
 
 import functools
 import os
-import time
-from collections.abc import Callable
-from statistics import median
 
+import freed_memory
 import numpy as np
 import pytest
 import torch
-from machine_limits import floor_s
 from mixing import PEERS, regular_mixing
 from scipy.spatial.distance import pdist
 from torch.nn import functional as F
+from turns import compare
 
 from ddlsim.kernels import (
     aligned_rows,
     class_cosine,
     cosine,
     inverse_l2,
+    isa,
+    isas,
     merge,
     project_simplex,
     reference,
+    set_isa,
     update_cosine,
 )
 
-TURNS_S = 2.0
-SMALL = [(32, 89_834), (100, 62_006), (1000, 62_006)]
+AVX2 = "x86-64-v3"
+SMALL = [(32, 89_834), (100, 62_006), (100, 120_000), (1000, 62_006)]
 SIZES = [*SMALL, pytest.param((52, 11_200_000), marks=pytest.mark.slow)]
 
 
@@ -56,6 +60,18 @@ def params(request):
     return similar_models(*request.param)
 
 
+@pytest.fixture
+def with_avx2():
+    if isas()[0] != "x86-64-v4":
+        pytest.skip(f"this machine's own instruction set is {isas()[0]}, so the other benches are on it")
+    before = torch.get_num_threads(), isa()
+    torch.set_num_threads(1)
+    set_isa(AVX2)
+    yield
+    torch.set_num_threads(before[0])
+    set_isa(before[1])
+
+
 @functools.cache
 def similar_models(n: int, p: int) -> torch.Tensor:
     """Models around one, for all benches of a size: nobody may write them."""
@@ -66,40 +82,10 @@ def similar_models(n: int, p: int) -> torch.Tensor:
     return params
 
 
-def seconds(call: Callable[[], object]) -> float:
-    """Of the thread, if torch has one; else of the clock."""
-    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-    start = clock()
-    call()
-    return clock() - start
-
-
-def compare(benchmark, ours, theirs: dict, **work: int) -> None:
-    """Times ours and theirs in turns; see the head of this file for what is kept. `work`: arguments of floor_s."""
-    if benchmark.disabled:
-        benchmark(ours)
-        return
-    turn_s = seconds(ours) + sum(seconds(call) for call in theirs.values())
-    rounds = int(np.clip(TURNS_S / turn_s, 3, 25))
-    theirs_s = {name: [] for name in theirs}
-    ours_s, names = [], list(theirs)
-
-    def turn() -> None:  # everyone follows everyone, since who ran before decides what lies in the caches
-        first = len(ours_s) % len(theirs)
-        for name in names[first:] + names[:first]:
-            theirs_s[name].append(seconds(theirs[name]))
-
-    benchmark.pedantic(lambda: ours_s.append(seconds(ours)), setup=turn, rounds=rounds)
-    own = median(ours_s)
-    found = {name: {"s": median(times), "ratio": own / median(times)} for name, times in theirs_s.items()}
-    first, *rest = found
-    benchmark.extra_info.update(
-        ours_s=own, alternative=first, theirs_s=found[first]["s"], ratio=found[first]["ratio"],
-        others={name: found[name] for name in rest},
-        gated=torch.get_num_threads() == 1,  # with two, the second one's waking decides about milliseconds
-    )
-    if (least := floor_s(torch.get_num_threads(), **work)) is not None:
-        benchmark.extra_info.update(floor_s=least, of_floor=own / least)
+def normalized_mm(vectors: torch.Tensor) -> torch.Tensor:
+    """Cosines of all pairs as one writes them, every step a new tensor."""
+    unit = F.normalize(vectors)
+    return unit @ unit.T
 
 
 class TorchCosine:
@@ -132,11 +118,24 @@ def test_cosine_of_all_pairs(benchmark, params, threads):
     few = slice(0, 8)
     torch.testing.assert_close(cosine(params[few]).double(), reference.cosine(params[few]), atol=2e-7, rtol=0)
     torchs = TorchCosine(params)
-    theirs = {"torch mm": lambda: torchs.divided(params), "torch normalize, mm": lambda: torchs.normalized(params)}
+    theirs = {
+        "torch mm": lambda: torchs.divided(params),
+        "torch normalize, mm, memory reused": lambda: torchs.normalized(params),
+    }
     if threads == 1 and os.environ.get("OPENBLAS_NUM_THREADS") == "1":  # or numpy would use every core
         gram = np.empty((len(params), len(params)), np.float32)
         theirs["numpy matmul"] = lambda: np.matmul(params.numpy(), params.numpy().T, out=gram)
-    compare(benchmark, lambda: cosine(params), theirs, **all_pairs_work(params))
+    fresh = {"torch normalize, mm": lambda: normalized_mm(params)} if freed_memory.differs(params.nbytes) else {}
+    compare(benchmark, lambda: cosine(params), theirs, fresh, **all_pairs_work(params))
+
+
+@pytest.mark.parametrize("size", [(100, 120_000)], ids=["100x120000"])
+def test_cosine_of_all_pairs_with_avx2(benchmark, size, with_avx2):
+    params, few = similar_models(*size), slice(0, 8)
+    torch.testing.assert_close(cosine(params[few]).double(), reference.cosine(params[few]), atol=2e-7, rtol=0)
+    torchs = TorchCosine(params)
+    theirs = {"torch mm": lambda: torchs.divided(params)}
+    compare(benchmark, lambda: cosine(params), theirs, instruction_set=AVX2, **all_pairs_work(params))
 
 
 def test_cosine_of_updates(benchmark, params, threads):
@@ -147,22 +146,28 @@ def test_cosine_of_updates(benchmark, params, threads):
     found = update_cosine(params[few], start, last[few], 0.5)
     torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=0)
     torchs = TorchCosine(params)
-    theirs = {
-        "torch subtract, normalize, mm": lambda: (
-            0.5 * torchs.of_updates(params, last) + 0.5 * torchs.of_updates(params, start)
-        )
-    }
+
+    def reused():
+        return 0.5 * torchs.of_updates(params, last) + 0.5 * torchs.of_updates(params, start)
+
+    def as_written():
+        return 0.5 * normalized_mm(params - last) + 0.5 * normalized_mm(params - start)
+
+    theirs = {"torch subtract, normalize, mm, memory reused": reused}
+    fresh = {"torch subtract, normalize, mm": as_written} if freed_memory.differs(params.nbytes) else {}
     ours = lambda: update_cosine(params, start, last, 0.5)  # noqa: E731
-    compare(benchmark, ours, theirs, **all_pairs_work(params, terms=2))
+    compare(benchmark, ours, theirs, fresh, **all_pairs_work(params, terms=2))
 
 
 def test_inverse_l2_of_all_pairs(benchmark, params, threads):
     few = params[:8]
     torch.testing.assert_close(inverse_l2(few).double(), reference.inverse_l2(few), rtol=1e-6, atol=0)
-    theirs = {"torch cdist": lambda: torch.cdist(params, params)}
-    if threads == 1 and params.numel() < 10**7:
+    cdist = lambda: torch.cdist(params, params)  # noqa: E731
+    theirs = {"torch cdist, memory kept" if freed_memory.differs() else "torch cdist": cdist}
+    if threads == 1 and params.numel() < 2 * 10**7:
         theirs["scipy pdist"] = lambda: pdist(params.numpy())
-    compare(benchmark, lambda: inverse_l2(params), theirs, **all_pairs_work(params))
+    fresh = {"torch cdist": cdist} if freed_memory.differs(params.nbytes) else {}
+    compare(benchmark, lambda: inverse_l2(params), theirs, fresh, **all_pairs_work(params))
 
 
 def test_cosine_of_listed_pairs(benchmark, params, threads):
@@ -228,7 +233,7 @@ def test_sparse_merge(benchmark, params, threads, where):
     compare(benchmark, lambda: merge(source, mixing, out=out), theirs, **work)
 
 
-@pytest.mark.parametrize("size", [(32, 89_834), (100, 62_006)], ids=["32x89834", "100x62006"])
+@pytest.mark.parametrize("size", SMALL[:3], ids=lambda size: f"{size[0]}x{size[1]}")
 def test_dense_merge(benchmark, size, threads):
     n, p = size
     params, mixing = aligned_rows(n, p).normal_(), torch.rand(n, n)

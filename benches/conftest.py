@@ -9,6 +9,13 @@ from statistics import median
 import pytest
 
 from ddlsim.kernels import isa
+from ddlsim.learning.allocator import keep_freed_memory
+
+
+@pytest.fixture(scope="session", autouse=True)
+def memory_as_in_a_run():
+    """The allocator's setting of a run that learns, whichever benches are selected and ran before."""
+    keep_freed_memory()
 
 
 def pytest_benchmark_update_machine_info(config, machine_info):

@@ -1,6 +1,6 @@
 """Floors: what this machine's memory and arithmetic allow at best, by loops that do nothing else.
 
-machine_limits.cpp is compiled on first use by the system's C++ compiler ($CXX, c++, g++ or clang++) for this processor.
+machine_limits.cpp is compiled on first use by the system's C++ compiler ($CXX, c++, g++ or clang++).
 Rates hold for the size in question, repeated pass after pass: what fits a cache is read from there.
 """
 
@@ -17,50 +17,52 @@ from pathlib import Path
 from ddlsim.kernels import aligned_rows
 
 SOURCE = Path(__file__).with_suffix(".cpp")
-OPTIONS = ["-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"]
+OPTIONS = ["-std=c++17", "-O3", "-shared", "-fPIC", "-pthread"]
 LARGEST_FLOATS = 2**26  # 256 MB: beyond every cache, so that more takes as much longer
 SMALLEST_FLOATS = 2**15
 
 
 def floor_s(
-    threads: int, multiply_adds: int = 0, read: int = 0, copied: int = 0, rewritten: int = 0
-) -> float | None:
+    threads: int, multiply_adds: int = 0, read: int = 0, copied: int = 0, rewritten: int = 0,
+    instruction_set: str = "native",
+) -> float | None:  # fmt: skip
     """Seconds that some work takes at least; None without a compiler.
 
     Args:
         threads: as many cores share the work.
         multiply_adds: fused operations on float32, in the widest registers.
         read, copied, rewritten: floats that are read; read here and written there; read and written in their place.
+        instruction_set: one that this machine has, as the compiler's -march names it; "native": its own.
     """
-    if _library() is None:
+    if _library(instruction_set) is None:
         return None
-    memory = [_memory_s(name, count, threads) for name, count in
+    memory = [_memory_s(name, count, threads, instruction_set) for name, count in
               (("read", read), ("copy", copied), ("rewrite", rewritten)) if count]  # fmt: skip
-    return max([multiply_adds * _multiply_add_s(threads), *memory])
+    return max([multiply_adds * _multiply_add_s(threads, instruction_set), *memory])
 
 
-def _memory_s(name: str, count: int, threads: int) -> float:
+def _memory_s(name: str, count: int, threads: int, instruction_set: str) -> float:
     measured = min(max(count, SMALLEST_FLOATS), LARGEST_FLOATS)
-    return _pass_s(name, measured, threads) * count / measured
+    return _pass_s(name, measured, threads, instruction_set) * count / measured
 
 
 @functools.cache
-def _pass_s(name: str, count: int, threads: int) -> float:
+def _pass_s(name: str, count: int, threads: int, instruction_set: str) -> float:
     buffers = [aligned_rows(1, count).fill_(1) for _ in range(2 if name == "copy" else 1)]
     addresses = [ctypes.c_void_p(buffer.data_ptr()) for buffer in buffers]
-    return getattr(_library(), f"{name}_s")(*addresses, ctypes.c_int64(count), threads)
+    return getattr(_library(instruction_set), f"{name}_s")(*addresses, ctypes.c_int64(count), threads)
 
 
 @functools.cache
-def _multiply_add_s(threads: int) -> float:
+def _multiply_add_s(threads: int, instruction_set: str) -> float:
     """Seconds per multiply-add; cores share none, but a host may let two threads have one core while it is measured."""
     if threads == 1:
-        return _library().multiply_add_s(1)
-    return min(_library().multiply_add_s(threads), _multiply_add_s(1) / threads)
+        return _library(instruction_set).multiply_add_s(1)
+    return min(_library(instruction_set).multiply_add_s(threads), _multiply_add_s(1, instruction_set) / threads)
 
 
 @functools.cache
-def _library() -> ctypes.CDLL | None:
+def _library(instruction_set: str) -> ctypes.CDLL | None:
     named = [shlex.split(os.environ.get("CXX", "")), ["c++"], ["g++"], ["clang++"]]
     compiler = next((command for command in named if command and shutil.which(command[0])), None)
     if compiler is None:
@@ -68,8 +70,8 @@ def _library() -> ctypes.CDLL | None:
         return None
     with tempfile.TemporaryDirectory() as directory:  # once loaded, the file may go
         target = Path(directory) / "machine_limits.so"
-        made = subprocess.run([*compiler, *OPTIONS, str(SOURCE), "-o", str(target)], capture_output=True, text=True,
-                              check=False)  # fmt: skip
+        command = [*compiler, *OPTIONS, f"-march={instruction_set}", str(SOURCE), "-o", str(target)]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
         if made.returncode:
             warnings.warn(f"{SOURCE.name} does not compile, so the benches give no floors: {made.stderr}", stacklevel=2)
             return None

@@ -1,5 +1,6 @@
 """The floors that the benches of the kernels are held against."""
 
+import platform
 import shutil
 
 import machine_limits
@@ -35,3 +36,9 @@ def test_the_longer_of_arithmetic_and_memory_is_the_floor():
     assert little < reading < much
     assert machine_limits.floor_s(1, multiply_adds=10**6, read=10**6) == reading
     assert machine_limits.floor_s(1, multiply_adds=10**9, read=10**6) == much
+
+
+@pytest.mark.skipif(not shutil.which("c++") or platform.machine() != "x86_64", reason="no C++ compiler for x86-64")
+def test_a_lower_instruction_set_multiplies_no_faster():
+    lower = machine_limits.floor_s(1, multiply_adds=10**9, instruction_set="x86-64-v2")
+    assert lower > 0.9 * machine_limits.floor_s(1, multiply_adds=10**9)
