@@ -67,21 +67,24 @@ def compare(baseline: Mapping, reports: Sequence[Mapping]) -> tuple[list[str], d
     """Gated ratios now against then; of several reports the best ratio counts, because noise only ever adds.
 
     Returns:
-        One line per gated bench; name -> line of those that fell; names that no report holds.
+        One line per gated bench; name -> line of those that fell; names that no report holds against the alternative
+        that they were stored against.
     """
-    now: dict[str, float] = {}
+    now: dict[tuple[str, str], float] = {}
     for report in reports:
         for name, info in ratios(report).items():
-            now[name] = min(info["ratio"], now.get(name, float("inf")))
+            bench = name, info["alternative"]
+            now[bench] = min(info["ratio"], now.get(bench, float("inf")))
     lines, fell, missing = [], {}, []
     for name, stored in baseline["ratios"].items():
         if not stored["gated"]:
             continue
-        if name not in now:
+        bench = name, stored["alternative"]
+        if bench not in now:
             missing.append(name)
             continue
-        kept = stored["ratio"] / now[name]
-        line = f"{name}: {now[name]:.3f} of {stored['alternative']}, stored {stored['ratio']:.3f}: speed {kept:.0%}"
+        kept = stored["ratio"] / now[bench]
+        line = f"{name}: {now[bench]:.3f} of {stored['alternative']}, stored {stored['ratio']:.3f}: speed {kept:.0%}"
         lines.append(line)
         if kept < 1 - TOLERANCE:
             fell[name] = line
@@ -132,7 +135,9 @@ def verdict(baseline: Mapping, reports: Sequence[Mapping]) -> int:
               "`python benches/gate.py --store` on this machine stores its own.")  # fmt: skip
         return 0
     for name in missing:
-        print(f"gate: {name} is stored but not in the report; run all benches, or store anew", file=sys.stderr)
+        alternative = baseline["ratios"][name]["alternative"]
+        print(f"gate: {name} is stored but not in the report, or not against {alternative}; run all benches, or store "
+              "anew", file=sys.stderr)  # fmt: skip
     for line in fell.values():
         print(f"gate: FELL {line}", file=sys.stderr)
     print(f"gate: {len(lines)} ratios, {len(fell)} fell, {len(missing)} missing")

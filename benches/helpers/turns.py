@@ -84,7 +84,7 @@ def _fresh_s(ours: Call, fresh: Mapping[str, Call]) -> dict[str, float]:
     """Medians of calls on new memory; ours runs between them, for the caches' sake."""
     times: dict[str, list[float]] = {name: [] for name in fresh}
     start = time.perf_counter()
-    while fresh and (len(times[next(iter(fresh))]) < 3 or time.perf_counter() - start < FRESH_TURNS_S):
+    while fresh and (len(times[next(iter(fresh))]) < 2 or time.perf_counter() - start < FRESH_TURNS_S):
         for name, call in fresh.items():
             ours()
             times[name].append(seconds(call))

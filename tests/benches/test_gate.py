@@ -113,6 +113,13 @@ def test_missing_benches_fail(run, stored, capsys):
     assert "steady is stored but not in the report" in capsys.readouterr().err
 
 
+def test_a_ratio_to_another_alternative_is_not_held_against_the_stored(run, stored, capsys):
+    made = report(steady=0.1)
+    made["benchmarks"][0]["extra_info"]["alternative"] = "torch, memory kept"
+    assert run(reports=[made]) == 2
+    assert "or not against torch;" in capsys.readouterr().err
+
+
 def test_of_repeated_runs_the_best_counts(run, stored):
     assert run(reports=[report(steady=0.9), report(steady=0.5)]) == 0
 
