@@ -12,7 +12,7 @@ process, whatever its size; ours is timed so too. "New memory": as users write i
 at each call, as blocks over 32 MiB do in every process with glibc; timed where the matrix is larger, on one thread.
 
     OPENBLAS_NUM_THREADS=1 pytest benches/bench_kernels.py    numpy on one thread, as ours; the sizes of small networks
-    pytest benches/bench_kernels.py -m slow                   52 x 11.2 million: 16 GB of memory, minutes; without scipy
+    pytest benches/bench_kernels.py -m slow                   52 x 11.2 million: 20 GB of memory, minutes; without scipy
                                                               and torch's CSR, which take seconds for a merge
 """
 
