@@ -7,12 +7,13 @@ takes at best, whichever is longer, by loops that do nothing else, at the same s
 where there is no C++ compiler). Alternatives read rows that start on cache lines, as ours do.
 
 Page faults can be two thirds of an alternative's time, so every name says where its memory comes from. No word: it
-writes into tensors that are already there. "Memory kept": it makes tensors at each call, but what it frees stays in the
-process, whatever its size; ours is timed so too. "New memory": as users write it, and its tensors come from the system
-at each call, as blocks over 32 MiB do in every process with glibc; timed where the matrix is larger, on one thread.
+writes into tensors that are already there, small ones aside. "Memory kept": it makes tensors at each call, but what it
+frees stays in the process, whatever its size; ours is timed so too. "New memory": as users write it, and its tensors
+come from the system at each call, as blocks over 32 MiB do in every process with glibc; timed where the matrix is
+larger, on one thread.
 
     OPENBLAS_NUM_THREADS=1 pytest benches/bench_kernels.py    numpy on one thread, as ours; the sizes of small networks
-    pytest benches/bench_kernels.py -m slow                   52 x 11.2 million: 20 GB of memory, minutes; without scipy
+    pytest benches/bench_kernels.py -m slow                   52 x 11.2 million: 12 GB of memory, minutes; without scipy
                                                               and torch's CSR, which take seconds for a merge
 """
 
@@ -43,6 +44,7 @@ from ddlsim.kernels import (
 )
 
 AVX2 = "x86-64-v3"
+HUGE = 10**8  # floats: what only the slow sizes exceed
 SMALL = [(32, 89_834), (100, 62_006), (100, 120_000), (1000, 62_006)]
 SIZES = [*SMALL, pytest.param((52, 11_200_000), marks=pytest.mark.slow)]
 
@@ -88,9 +90,9 @@ def named_kept(name: str) -> str:
 
 
 def in_new_memory(written: dict, params: torch.Tensor) -> dict:
-    """Alternatives as users write them, by name: none where memory from the system makes no difference, or on two
-    threads, since the second one changes nothing about it."""
-    timed = torch.get_num_threads() == 1 and freed_memory.differs(params.nbytes)
+    """Alternatives as users write them, by name: none where memory from the system makes no difference, on two threads,
+    since the second one changes nothing about it, or for gigabytes, which all would need at once."""
+    timed = torch.get_num_threads() == 1 and freed_memory.differs(params.nbytes) and params.numel() < HUGE
     return {f"{name}, new memory": call for name, call in written.items() if timed}
 
 
@@ -175,11 +177,12 @@ def test_inverse_l2_of_all_pairs(benchmark, params, threads):
     few = params[:8]
     torch.testing.assert_close(inverse_l2(few).double(), reference.inverse_l2(few), rtol=1e-6, atol=0)
     cdist = lambda: torch.cdist(params, params)  # noqa: E731
-    theirs = {named_kept("torch cdist"): cdist}
+    keep = params.numel() < HUGE
+    theirs = {named_kept("torch cdist") if keep else "torch cdist, new memory": cdist}
     if threads == 1 and params.numel() < 2 * 10**7:
         theirs[named_kept("scipy pdist")] = lambda: pdist(params.numpy())
     fresh = in_new_memory({"torch cdist": cdist}, params)
-    compare(benchmark, lambda: inverse_l2(params), theirs, fresh, **all_pairs_work(params))
+    compare(benchmark, lambda: inverse_l2(params), theirs, fresh, keep=keep, **all_pairs_work(params))
 
 
 def test_cosine_of_listed_pairs(benchmark, params, threads):
@@ -239,7 +242,7 @@ def test_sparse_merge(benchmark, params, threads, where):
 
     theirs = {"torch copy_": lambda: other.copy_(params), "torch add_ loop": axpy_loop}
     fresh = {}
-    if n * p < 10**8:  # torch's makes a matrix even if it has one to write into
+    if n * p < HUGE:  # torch's makes a matrix even if it has one to write into
         theirs[named_kept("torch CSR mm")] = lambda: torch.mm(as_torch, params, out=other)
         theirs[named_kept("scipy CSR")] = lambda: mixing @ params.numpy()
         if where == "buffered":
@@ -281,5 +284,5 @@ def test_simplex_projection(benchmark, num_columns, threads):
         thresholds = sums[np.arange(len(sums)), support - 1] / support
         return np.maximum(rows.numpy() - thresholds[:, None], 0)
 
-    theirs = {"torch sort": torch_sort, "numpy sort": numpy_sort}
+    theirs = {"torch sort": torch_sort, named_kept("numpy sort"): numpy_sort}
     compare(benchmark, lambda: project_simplex(rows, out=out), theirs, copied=rows.numel())

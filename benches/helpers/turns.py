@@ -1,5 +1,6 @@
 """Times ours and its alternatives in turns, in one process, and keeps the medians in the report's extra_info."""
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
@@ -25,7 +26,7 @@ def seconds(call: Call, calls: int = 1) -> float:
 
 def compare(
     benchmark, ours: Call, theirs: Mapping[str, Call], fresh: Mapping[str, Call] | None = None, calls: int = 1,
-    **work: int | str,
+    keep: bool = True, **work: int | str,
 ) -> None:  # fmt: skip
     """Times ours and theirs in turns while freed memory stays in the process, then `fresh` where it does not.
 
@@ -35,12 +36,13 @@ def compare(
     Args:
         fresh: alternatives that ask the system for memory at each call, as in a fresh process; see freed_memory.py.
         calls: of how many calls the mean is one measurement: many where one takes microseconds.
+        keep: False: freed memory stays as in a run of ddlsim, blocks up to 32 MiB; for tensors of gigabytes.
         work: arguments of floor_s; none: no floor.
     """
     if benchmark.disabled:
         benchmark(ours)
         return
-    with freed_memory.kept():
+    with freed_memory.kept() if keep else contextlib.nullcontext():
         own, theirs_s = _in_turns(benchmark, ours, theirs, calls)
     others_s = theirs_s | _fresh_s(ours, fresh or {})
     found = {name: {"s": theirs, "ratio": own / theirs} for name, theirs in others_s.items()}
