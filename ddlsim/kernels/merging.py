@@ -57,8 +57,10 @@ def merge(
                          f"not {list(out.shape)}")  # fmt: skip
     out_start = start if target.num_columns == rows.num_columns else 0
     same = _place(target, out_start) == _place(rows, start)
-    if not same and overlap(_columns(rows, start, stop), _columns(target, out_start, out_start + stop - start)):
-        raise ValueError("out must not overlap params unless it is params itself")
+    if not same and overlap(rows, target):  # mostly not, and then their columns do not either
+        read, written = _columns(rows, start, stop), _columns(target, out_start, out_start + stop - start)
+        if overlap(read, written):
+            raise ValueError("out must not overlap params unless it is params itself")
     parts = native.extension().checked_mixing(*parts, num_targets, rows.num_rows, not same)
     _run(rows, target, *parts, first_numbers(num_targets), (start, stop, out_start), same)
     return out
