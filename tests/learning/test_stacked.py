@@ -181,29 +181,26 @@ def test_diverged_models_are_stacked_too(pair):
     assert np.isnan([values[0][1][1], values[1][1][1]]).all()
 
 
-def test_a_wave_beyond_the_memory_runs_in_halves(pair, monkeypatch):
+def test_an_evaluation_beyond_the_memory_runs_in_halves(pair, monkeypatch):
     plain, stacked = pair()
-    sizes = []
+    stacked.value(stacked.test(stacked.init_models(9, 2), 0))  # where it is seen that they can be stacked
+    features, sizes = StackedModels.features, []
 
-    def with_little_memory(of):
-        def limited(self, flats, *rest):
-            sizes.append(len(flats))
-            if len(flats) > 1:
-                raise torch.OutOfMemoryError("CUDA out of memory")
-            return of(self, flats, *rest)
+    def limited(self, cores, *rest):
+        sizes.append(len(cores))
+        if len(cores) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return features(self, cores, *rest)
 
-        return limited
-
-    train_all(stacked)  # it can be stacked
-    jobs = [learner.test([learner.init_models(node)[0]], 0) for learner in (plain, stacked) for node in range(3)]
-    stacked.jobs.force(jobs[3:4])
-    monkeypatch.setattr(StackedModels, "features", with_little_memory(StackedModels.features))
-    jobs += [stacked.test([stacked.init_models(node)[0]], 1) for node in range(3)]
-    plain.jobs.force(jobs[:3])
-    stacked.jobs.force(jobs[3:])
-    for expected, found in zip(jobs[:3], jobs[3:6], strict=True):
-        assert np.array_equal(expected.value[0][0], found.value[0][0])
-    assert max(sizes) > 1
+    monkeypatch.setattr(StackedModels, "features", limited)
+    values = []
+    for learner in (plain, stacked):
+        jobs = [learner.test([learner.init_models(node)[0]], 1) for node in range(3)]
+        learner.jobs.force(jobs)
+        values.append([job.value[0] for job in jobs])
+    assert sizes[0] == 3 and 2 in sizes and sizes.count(1) == 3 * 3  # 25 images, ten at a time, of each model
+    for (confusion, loss), (expected, its_loss) in zip(values[1], values[0], strict=True):
+        assert np.array_equal(confusion, expected) and loss == pytest.approx(its_loss, rel=1e-5)
     monkeypatch.setattr(StackedModels, "features", _out_of_memory)
     with pytest.raises(torch.OutOfMemoryError):
         stacked.value(stacked.test([stacked.init_models(7)[0]], 0))
