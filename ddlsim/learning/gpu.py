@@ -105,6 +105,8 @@ class GpuWaves:
             return "no other node trained at that time with batches of these sizes"
         if not group[0].batches:
             return "there is nothing to train"
+        if (known := models.known_reason(training=True)) is not None:
+            return known
         few = group[:LOOKED_AT]
         rows = self._pool.rows([job.node for job in few], [job.batches[:1] for job in few])
         images, labels = self._pool.gather(few[0].node, rows[0][:, :LOOKED_AT])
@@ -166,10 +168,13 @@ class GpuWaves:
     def _reasons_against(self, jobs: Sequence, images_of: Callable) -> dict[str, str]:
         """Why the architectures that the jobs ask about cannot be stacked; empty for those that can."""
         met: dict[str, list[tuple[Model, torch.Tensor]]] = defaultdict(list)
+        found = {}
         for job in jobs:
             for model in job.models:
-                met[architecture_of(model)].append((model, images_of(job)[:LOOKED_AT]))
-        found = {}
+                name = architecture_of(model)
+                found[name] = self._stacked[name].known_reason(training=False)
+                if found[name] is None:
+                    met[name].append((model, images_of(job)[:LOOKED_AT]))
         for name, asked in met.items():
             first = asked[0]
             last = next(each for each in reversed(asked) if each[1].shape == first[1].shape)

@@ -38,7 +38,9 @@ class StackedModels:
         self.layout: Layout = template.layout
         self._loss = loss
         self._gradients_of = cache(self._make_gradients)
-        self._reasons: dict[bool, str] = {}
+        self._reasons: dict[bool, str] = {}  # by whether it is about training
+        if not all(entry.trainable for entry in self.layout.parts[MODEL].entries):
+            self._reasons[True] = "it keeps statistics that move during training"
 
     def trained_columns(self, only: str | None) -> slice:
         """The columns of a whole model's row that are trained; one range, since there are no buffers between them."""
@@ -67,6 +69,10 @@ class StackedModels:
         """What heads [N, P_head] make of features [N, n, ...], in eval mode: [N, n, classes]."""
         return self._apply(HEAD, heads, features, 0)
 
+    def known_reason(self, training: bool) -> str | None:
+        """What `why_not` has found, about training or evaluation; None: it has not been asked yet."""
+        return self._reasons.get(training)
+
     def why_not(self, models: Sequence[Model], images: torch.Tensor, labels: torch.Tensor | None = None) -> str:
         """Why these models have to be computed one by one; empty where they need not. The answer is kept.
 
@@ -76,8 +82,6 @@ class StackedModels:
             labels: [N, b], if training is asked about; None: evaluation.
         """
         training = labels is not None
-        if training and not all(entry.trainable for entry in self.layout.parts[MODEL].entries):
-            return "it keeps statistics that move during training"
         if training not in self._reasons:
             try:
                 same = self._same_gradients(models, images, labels) if training else self._same_outputs(models, images)
