@@ -20,19 +20,35 @@ from ddlsim.learning.learner import Learner
 from ddlsim.models import MODELS
 
 SAMPLES, BATCH, EPOCHS, PEERS, CLASSES, RATE = 400, 8, 3, 5, 10, 1e-3
-SETTINGS = SimpleNamespace(optimizer="adam", learning_rate=RATE, momentum=0.0, weight_decay=0.0, batch_size=BATCH,
-                           drop_last=False, betas=(0.9, 0.999), augmentation="none")  # fmt: skip
+SETTINGS = SimpleNamespace(
+    optimizer="adam",
+    learning_rate=RATE,
+    momentum=0.0,
+    weight_decay=0.0,
+    batch_size=BATCH,
+    drop_last=False,
+    betas=(0.9, 0.999),
+    augmentation="none",
+)
 
 
 def make_learner(nodes: int) -> Learner:
     """Random images, another model per node."""
     keep_freed_memory()
     rng = np.random.default_rng(0)
-    data = [(rng.normal(size=(SAMPLES, 3, 32, 32)).astype(np.float32), rng.integers(0, CLASSES, SAMPLES))
-            for _ in range(nodes)]  # fmt: skip
+    data = [
+        (rng.normal(size=(SAMPLES, 3, 32, 32)).astype(np.float32), rng.integers(0, CLASSES, SAMPLES))
+        for _ in range(nodes)
+    ]
     prepared = SimpleNamespace(
-        num_classes=CLASSES, task="classification", mean=np.zeros(3, np.float32), std=np.ones(3, np.float32),
-        node_cluster=[0] * nodes, node_train=data, node_validation=None, cluster_validation=None,
+        num_classes=CLASSES,
+        task="classification",
+        mean=np.zeros(3, np.float32),
+        std=np.ones(3, np.float32),
+        node_cluster=[0] * nodes,
+        node_train=data,
+        node_validation=None,
+        cluster_validation=None,
         cluster_test=[data[0]],
     )
     build = lambda: MODELS["cifar_cnn"]().build((3, 32, 32), CLASSES)  # noqa: E731
@@ -41,14 +57,18 @@ def make_learner(nodes: int) -> Learner:
 
 def sampled_peers(nodes: int) -> list[list[int]]:
     rng = np.random.default_rng(1)
-    return [[int(peer) for peer in rng.choice([n for n in range(nodes) if n != node], PEERS, replace=False)]
-            for node in range(nodes)]  # fmt: skip
+    return [
+        [int(peer) for peer in rng.choice([n for n in range(nodes) if n != node], PEERS, replace=False)]
+        for node in range(nodes)
+    ]
 
 
 def our_round(learner: Learner, starts: list, peers: list[list[int]]) -> tuple[list[list[float]], list]:
     """Losses of the peers' models, and the trained models."""
-    jobs = [learner.losses(node, [starts[peer] for peer in its], SAMPLES // BATCH, np.random.default_rng(node))
-            for node, its in enumerate(peers)]  # fmt: skip
+    jobs = [
+        learner.losses(node, [starts[peer] for peer in its], SAMPLES // BATCH, np.random.default_rng(node))
+        for node, its in enumerate(peers)
+    ]
     learner.jobs.force(jobs)
     trained = []
     for node, its in enumerate(peers):
@@ -60,9 +80,21 @@ def our_round(learner: Learner, starts: list, peers: list[list[int]]) -> tuple[l
 
 
 def plain_module() -> nn.Module:
-    layers = [nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
-              nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, CLASSES),
-              nn.LogSoftmax(1)]  # fmt: skip
+    layers = [
+        nn.Conv2d(3, 6, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(400, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, CLASSES),
+        nn.LogSoftmax(1),
+    ]
     return nn.Sequential(*layers)
 
 
@@ -73,9 +105,9 @@ def plain_round(modules: list[nn.Module], loaders: list[DataLoader], peers: list
         for node, its in enumerate(peers):
             found.append([plain_loss(modules[peer], loaders[node]) for peer in its])
             states = [modules[member].state_dict() for member in (node, *its)]
-            modules[node].load_state_dict({
-                name: torch.stack([state[name] for state in states]).mean(dim=0) for name in states[0]
-            })  # fmt: skip
+            modules[node].load_state_dict(
+                {name: torch.stack([state[name] for state in states]).mean(dim=0) for name in states[0]}
+            )
             plain_training(modules[node], loaders[node])
     return found
 
@@ -114,6 +146,10 @@ def test_dac_round(ratio, nodes):
         expected = [plain_loss(modules[peer], loaders[0]) for peer in peers[0]]
     np.testing.assert_allclose(losses[0], expected, rtol=1e-4)
     assert all(torch.isfinite(model[0].values()).all() for model in trained)
-    ratio(lambda: our_round(learner, starts, peers), lambda: (reset(), plain_round(modules, loaders, peers)),
-          "published loop in plain PyTorch", 2)  # fmt: skip
+    ratio(
+        lambda: our_round(learner, starts, peers),
+        lambda: (reset(), plain_round(modules, loaders, peers)),
+        "published loop in plain PyTorch",
+        2,
+    )
     learner.close()

@@ -21,11 +21,18 @@ STEP_S, LATENCY_S, RATE = 0.05, 0.02, 12.5e6
 
 @pytest.fixture(scope="module")
 def scenario():
-    return load(SMOKE, (
-        "learning=none", f"nodes={{clusters: [{NODES}]}}", f"rounds={ROUNDS}",
-        "algorithm={name: el, final_all_reduce: false}", "model={name: sizes}",
-        f"topology={{name: random_regular, degree: {DEGREE}}}", "training.local_steps=10",
-    ))  # fmt: skip
+    return load(
+        SMOKE,
+        (
+            "learning=none",
+            f"nodes={{clusters: [{NODES}]}}",
+            f"rounds={ROUNDS}",
+            "algorithm={name: el, final_all_reduce: false}",
+            "model={name: sizes}",
+            f"topology={{name: random_regular, degree: {DEGREE}}}",
+            "training.local_steps=10",
+        ),
+    )
 
 
 def simulated(scenario, tmp_path):

@@ -75,28 +75,40 @@ def test_training_wave(compare, learner, starts):
     for model, flat in zip(cell.training_wave(learner, starts, steps=1), expected, strict=True):
         torch.testing.assert_close(torch.cat([p.values() for p in model]), flat, rtol=1e-3, atol=1e-5)
     assert not learner.one_by_one
-    compare(lambda: cell.training_wave(learner, starts), lambda: cell.plain_training(learner, starts),
-            "PyTorch, one node at a time")  # fmt: skip
+    compare(
+        lambda: cell.training_wave(learner, starts),
+        lambda: cell.plain_training(learner, starts),
+        "PyTorch, one node at a time",
+    )
 
 
 def test_facade_round(compare, learner, starts):
     assert torch.isfinite(cell.whole_round(learner, starts, True)[0].values()).all()
-    compare(lambda: cell.whole_round(learner, starts, True), lambda: cell.plain_training(learner, starts),
-            "PyTorch, the training of one node at a time")  # fmt: skip
+    compare(
+        lambda: cell.whole_round(learner, starts, True),
+        lambda: cell.plain_training(learner, starts),
+        "PyTorch, the training of one node at a time",
+    )
 
 
 def test_evaluation(compare, learner, models):
     cell.check_tested(cell.evaluation(learner, models), cell.plain_evaluation(learner, models))
     assert not learner.one_by_one
-    compare(lambda: cell.evaluation(learner, models), lambda: cell.plain_evaluation(learner, models),
-            "PyTorch, one model at a time")  # fmt: skip
+    compare(
+        lambda: cell.evaluation(learner, models),
+        lambda: cell.plain_evaluation(learner, models),
+        "PyTorch, one model at a time",
+    )
 
 
 def test_head_losses(compare, learner, models):
     found, expected = cell.head_losses(learner, models, True), cell.plain_head_losses(learner, models, True)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
-    compare(lambda: cell.head_losses(learner, models, True), lambda: cell.plain_head_losses(learner, models, True),
-            "PyTorch, one model at a time")  # fmt: skip
+    compare(
+        lambda: cell.head_losses(learner, models, True),
+        lambda: cell.plain_head_losses(learner, models, True),
+        "PyTorch, one model at a time",
+    )
 
 
 @pytest.mark.parametrize("where", ["buffered", "in_place"])

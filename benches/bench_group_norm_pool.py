@@ -42,5 +42,9 @@ def bench_inference(ratio, shape):
     torch.testing.assert_close(
         group_norm_relu_pool(*inputs, GROUPS, EPS), reference(*inputs, GROUPS, EPS), atol=1e-5, rtol=1e-5
     )
-    ratio(lambda: group_norm_relu_pool(*inputs, GROUPS, EPS), lambda: reference(*inputs, GROUPS, EPS),
-          "torch group_norm, relu, max_pool2d", rounds=9)  # fmt: skip
+    ratio(
+        lambda: group_norm_relu_pool(*inputs, GROUPS, EPS),
+        lambda: reference(*inputs, GROUPS, EPS),
+        "torch group_norm, relu, max_pool2d",
+        rounds=9,
+    )

@@ -132,10 +132,7 @@ def test_cosine_of_all_pairs(benchmark, params, threads):
     few = slice(0, 8)
     torch.testing.assert_close(cosine(params[few]).double(), reference.cosine(params[few]), atol=2e-7, rtol=0)
     torchs = TorchCosine(params)
-    theirs = {
-        "torch mm": lambda: torchs.divided(params),
-        "torch normalize, mm": lambda: torchs.normalized(params),
-    }
+    theirs = {"torch mm": lambda: torchs.divided(params), "torch normalize, mm": lambda: torchs.normalized(params)}
     if threads == 1 and os.environ.get("OPENBLAS_NUM_THREADS") == "1":  # or numpy would use every core
         gram = np.empty((len(params), len(params)), np.float32)
         theirs["numpy matmul"] = lambda: np.matmul(params.numpy(), params.numpy().T, out=gram)

@@ -175,8 +175,10 @@ def test_repair_against_filling_from_scratch_at_the_beginning(ratio, benchmark, 
     for ours, theirs in zip(state_at(work, True, until_ns), state_at(work, False, until_ns), strict=True):
         assert np.array_equal(ours, theirs)
     ratio(
-        lambda: state_at(work, True, until_ns), lambda: state_at(work, False, until_ns),
-        "every rate anew at every event, up to the 100th end or 1,000th start", 1,
+        lambda: state_at(work, True, until_ns),
+        lambda: state_at(work, False, until_ns),
+        "every rate anew at every event, up to the 100th end or 1,000th start",
+        1,
     )
     benchmark.extra_info["gated"] = False  # some milliseconds, once: it moves by 1.4 on a quiet machine
 
@@ -184,11 +186,15 @@ def test_repair_against_filling_from_scratch_at_the_beginning(ratio, benchmark, 
 @pytest.mark.parametrize(
     ("nodes", "rounds", "starts"),
     [
-        (1_000, 10, "sync"), (1_000, 10, "async"), (10_000, 4, "sync"), (10_000, 4, "async"), (10_000, 10, "sync"),
+        (1_000, 10, "sync"),
+        (1_000, 10, "async"),
+        (10_000, 4, "sync"),
+        (10_000, 4, "async"),
+        (10_000, 10, "sync"),
         pytest.param(100_000, 1, "sync", marks=pytest.mark.slow),
         pytest.param(100_000, 1, "async", marks=pytest.mark.slow),
     ],
-)  # fmt: skip
+)
 def test_through_simpy_against_a_process_per_message(ratio, benchmark, nodes, rounds, starts):
     """The whole of it, with setting up and looking at the use: of four rounds that is a tenth, of ten little."""
     work = draw(nodes, "lognormal", starts)
@@ -205,7 +211,9 @@ def test_through_simpy_against_a_process_per_message(ratio, benchmark, nodes, ro
     ratio(
         lambda: through_simpy(work, rounds, starts == "sync"),
         counted_plain_simpy if once else lambda: plain_simpy(work, rounds),
-        "one SimPy process per message, links first come first served", 1 if once else 3, warm=nodes <= 10_000,
+        "one SimPy process per message, links first come first served",
+        1 if once else 3,
+        warm=nodes <= 10_000,
     )
     assert steps[0] < 2 * messages < plain_steps[0]
     # The gate takes the small ones only: plain SimPy needs a minute for the others.

@@ -35,9 +35,15 @@ def test_check(ratio):
 
 @pytest.mark.parametrize(
     ("module", "needs_torch"),
-    [("ddlsim", False), ("ddlsim.cli", False), ("ddlsim.scenario", False), ("ddlsim.build", False),
-     ("ddlsim.kernels", True), ("ddlsim.learning.learner", True)],
-)  # fmt: skip
+    [
+        ("ddlsim", False),
+        ("ddlsim.cli", False),
+        ("ddlsim.scenario", False),
+        ("ddlsim.build", False),
+        ("ddlsim.kernels", True),
+        ("ddlsim.learning.learner", True),
+    ],
+)
 def test_import(ratio, module, needs_torch):
     found = python("-c", f"import sys, {module}; print('torch' in sys.modules)")
     assert found.strip() == str(needs_torch)

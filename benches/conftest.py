@@ -53,7 +53,7 @@ def ratio(benchmark):
             ours_s.append(time.perf_counter() - start)
 
         benchmark.pedantic(timed, setup=turn, rounds=rounds, warmup_rounds=int(warm))
-        our_s, their_s = (median(times_s[int(warm):]) for times_s in (ours_s, theirs_s))
+        our_s, their_s = (median(times_s[int(warm) :]) for times_s in (ours_s, theirs_s))
         found = our_s / their_s
         benchmark.extra_info.update(
             alternative=name, ours_s=round(our_s, 6), theirs_s=round(their_s, 6), ratio=round(found, 4)

@@ -39,8 +39,11 @@ def ratios(report: Mapping) -> dict[str, dict]:
 def machine_of(report: Mapping) -> dict:
     """What decides about ratios: processor, usable cores, and the instruction set that the kernels took."""
     info = report["machine_info"]
-    return {"processor": info["cpu"].get("brand_raw", info["processor"]), "cores": info["cpu"].get("count"),
-            "instruction_set": info.get("instruction_set")}  # fmt: skip
+    return {
+        "processor": info["cpu"].get("brand_raw", info["processor"]),
+        "cores": info["cpu"].get("count"),
+        "instruction_set": info.get("instruction_set"),
+    }
 
 
 def baseline_of(reports: Sequence[Mapping]) -> dict:
@@ -55,12 +58,19 @@ def baseline_of(reports: Sequence[Mapping]) -> dict:
         spread = max(values) / min(values)
         steady = len(values) > 1 and len(values) == len(reports) and spread <= STEADY
         entries[name] = {
-            "alternative": infos[-1]["alternative"], "ratio": round(median(values), 4), "spread": round(spread, 3),
+            "alternative": infos[-1]["alternative"],
+            "ratio": round(median(values), 4),
+            "spread": round(spread, 3),
             "gated": steady and infos[-1].get("gated", True),
-        }  # fmt: skip
+        }
     last = reports[-1]
-    return {"machine": machine_of(last), "versions": last["machine_info"].get("versions", {}),
-            "date": last["datetime"][:10], "runs": len(reports), "ratios": entries}  # fmt: skip
+    return {
+        "machine": machine_of(last),
+        "versions": last["machine_info"].get("versions", {}),
+        "date": last["datetime"][:10],
+        "runs": len(reports),
+        "ratios": entries,
+    }
 
 
 def compare(baseline: Mapping, reports: Sequence[Mapping]) -> tuple[list[str], dict[str, str], list[str]]:
@@ -131,13 +141,18 @@ def verdict(baseline: Mapping, reports: Sequence[Mapping]) -> int:
     print(*lines, sep="\n")
     here = machine_of(reports[0])
     if here != baseline["machine"]:
-        print(f"gate: the stored ratios are of {baseline['machine']}, this is {here}: nothing is held against them. "
-              "`python benches/gate.py --store` on this machine stores its own.")  # fmt: skip
+        print(
+            f"gate: the stored ratios are of {baseline['machine']}, this is {here}: nothing is held against them. "
+            "`python benches/gate.py --store` on this machine stores its own."
+        )
         return 0
     for name in missing:
         alternative = baseline["ratios"][name]["alternative"]
-        print(f"gate: {name} is stored but not in the report, or not against {alternative}; run all benches, or store "
-              "anew", file=sys.stderr)  # fmt: skip
+        print(
+            f"gate: {name} is stored but not in the report, or not against {alternative}; run all benches, or store "
+            "anew",
+            file=sys.stderr,
+        )
     for line in fell.values():
         print(f"gate: FELL {line}", file=sys.stderr)
     print(f"gate: {len(lines)} ratios, {len(fell)} fell, {len(missing)} missing")

@@ -1,7 +1,7 @@
 """The ratios of pytest-benchmark's JSON as a markdown table.
 
-    python benches/table.py out.json              prints it; of several reports (say one with the slow sizes), one table
-    python benches/table.py out.json --write      puts it into benches/README.md, between the two marks
+python benches/table.py out.json              prints it; of several reports (say one with the slow sizes), one table
+python benches/table.py out.json --write      puts it into benches/README.md, between the two marks
 """
 
 import json

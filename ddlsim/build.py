@@ -123,7 +123,10 @@ def _extended(build, algorithm, image_shape, num_classes: int):
 
 
 def build_simulation(
-    scenario: "Scenario", prepared, learner, recorder,
+    scenario: "Scenario",
+    prepared,
+    learner,
+    recorder,
     on_round: Callable[[int, float, int], None] = lambda *_: None,
     on_evaluated: "Callable[[Evaluated], None]" = lambda _: None,
 ) -> "Simulation":
@@ -146,42 +149,72 @@ def build_simulation(
 
     def make_network(env, on_delivery, on_abort) -> Network:
         made = Network(
-            env, num_nodes + has_server, links.uplink_bytes_per_s, links.downlink_bytes_per_s, links.latency_s,
-            fidelity=network.fidelity, on_delivery=on_delivery, on_abort=on_abort,
-            drop_prob=network.drop_probability, on_drop=network.on_drop, timeout_s=network.timeout_s,
-            seed=scenario.seed, shared_bytes_per_s=links.shared_bytes_per_s, route=links.route,
+            env,
+            num_nodes + has_server,
+            links.uplink_bytes_per_s,
+            links.downlink_bytes_per_s,
+            links.latency_s,
+            fidelity=network.fidelity,
+            on_delivery=on_delivery,
+            on_abort=on_abort,
+            drop_prob=network.drop_probability,
+            on_drop=network.on_drop,
+            timeout_s=network.timeout_s,
+            seed=scenario.seed,
+            shared_bytes_per_s=links.shared_bytes_per_s,
+            route=links.route,
         )
         if links.changes:
             env.process(follow(env, made, links.changes))
         return made
 
     return Simulation(
-        algorithm=scenario.algorithm, learner=learner, make_network=make_network,
-        neighbours=(lambda _: star(num_nodes)) if has_server else (
-            lambda round_num: neighbours(scenario.topology, num_nodes, round_num, scenario.seed)
-        ),
+        algorithm=scenario.algorithm,
+        learner=learner,
+        make_network=make_network,
+        neighbours=(lambda _: star(num_nodes))
+        if has_server
+        else (lambda round_num: neighbours(scenario.topology, num_nodes, round_num, scenario.seed)),
         has_server=has_server,
         step_time_s=scenario.devices.draw(num_nodes, scenario.seed),
         absences=scenario.churn.absences(num_nodes, scenario.seed) if scenario.churn else {},
         state_lost=getattr(scenario.churn, "state", "kept") == "lost",
-        node_cluster=np.asarray(prepared.node_cluster), test_set=getattr(prepared, "test_set", None), recorder=recorder,
-        seed=scenario.seed, rounds=scenario.rounds, steps_of=scenario.training.steps,
-        evaluate_every=evaluation.every, header_bytes=network.header_bytes, synchronous=scenario.mode == "sync",
-        deadline_s=scenario.protocol.deadline_s, keep_late=scenario.protocol.late == "keep",
+        node_cluster=np.asarray(prepared.node_cluster),
+        test_set=getattr(prepared, "test_set", None),
+        recorder=recorder,
+        seed=scenario.seed,
+        rounds=scenario.rounds,
+        steps_of=scenario.training.steps,
+        evaluate_every=evaluation.every,
+        header_bytes=network.header_bytes,
+        synchronous=scenario.mode == "sync",
+        deadline_s=scenario.protocol.deadline_s,
+        keep_late=scenario.protocol.late == "keep",
         staleness=scenario.protocol.staleness,
-        stop_at=evaluation.target if evaluation.stop_at_target else None, task=prepared.task,
+        stop_at=evaluation.target if evaluation.stop_at_target else None,
+        task=prepared.task,
         codec=None if isinstance(network.compression, NoCompression) else network.compression,
         network_only=scenario.learning == "none",
         patience=stopping.patience if stopping else None,
-        best_model=evaluation.checkpoint == "best", true_similarities=scenario.records.true_similarities,
-        on_round=on_round, on_evaluated=on_evaluated,
+        best_model=evaluation.checkpoint == "best",
+        true_similarities=scenario.records.true_similarities,
+        on_round=on_round,
+        on_evaluated=on_evaluated,
     )
 
 
 def run(
-    scenario: "Scenario", *, out: Path | None = None, data_dir: Path | None = None, fallback: bool = True,
-    download: bool = True, device: str | None = None, force: bool = False, profile: bool = False,
-    progress: str = "none", command: list[str] | None = None,
+    scenario: "Scenario",
+    *,
+    out: Path | None = None,
+    data_dir: Path | None = None,
+    fallback: bool = True,
+    download: bool = True,
+    device: str | None = None,
+    force: bool = False,
+    profile: bool = False,
+    progress: str = "none",
+    command: list[str] | None = None,
 ) -> dict:
     """Runs a scenario and leaves a run directory.
 
@@ -243,8 +276,12 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
     def on_evaluated(outcome: "Evaluated") -> None:
         completed = min(outcome.completed, scenario.rounds)  # the last exchange is no round of its own to a reader
         console.evaluation(
-            completed, outcome.time_s, outcome.bytes_sent, float(metrics.over_nodes(outcome.values)),
-            metrics.over_clusters(outcome.values, node_cluster).tolist(), outcome.metric,
+            completed,
+            outcome.time_s,
+            outcome.bytes_sent,
+            float(metrics.over_nodes(outcome.values)),
+            metrics.over_clusters(outcome.values, node_cluster).tolist(),
+            outcome.metric,
         )
 
     simulation = build_simulation(scenario, prepared, learner, recorder, console.round, on_evaluated)

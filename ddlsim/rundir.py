@@ -144,8 +144,11 @@ def wall_profile(
     parts["similarity"] += parts.pop("comparison", 0.0)  # of whole models, and of classifiers' rows
     parts["recording"] = recording_s
     parts["event loop"] = total_s - sum(parts.values())
-    return {**{name: round(value, 3) for name, value in parts.items()}, "total": total_s,
-            "simulated to wall": round(sim_time_s / total_s, 3)}  # fmt: skip
+    return {
+        **{name: round(value, 3) for name, value in parts.items()},
+        "total": total_s,
+        "simulated to wall": round(sim_time_s / total_s, 3),
+    }
 
 
 def write_scenario(directory: Path, scenario: "Scenario") -> None:

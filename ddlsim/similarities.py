@@ -86,9 +86,7 @@ class Similarity:
         if self.alpha and self.name != "cosine_gradients":
             raise ScenarioError(f"alpha is for similarity cosine_gradients; {self.name} expects 0, got {self.alpha:g}.")
 
-    def measure(
-        self, node: "Node", own: Seen, peers: Sequence[Seen], start: "Params"
-    ) -> "Generator[Verb, Any, Later]":
+    def measure(self, node: "Node", own: Seen, peers: Sequence[Seen], start: "Params") -> "Generator[Verb, Any, Later]":
         """How alike each peer's model is to the node's own; a loss takes its device's time.
 
         Args:
@@ -107,7 +105,12 @@ class Similarity:
         return node.compare(self.name, (own.model,), models, **self._references(own, peers, start))
 
     def look(
-        self, node: int, own: Seen, peers: Sequence[Seen], start: "Params | None", learner: "Learner",
+        self,
+        node: int,
+        own: Seen,
+        peers: Sequence[Seen],
+        start: "Params | None",
+        learner: "Learner",
         rng: "np.random.Generator",
     ) -> Later:
         """As `measure`, by an onlooker and in no simulated time.

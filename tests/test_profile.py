@@ -18,9 +18,18 @@ PARTS = ["setup", "data", "training", "head losses", "evaluation", "merging", "s
 def test_event_loop_is_what_is_left():
     found = wall_profile({"training": 3.0, "merging": 1.0}, 0.5, 1.5, 0.25, {"wall_s": 8.0, "sim_time_s": 40.0})
     assert found == {
-        "setup": 0.5, "data": 1.5, "training": 3.0, "head losses": 0.0, "evaluation": 0.0, "merging": 1.0,
-        "similarity": 0.0, "recording": 0.25, "event loop": 1.75, "total": 8.0, "simulated to wall": 5.0,
-    }  # fmt: skip
+        "setup": 0.5,
+        "data": 1.5,
+        "training": 3.0,
+        "head losses": 0.0,
+        "evaluation": 0.0,
+        "merging": 1.0,
+        "similarity": 0.0,
+        "recording": 0.25,
+        "event loop": 1.75,
+        "total": 8.0,
+        "simulated to wall": 5.0,
+    }
 
 
 @pytest.mark.parametrize("learning", ["real", "none"])
@@ -36,11 +45,14 @@ def test_a_run_tells_all_parts_and_they_add_up(tmp_path, learning):
     assert all(any(part in line for line in table(summary).splitlines()) for part in found)
 
 
-@pytest.mark.parametrize(("model", "reason"), [
-    ("{name: mlp, hidden: [32]}", None),
-    ("{name: mlp, hidden: [32], dropout: 0.1}", "the model drops values"),
-    ("{name: resnet8}", "it keeps statistics: core.1.running_mean"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("{name: mlp, hidden: [32]}", None),
+        ("{name: mlp, hidden: [32], dropout: 0.1}", "the model drops values"),
+        ("{name: resnet8}", "it keeps statistics: core.1.running_mean"),
+    ],
+)
 def test_a_run_tells_why_models_do_not_train_natively(tmp_path, model, reason):
     scenario = load(SMOKE, ("rounds=1", "algorithm={name: el}", f"model={model}", "training.local_steps=1"))
     summary = build.run(scenario, out=tmp_path / "run", profile=True)

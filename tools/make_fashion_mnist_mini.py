@@ -34,9 +34,11 @@ def main() -> None:
     train = first_of_each_class(full.train_labels, TRAIN_PER_CLASS)
     test = first_of_each_class(full.test_labels, TEST_PER_CLASS)
     arrays = {
-        "x_train": full.train_images[train, :, :, 0], "y_train": full.train_labels[train].astype(np.uint8),
-        "x_test": full.test_images[test, :, :, 0], "y_test": full.test_labels[test].astype(np.uint8),
-    }  # fmt: skip
+        "x_train": full.train_images[train, :, :, 0],
+        "y_train": full.train_labels[train].astype(np.uint8),
+        "x_test": full.test_images[test, :, :, 0],
+        "y_test": full.test_labels[test].astype(np.uint8),
+    }
     with zipfile.ZipFile(EMBEDDED, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for name, array in arrays.items():
             content = BytesIO()

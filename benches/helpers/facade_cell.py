@@ -23,8 +23,16 @@ from ddlsim.models import MODELS
 
 NODES, STEPS, BATCH, HEADS, DEGREE, CLASSES = 32, 10, 8, 2, 4, 10
 THREADS = len(os.sched_getaffinity(0))
-SETTINGS = SimpleNamespace(optimizer="sgd", learning_rate=0.01, momentum=0.0, weight_decay=0.0, batch_size=BATCH,
-                           drop_last=False, betas=(0.9, 0.999), augmentation="none")  # fmt: skip
+SETTINGS = SimpleNamespace(
+    optimizer="sgd",
+    learning_rate=0.01,
+    momentum=0.0,
+    weight_decay=0.0,
+    batch_size=BATCH,
+    drop_last=False,
+    betas=(0.9, 0.999),
+    augmentation="none",
+)
 
 
 def make_learner(samples: int = 200, test_samples: int = 50, device: str = "cpu") -> Learner:
@@ -36,10 +44,15 @@ def make_learner(samples: int = 200, test_samples: int = 50, device: str = "cpu"
         return rng.normal(size=(count, 3, 32, 32)).astype(np.float32), rng.integers(0, CLASSES, count)
 
     prepared = SimpleNamespace(
-        num_classes=CLASSES, task="classification", mean=np.zeros(3, np.float32), std=np.ones(3, np.float32),
+        num_classes=CLASSES,
+        task="classification",
+        mean=np.zeros(3, np.float32),
+        std=np.ones(3, np.float32),
         node_cluster=[0] * 30 + [1] * 2,
-        node_train=[draw(samples) for _ in range(NODES)], node_validation=None,
-        cluster_validation=None, cluster_test=[draw(test_samples), draw(test_samples)],
+        node_train=[draw(samples) for _ in range(NODES)],
+        node_validation=None,
+        cluster_validation=None,
+        cluster_test=[draw(test_samples), draw(test_samples)],
     )
     build = lambda: MODELS["gn_lenet"]().build((3, 32, 32), CLASSES)  # noqa: E731
     return Learner({"gn_lenet": build}, prepared, SETTINGS, torch.device(device), THREADS, 250)

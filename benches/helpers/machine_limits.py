@@ -23,9 +23,13 @@ SMALLEST_FLOATS = 2**15
 
 
 def floor_s(
-    threads: int, multiply_adds: int = 0, read: int = 0, copied: int = 0, rewritten: int = 0,
+    threads: int,
+    multiply_adds: int = 0,
+    read: int = 0,
+    copied: int = 0,
+    rewritten: int = 0,
     instruction_set: str = "native",
-) -> float | None:  # fmt: skip
+) -> float | None:
     """Seconds that some work takes at least; None without a compiler.
 
     Args:
@@ -36,8 +40,11 @@ def floor_s(
     """
     if _library(instruction_set) is None:
         return None
-    memory = [_memory_s(name, count, threads, instruction_set) for name, count in
-              (("read", read), ("copy", copied), ("rewrite", rewritten)) if count]  # fmt: skip
+    memory = [
+        _memory_s(name, count, threads, instruction_set)
+        for name, count in (("read", read), ("copy", copied), ("rewrite", rewritten))
+        if count
+    ]
     return max([multiply_adds * _multiply_add_s(threads, instruction_set), *memory])
 
 

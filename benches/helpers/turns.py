@@ -25,9 +25,14 @@ def seconds(call: Call, calls: int = 1) -> float:
 
 
 def compare(
-    benchmark, ours: Call, theirs: Mapping[str, Call], fresh: Mapping[str, Call] | None = None, calls: int = 1,
-    keep: bool = True, **work: int | str,
-) -> None:  # fmt: skip
+    benchmark,
+    ours: Call,
+    theirs: Mapping[str, Call],
+    fresh: Mapping[str, Call] | None = None,
+    calls: int = 1,
+    keep: bool = True,
+    **work: int | str,
+) -> None:
     """Times ours and theirs in turns while freed memory stays in the process, then `fresh` where it does not.
 
     extra_info holds medians: `ours_s`; `alternative`, `theirs_s`, `ratio` (ours / theirs) of the first of theirs;
@@ -48,10 +53,13 @@ def compare(
     found = {name: {"s": theirs, "ratio": own / theirs} for name, theirs in others_s.items()}
     first, *rest = found
     benchmark.extra_info.update(
-        ours_s=own, alternative=first, theirs_s=found[first]["s"], ratio=found[first]["ratio"],
+        ours_s=own,
+        alternative=first,
+        theirs_s=found[first]["s"],
+        ratio=found[first]["ratio"],
         others={name: found[name] for name in rest},
         gated=torch.get_num_threads() == 1,  # with two, the second one's waking decides about milliseconds
-    )  # fmt: skip
+    )
     if work and (least := floor_s(torch.get_num_threads(), **work)) is not None:
         benchmark.extra_info.update(floor_s=least, of_floor=own / least)
 

@@ -53,28 +53,62 @@ Variant = Literal["listo_zec_2022", "hagander_2024", "text", "facade"]
 
 PRESETS: dict[str, dict[str, Any]] = {
     "listo_zec_2022": {
-        "schedule": "immediate", "order": "turns", "init": "own", "two_hop": "max", "chained_estimates": True,
-        "unknown_peers": "zero_similarity", "merge": "fedavg", "fedsim_weights": "priors", "tau_schedule": "constant",
-        "remote_scoring": False, "loss_batches": "all", "sampled_peers": 5,
+        "schedule": "immediate",
+        "order": "turns",
+        "init": "own",
+        "two_hop": "max",
+        "chained_estimates": True,
+        "unknown_peers": "zero_similarity",
+        "merge": "fedavg",
+        "fedsim_weights": "priors",
+        "tau_schedule": "constant",
+        "remote_scoring": False,
+        "loss_batches": "all",
+        "sampled_peers": 5,
     },
     "hagander_2024": {
-        "schedule": "merge-then-train", "order": "turns", "init": "shared", "two_hop": "min",
-        "chained_estimates": False, "unknown_peers": "floor", "merge": "fedavg", "fedsim_weights": "priors",
-        "tau_schedule": "constant", "remote_scoring": False, "loss_batches": "all", "sampled_peers": 5,
+        "schedule": "merge-then-train",
+        "order": "turns",
+        "init": "shared",
+        "two_hop": "min",
+        "chained_estimates": False,
+        "unknown_peers": "floor",
+        "merge": "fedavg",
+        "fedsim_weights": "priors",
+        "tau_schedule": "constant",
+        "remote_scoring": False,
+        "loss_batches": "all",
+        "sampled_peers": 5,
     },
     "text": {
-        "schedule": "merge-then-train", "order": "at_once", "init": "shared", "two_hop": "max",
-        "chained_estimates": False, "unknown_peers": "zero_similarity", "merge": "fedavg",
-        "fedsim_weights": "similarities", "tau_schedule": "constant", "remote_scoring": True, "loss_batches": "all",
+        "schedule": "merge-then-train",
+        "order": "at_once",
+        "init": "shared",
+        "two_hop": "max",
+        "chained_estimates": False,
+        "unknown_peers": "zero_similarity",
+        "merge": "fedavg",
+        "fedsim_weights": "similarities",
+        "tau_schedule": "constant",
+        "remote_scoring": True,
+        "loss_batches": "all",
         "sampled_peers": 5,
     },
     "facade": {
-        "schedule": "train-then-merge", "order": "newest", "init": "own", "two_hop": "none",
-        "chained_estimates": False, "unknown_peers": "zero_similarity", "merge": "uniform",
-        "fedsim_weights": "priors", "tau_schedule": "sigmoid", "remote_scoring": False, "loss_batches": "local_steps",
+        "schedule": "train-then-merge",
+        "order": "newest",
+        "init": "own",
+        "two_hop": "none",
+        "chained_estimates": False,
+        "unknown_peers": "zero_similarity",
+        "merge": "uniform",
+        "fedsim_weights": "priors",
+        "tau_schedule": "sigmoid",
+        "remote_scoring": False,
+        "loss_batches": "local_steps",
         "sampled_peers": 4,
     },
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -212,4 +246,3 @@ class DAC(Pulling):
             return before().learn(own, scores, known, self.two_hop, self.chained_estimates)
 
         state.memory.knowledge = Later(after)
-

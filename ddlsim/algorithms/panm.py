@@ -142,5 +142,6 @@ class PANM(Pulling):
 
     def _merge(self, node: "Node", state: State, received: Mapping[int, dict], round_num: int) -> None:
         scores = {peer: state.memory.neighbours[peer] for peer in received} if self.merge == "fedsim" else None
-        self.merge_with(node, state, received, merges.weights(
-            self.merge, node.id, self._samples(node, received), scores), round_num)  # fmt: skip
+        self.merge_with(
+            node, state, received, merges.weights(self.merge, node.id, self._samples(node, received), scores), round_num
+        )

@@ -18,10 +18,13 @@ def register(app: typer.Typer) -> None:
 def replay(
     flows: Annotated[Path, typer.Argument(help="CSV with the columns start_s,src,dst,bytes.")],
     links: Annotated[Path, typer.Option(help="CSV with the columns node,uplink_mbps,downlink_mbps,latency_ms.")],
-    physical: Annotated[Path | None, typer.Option(
-        help="Graph of the network between the nodes, whose links flows share: an edge list "
-        "(node node bandwidth_mbps latency_ms per line) or a .graphml file."
-    )] = None,
+    physical: Annotated[
+        Path | None,
+        typer.Option(
+            help="Graph of the network between the nodes, whose links flows share: an edge list "
+            "(node node bandwidth_mbps latency_ms per line) or a .graphml file."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Send given flows over given links and print when each one ends."""

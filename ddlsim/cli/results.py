@@ -33,8 +33,7 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    runs: Runs,
-    plots: Annotated[Path | None, typer.Option(help="Folder for figures, one below it per run.")] = None,
+    runs: Runs, plots: Annotated[Path | None, typer.Option(help="Folder for figures, one below it per run.")] = None
 ) -> None:
     """Show each run in depth: accuracy over rounds, fairness, bytes, heads, published numbers beside ours."""
     from ddlsim.report import report
@@ -58,8 +57,10 @@ def compare(
     plot: Annotated[Path | None, typer.Option(help="File for a figure.")] = None,
     figure: Annotated[
         Figure,
-        typer.Option(help="quality: over time, and bytes by cause; merges: accuracy before and after each merge, a "
-                          "panel per run; sweep: quality over the values of a setting."),
+        typer.Option(
+            help="quality: over time, and bytes by cause; merges: accuracy before and after each merge, a "
+            "panel per run; sweep: quality over the values of a setting."
+        ),
     ] = Figure.quality,
     over: Annotated[str, typer.Option(help="Of a sweep, the setting's dotted key.")] = "algorithm.tau",
 ) -> None:

@@ -73,9 +73,17 @@ def run(
 
     try:
         summary = build.run(
-            checked, out=out, data_dir=data_dir, fallback=fallback, download=download, device=checked.device,
-            force=force, profile=profile, progress="none" if quiet else "auto", command=["ddlsim", *sys.argv[1:]],
-        )  # fmt: skip
+            checked,
+            out=out,
+            data_dir=data_dir,
+            fallback=fallback,
+            download=download,
+            device=checked.device,
+            force=force,
+            profile=profile,
+            progress="none" if quiet else "auto",
+            command=["ddlsim", *sys.argv[1:]],
+        )
     except Exception as error:
         if out is not None and not hasattr(error, "run_dir"):
             error.run_dir = out  # type: ignore[attr-defined]  # the log's place, see exits.py

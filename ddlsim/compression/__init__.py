@@ -53,7 +53,10 @@ class Codec(Protocol):
         """What goes on the wire, as tensors with n rows and together `num_bytes` per row (seeds not among them)."""
 
     def decode(
-        self, encoded: "tuple[torch.Tensor, ...]", copies: "torch.Tensor | None", sizes: Sequence[int],
+        self,
+        encoded: "tuple[torch.Tensor, ...]",
+        copies: "torch.Tensor | None",
+        sizes: Sequence[int],
         seeds: Sequence[int],
     ) -> "torch.Tensor":
         """What the receivers have then, float32 [n, D]; may write into `copies`."""

@@ -53,9 +53,7 @@ class TopK:
         indices = (values - copies).abs().topk(num_sent(self.fraction, values.shape[1]), dim=1, sorted=False).indices
         return values.gather(1, indices), indices.to(torch.int32)
 
-    def decode(
-        self, encoded: "tuple[torch.Tensor, ...]", copies: "torch.Tensor", sizes, seeds
-    ) -> "torch.Tensor":
+    def decode(self, encoded: "tuple[torch.Tensor, ...]", copies: "torch.Tensor", sizes, seeds) -> "torch.Tensor":
         sent, indices = encoded
         return copies.scatter_(1, indices.long(), sent)
 
@@ -75,9 +73,7 @@ class RandomK:
     def num_bytes(self, sizes: Sequence[int]) -> int:
         return FLOAT32_BYTES * num_sent(self.fraction, sum(sizes)) + SEED_BYTES
 
-    def encode(
-        self, values: "torch.Tensor", copies, sizes, seeds: Sequence[int]
-    ) -> "tuple[torch.Tensor, ...]":
+    def encode(self, values: "torch.Tensor", copies, sizes, seeds: Sequence[int]) -> "tuple[torch.Tensor, ...]":
         return (values.gather(1, self._places(values, seeds)),)
 
     def decode(

@@ -55,6 +55,14 @@ SHIFTS = Registry(
 )
 
 __all__ = [
-    "DATASETS", "PARTITIONS", "SHIFTS", "DataSearch", "Dataset", "Outline", "PreparedData", "load_dataset", "outline",
+    "DATASETS",
+    "PARTITIONS",
+    "SHIFTS",
+    "DataSearch",
+    "Dataset",
+    "Outline",
+    "PreparedData",
+    "load_dataset",
+    "outline",
     "prepare",
-]  # fmt: skip
+]

@@ -118,8 +118,11 @@ class DataSearch:
 
     def roots(self) -> dict[Path, str]:
         """Folders in order, each with the way in which it was named."""
-        named = [(self.data_dir, "--data-dir"), (os.environ.get("DDLSIM_DATA"), "$DDLSIM_DATA"),
-                 (Path.home() / ".cache" / "ddlsim", "the cache")]  # fmt: skip
+        named = [
+            (self.data_dir, "--data-dir"),
+            (os.environ.get("DDLSIM_DATA"), "$DDLSIM_DATA"),
+            (Path.home() / ".cache" / "ddlsim", "the cache"),
+        ]
         roots: dict[Path, str] = {}
         for path, how in named:
             if path:

@@ -61,10 +61,12 @@ class Imagenette:
             found = None if why else next(search.candidates(wanted), None)
         if found is None:
             raise search.missing(
-                "imagenette", ["imagenette.npz", "imagenette2-160/"],
+                "imagenette",
+                ["imagenette.npz", "imagenette2-160/"],
                 "the folder imagenette2-160/ of the 160-pixel archive (train/ and val/, one folder per class), or "
-                "imagenette.npz in Keras's layout with images of data.size pixels.", why,
-            )  # fmt: skip
+                "imagenette.npz in Keras's layout with images of data.size pixels.",
+                why,
+            )
         if found.suffix == ".npz":
             arrays = read_keras_npz(found)
             if arrays[0].shape[1:] != (self.size, self.size, 3):

@@ -80,7 +80,6 @@ def per_channel(values: tuple[float, ...], channels: int, key: str, where: str) 
     """
     if len(values) not in (1, channels):
         raise ScenarioError(
-            f"{key}: expected one value, or one for each of the {channels} channels of {where}, "
-            f"got {len(values)}."
+            f"{key}: expected one value, or one for each of the {channels} channels of {where}, got {len(values)}."
         )
     return np.broadcast_to(np.float32(values), channels).copy()

@@ -47,8 +47,10 @@ def outline(data, nodes, validation, seed: int, search: DataSearch) -> Outline:
         dataset = load_dataset(data, nodes, seed, search)
         height, width, channels = dataset.train_images.shape[1:]
         shape, classes = (channels, height, width), dataset.num_classes
-        sizes = [len(dataset.samples(split)[1]) // (1 if split == "train" else dataset.num_domains)
-                 for split in dataset.splits]  # fmt: skip
+        sizes = [
+            len(dataset.samples(split)[1]) // (1 if split == "train" else dataset.num_domains)
+            for split in dataset.splits
+        ]
     node_cluster = place(nodes, seed)
     samples = _samples(sizes, validation, len(node_cluster))
     task = getattr(data, "task", "classification")

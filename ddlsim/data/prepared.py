@@ -120,15 +120,28 @@ def prepare(
     height, width, channels = dataset.train_images.shape[1:]
     sizes = [len(own) for own in owned]
     about = {
-        "name": dataset.name, "origin": dataset.origin, "sha256": dataset.sha256,
-        "train": len(train), "test": len(test), "validation": len(held_out),
+        "name": dataset.name,
+        "origin": dataset.origin,
+        "sha256": dataset.sha256,
+        "train": len(train),
+        "test": len(test),
+        "validation": len(held_out),
         "per_node": {"min": min(sizes), "max": max(sizes), "total": sum(sizes)},
-    }  # fmt: skip
+    }
     return PreparedData(
-        node_train, cluster_test, cluster_validation, node_validation, node_cluster, dataset.num_classes,
-        (channels, height, width), dataset.mean, dataset.std, about, dataset.task,
+        node_train,
+        cluster_test,
+        cluster_validation,
+        node_validation,
+        node_cluster,
+        dataset.num_classes,
+        (channels, height, width),
+        dataset.mean,
+        dataset.std,
+        about,
+        dataset.task,
         None if own_tests is None else np.arange(len(own_tests)),
-    )  # fmt: skip
+    )
 
 
 def normalise(images: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:

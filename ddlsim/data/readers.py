@@ -17,9 +17,7 @@ from ddlsim.errors import DataDamaged
 
 IDX_UINT8 = 0x08
 KERAS_KEYS = ("x_train", "y_train", "x_test", "y_test")
-_UNREADABLE = (
-    OSError, ValueError, EOFError, AttributeError, NotImplementedError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
+_UNREADABLE = (OSError, ValueError, EOFError, AttributeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 _PICKLED_NUMPY = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),

@@ -57,9 +57,10 @@ class _Standard:
         channels, height, width = self.image_shape
         if arrays[0].shape[1:] != (height, width, channels) or arrays[0].dtype != np.uint8:
             raise damaged(
-                path, f"{self.name} has uint8 images {height} x {width} x {channels}, these are {arrays[0].dtype} "
+                path,
+                f"{self.name} has uint8 images {height} x {width} x {channels}, these are {arrays[0].dtype} "
                 f"{' x '.join(map(str, arrays[0].shape[1:]))}",
-            )  # fmt: skip
+            )
         mean, std = np.float32(self.mean), np.float32(self.std)
         return Dataset(self.name, *arrays, self.num_classes, mean, std, str(path))
 

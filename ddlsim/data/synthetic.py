@@ -75,9 +75,20 @@ class SyntheticRegression:
         (train_x, train_y), (own_x, own_y), (test_x, test_y) = drawn["train"], drawn["validation"], drawn["test"]
         zero, one = np.zeros(1, np.float32), np.ones(1, np.float32)
         return Dataset(
-            "synthetic_regression", train_x, train_y, test_x, test_y, 1, zero, one, f"drawn from seed {seed}",
-            "regression", own_x, own_y, domains,
-        )  # fmt: skip
+            "synthetic_regression",
+            train_x,
+            train_y,
+            test_x,
+            test_y,
+            1,
+            zero,
+            one,
+            f"drawn from seed {seed}",
+            "regression",
+            own_x,
+            own_y,
+            domains,
+        )
 
     def _draw(self, split: str, counts: np.ndarray, theta: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """All clusters' samples of one split: x float32 [n, 1, features, 1], y float32 [n]."""

@@ -30,8 +30,10 @@ def load_changes(path: str, num_nodes: int) -> list[CapacityChange]:
         ScenarioError: the file cannot be read or has wrong rows.
     """
     columns = {
-        "node": Column(whole=True, below=num_nodes), "time_s": Column(),
-        "uplink_mbps": Column(below=MAX_MBPS), "downlink_mbps": Column(below=MAX_MBPS),
+        "node": Column(whole=True, below=num_nodes),
+        "time_s": Column(),
+        "uplink_mbps": Column(below=MAX_MBPS),
+        "downlink_mbps": Column(below=MAX_MBPS),
     }
     changes = []
     for _, row in read_rows(path, columns):

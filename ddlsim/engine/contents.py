@@ -44,8 +44,12 @@ class Contents:
     def rows(self) -> Iterator[dict[str, Any]]:
         """One per round and content, in this order; `round` counts completed rounds, as in metrics.jsonl."""
         for (round_num, key), num_bytes in sorted(self._bytes.items()):
-            yield {"round": round_num + 1, "content": key, "messages": self._messages[round_num, key],
-                   "bytes": num_bytes}  # fmt: skip
+            yield {
+                "round": round_num + 1,
+                "content": key,
+                "messages": self._messages[round_num, key],
+                "bytes": num_bytes,
+            }
 
     def _add(self, round_num: int, key: str, count: int, num_bytes: int) -> None:
         self._messages[round_num, key] += count

@@ -106,9 +106,18 @@ class Evaluator:
         similarities: what chosen nodes would measure is written at every evaluation.
     """
 
-    def __init__(self, nodes: "Sequence[Node]", learner, recorder, test_set: np.ndarray, metric: str,
-                 rng: Callable[[str, int], np.random.Generator], due: Callable[[int], bool],
-                 on_evaluated: Callable[[Evaluated], None], similarities: "TrueSimilarities"):
+    def __init__(
+        self,
+        nodes: "Sequence[Node]",
+        learner,
+        recorder,
+        test_set: np.ndarray,
+        metric: str,
+        rng: Callable[[str, int], np.random.Generator],
+        due: Callable[[int], bool],
+        on_evaluated: Callable[[Evaluated], None],
+        similarities: "TrueSimilarities",
+    ):
         self.due = due
         self._nodes = nodes
         self._awaited = Awaited(nodes)
@@ -171,8 +180,9 @@ class Evaluator:
         rng = self._rng("evaluation batches", node)
         return self._learner.losses(node, serving.models, SELECTION_BATCHES, rng, True, split)
 
-    def _write(self, node: int, completed: int, snapshot: Snapshot, tested: "list[Tested]", chosen: int,
-               lowest: int) -> float:
+    def _write(
+        self, node: int, completed: int, snapshot: Snapshot, tested: "list[Tested]", chosen: int, lowest: int
+    ) -> float:
         def row(name: str, value: Any) -> None:
             self._recorder.row(snapshot.time_s, node, completed, name, value)
 

@@ -70,9 +70,14 @@ class ReferenceNetwork:
         self.capacities[link] = round(capacity * RATE_UNITS_PER_BYTE_S)
 
     def send(
-        self, src: int, dst: int, num_bytes: int, latency_ns: int, links: Sequence[int] = (),
+        self,
+        src: int,
+        dst: int,
+        num_bytes: int,
+        latency_ns: int,
+        links: Sequence[int] = (),
         deadline_ns: int = NEVER_NS,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """A message at this instant, aborted at its deadline; returns its number."""
         work = num_bytes * WORK_PER_BYTE
         at_once = src == dst or num_bytes == 0
@@ -84,7 +89,8 @@ class ReferenceNetwork:
     def rates(self) -> dict[int, int]:
         """Flows that take bandwidth at this instant."""
         sending = {
-            number: flow.links for number, flow in self._flows.items()
+            number: flow.links
+            for number, flow in self._flows.items()
             if flow.begins_ns <= self.now and not flow.ends_at_once
         }
         return fair_rates(sending, self.capacities)
@@ -110,7 +116,8 @@ class ReferenceNetwork:
         while (time := self.next_time()) <= until_ns and time != NEVER_NS:
             self._advance(time)
             ended = [
-                number for number, flow in self._flows.items()
+                number
+                for number, flow in self._flows.items()
                 if flow.begins_ns <= time and (flow.ends_at_once or flow.left == 0)
             ]
             for number in ended:

@@ -94,7 +94,9 @@ def node_use(account: dict[str, np.ndarray], traffic: Traffic, now_s: float, tak
     sent, received, in_flight = (
         np.bincount(nodes, weights, num_nodes).astype(np.int64)
         for nodes, weights in (
-            (traffic.src, on_the_wire), (traffic.dst, on_the_wire), (traffic.src, traffic.in_flight_bytes),
+            (traffic.src, on_the_wire),
+            (traffic.dst, on_the_wire),
+            (traffic.src, traffic.in_flight_bytes),
         )
     )
     duration_s = now_s - account["since_s"]
@@ -104,10 +106,14 @@ def node_use(account: dict[str, np.ndarray], traffic: Traffic, now_s: float, tak
     messages = account["messages"]
     return NodeUse(
         _divided(sent, could_send) if takes_time else unknown,
-        _divided(received, could_receive) if takes_time else unknown, sent, received,
+        _divided(received, could_receive) if takes_time else unknown,
+        sent,
+        received,
         **{name: column for name, column in account.items() if name.endswith("_bytes")},
-        in_flight_bytes=in_flight, messages_received=messages,
-        queueing_s=_divided(account["queued_s"], messages), max_queueing_s=account["max_queued_s"],
+        in_flight_bytes=in_flight,
+        messages_received=messages,
+        queueing_s=_divided(account["queued_s"], messages),
+        max_queueing_s=account["max_queued_s"],
     )
 
 

@@ -276,8 +276,10 @@ def read_links(path: str) -> dict[int, tuple[float, float, float]]:
         ScenarioError: the file cannot be read, has wrong rows or a node twice.
     """
     columns = {
-        "node": Column(whole=True, below=2**31), "uplink_mbps": Column(below=MAX_MBPS),
-        "downlink_mbps": Column(below=MAX_MBPS), "latency_ms": Column(below=MAX_LATENCY_MS),
+        "node": Column(whole=True, below=2**31),
+        "uplink_mbps": Column(below=MAX_MBPS),
+        "downlink_mbps": Column(below=MAX_MBPS),
+        "latency_ms": Column(below=MAX_LATENCY_MS),
     }
     found: dict[int, tuple[float, float, float]] = {}
     for line, row in read_rows(path, columns):

@@ -49,6 +49,14 @@ def to_one(message: Message, receiver: int) -> Message:
     if message.dst == receiver:
         return message
     return Message(
-        message.src, receiver, message.round_num, message.kind, message.payload, message.payload_bytes,
-        message.header_bytes, message.streams, message.keys, message.sent_s,
+        message.src,
+        receiver,
+        message.round_num,
+        message.kind,
+        message.payload,
+        message.payload_bytes,
+        message.header_bytes,
+        message.streams,
+        message.keys,
+        message.sent_s,
     )

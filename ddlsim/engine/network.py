@@ -134,7 +134,13 @@ class Network:
         lost = self._post.online(src) and self._post.online(receiver) and self._draw_loss(src, receiver)
         crossed = self._route(src, receiver) if self._route else ()
         sent = self._post.send_routed(
-            self._env.now, message, receiver, self._kinds, self._latencies.of(src, receiver), again, lost,
+            self._env.now,
+            message,
+            receiver,
+            self._kinds,
+            self._latencies.of(src, receiver),
+            again,
+            lost,
             [self._shared[link] for link in crossed],
             min((self._shared_bytes_per_s[link] for link in crossed), default=FOREVER_S),
         )

@@ -54,8 +54,10 @@ class Node(Models):
         self.done = False
         self._sim = sim
         self._streams: dict[str, np.random.Generator] = {}
-        self.outbox = None if sim.codec is None else Outbox(
-            sim.codec, sim.learner.compress, lambda: int(self.rng("compression").integers(2**63 - 1))
+        self.outbox = (
+            None
+            if sim.codec is None
+            else Outbox(sim.codec, sim.learner.compress, lambda: int(self.rng("compression").integers(2**63 - 1)))
         )
         self._shelf = Shelf(sim.synchronous)
         self._times_lost = 0
@@ -138,8 +140,9 @@ class Node(Models):
 
     # -- verbs that take time --------------------------------------------------------------------------------------
 
-    def train(self, model: "Model", steps: int | None = None, only: str | None = None,
-              objective: "Objective | None" = None) -> Verb:
+    def train(
+        self, model: "Model", steps: int | None = None, only: str | None = None, objective: "Objective | None" = None
+    ) -> Verb:
         """Local SGD steps on this node's samples; outcome: the trained model, part by part.
 
         With an objective that collects class means the outcome is (model, {label: mean of its features}).
@@ -174,9 +177,14 @@ class Node(Models):
         return self._after(self._sim.computing_s(self.id, passes + batches * FORWARD_SHARE), ended)
 
     def losses(
-        self, models: "Sequence[Model]", batches: int | None, *, common: bool = False, split: str = "train",
+        self,
+        models: "Sequence[Model]",
+        batches: int | None,
+        *,
+        common: bool = False,
+        split: str = "train",
         later: bool = False,
-    ) -> Verb:  # fmt: skip
+    ) -> Verb:
         """Mean loss of each model over mini-batches of this node's samples; outcome: a list of floats.
 
         Args:
@@ -211,9 +219,13 @@ class Node(Models):
         return self._collect(PUSH, round_num, self.peers(round_num) if senders is None else senders)
 
     def pull(
-        self, peers: Iterable[int], round_num: int, keys: Sequence[str] | None = None, *,
+        self,
+        peers: Iterable[int],
+        round_num: int,
+        keys: Sequence[str] | None = None,
+        *,
         stages: Mapping[int, int] | None = None,
-    ) -> Verb:  # fmt: skip
+    ) -> Verb:
         """Asks peers for what they publish, or for some keys of it; outcome: their messages, ordered by sender.
 
         Synchronous: a peer answers when it has published for this round. Asynchronous: with what it has now. The
@@ -362,7 +374,11 @@ class Node(Models):
         return Verb(self._sim.env.timeout(seconds), result)
 
     def _messages(
-        self, peers: Iterable[int], round_num: int, kind: str, payload: dict[str, Any],
+        self,
+        peers: Iterable[int],
+        round_num: int,
+        kind: str,
+        payload: dict[str, Any],
         keys: Sequence[str] | None = None,
     ) -> list[Message]:
         peers, header_bytes = tuple(peers), self._sim.header_bytes
@@ -372,8 +388,15 @@ class Node(Models):
         packed = self.outbox.pack(payload)
         return [
             Message(
-                self.id, peer, round_num, kind, packed.payload, packed.bytes_to(peer), header_bytes,
-                streams=packed.streams, keys=keys,
+                self.id,
+                peer,
+                round_num,
+                kind,
+                packed.payload,
+                packed.bytes_to(peer),
+                header_bytes,
+                streams=packed.streams,
+                keys=keys,
             )
             for peer in peers
         ]

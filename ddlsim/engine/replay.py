@@ -62,10 +62,14 @@ def replay(flows_path: str, links_path: str, physical_path: str | None = None) -
     rows = read_rows(flows_path, FLOW_COLUMNS)
     if rows and not links:
         raise ScenarioError(f"{links_path}: expected a row for every node of {flows_path}, got only the columns")
-    refuse([
-        f"{flows_path}:{line}: {end}: expected a node of {links_path}, got {row[end]}"
-        for line, row in rows for end in ("src", "dst") if row[end] not in links
-    ])  # fmt: skip
+    refuse(
+        [
+            f"{flows_path}:{line}: {end}: expected a node of {links_path}, got {row[end]}"
+            for line, row in rows
+            for end in ("src", "dst")
+            if row[end] not in links
+        ]
+    )
     finish_s = _finish_times([row for _, row in rows], links, physical_path)
     return [ReplayedFlow(**row, finish_s=found) for (_, row), found in zip(rows, finish_s, strict=True)]
 

@@ -26,10 +26,12 @@ def with_server(links: LinkTable, num_nodes: int, bytes_per_s: float) -> LinkTab
     elif callable(latency):
         latency = _among(latency, num_nodes, 0.0)
     return replace(
-        links, uplink_bytes_per_s=np.append(links.uplink_bytes_per_s, bytes_per_s),
-        downlink_bytes_per_s=np.append(links.downlink_bytes_per_s, bytes_per_s), latency_s=latency,
+        links,
+        uplink_bytes_per_s=np.append(links.uplink_bytes_per_s, bytes_per_s),
+        downlink_bytes_per_s=np.append(links.downlink_bytes_per_s, bytes_per_s),
+        latency_s=latency,
         route=None if route is None else _among(route, num_nodes, ()),
-    )  # fmt: skip
+    )
 
 
 def star(num_nodes: int) -> tuple[tuple[int, ...], ...]:

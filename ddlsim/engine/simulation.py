@@ -89,14 +89,35 @@ class Simulation:
     """
 
     def __init__(
-        self, *, algorithm: Algorithm, learner, make_network: Callable[..., Network],
-        neighbours: Callable[[int], Sequence[Sequence[int]]], step_time_s: np.ndarray | StepTimeTrace,
-        absences: Absences, node_cluster: np.ndarray, recorder,
-        seed: int, rounds: int, steps_of: Callable[[int], int], evaluate_every: int, header_bytes: int,
-        synchronous: bool = True, deadline_s: float | None = None, keep_late: bool = False, staleness: int = 5,
-        state_lost: bool = False, stop_at: float | None = None, codec=None, task: str = "classification",
-        network_only: bool = False, patience: int | None = None, best_model: bool = False,
-        test_set: np.ndarray | None = None, has_server: bool = False, true_similarities: Sequence[int] = (),
+        self,
+        *,
+        algorithm: Algorithm,
+        learner,
+        make_network: Callable[..., Network],
+        neighbours: Callable[[int], Sequence[Sequence[int]]],
+        step_time_s: np.ndarray | StepTimeTrace,
+        absences: Absences,
+        node_cluster: np.ndarray,
+        recorder,
+        seed: int,
+        rounds: int,
+        steps_of: Callable[[int], int],
+        evaluate_every: int,
+        header_bytes: int,
+        synchronous: bool = True,
+        deadline_s: float | None = None,
+        keep_late: bool = False,
+        staleness: int = 5,
+        state_lost: bool = False,
+        stop_at: float | None = None,
+        codec=None,
+        task: str = "classification",
+        network_only: bool = False,
+        patience: int | None = None,
+        best_model: bool = False,
+        test_set: np.ndarray | None = None,
+        has_server: bool = False,
+        true_similarities: Sequence[int] = (),
         on_round: Callable[[int, float, int], None] = lambda *_: None,
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
     ):
@@ -131,9 +152,20 @@ class Simulation:
         self._similarities = TrueSimilarities(
             () if network_only else true_similarities, algorithm, self.nodes, learner, recorder, rng
         )
-        self.evaluator = Timetable(recorder, self.nodes) if network_only else Evaluator(
-            self.nodes, learner, recorder, node_cluster if test_set is None else test_set, METRIC_OF[task],
-            rng, self.evaluation_due, self._evaluated, self._similarities,
+        self.evaluator = (
+            Timetable(recorder, self.nodes)
+            if network_only
+            else Evaluator(
+                self.nodes,
+                learner,
+                recorder,
+                node_cluster if test_set is None else test_set,
+                METRIC_OF[task],
+                rng,
+                self.evaluation_due,
+                self._evaluated,
+                self._similarities,
+            )
         )
         self._measurements = Measurements(learner, recorder)
         self._states: list[Any] = [None] * len(self.nodes)
@@ -366,7 +398,6 @@ class Simulation:
         self.mailboxes.reconsider(node.id)
         self._check_evaluations()
         self._stop_if_over()
-
 
     def stream(self, purpose: str, *indices: int) -> np.random.Generator:
         """A named stream of random numbers of this run."""

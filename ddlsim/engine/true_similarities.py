@@ -29,8 +29,15 @@ class TrueSimilarities:
         rng: (purpose, node) -> its stream of random numbers.
     """
 
-    def __init__(self, chosen: Sequence[int], algorithm: Any, nodes: "Sequence[Node]", learner, recorder,
-                 rng: Callable[[str, int], np.random.Generator]):
+    def __init__(
+        self,
+        chosen: Sequence[int],
+        algorithm: Any,
+        nodes: "Sequence[Node]",
+        learner,
+        recorder,
+        rng: Callable[[str, int], np.random.Generator],
+    ):
         self._chosen = chosen
         self._algorithm = algorithm
         self._nodes = nodes
@@ -50,9 +57,7 @@ class TrueSimilarities:
             if node in seen:
                 others = {peer: of_peer for peer, of_peer in seen.items() if peer != node}
                 rng = self._rng("true similarity batches", node)
-                found[node] = self._algorithm.similarities_of(
-                    self._nodes[node], seen[node], others, self._learner, rng
-                )
+                found[node] = self._algorithm.similarities_of(self._nodes[node], seen[node], others, self._learner, rng)
         for node, similarities in found.items():
             for peer, similarity in sorted(similarities().items()):
                 self._recorder.row(snapshots[node].time_s, node, completed, NAME.format(peer), similarity)

@@ -86,9 +86,17 @@ class _GroupNormReLUPool(torch.autograd.Function):
         grad_out = grad_out.contiguous()
         grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
         native.extension().group_norm_pool_backward(
-            _native_shape(x, ctx.groups), x.data_ptr(), weight.data_ptr(), mean.data_ptr(), rstd.data_ptr(),
-            winner.data_ptr(), grad_out.data_ptr(), grad_x.data_ptr(), grad_weight.data_ptr(), grad_bias.data_ptr(),
-        )  # fmt: skip
+            _native_shape(x, ctx.groups),
+            x.data_ptr(),
+            weight.data_ptr(),
+            mean.data_ptr(),
+            rstd.data_ptr(),
+            winner.data_ptr(),
+            grad_out.data_ptr(),
+            grad_x.data_ptr(),
+            grad_weight.data_ptr(),
+            grad_bias.data_ptr(),
+        )
         return grad_x, grad_weight, grad_bias, None, None
 
 
@@ -103,9 +111,16 @@ def _forward(x, weight, bias, groups, eps, mean: int = 0, rstd: int = 0, winner:
     """Without the last three, which are addresses: inference."""
     out = torch.empty(_pooled_shape(x), dtype=torch.float32)
     native.extension().group_norm_pool(
-        _native_shape(x, groups), x.data_ptr(), weight.data_ptr(), bias.data_ptr(), eps, out.data_ptr(), mean, rstd,
+        _native_shape(x, groups),
+        x.data_ptr(),
+        weight.data_ptr(),
+        bias.data_ptr(),
+        eps,
+        out.data_ptr(),
+        mean,
+        rstd,
         winner,
-    )  # fmt: skip
+    )
     return out
 
 

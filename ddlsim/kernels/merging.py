@@ -53,8 +53,9 @@ def merge(
         out = _new_like(params, num_targets, stop - start)
     target = rows_of(out, "out", written=True)
     if target.num_rows != num_targets or target.num_columns not in (rows.num_columns, stop - start):
-        raise ValueError(f"out must be [{num_targets}, {rows.num_columns}] or [{num_targets}, {stop - start}], "
-                         f"not {list(out.shape)}")  # fmt: skip
+        raise ValueError(
+            f"out must be [{num_targets}, {rows.num_columns}] or [{num_targets}, {stop - start}], not {list(out.shape)}"
+        )
     out_start = start if target.num_columns == rows.num_columns else 0
     same = _place(target, out_start) == _place(rows, start)
     if not same and overlap(rows, target):  # mostly not, and then their columns do not either
@@ -164,17 +165,32 @@ def _new_like(params: Matrix, num_rows: int, num_columns: int) -> Matrix:
 
 
 def _run(
-    source: Rows, target: Rows, indptr: np.ndarray, sources: np.ndarray, weights: np.ndarray,
-    targets: np.ndarray, columns: tuple[int, int, int], in_place: bool,
-) -> None:  # fmt: skip
+    source: Rows,
+    target: Rows,
+    indptr: np.ndarray,
+    sources: np.ndarray,
+    weights: np.ndarray,
+    targets: np.ndarray,
+    columns: tuple[int, int, int],
+    in_place: bool,
+) -> None:
     if source.device != target.device:
         raise ValueError(f"the matrices lie on different devices: {source.device} and {target.device}")
     if source.device is not None:
         on_device.merge(source, target, indptr, sources, weights, targets, columns, in_place)
     else:
         native.extension().merge_rows(
-            source.address, source.stride, target.address, target.stride, indptr, sources, weights, targets,
-            *columns, in_place, num_threads(),
-        )  # fmt: skip
+            source.address,
+            source.stride,
+            target.address,
+            target.stride,
+            indptr,
+            sources,
+            weights,
+            targets,
+            *columns,
+            in_place,
+            num_threads(),
+        )
     if isinstance(target.matrix, torch.Tensor):
         torch.autograd.graph.increment_version(target.matrix)

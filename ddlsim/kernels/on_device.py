@@ -17,9 +17,15 @@ PARTS_BYTES = 64 * 2**20  # of partial sums at a time
 
 
 def merge(
-    source: Rows, target: Rows, indptr: np.ndarray, sources: np.ndarray, weights: np.ndarray, targets: np.ndarray,
-    columns: tuple[int, int, int], in_place: bool,
-) -> None:  # fmt: skip
+    source: Rows,
+    target: Rows,
+    indptr: np.ndarray,
+    sources: np.ndarray,
+    weights: np.ndarray,
+    targets: np.ndarray,
+    columns: tuple[int, int, int],
+    in_place: bool,
+) -> None:
     """Merges rows; arguments as `_native.merge_rows` has them, `columns` = (start, stop, start in the target)."""
     cuda = native.cuda()
     if cuda is None:
@@ -39,9 +45,21 @@ def merge(
             source.device, indptr, weights, targets, used, positions
         )
         cuda.merge_rows(
-            source.address + 4 * start, source.stride, target.address + 4 * out_start, target.stride, indptr_at,
-            positions_at, weights_at, targets_at, len(targets), used_at, len(used), stop - start, in_place, stream,
-        )  # fmt: skip
+            source.address + 4 * start,
+            source.stride,
+            target.address + 4 * out_start,
+            target.stride,
+            indptr_at,
+            positions_at,
+            weights_at,
+            targets_at,
+            len(targets),
+            used_at,
+            len(used),
+            stop - start,
+            in_place,
+            stream,
+        )
         del uploaded  # torch hands its memory out again only to later work of this stream
 
 
@@ -103,9 +121,15 @@ def project_simplex(source: Rows, target: Rows, double: bool) -> None:
         return
     with _launching(source.device) as stream:
         cuda.project_simplex(
-            source.address, source.stride, target.address, target.stride, source.num_rows, source.num_columns, double,
+            source.address,
+            source.stride,
+            target.address,
+            target.stride,
+            source.num_rows,
+            source.num_columns,
+            double,
             stream,
-        )  # fmt: skip
+        )
 
 
 @contextmanager
@@ -137,10 +161,15 @@ def _upload_models(models, *arrays: np.ndarray) -> tuple[torch.Tensor, tuple, li
     buffer, addresses = _upload(models.rows.device, models.numbers, models.reference_numbers, *arrays)
     reference, stride = (models.reference.address, models.reference.stride) if models.reference else (0, 0)
     rows = (
-        models.rows.address + 4 * models.start, models.rows.stride, addresses[0],
-        reference + 4 * models.start if reference else 0, stride, addresses[1],
-        len(models.numbers), models.stop - models.start,
-    )  # fmt: skip
+        models.rows.address + 4 * models.start,
+        models.rows.stride,
+        addresses[0],
+        reference + 4 * models.start if reference else 0,
+        stride,
+        addresses[1],
+        len(models.numbers),
+        models.stop - models.start,
+    )
     return buffer, rows, addresses[2:]
 
 

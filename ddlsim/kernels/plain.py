@@ -7,9 +7,14 @@ ELEMENTS = 2**24  # of gathered rows at a time
 
 
 def merge(
-    source: torch.Tensor, out: torch.Tensor, indptr: np.ndarray, sources: np.ndarray, weights: np.ndarray,
-    targets: np.ndarray, columns: tuple[int, int, int],
-) -> None:  # fmt: skip
+    source: torch.Tensor,
+    out: torch.Tensor,
+    indptr: np.ndarray,
+    sources: np.ndarray,
+    weights: np.ndarray,
+    targets: np.ndarray,
+    columns: tuple[int, int, int],
+) -> None:
     """out[targets[r], ...] = sum of weights * source rows; every source is read before anything is written."""
     start, stop, out_start = columns
     counts = np.diff(indptr)

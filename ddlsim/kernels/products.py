@@ -45,15 +45,24 @@ class Models(NamedTuple):
         """What the native functions take first."""
         address, stride = (self.reference.address, self.reference.stride) if self.reference else (0, 0)
         return (
-            self.rows.address, self.rows.stride, self.numbers,
-            address, stride, self.reference_numbers, self.start, self.stop,
-        )  # fmt: skip
+            self.rows.address,
+            self.rows.stride,
+            self.numbers,
+            address,
+            stride,
+            self.reference_numbers,
+            self.start,
+            self.stop,
+        )
 
 
 def models_of(
-    params: Matrix, reference: Matrix | None = None, columns: Columns = None, rows: Matrix | None = None,
+    params: Matrix,
+    reference: Matrix | None = None,
+    columns: Columns = None,
+    rows: Matrix | None = None,
     reference_rows: Matrix | None = None,
-) -> Models:  # fmt: skip
+) -> Models:
     """Checks and names the models to compare.
 
     Args:
@@ -131,17 +140,27 @@ def check_pairs(pairs: Matrix, num_models: int) -> np.ndarray:
 
 
 def dots(
-    params: Matrix, reference: Matrix | None = None, pairs: Matrix | None = None, columns: Columns = None, *,
-    rows: Matrix | None = None, reference_rows: Matrix | None = None,
-) -> np.ndarray | torch.Tensor:  # fmt: skip
+    params: Matrix,
+    reference: Matrix | None = None,
+    pairs: Matrix | None = None,
+    columns: Columns = None,
+    *,
+    rows: Matrix | None = None,
+    reference_rows: Matrix | None = None,
+) -> np.ndarray | torch.Tensor:
     """Dot products of models, float64: [n, n], or [E] for `pairs` [E, 2]; arguments as in `models_of`."""
     return _products(models_of(params, reference, columns, rows, reference_rows), pairs, squared=False)
 
 
 def sqdist(
-    params: Matrix, reference: Matrix | None = None, pairs: Matrix | None = None, columns: Columns = None, *,
-    rows: Matrix | None = None, reference_rows: Matrix | None = None,
-) -> np.ndarray | torch.Tensor:  # fmt: skip
+    params: Matrix,
+    reference: Matrix | None = None,
+    pairs: Matrix | None = None,
+    columns: Columns = None,
+    *,
+    rows: Matrix | None = None,
+    reference_rows: Matrix | None = None,
+) -> np.ndarray | torch.Tensor:
     """Squared Euclidean distances of models, float64: [n, n] with a zero diagonal, or [E] for `pairs` [E, 2].
 
     They are sums of squared differences, never |a|^2 + |b|^2 - 2 a.b, so close models keep all their digits.

@@ -25,9 +25,14 @@ DISTANCE_OFFSET = 1e-6
 
 
 def cosine(
-    params: Matrix, reference: Matrix | None = None, pairs: Matrix | None = None, columns: Columns = None, *,
-    rows: Matrix | None = None, reference_rows: Matrix | None = None,
-) -> Matrix:  # fmt: skip
+    params: Matrix,
+    reference: Matrix | None = None,
+    pairs: Matrix | None = None,
+    columns: Columns = None,
+    *,
+    rows: Matrix | None = None,
+    reference_rows: Matrix | None = None,
+) -> Matrix:
     """Cosine similarity of models, or of their updates since a reference.
 
     Args:
@@ -46,9 +51,14 @@ def cosine(
 
 
 def inverse_l2(
-    params: Matrix, reference: Matrix | None = None, pairs: Matrix | None = None, columns: Columns = None, *,
-    rows: Matrix | None = None, reference_rows: Matrix | None = None,
-) -> Matrix:  # fmt: skip
+    params: Matrix,
+    reference: Matrix | None = None,
+    pairs: Matrix | None = None,
+    columns: Columns = None,
+    *,
+    rows: Matrix | None = None,
+    reference_rows: Matrix | None = None,
+) -> Matrix:
     """1 / (Euclidean distance + 1e-6) of models; arguments and result as in `cosine`, the diagonal is 0."""
     models = models_of(params, reference, columns, rows, reference_rows)
     positions = _positions(pairs, models)
@@ -63,9 +73,16 @@ def inverse_l2(
 
 
 def update_cosine(
-    params: Matrix, start: Matrix, last: Matrix, alpha: float, pairs: Matrix | None = None, columns: Columns = None, *,
-    rows: Matrix | None = None, last_rows: Matrix | None = None,
-) -> Matrix:  # fmt: skip
+    params: Matrix,
+    start: Matrix,
+    last: Matrix,
+    alpha: float,
+    pairs: Matrix | None = None,
+    columns: Columns = None,
+    *,
+    rows: Matrix | None = None,
+    last_rows: Matrix | None = None,
+) -> Matrix:
     """alpha * cosine of the last update + (1 - alpha) * cosine of the update since the start.
 
     Args:
@@ -88,9 +105,13 @@ def update_cosine(
 
 
 def class_cosine(
-    params: Matrix, num_classes: int, columns: Columns = None, pairs: Matrix | None = None, *,
+    params: Matrix,
+    num_classes: int,
+    columns: Columns = None,
+    pairs: Matrix | None = None,
+    *,
     rows: Matrix | None = None,
-) -> Matrix:  # fmt: skip
+) -> Matrix:
     """Mean over classes of the cosine between the classifier rows of a class.
 
     Args:
@@ -116,9 +137,7 @@ def _positions(pairs: Matrix | None, models: Models) -> np.ndarray | None:
     return None if pairs is None else check_pairs(pairs, len(models.numbers))
 
 
-def _cosines(
-    params: Matrix, terms: list[tuple[Models, float]], pairs: Matrix | None, divisor: float = 1
-) -> Matrix:
+def _cosines(params: Matrix, terms: list[tuple[Models, float]], pairs: Matrix | None, divisor: float = 1) -> Matrix:
     """The sum of weight * cosine over terms (models, weight), divided; float32 of the library that `params` is of."""
     models = terms[0][0]
     positions = _positions(pairs, models)

@@ -45,9 +45,15 @@ def project_simplex(rows: Matrix, out: Matrix | None = None) -> Matrix:
         on_device.project_simplex(source, target, double)
     else:
         native.extension().project_simplex(
-            source.address, source.stride, target.address, target.stride, source.num_rows, source.num_columns, double,
+            source.address,
+            source.stride,
+            target.address,
+            target.stride,
+            source.num_rows,
+            source.num_columns,
+            double,
             num_threads(),
-        )  # fmt: skip
+        )
     if isinstance(out, torch.Tensor):
         torch.autograd.graph.increment_version(out)
     return out

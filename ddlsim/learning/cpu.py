@@ -34,9 +34,7 @@ class CpuWaves:
         threads: number of threads.
     """
 
-    def __init__(
-        self, architectures: Mapping[str, Architecture], shards: Shards, training, chunk: int, threads: int
-    ):
+    def __init__(self, architectures: Mapping[str, Architecture], shards: Shards, training, chunk: int, threads: int):
         self._architectures = architectures
         self._shards = shards
         self._training = training

@@ -42,9 +42,8 @@ class GpuWaves:
     """
 
     def __init__(
-        self, architectures: Mapping[str, Architecture], shards: Shards, training, chunk: int,
-        device: torch.device,
-    ):  # fmt: skip
+        self, architectures: Mapping[str, Architecture], shards: Shards, training, chunk: int, device: torch.device
+    ):
         self._shards = shards
         self._training = training
         self._chunk = chunk

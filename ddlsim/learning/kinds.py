@@ -40,9 +40,18 @@ class TrainJob(Job):
 
     kind = "training"
 
-    def __init__(self, model: Model, node: int, batches: list[np.ndarray], only: str | None,
-                 moments: Sequence[Moments | None] = (), objective: Objective | None = None, seed: int | None = None,
-                 mean_labels: Sequence[int] = (), last_pass: int = 0):
+    def __init__(
+        self,
+        model: Model,
+        node: int,
+        batches: list[np.ndarray],
+        only: str | None,
+        moments: Sequence[Moments | None] = (),
+        objective: Objective | None = None,
+        seed: int | None = None,
+        mean_labels: Sequence[int] = (),
+        last_pass: int = 0,
+    ):
         targets = list(objective.targets.values()) if objective else []
         super().__init__([*model, *(row for kept in moments if kept for row in kept.rows), *targets])
         self.node = node
@@ -177,10 +186,19 @@ class SimilarityJob(Job):
 
     kind = "comparison"
 
-    def __init__(self, metric: str, own: Model, peers: Sequence[Model], start: Model | None = None,
-                 own_last: Model | None = None, peers_last: Sequence[Model] = (), alpha: float = 0.0):
-        super().__init__([params for model in (own, *peers, start or (), own_last or (), *peers_last)
-                          for params in model])
+    def __init__(
+        self,
+        metric: str,
+        own: Model,
+        peers: Sequence[Model],
+        start: Model | None = None,
+        own_last: Model | None = None,
+        peers_last: Sequence[Model] = (),
+        alpha: float = 0.0,
+    ):
+        super().__init__(
+            [params for model in (own, *peers, start or (), own_last or (), *peers_last) for params in model]
+        )
         self.metric = metric
         self.own, self.peers = own, list(peers)
         self.start, self.own_last, self.peers_last = start, own_last, list(peers_last)

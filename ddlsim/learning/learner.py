@@ -20,16 +20,7 @@ from ddlsim.learning.compressing import CompressJob, run_compressions
 from ddlsim.learning.cpu import CpuWaves
 from ddlsim.learning.heads import latent_size
 from ddlsim.learning.jobs import Job, Jobs
-from ddlsim.learning.kinds import (
-    ClassCosineJob,
-    CopyJob,
-    LossJob,
-    MergeJob,
-    Model,
-    SimilarityJob,
-    TestJob,
-    TrainJob,
-)
+from ddlsim.learning.kinds import ClassCosineJob, CopyJob, LossJob, MergeJob, Model, SimilarityJob, TestJob, TrainJob
 from ddlsim.learning.layout import CORE, MODEL, Architecture, Entry, Layout, Part
 from ddlsim.learning.moments import Moments, rows_kept
 from ddlsim.learning.objective import Objective
@@ -49,8 +40,16 @@ class Learner:
         assigned: per node the name of its architecture; None: all have the only one.
     """
 
-    def __init__(self, builders: Mapping[str, Callable[[], nn.Module]], prepared, training, device: torch.device,
-                 threads: int, chunk: int, assigned: Sequence[str] | None = None):
+    def __init__(
+        self,
+        builders: Mapping[str, Callable[[], nn.Module]],
+        prepared,
+        training,
+        device: torch.device,
+        threads: int,
+        chunk: int,
+        assigned: Sequence[str] | None = None,
+    ):
         self._training = training
         self._device = device
         self.shards = Shards(prepared, device)
@@ -61,9 +60,14 @@ class Learner:
         self._waves = make_waves(self.architectures, self.shards, training, chunk, device, threads)
         self._slices: dict[tuple, Part] = {}
         runners = {
-            "copying": self._run_copies, "merging": self._run_merges, "training": self._run_training,
-            "compression": run_compressions, "similarity": self._run_similarities,
-            "comparison": self._run_comparisons, "head losses": self._run_losses, "evaluation": self._run_tests,
+            "copying": self._run_copies,
+            "merging": self._run_merges,
+            "training": self._run_training,
+            "compression": run_compressions,
+            "similarity": self._run_similarities,
+            "comparison": self._run_comparisons,
+            "head losses": self._run_losses,
+            "evaluation": self._run_tests,
         }
         self.jobs = Jobs(runners)
         self._same_start: dict[tuple[Layout, int, int, bool], list[list[weakref.ref[Params]]]] = {}
@@ -190,8 +194,15 @@ class Learner:
         """Local SGD from `model`; returns the model to be. `only` trains that part and returns the other unchanged."""
         return self.train_keeping(node, model, steps, rng, only, {})[0]
 
-    def train_keeping(self, node: int, model: Model, steps: int, rng: np.random.Generator, only: str | None,
-                      kept: Mapping[str, Moments]) -> tuple[Model, dict[str, Moments]]:
+    def train_keeping(
+        self,
+        node: int,
+        model: Model,
+        steps: int,
+        rng: np.random.Generator,
+        only: str | None,
+        kept: Mapping[str, Moments],
+    ) -> tuple[Model, dict[str, Moments]]:
         """As `train`, with what the optimizer kept of the node's parts by name; also returns what it keeps then.
 
         Where training.optimizer_state is `fresh` nothing is kept.
@@ -199,8 +210,14 @@ class Learner:
         return self.train_towards(node, model, steps, rng, only, kept, None)[:2]
 
     def train_towards(
-        self, node: int, model: Model, steps: int, rng: np.random.Generator, only: str | None,
-        kept: Mapping[str, Moments], objective: Objective | None,
+        self,
+        node: int,
+        model: Model,
+        steps: int,
+        rng: np.random.Generator,
+        only: str | None,
+        kept: Mapping[str, Moments],
+        objective: Objective | None,
     ) -> tuple[Model, dict[str, Moments], dict[int, Params]]:
         """As `train_keeping`, with an objective; also returns per label the class means, if it collects them."""
         samples, settings = self.shards.num_samples("train", node), self._training
@@ -210,8 +227,17 @@ class Learner:
         last_pass = min(steps, self.steps_per_epoch(node))
         labels = self._labels_of(node, batches[-last_pass:]) if objective and objective.class_means else []
         count = rows_kept(settings)
-        job = TrainJob(model, node, batches, only, [kept.get(p.part.name) for p in model] if count else (),
-                       objective, seed, labels, last_pass)
+        job = TrainJob(
+            model,
+            node,
+            batches,
+            only,
+            [kept.get(p.part.name) for p in model] if count else (),
+            objective,
+            seed,
+            labels,
+            last_pass,
+        )
         in_training = [only in (None, params.part.name) for params in model]
         trained = tuple(
             job.output(self._bank(params.part), params.part) if moves else job.unchanged(params)
@@ -231,8 +257,15 @@ class Learner:
         self.jobs.submit(job)
         return trained, keeps, means
 
-    def losses(self, node: int, models: Sequence[Model], num_batches: int, rng: np.random.Generator,
-               common: bool = False, split: str = "train") -> Job:
+    def losses(
+        self,
+        node: int,
+        models: Sequence[Model],
+        num_batches: int,
+        rng: np.random.Generator,
+        common: bool = False,
+        split: str = "train",
+    ) -> Job:
         """Mean losses of models on a node's own data, over at most one pass of it.
 
         Args:
@@ -242,8 +275,10 @@ class Learner:
         """
         samples = self.shards.num_samples(split, node)
         num_batches = min(num_batches, -(-samples // self._training.batch_size))
-        draws = [draw_batches(rng, samples, self._training.batch_size, num_batches)
-                 for _ in range(1 if common else len(models))]
+        draws = [
+            draw_batches(rng, samples, self._training.batch_size, num_batches)
+            for _ in range(1 if common else len(models))
+        ]
         return self.jobs.submit(LossJob(models, node, draws * len(models) if common else draws, split))
 
     def test(self, models: Sequence[Model], cluster: int, split: str = "test") -> Job:

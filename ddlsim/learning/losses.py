@@ -44,7 +44,10 @@ def supervised_contrastive(
 
 
 def prototype_contrast(
-    features: torch.Tensor, labels: torch.Tensor, prototypes: torch.Tensor, temperature: float,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    prototypes: torch.Tensor,
+    temperature: float,
     variant: Variant = "thesis",
 ) -> torch.Tensor:
     """Pulls features to the prototype of their label and pushes them from the others (equation 4).
@@ -83,9 +86,7 @@ def proximity(now: Iterable[torch.Tensor], before: Iterable[torch.Tensor]) -> to
     return torch.stack([F.mse_loss(a, b) for a, b in zip(now, before, strict=True)]).sum()
 
 
-def distance_to_targets(
-    features: torch.Tensor, labels: torch.Tensor, targets: dict[int, torch.Tensor]
-) -> torch.Tensor:
+def distance_to_targets(features: torch.Tensor, labels: torch.Tensor, targets: dict[int, torch.Tensor]) -> torch.Tensor:
     """Mean squared distance of features [n, D] from the target [D] of their label; labels without one count 0."""
     if not targets:
         return 0 * features.sum()  # with a gradient, of zero

@@ -59,9 +59,12 @@ class NativePlan:
         self._stale = {CORE, HEAD}
         try:
             self._plan = module.Plan(
-                tuple(image_shape), [module.ConvSpec(**spec) for spec in network.convs],
-                [module.LinearSpec(**spec) for spec in network.linears], len(flat), network.core_linears,
-            )  # fmt: skip
+                tuple(image_shape),
+                [module.ConvSpec(**spec) for spec in network.convs],
+                [module.LinearSpec(**spec) for spec in network.linears],
+                len(flat),
+                network.core_linears,
+            )
         except ValueError as error:
             raise NoPlan(str(error)) from None
 
@@ -84,8 +87,15 @@ class NativePlan:
         self._plan.outputs(features.data_ptr(), len(features), found.data_ptr())
         return found
 
-    def train(self, images: torch.Tensor, labels: torch.Tensor, batches: Sequence[np.ndarray], settings,
-              only: str | None, moments: OpenMoments | None) -> None:
+    def train(
+        self,
+        images: torch.Tensor,
+        labels: torch.Tensor,
+        batches: Sequence[np.ndarray],
+        settings,
+        only: str | None,
+        moments: OpenMoments | None,
+    ) -> None:
         """Steps of mean cross-entropy on the flat vector, in place; see worker.sgd_steps.
 
         Args:
@@ -99,14 +109,25 @@ class NativePlan:
         flats = [flat.data_ptr() for flat in moments.flats] if moments else []
         first_head = len(self._flat) - 1  # the head has the last column
         optimizer = native.extension().Optimizer(
-            adam=settings.optimizer == "adam", rate=settings.learning_rate, momentum=settings.momentum,
-            weight_decay=settings.weight_decay, betas=tuple(settings.betas), moments=[*flats, 0, 0][:2],
+            adam=settings.optimizer == "adam",
+            rate=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            betas=tuple(settings.betas),
+            moments=[*flats, 0, 0][:2],
             trained=[only in (None, part) for part in (CORE, HEAD)],
             steps=[moments.steps_at(column) if moments else 0 for column in (0, first_head)],
-        )  # fmt: skip
+        )
         rows = np.concatenate(batches).astype(np.int64, copy=False)
-        self._plan.train(self._flat.data_ptr(), images.data_ptr(), labels.data_ptr(), len(labels), rows,
-                         [len(batch) for batch in batches], optimizer)  # fmt: skip
+        self._plan.train(
+            self._flat.data_ptr(),
+            images.data_ptr(),
+            labels.data_ptr(),
+            len(labels),
+            rows,
+            [len(batch) for batch in batches],
+            optimizer,
+        )
         self._stale = {CORE, HEAD}
 
     def _load(self) -> None:
@@ -190,11 +211,21 @@ class _Reader:
             if padding == "same" and any(size % 2 == 0 for size in layer.kernel_size):
                 return "pads one side more than the other"
             padding = [size // 2 if padding == "same" else 0 for size in layer.kernel_size]
-        self._convs.append({
-            "inputs": layer.in_channels, "outputs": layer.out_channels, "kernel": layer.kernel_size,
-            "padding": tuple(padding), **self._places(name, layer), "groups": 0, "scale": -1, "shift": -1,
-            "epsilon": 0.0, "relu": False, "pool": False,
-        })  # fmt: skip
+        self._convs.append(
+            {
+                "inputs": layer.in_channels,
+                "outputs": layer.out_channels,
+                "kernel": layer.kernel_size,
+                "padding": tuple(padding),
+                **self._places(name, layer),
+                "groups": 0,
+                "scale": -1,
+                "shift": -1,
+                "epsilon": 0.0,
+                "relu": False,
+                "pool": False,
+            }
+        )
         return None
 
     def _group_norm(self, name: str, layer: nn.GroupNorm) -> str | None:
@@ -227,8 +258,10 @@ class _Reader:
         conv = self._open_conv()
         if not conv or conv["pool"]:
             return "does not follow a convolution"
-        sizes = [value if isinstance(value, tuple) else (value, value)
-                 for value in (layer.kernel_size, layer.stride, layer.padding, layer.dilation)]  # fmt: skip
+        sizes = [
+            value if isinstance(value, tuple) else (value, value)
+            for value in (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+        ]
         if sizes != [(2, 2), (2, 2), (0, 0), (1, 1)] or layer.ceil_mode or layer.return_indices:
             return "pools other windows than 2x2"
         conv["pool"] = True
@@ -243,8 +276,9 @@ class _Reader:
     def _linear(self, name: str, layer: nn.Linear) -> str | None:
         if not self._flat:
             return "does not follow Flatten"
-        self._linears.append({"inputs": layer.in_features, "outputs": layer.out_features,
-                              **self._places(name, layer), "relu": False})  # fmt: skip
+        self._linears.append(
+            {"inputs": layer.in_features, "outputs": layer.out_features, **self._places(name, layer), "relu": False}
+        )
         self._core_linears += self.part == CORE
         return None
 
@@ -259,7 +293,13 @@ class _Reader:
         return {"weight": self._columns[f"{name}.weight"], "bias": self._columns.get(f"{name}.bias", -1)}
 
     _TAKERS = {  # noqa: RUF012
-        nn.Conv2d: _conv, nn.GroupNorm: _group_norm, GroupNormReLUPool: _norm_pool, nn.ReLU: _relu,
-        nn.MaxPool2d: _max_pool, nn.Flatten: _flatten, nn.Linear: _linear, nn.Dropout: _dropout,
+        nn.Conv2d: _conv,
+        nn.GroupNorm: _group_norm,
+        GroupNormReLUPool: _norm_pool,
+        nn.ReLU: _relu,
+        nn.MaxPool2d: _max_pool,
+        nn.Flatten: _flatten,
+        nn.Linear: _linear,
+        nn.Dropout: _dropout,
         OwnDropout: _dropout,
-    }  # fmt: skip
+    }

@@ -85,9 +85,14 @@ class SizeLearner:
         assigned: per node the name of its architecture; None: all have the only one.
     """
 
-    def __init__(self, parts: Mapping[str, Mapping[str, SizedPart]], num_classes: int, samples: Mapping[str, int],
-                 batch_size: int,
-                 assigned: Sequence[str] | None = None):
+    def __init__(
+        self,
+        parts: Mapping[str, Mapping[str, SizedPart]],
+        num_classes: int,
+        samples: Mapping[str, int],
+        batch_size: int,
+        assigned: Sequence[str] | None = None,
+    ):
         self._assigned = assigned
         self._parts = {name: tuple(own.values()) for name, own in parts.items()}
         self._whole = {name: (_whole(own),) for name, own in self._parts.items()}

@@ -57,10 +57,13 @@ def stacked_losses(
             images, labels = shards.local(job.split, job.node)
             rows = torch.from_numpy(np.concatenate(batches)).to(labels.device)
             samples[source] = images[rows], labels[rows]
-        losses = torch.cat([
-            _losses(shards, outputs, labels)
-            for outputs, labels in outputs_of(models[architecture], questions, samples, chunk)
-        ], dim=1)  # fmt: skip
+        losses = torch.cat(
+            [
+                _losses(shards, outputs, labels)
+                for outputs, labels in outputs_of(models[architecture], questions, samples, chunk)
+            ],
+            dim=1,
+        )
         means = torch.stack([batch.mean(dim=1) for batch in losses.split(sizes, dim=1)]).mean(dim=0)
         for question, mean in zip(questions, means.tolist(), strict=True):
             found[question.place[0]][question.place[1]] = mean
@@ -81,8 +84,9 @@ def stacked_predictions(
             groups[architecture_of(model), len(model), together].append(Question(model, source, (index, place)))
     for (architecture, *_), questions in groups.items():
         samples = {question.source: shards.evaluation(*question.source) for question in questions}
-        for question, tested in zip(questions, _tested(models[architecture], questions, samples, shards, chunk),
-                                    strict=True):  # fmt: skip
+        for question, tested in zip(
+            questions, _tested(models[architecture], questions, samples, shards, chunk), strict=True
+        ):
             found[question.place[0]][question.place[1]] = tested
     return found
 

@@ -141,8 +141,12 @@ def _plan_of(template: Template, image_shape: tuple[int, ...]) -> NativePlan | s
 
 
 def sgd_steps(
-    template: Template, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], settings, loss_of: StepLoss,
-    only: str | None, moments: OpenMoments | None = None,
+    template: Template,
+    batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
+    settings,
+    loss_of: StepLoss,
+    only: str | None,
+    moments: OpenMoments | None = None,
 ) -> None:
     """Local training: one optimizer step per batch, in place on the template.
 
@@ -158,10 +162,15 @@ def sgd_steps(
     parameters = template.trained(only)
     kept = _frozen_columns(template, only)
     template.module.train()
-    update = make_optimizer(parameters, settings, moments and [
-        (moments.steps_at(columns.start), [flat[columns].view(parameter.shape) for flat in moments.flats])
-        for columns, parameter in zip(template.trained_columns(), parameters, strict=True)
-    ])  # fmt: skip
+    update = make_optimizer(
+        parameters,
+        settings,
+        moments
+        and [
+            (moments.steps_at(columns.start), [flat[columns].view(parameter.shape) for flat in moments.flats])
+            for columns, parameter in zip(template.trained_columns(), parameters, strict=True)
+        ],
+    )
     for images, labels in batches:
         loss = loss_of(images, labels)
         gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)  # a loss may leave a part out
@@ -188,9 +197,9 @@ def loss_function(template: Template, objective: Objective | None, task_loss: Lo
 
     def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         means.next_step()
-        return objective.loss(LocalStep(
-            template.module, images, labels, len(labels) // objective.views, start, targets, means.collect
-        ))  # fmt: skip
+        return objective.loss(
+            LocalStep(template.module, images, labels, len(labels) // objective.views, start, targets, means.collect)
+        )
 
     return loss
 

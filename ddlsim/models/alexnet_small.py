@@ -49,10 +49,19 @@ class AlexNetSmall:
 
         one, two, three = CHANNELS
         core = nn.Sequential(
-            nn.Conv2d(image_shape[0], one, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, stride=1, padding=1),
-            nn.Conv2d(one, two, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, padding=1),
-            nn.Conv2d(two, three, 3, padding=1), nn.ReLU(),
-            nn.AdaptiveAvgPool2d(CELLS), nn.Flatten(), nn.Dropout(self.dropout),
-            nn.Linear(three * CELLS**2, 512), nn.ReLU(), nn.Linear(512, self.latent),
-        )  # fmt: skip
+            nn.Conv2d(image_shape[0], one, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2, stride=1, padding=1),
+            nn.Conv2d(one, two, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2, padding=1),
+            nn.Conv2d(two, three, 3, padding=1),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(CELLS),
+            nn.Flatten(),
+            nn.Dropout(self.dropout),
+            nn.Linear(three * CELLS**2, 512),
+            nn.ReLU(),
+            nn.Linear(512, self.latent),
+        )
         return SplitModel(core, latent_head(self.latent, num_classes))

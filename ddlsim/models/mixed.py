@@ -37,8 +37,7 @@ class Mixed:
             wrong = sorted({entry for entry in self.assign if entry >= len(self.models)})
             if wrong:
                 raise ScenarioError(
-                    f"assign: entries of model.models are 0..{len(self.models) - 1}, got "
-                    f"{', '.join(map(str, wrong))}."
+                    f"assign: entries of model.models are 0..{len(self.models) - 1}, got {', '.join(map(str, wrong))}."
                 )
 
     @property

@@ -37,7 +37,10 @@ class ResNet8:
         stem = nn.Conv2d(image_shape[0], 32, 3, padding=1, bias=False)
         core = nn.Sequential(stem, nn.BatchNorm2d(32), nn.ReLU(), ResidualBlock(32, 32, 1))
         head = nn.Sequential(
-            ResidualBlock(32, 64, 2), ResidualBlock(64, 128, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            ResidualBlock(32, 64, 2),
+            ResidualBlock(64, 128, 2),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
             nn.Linear(128, num_classes),
-        )  # fmt: skip
+        )
         return SplitModel(core, head)

@@ -88,8 +88,14 @@ class ShuffleNetV2:
         self.check(image_shape)
         from torchvision.models import shufflenet_v2_x1_0
 
-        return _split(lambda outputs: shufflenet_v2_x1_0(weights=None, num_classes=outputs), "fc", image_shape,
-                      self.latent, num_classes, first="conv1.0")  # fmt: skip
+        return _split(
+            lambda outputs: shufflenet_v2_x1_0(weights=None, num_classes=outputs),
+            "fc",
+            image_shape,
+            self.latent,
+            num_classes,
+            first="conv1.0",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +150,14 @@ class AlexNet:
         self.check(image_shape)
         from torchvision.models import alexnet
 
-        return _split(lambda outputs: alexnet(weights=None, num_classes=outputs), "classifier.6", image_shape,
-                      self.latent, num_classes, first="features.0")  # fmt: skip
+        return _split(
+            lambda outputs: alexnet(weights=None, num_classes=outputs),
+            "classifier.6",
+            image_shape,
+            self.latent,
+            num_classes,
+            first="features.0",
+        )
 
 
 def _check(name: str, image_shape: ImageShape) -> None:
@@ -154,9 +166,13 @@ def _check(name: str, image_shape: ImageShape) -> None:
 
 
 def _split(
-    make: "Callable[[int], nn.Module]", last: str, image_shape: ImageShape, latent: int | None, num_classes: int,
+    make: "Callable[[int], nn.Module]",
+    last: str,
+    image_shape: ImageShape,
+    latent: int | None,
+    num_classes: int,
     first: str,
-) -> "SplitModel":  # fmt: skip
+) -> "SplitModel":
     """Cuts a network before its last linear layer, or makes that the core's own and puts a head after it."""
     from torch import nn
 
@@ -165,9 +181,12 @@ def _split(
     whole = make(latent or num_classes)
     if image_shape[0] != 3:
         old = whole.get_submodule(first)
-        whole.set_submodule(first, nn.Conv2d(
-            image_shape[0], old.out_channels, old.kernel_size, old.stride, old.padding, bias=old.bias is not None
-        ))  # fmt: skip
+        whole.set_submodule(
+            first,
+            nn.Conv2d(
+                image_shape[0], old.out_channels, old.kernel_size, old.stride, old.padding, bias=old.bias is not None
+            ),
+        )
     if latent:
         return SplitModel(whole, latent_head(latent, num_classes))
     head = whole.get_submodule(last)

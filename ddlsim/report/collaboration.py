@@ -90,8 +90,15 @@ def network_figure(records: "Records", graphs: Graphs) -> "Figure":
     axes = figure.subplots()
     colours = [COLOURS[int(records.node_cluster[node]) % len(COLOURS)] for node in graph]
     widths = [6 * both[a, b] / max(both[~np.eye(len(both), dtype=bool)].max(), 1e-9) for a, b in graph.edges]
-    nx.draw_networkx(graph, nx.circular_layout(graph), ax=axes, node_color=colours, font_color="white", width=widths,
-                     edge_color="#888888")
+    nx.draw_networkx(
+        graph,
+        nx.circular_layout(graph),
+        ax=axes,
+        node_color=colours,
+        font_color="white",
+        width=widths,
+        edge_color="#888888",
+    )
     axes.set_title(f"round {graphs.round[-1]}: {graphs.edges()[-1]} directed edges")
     axes.set_axis_off()
     return figure

@@ -147,10 +147,22 @@ def true_similarity_figure(
         own = cluster == records.node_cluster[node]
         colour, dash = COLOURS[cluster % len(COLOURS)], DASHES[cluster % len(DASHES)]
         label = f"cluster {cluster}" + (" (its own)" if own else "")
-        axes.plot(grid[known], [of_round[i].mean() for i in known], dash, color=colour, label=label,
-                  linewidth=2.2 if own else 1.2)  # fmt: skip
-        axes.fill_between(grid[known], [of_round[i].min() for i in known], [of_round[i].max() for i in known],
-                          color=colour, alpha=0.15, linewidth=0)  # fmt: skip
+        axes.plot(
+            grid[known],
+            [of_round[i].mean() for i in known],
+            dash,
+            color=colour,
+            label=label,
+            linewidth=2.2 if own else 1.2,
+        )
+        axes.fill_between(
+            grid[known],
+            [of_round[i].min() for i in known],
+            [of_round[i].max() for i in known],
+            color=colour,
+            alpha=0.15,
+            linewidth=0,
+        )
     axes.set(xlabel="round", ylabel=f"true similarity to node {node}")
     axes.legend()
     return figure

@@ -25,8 +25,9 @@ def distribution_figure(records: "Records", counts: np.ndarray) -> "Figure":
     """Heat map of the training samples, nodes ordered by cluster; white where a node has none of a class."""
     order = np.argsort(records.node_cluster, kind="stable")
     figure, axes = new_figure(records)
-    image = axes.imshow(np.ma.masked_equal(counts[order], 0), cmap="viridis", aspect="auto", interpolation="nearest",
-                        vmin=0)  # fmt: skip
+    image = axes.imshow(
+        np.ma.masked_equal(counts[order], 0), cmap="viridis", aspect="auto", interpolation="nearest", vmin=0
+    )
     figure.colorbar(image, label="training samples")
     for border in np.flatnonzero(np.diff(records.node_cluster[order])) + 0.5:
         axes.axhline(border, color="black", linewidth=1)

@@ -76,8 +76,10 @@ def table(links: Links) -> str:
     kinds, causes = links.bytes_of(*KINDS), links.bytes_of(*CAUSES, "in_flight")
     lines = [(f"{name} bytes", bytes_text(value)) for name, value in kinds.items() if value]
     about = {
-        "aborted": "wasted, sender or receiver left", "lost": "wasted, lost by the network",
-        "unused": "wasted, arrived but unused", "in_flight": "in flight at the end",
+        "aborted": "wasted, sender or receiver left",
+        "lost": "wasted, lost by the network",
+        "unused": "wasted, arrived but unused",
+        "in_flight": "in flight at the end",
     }
     lines += [(about[name], bytes_text(value)) for name, value in causes.items() if value]
     for link in ("uplink", "downlink"):

@@ -111,11 +111,16 @@ def sweep_figure(runs: Sequence[Records], key: str) -> "Figure":
             values = sorted(found)
             columns = [np.array([outcome[index] for outcome in found[value]]) for value in values]
             axes.errorbar(
-                values, [(1 if index else scale) * column.mean() for column in columns],
-                [(1 if index else scale) * column.std() for column in columns], label=label or None, marker="o",
-                markersize=4, capsize=2, color=COLOURS[number % len(COLOURS)],
+                values,
+                [(1 if index else scale) * column.mean() for column in columns],
+                [(1 if index else scale) * column.std() for column in columns],
+                label=label or None,
+                marker="o",
+                markersize=4,
+                capsize=2,
+                color=COLOURS[number % len(COLOURS)],
                 linestyle=DASHES[number % len(DASHES)],
-            )  # fmt: skip
+            )
         positive = all(value > 0 for line in lines.values() for value in line)
         axes.set(xlabel=key, xscale="log" if positive else "linear", yscale="log" if scale == 1 else "linear")
         axes.grid(alpha=0.3)

@@ -43,8 +43,11 @@ def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", 
         figures["spread"] = spread_figure(records)
     graphs = read_graphs(records.directory, records.num_nodes)
     if graphs is not None:
-        figures |= {"graph_matrices": matrices_figure(records, graphs), "graph": network_figure(records, graphs),
-                    "graph_sparsity": sparsity_figure(records, graphs)}
+        figures |= {
+            "graph_matrices": matrices_figure(records, graphs),
+            "graph": network_figure(records, graphs),
+            "graph_sparsity": sparsity_figure(records, graphs),
+        }
     if records.communication is not None and records.communication.by_pair:
         figures["communication"] = communication_figure(records)
     counts, contents = class_counts(records.directory), read_contents(records.directory)
@@ -106,8 +109,11 @@ def spread_figure(records: Records) -> "Figure":
         mean, std = np.nanmean(values[known], axis=1), np.nanstd(values[known], axis=1)
         axes.plot(evaluations.round[known], mean, dash, color=colour, label=f"cluster {cluster}", linewidth=1.8)
         axes.fill_between(evaluations.round[known], mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
-    axes.set(xlabel="rounds", ylabel="mean squared error" if scale == 1 else "accuracy (%)",
-             yscale="log" if scale == 1 else "linear")  # fmt: skip
+    axes.set(
+        xlabel="rounds",
+        ylabel="mean squared error" if scale == 1 else "accuracy (%)",
+        yscale="log" if scale == 1 else "linear",
+    )
     axes.grid(alpha=0.3)
     axes.legend()
     return figure

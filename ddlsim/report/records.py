@@ -245,8 +245,10 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     """
     found: list[Path] = []
     for path in map(Path, paths):
-        runs = [path] if (path / MANIFEST).is_file() else sorted(
-            run.parent for run in path.rglob(MANIFEST) if ".earlier-" not in run.parent.name
+        runs = (
+            [path]
+            if (path / MANIFEST).is_file()
+            else sorted(run.parent for run in path.rglob(MANIFEST) if ".earlier-" not in run.parent.name)
         )
         if not runs:
             raise ScenarioError(f"{path} is no run and holds none: no {MANIFEST} in it or below it.")

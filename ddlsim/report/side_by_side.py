@@ -105,6 +105,13 @@ def _draw_bytes(axes, row: int, traffic: dict, colour: str) -> None:
         width = (traffic[cause] or 0) / 1e9
         if width == 0:
             continue
-        axes.barh(row, width, left=left, color=colour if cause == "payload" else "none", edgecolor="black",
-                  hatch=hatch, linewidth=0.5)  # fmt: skip
+        axes.barh(
+            row,
+            width,
+            left=left,
+            color=colour if cause == "payload" else "none",
+            edgecolor="black",
+            hatch=hatch,
+            linewidth=0.5,
+        )
         left += width

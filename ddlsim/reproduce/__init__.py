@@ -8,6 +8,14 @@ from ddlsim.reproduce.running import Run, reproduce, runs_of
 from ddlsim.reproduce.table import console_table, markdown_table, results
 
 __all__ = [
-    "Cell", "Matrix", "Published", "Run", "console_table", "markdown_table", "read_matrix", "reproduce", "results",
+    "Cell",
+    "Matrix",
+    "Published",
+    "Run",
+    "console_table",
+    "markdown_table",
+    "read_matrix",
+    "reproduce",
+    "results",
     "runs_of",
-]  # fmt: skip
+]

@@ -187,9 +187,15 @@ def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Seque
     if len(tasks) > 1:
         raise ScenarioError(f"{file}: cells of a matrix must have one task, these have {' and '.join(sorted(tasks))}.")
     return Matrix(
-        file.stem, whole.description, whole.source, whole.note, whole.average, whole.spread, tuple(cells),
+        file.stem,
+        whole.description,
+        whole.source,
+        whole.note,
+        whole.average,
+        whole.spread,
+        tuple(cells),
         tuple(overrides),
-    )  # fmt: skip
+    )
 
 
 def is_meant(cell: str, patterns: Sequence[str]) -> bool:
@@ -222,9 +228,14 @@ def _axes_problems(tree: Tree) -> list[Problem]:
 
 
 def _cell(
-    matrix: str, name: str, tree: Tree, base: Tree, values: dict[str, tuple[str, Tree]], seeds: tuple[int, ...],
+    matrix: str,
+    name: str,
+    tree: Tree,
+    base: Tree,
+    values: dict[str, tuple[str, Tree]],
+    seeds: tuple[int, ...],
     overrides: Sequence[str],
-) -> tuple[Cell | None, list[Problem]]:  # fmt: skip
+) -> tuple[Cell | None, list[Problem]]:
     at = ("cells", name)
     cell, problems = check_section(tree, _CellFile, at)
     parts = name.split("/")

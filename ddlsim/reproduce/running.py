@@ -61,9 +61,14 @@ def runs_of(matrix: Matrix, out: Path, seeds: int | None = None, patterns: Seque
 
 
 def reproduce(
-    runs: Sequence[Run], *, data_dir: Path | None = None, download: bool = True, jobs: int = 1,
-    tell: Callable[[str], None] = lambda _: None, command: list[str] | None = None,
-) -> bool:  # fmt: skip
+    runs: Sequence[Run],
+    *,
+    data_dir: Path | None = None,
+    download: bool = True,
+    jobs: int = 1,
+    tell: Callable[[str], None] = lambda _: None,
+    command: list[str] | None = None,
+) -> bool:
     """Runs what has not been run yet.
 
     The scenarios' fallbacks are never taken: published numbers are of the data that they name.
@@ -116,9 +121,7 @@ def _side_by_side(runs: Sequence[Run], options: dict, jobs: int) -> Iterator[tup
     context = get_context("spawn")
     number = context.Value("i", 0)
     with ProcessPoolExecutor(jobs, context, _take_cores, (number, jobs)) as pool:
-        pending = {
-            pool.submit(_run_elsewhere, to_plain(run.scenario), run.directory, options): run for run in runs
-        }
+        pending = {pool.submit(_run_elsewhere, to_plain(run.scenario), run.directory, options): run for run in runs}
         try:
             for future in as_completed(pending):
                 yield pending[future], future.result()

@@ -61,9 +61,10 @@ def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     if not regression and scenario.evaluation.target_mse is not None:
         yield ("evaluation", "target_mse"), f"{data} is a classification and has none; give target_accuracy instead"
     for key, part, instead in (
-        ("partition", scenario.partition, "random, quantity_skew, domains"), ("shift", scenario.shift, "none, rotate"),
+        ("partition", scenario.partition, "random, quantity_skew, domains"),
+        ("shift", scenario.shift, "none, rotate"),
         ("algorithm", scenario.algorithm, "el, dpsgd, dac, facade, fedavg"),
-    ):  # fmt: skip
+    ):
         if regression and getattr(part, "needs_classes", False):
             yield (key, "name"), f"needs classes, but {data} is a regression. Use one of: {instead}"
     if scenario.validation.source == "own" and getattr(scenario.data, "own_validation", False) is False:
@@ -79,10 +80,13 @@ def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
 def _parts_shared(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     """Algorithms that keep core and head apart, with models that are nothing but a head."""
     if getattr(scenario.algorithm, "needs_core", False) and not getattr(scenario.model, "has_core", True):
-        yield ("model", "name"), (
-            f"this {parts.table('model').name_of(scenario.model)} has no core, and {scenario.algorithm_name} keeps "
-            "core and head apart. Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole "
-            "models (el, dpsgd, dac, ...)"
+        yield (
+            ("model", "name"),
+            (
+                f"this {parts.table('model').name_of(scenario.model)} has no core, and {scenario.algorithm_name} keeps "
+                "core and head apart. Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares "
+                "whole models (el, dpsgd, dac, ...)"
+            ),
         )
 
 

@@ -71,9 +71,7 @@ def check_section(tree: Tree, owner: type[BaseModel], at: Path = ()) -> tuple[An
     except ValidationError as error:
         found = _problems(tree, error, owner)
     head = dotted(at)
-    return None, [
-        dataclasses.replace(problem, path=".".join(filter(None, (head, problem.path)))) for problem in found
-    ]
+    return None, [dataclasses.replace(problem, path=".".join(filter(None, (head, problem.path)))) for problem in found]
 
 
 def dotted(path: Path) -> str:

@@ -76,8 +76,13 @@ def test_model_without_core_is_refused_at_the_door_or_fits(tmp_path, name):
 
 
 def test_regression_is_refused_at_the_door_or_fits(tmp_path, name):
-    changes = ("data={name: synthetic_regression, test_samples: 20}", "shift={name: none}", "partition={name: domains}",
-               "evaluation.target_accuracy=null", "training.learning_rate=0.0001")  # fmt: skip
+    changes = (
+        "data={name: synthetic_regression, test_samples: 20}",
+        "shift={name: none}",
+        "partition={name: domains}",
+        "evaluation.target_accuracy=null",
+        "training.learning_rate=0.0001",
+    )
     summary = runs_or_is_refused(tmp_path, name, "algorithm.name", *changes)
     if summary is None:
         assert ALGORITHMS[name].needs_classes
@@ -137,8 +142,10 @@ def test_bytes_in_are_bytes_out_or_wasted_or_in_flight(tmp_path, name, mode):
     late = "protocol={deadline_s: 0.3, late: drop, staleness: 0}"
     changes = (CHURN, late, "devices={name: lognormal}", "network.links.uplink_mbps=20", "network.drop_probability=0.1")
     summary, _ = run(tmp_path, name, f"mode={mode}", *changes)
-    nodes, pairs = ([json.loads(line) for line in (tmp_path / "run" / file).read_text().splitlines()]
-                    for file in ("links.jsonl", "communication.jsonl"))
+    nodes, pairs = (
+        [json.loads(line) for line in (tmp_path / "run" / file).read_text().splitlines()]
+        for file in ("links.jsonl", "communication.jsonl")
+    )
     parts = [f"{part}_bytes" for part in ("push", "request", "response", "aborted", "lost", "unused", "in_flight")]
     columns = ["payload_bytes", "header_bytes", "wasted_bytes", "in_flight_bytes"]
     for node in nodes:
@@ -196,10 +203,12 @@ def test_waves_as_on_a_gpu_give_the_same_run(tmp_path, name, mode, monkeypatch):
     options = "rounds=2", f"mode={mode}", "devices={name: lognormal}", "evaluation.every=1"
     expected, expected_rows = run(tmp_path, name, *options, out="threads")
     monkeypatch.setattr(
-        learner, "make_waves",
-        lambda architectures, shards, training, chunk, device, threads:
-            GpuWaves(architectures, shards, training, chunk, device),
-    )  # fmt: skip
+        learner,
+        "make_waves",
+        lambda architectures, shards, training, chunk, device, threads: GpuWaves(
+            architectures, shards, training, chunk, device
+        ),
+    )
     summary, rows = run(tmp_path, name, *options, out="stacked")
     assert (summary["bytes"], summary["sim_time_s"]) == (expected["bytes"], expected["sim_time_s"])
     assert [(row["node"], row["name"]) for row in rows] == [(row["node"], row["name"]) for row in expected_rows]
@@ -261,8 +270,10 @@ def test_compressed_messages_take_fewer_bytes_and_less_time(tmp_path, name, comp
 @pytest.mark.parametrize("compression", COMPRESSED)
 def test_compressed_runs_under_churn_and_losses_end_and_repeat(tmp_path, name, compression):
     changes = (
-        CHURN.replace("}]}", "}], state: lost}"), f"network.compression={{name: {compression}}}",
-        "network.drop_probability=0.2", "network.on_drop=drop",
+        CHURN.replace("}]}", "}], state: lost}"),
+        f"network.compression={{name: {compression}}}",
+        "network.drop_probability=0.2",
+        "network.on_drop=drop",
     )
     for out in ("a", "b") if compression == "random_k" else ("a",):
         summary, _ = run(tmp_path, name, *changes, out=out)
@@ -285,11 +296,13 @@ def test_newcomers_join_and_are_evaluated_from_then_on(tmp_path, name):
     summary, rows = run(tmp_path, name, late, "evaluation.every=1")
     assert summary["status"] == "done"
     assert [(r["time_s"], r["node"], r["value"]) for r in rows if r["name"] == "online"] == [
-        (0, 2, 0), (0, 7, 0), (1.4, 2, 1)
+        (0, 2, 0),
+        (0, 7, 0),
+        (1.4, 2, 1),
     ]
     evaluated = {node: [r["round"] for r in rows if r["node"] == node and r["name"] == "accuracy"] for node in range(8)}
     assert evaluated[0][:6] == [1, 2, 3, 4, 5, 6]
-    assert evaluated[2] and evaluated[2] == evaluated[0][-len(evaluated[2]):]
+    assert evaluated[2] and evaluated[2] == evaluated[0][-len(evaluated[2]) :]
     assert evaluated[7] == []
     assert min(r["time_s"] for r in rows if r["node"] == 2 and r["name"] == "accuracy") >= 1.4
     lines = (tmp_path / "run" / "communication.jsonl").read_text().splitlines()

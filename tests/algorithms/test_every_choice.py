@@ -11,21 +11,36 @@ from ddlsim.errors import ScenarioError
 from ddlsim.scenario import from_mapping
 
 BASE = {
-    "name": "tiny", "rounds": 4, "nodes": {"clusters": [3, 3]}, "model": {"name": "linear"},
+    "name": "tiny",
+    "rounds": 4,
+    "nodes": {"clusters": [3, 3]},
+    "model": {"name": "linear"},
     "data": {"name": "synthetic_regression", "samples_per_node": 16, "validation_samples": 8, "test_samples": 20},
-    "partition": {"name": "domains"}, "validation": {"source": "own"}, "topology": {"name": "complete"},
-    "training": {"learning_rate": 0.0003, "epochs": 1, "batch_size": 8}, "evaluation": {"every": 4},
-}  # fmt: skip
+    "partition": {"name": "domains"},
+    "validation": {"source": "own"},
+    "topology": {"name": "complete"},
+    "training": {"learning_rate": 0.0003, "epochs": 1, "batch_size": 8},
+    "evaluation": {"every": 4},
+}
 ALGORITHMS = [
-    {"name": "dac", "variant": "listo_zec_2022"}, {"name": "dac", "variant": "hagander_2024"},
-    {"name": "dac", "variant": "text"}, {"name": "dac", "variant": "facade"},
+    {"name": "dac", "variant": "listo_zec_2022"},
+    {"name": "dac", "variant": "hagander_2024"},
+    {"name": "dac", "variant": "text"},
+    {"name": "dac", "variant": "facade"},
     {"name": "dac", "variant": "hagander_2024", "tau_schedule": "sigmoid", "scaling": "min_max"},
-    {"name": "pens", "stage1_rounds": 2}, {"name": "panm", "stage1_rounds": 2},
+    {"name": "pens", "stage1_rounds": 2},
+    {"name": "panm", "stage1_rounds": 2},
     {"name": "panm", "stage1_rounds": 2, "variant": "code"},
     {"name": "panm", "stage1_rounds": 2, "variant": "published_bug"},
-]  # fmt: skip
-SIMILARITIES = [("inverse_loss", 0.0), ("cosine_weights", 0.0), ("inverse_l2", 0.0), ("cosine_gradients", 0.0),
-                ("cosine_gradients", 0.5), ("cosine_gradients", 1.0)]  # fmt: skip
+]
+SIMILARITIES = [
+    ("inverse_loss", 0.0),
+    ("cosine_weights", 0.0),
+    ("inverse_l2", 0.0),
+    ("cosine_gradients", 0.0),
+    ("cosine_gradients", 0.5),
+    ("cosine_gradients", 1.0),
+]
 MERGES = ["fedavg", "fedsim", "uniform"]
 
 

@@ -67,9 +67,10 @@ def test_all_reduce_merges_by_the_same_rules():
     assert state.heads == [1.0, (2 + 3 * 8) / 4]
 
 
-@pytest.mark.parametrize(("variant", "due", "batches", "common"), [
-    ("code", False, 10, False), ("code", True, 100, False), ("paper", True, 1, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("variant", "due", "batches", "common"),
+    [("code", False, 10, False), ("code", True, 100, False), ("paper", True, 1, True)],
+)
 def test_variants_pick_the_head_on_different_batches(variant, due, batches, common):
     node, facade = NumberNode(), Facade(heads=2, variant=variant)
     node.due = {4} if due else set()

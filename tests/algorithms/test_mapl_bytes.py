@@ -14,7 +14,11 @@ HEAD = (10 * 512 + 10) * 4
 EDGES = 20 * 19
 
 SETTING = (
-    "nodes={clusters: [10, 10]}", "rounds=1", "learning=none", "network.header_bytes=0", "shift={name: none}",
+    "nodes={clusters: [10, 10]}",
+    "rounds=1",
+    "learning=none",
+    "network.header_bytes=0",
+    "shift={name: none}",
     "training={batch_size: 64, epochs: 1, learning_rate: 0.0001}",
     "model={name: mixed, models: [resnet18, shufflenet_v2, alexnet_small]}",
 )

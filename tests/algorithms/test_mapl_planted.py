@@ -12,11 +12,14 @@ from ddlsim.scenario import load
 
 BASE = Path(__file__).parents[2] / "scenarios" / "base" / "mapl.yaml"
 SETTINGS = (
-    "rounds=20", "data={name: fashion-mnist}", "evaluation.every=20", "training.learning_rate=0.001",
+    "rounds=20",
+    "data={name: fashion-mnist}",
+    "evaluation.every=20",
+    "training.learning_rate=0.001",
     "training.batch_size=32",
     "model={name: mixed, models: [{name: mlp, hidden: [128, 64]}, {name: mlp, hidden: [96, 64]}], latent: null}",
     "algorithm={name: mapl, warmup_rounds: 15, projection_units: 256, temperature: 0.5}",
-)  # fmt: skip
+)
 
 
 @pytest.mark.slow

@@ -36,7 +36,10 @@ def test_every_algorithm_runs_without_learning(tmp_path, name):
     assert summary["bytes"]["total"] > least
     assert [row["round"] for row in summary["timetable"]][:6] == [1, 2, 3, 4, 5, 6]
     assert {row["name"] for row in metrics(tmp_path / "run")} == {
-        "round_first_s", "round_median_s", "round_last_s", "round_nodes"
+        "round_first_s",
+        "round_median_s",
+        "round_last_s",
+        "round_nodes",
     }
     assert any("only the network ran" in label for label in summary["labels"])
 
@@ -65,11 +68,14 @@ def test_compressed_messages_have_the_same_sizes_as_with_learning(tmp_path, name
     assert records[0] == records[1]
 
 
-@pytest.mark.parametrize(("changes", "told"), [
-    (["network.links.uplink_mbps=0"], r"0\.437 .* nothing can happen .* 24 messages are on links without "),
-    (["network.links.uplink_mbps=1e-12"], "24 messages are on links without capacity, or with too little"),
-    (["devices.step_time_s=9e8"], "simulated time has passed 9e.09 s in round 2 of node 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (["network.links.uplink_mbps=0"], r"0\.437 .* nothing can happen .* 24 messages are on links without "),
+        (["network.links.uplink_mbps=1e-12"], "24 messages are on links without capacity, or with too little"),
+        (["devices.step_time_s=9e8"], "simulated time has passed 9e.09 s in round 2 of node 0"),
+    ],
+)
 def test_a_run_that_cannot_go_on_says_why_and_keeps_its_records(tmp_path, changes, told):
     with pytest.raises(DdlsimError, match=told):
         run(tmp_path / "run", "facade", "learning=none", *changes)

@@ -27,15 +27,23 @@ def report(processor: str = "Abacus 3", **ratios: float | None) -> dict:
     }
     return {
         "machine_info": {
-            "cpu": {"brand_raw": processor, "count": 2}, "processor": "x86_64", "python_version": "3.11.7",
-            "instruction_set": "x86-64-v4", "versions": {"torch": "2.15.0"},
+            "cpu": {"brand_raw": processor, "count": 2},
+            "processor": "x86_64",
+            "python_version": "3.11.7",
+            "instruction_set": "x86-64-v4",
+            "versions": {"torch": "2.15.0"},
         },
         "datetime": "2031-02-03T04:05:06",
         "benchmarks": [
-            {"fullname": f"benches/bench_made_up.py::{name}", "name": name, "extra_info": info,
-             "stats": {"median": 1.0}} for name, info in infos.items()
+            {
+                "fullname": f"benches/bench_made_up.py::{name}",
+                "name": name,
+                "extra_info": info,
+                "stats": {"median": 1.0},
+            }
+            for name, info in infos.items()
         ],
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture

@@ -80,9 +80,15 @@ def test_run_hands_its_options_on(ddlsim, runs):
     assert (scenario.seed, scenario.algorithm.heads, scenario.device) == (7, 3, "cpu")
     assert options.pop("command")[0] == "ddlsim"
     assert options == {
-        "out": Path("o"), "data_dir": Path("d"), "fallback": False, "download": False, "device": "cpu", "force": True,
-        "profile": True, "progress": "none",
-    }  # fmt: skip
+        "out": Path("o"),
+        "data_dir": Path("d"),
+        "fallback": False,
+        "download": False,
+        "device": "cpu",
+        "force": True,
+        "profile": True,
+        "progress": "none",
+    }
 
 
 def test_json_is_one_object_on_stdout(ddlsim, runs):

@@ -11,10 +11,18 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["run", "--help"], ["--version"], ["check", "smoke"], ["list", "algorithms"], ["list", "models"],
-     ["list", "metrics"], ["schema"]],
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["--version"],
+        ["check", "smoke"],
+        ["list", "algorithms"],
+        ["list", "models"],
+        ["list", "metrics"],
+        ["schema"],
+    ],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_command_does_not_import_torch(words):
     code = (
         "import sys; from ddlsim.cli import app; app(sys.argv[1:], standalone_mode=False); "

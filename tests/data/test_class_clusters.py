@@ -63,8 +63,12 @@ def test_every_node_is_tested_on_its_own_samples_of_its_classes(placement):
     labels = np.tile(np.arange(10), 60)
     dataset = Dataset("d", images, labels, images, labels, 10, np.zeros(1, np.float32), np.ones(1, np.float32), "here")
     prepared = prepare(
-        dataset, ClassClusters(samples_per_class=10, spread=2, test_samples_per_class=4), NoShift(),
-        SimpleNamespace(source="none", fraction=0.1), SimpleNamespace(clusters=[3, 2], placement=placement), seed=1,
+        dataset,
+        ClassClusters(samples_per_class=10, spread=2, test_samples_per_class=4),
+        NoShift(),
+        SimpleNamespace(source="none", fraction=0.1),
+        SimpleNamespace(clusters=[3, 2], placement=placement),
+        seed=1,
     )
     assert prepared.test_set.tolist() == [0, 1, 2, 3, 4]
     for cluster, (_, own) in zip(prepared.node_cluster, prepared.cluster_test, strict=True):

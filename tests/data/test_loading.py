@@ -27,9 +27,12 @@ def offline(path):
 def keras_npz(path, shape=(32, 32, 3), fill=7, **replaced):
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {
-        "x_train": np.full((4, *shape), fill, np.uint8), "y_train": np.arange(4)[:, None],
-        "x_test": np.full((2, *shape), fill, np.uint8), "y_test": np.arange(2)[:, None], **replaced,
-    }  # fmt: skip
+        "x_train": np.full((4, *shape), fill, np.uint8),
+        "y_train": np.arange(4)[:, None],
+        "x_test": np.full((2, *shape), fill, np.uint8),
+        "y_test": np.arange(2)[:, None],
+        **replaced,
+    }
     np.savez(path, **{key: array for key, array in arrays.items() if array is not None})
 
 
@@ -44,7 +47,7 @@ def fashion_folder(root, packed=False):
         for kind, array in (
             ("images-idx3", np.full((count, 28, 28), count, np.uint8)),
             ("labels-idx1", np.arange(count, dtype=np.uint8)),
-        ):  # fmt: skip
+        ):
             raw = idx(array)
             path = folder / f"{split}-{kind}-ubyte{'.gz' if packed else ''}"
             path.write_bytes(gzip.compress(raw) if packed else raw)
@@ -79,8 +82,18 @@ def test_missing_data_says_where_it_looked_and_what_to_do(tmp_path, monkeypatch)
     with pytest.raises(DataMissing) as caught:
         Cifar10().load(offline(tmp_path / "given"))
     text = str(caught.value)
-    for part in ("cifar10.npz", "cifar-10-batches-py/", "given", "from-variable", str(Path(".cache") / "ddlsim"),
-                 "--data-dir", "$DDLSIM_DATA", "x_train", "fallback", "fashion-mnist-mini"):  # fmt: skip
+    for part in (
+        "cifar10.npz",
+        "cifar-10-batches-py/",
+        "given",
+        "from-variable",
+        str(Path(".cache") / "ddlsim"),
+        "--data-dir",
+        "$DDLSIM_DATA",
+        "x_train",
+        "fallback",
+        "fashion-mnist-mini",
+    ):
         assert part in text
     assert caught.value.exit_code == 3
 

@@ -9,9 +9,7 @@ from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
 
 LABELS = np.repeat(np.arange(10), 103)  # 1,030 samples, sorted by label
-ALL = [
-    Random(), Uniform(), Dirichlet(alpha=0.5), Shards(shards_per_node=2), LabelClusters(), QuantitySkew(alpha=1.0),
-]  # fmt: skip
+ALL = [Random(), Uniform(), Dirichlet(alpha=0.5), Shards(shards_per_node=2), LabelClusters(), QuantitySkew(alpha=1.0)]
 
 
 def deal(partition, clusters=(5, 2), labels=LABELS, seed=0):

@@ -12,6 +12,7 @@ from ddlsim.errors import ScenarioError
 
 def tiny(num_train=40, num_test=20, num_classes=4):
     """Image i is all i, but for its first pixel, which is 255; its label is i mod classes."""
+
     def images(count):
         stack = np.tile(np.arange(count, dtype=np.uint8)[:, None, None, None], (1, 2, 2, 1))
         stack[:, 0, 0] = 255
@@ -25,9 +26,13 @@ def tiny(num_train=40, num_test=20, num_classes=4):
 def prepared(clusters=(2, 2), source="none", fraction=0.25, placement="contiguous", **keys):
     parts = {"partition": Random(), "shift": Rotate(), "seed": 0, "dataset": tiny(), **keys}
     return prepare(
-        parts["dataset"], parts["partition"], parts["shift"], SimpleNamespace(source=source, fraction=fraction),
-        SimpleNamespace(clusters=clusters, placement=placement), parts["seed"],
-    )  # fmt: skip
+        parts["dataset"],
+        parts["partition"],
+        parts["shift"],
+        SimpleNamespace(source=source, fraction=fraction),
+        SimpleNamespace(clusters=clusters, placement=placement),
+        parts["seed"],
+    )
 
 
 def numbers(samples):

@@ -39,9 +39,13 @@ def test_the_embedded_part_is_the_first_of_each_class():
 
 def test_cifar10_for_32_nodes_is_1406_each_in_upright_and_turned():
     data = prepare(
-        load("cifar10"), PARTITIONS["random"](), SHIFTS["rotate"](), SimpleNamespace(source="train", fraction=0.1),
-        SimpleNamespace(clusters=(30, 2), placement="contiguous"), 1,
-    )  # fmt: skip
+        load("cifar10"),
+        PARTITIONS["random"](),
+        SHIFTS["rotate"](),
+        SimpleNamespace(source="train", fraction=0.1),
+        SimpleNamespace(clusters=(30, 2), placement="contiguous"),
+        1,
+    )
     assert {len(labels) for _, labels in data.node_train} == {1406}
     upright, turned = (images for images, _ in data.cluster_test)
     assert len(upright) == 10_000 and np.array_equal(turned, upright[:, :, ::-1, ::-1])

@@ -60,13 +60,22 @@ class NoLearner:
 def simulate(algorithm, absences, *, rounds=5, **settings) -> Simulation:
     num_nodes = len(algorithm.starts)
     sim = Simulation(
-        algorithm=algorithm, learner=NoLearner(),
+        algorithm=algorithm,
+        learner=NoLearner(),
         make_network=lambda env, on_delivery, on_abort: Network(
             env, num_nodes, 1e6, 1e6, 0.0, fidelity="ideal", on_delivery=on_delivery, on_abort=on_abort
         ),
-        neighbours=lambda _: [()] * num_nodes, step_time_s=np.ones(num_nodes), absences=absences,
-        node_cluster=np.zeros(num_nodes, int), recorder=NoRecorder(), seed=0, rounds=rounds, steps_of=lambda _: 1,
-        evaluate_every=10**6, header_bytes=0, **settings,
+        neighbours=lambda _: [()] * num_nodes,
+        step_time_s=np.ones(num_nodes),
+        absences=absences,
+        node_cluster=np.zeros(num_nodes, int),
+        recorder=NoRecorder(),
+        seed=0,
+        rounds=rounds,
+        steps_of=lambda _: 1,
+        evaluate_every=10**6,
+        header_bytes=0,
+        **settings,
     )
     sim.evaluator.completed = sim.evaluator.close_complete = lambda *_: None  # there is nothing to measure
     sim.run()
@@ -75,7 +84,9 @@ def simulate(algorithm, absences, *, rounds=5, **settings) -> Simulation:
 
 def test_schedule_is_ordered_by_node_and_time():
     later, sooner, other = (
-        Absence(node=1, start_s=7, end_s=8), Absence(node=1, start_s=2, end_s=3), Absence(node=0, start_s=5, end_s=6),
+        Absence(node=1, start_s=7, end_s=8),
+        Absence(node=1, start_s=2, end_s=3),
+        Absence(node=0, start_s=5, end_s=6),
     )
     assert Schedule(offline=(later, sooner, other)).absences(2, seed=0) == {0: [(5, 6)], 1: [(2, 3), (7, 8)]}
 

@@ -17,9 +17,7 @@ def write(tmp_path: Path, *rows: str) -> str:
 
 
 def phone(active, inactive, finish_time=100) -> dict:
-    return {
-        "duration": 60, "inactive": inactive, "finish_time": finish_time, "active": active, "model": "made by hand",
-    }
+    return {"duration": 60, "inactive": inactive, "finish_time": finish_time, "active": active, "model": "made by hand"}
 
 
 def store(tmp_path: Path, devices) -> str:

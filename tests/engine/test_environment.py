@@ -104,8 +104,7 @@ def story(env: simpy.Environment, programs: list, until: float | None) -> list:
 
 
 @given(
-    programs=st.lists(st.lists(ACTIONS, max_size=6), min_size=1, max_size=5),
-    until=st.sampled_from([None, 0.5, 1, 2.0]),
+    programs=st.lists(st.lists(ACTIONS, max_size=6), min_size=1, max_size=5), until=st.sampled_from([None, 0.5, 1, 2.0])
 )
 def test_everything_happens_in_simpys_order(programs, until):
     assert story(Environment(), programs, until) == story(simpy.Environment(), programs, until)

@@ -17,12 +17,18 @@ capacity = st.sampled_from([0, 0.001, 3, 100, 100, 101.7, 1000, 1e7])
 node = st.integers(0, NODES - 1)
 # Few values of each kind, so that ties and shared bottlenecks are common.
 send = st.tuples(
-    st.just("send"), node, node, st.sampled_from([0, 1, 100, 100, 999, 10**6]), st.sampled_from([0, 0, 1, 10**8]),
+    st.just("send"),
+    node,
+    node,
+    st.sampled_from([0, 1, 100, 100, 999, 10**6]),
+    st.sampled_from([0, 0, 1, 10**8]),
     st.sampled_from([(), (), (0,), (0, 1)]),
 )
 hurried = st.tuples(send, st.sampled_from([0, 10**8, 10**9, 10**10])).map(lambda sent: (*sent[0], sent[1]))
 event = st.one_of(
-    send, send, hurried,
+    send,
+    send,
+    hurried,
     st.tuples(st.just("wait"), st.sampled_from([1, 10**8, 10**9, 10**10])),
     st.tuples(st.just("capacity"), st.integers(0, 2 * NODES + len(SHARED) - 1), capacity),
     st.tuples(st.just("cancel"), st.integers(0, 7)),
@@ -41,7 +47,7 @@ class Core:
         self.scale = scale
         nodes = np.array(self.capacities[: 2 * NODES], dtype=float).reshape(NODES, 2)
         self.core.add_nodes(nodes[:, 0], nodes[:, 1], [0] * NODES)
-        self.shared = [self.core.add_link(value) for value in self.capacities[2 * NODES:]]
+        self.shared = [self.core.add_link(value) for value in self.capacities[2 * NODES :]]
         self.number, self.slot, self.sent = {}, {}, 0
 
     @property
@@ -62,7 +68,7 @@ class Core:
             self.core.set_link_capacity(self.now, self.shared[link - 2 * NODES], self.scale * value)
         else:
             first = link - link % 2
-            self.core.set_capacity(self.now, first // 2, *self.capacities[first:first + 2])
+            self.core.set_capacity(self.now, first // 2, *self.capacities[first : first + 2])
 
     def step(self, until_ns):
         ended = [self._end(slot) for slot in self.core.step(until_ns)]
@@ -90,8 +96,8 @@ class Reference(ReferenceNetwork):
     def __init__(self, capacities):
         super().__init__()
         for i in range(NODES):
-            self.add_node(*capacities[2 * i: 2 * i + 2])
-        self.shared = [self.add_link(value) for value in capacities[2 * NODES:]]
+            self.add_node(*capacities[2 * i : 2 * i + 2])
+        self.shared = [self.add_link(value) for value in capacities[2 * NODES :]]
 
     def send(self, src, dst, num_bytes, latency_ns, links, patience_ns=None):
         deadline_ns = NEVER_NS if patience_ns is None else self.now + patience_ns

@@ -47,8 +47,11 @@ print(json.dumps(ends))
 
 def platform(up, down, pairs):
     nodes = range(len(up))
-    lines = ["<?xml version='1.0'?>", '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">',
-             '<platform version="4.1"><zone id="all" routing="Full">']
+    lines = [
+        "<?xml version='1.0'?>",
+        '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">',
+        '<platform version="4.1"><zone id="all" routing="Full">',
+    ]
     lines += [f'<host id="h{node}" speed="1Gf"/>' for node in nodes]
     for name, capacities in (("u", up), ("d", down)):
         lines += [f'<link id="{name}{node}" bandwidth="{capacities[node]}Bps" latency="0s"/>' for node in nodes]

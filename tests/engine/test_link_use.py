@@ -61,8 +61,11 @@ def test_latency_is_no_queueing(latency_s, fidelity):
 
 
 def test_the_slowest_link_on_the_way_counts():
-    post = Post(capacity=np.array([1000.0, 250.0, 1000.0]), shared_bytes_per_s=[100.0],
-                route=lambda src, dst: [0] if dst == 2 else [])
+    post = Post(
+        capacity=np.array([1000.0, 250.0, 1000.0]),
+        shared_bytes_per_s=[100.0],
+        route=lambda src, dst: [0] if dst == 2 else [],
+    )
     post.send(0, 1)
     post.send(1, 2, at_s=20)
     assert post.use().max_queueing_s.tolist() == [0, 0, 0]
@@ -144,8 +147,15 @@ def test_every_byte_sent_has_exactly_one_fate(fidelity, on_drop, timeout_s):
     seen = 0
     for now_s in (3, 7, 15.5, 20, 300):
         use = post.use(until_s=now_s)
-        parts = [use.push_bytes, use.request_bytes, use.response_bytes, use.aborted_bytes, use.lost_bytes,
-                 use.unused_bytes, use.in_flight_bytes]
+        parts = [
+            use.push_bytes,
+            use.request_bytes,
+            use.response_bytes,
+            use.aborted_bytes,
+            use.lost_bytes,
+            use.unused_bytes,
+            use.in_flight_bytes,
+        ]
         assert sum(parts).tolist() == use.sent_bytes.tolist()
         assert use.sent_bytes.tolist() == [post.network.bytes_sent(node) for node in range(6)]
         assert use.received_bytes.sum() == use.sent_bytes.sum() == post.network.traffic.on_the_wire.sum()

@@ -80,13 +80,19 @@ def test_a_table_gives_every_node_its_own_links_and_later_capacities(tmp_path):
     assert [change.uplink_bytes_per_s for change in links.changes] == [1e6, 0]
 
 
-@pytest.mark.parametrize(("text", "problem"), [
-    ("node,uplink_mbps,downlink_mbps,latency_ms\n0,8,8,5\n0,8,8,5\n", r"links.csv:3: node: expected one row per node"),
-    ("node,uplink_mbps,downlink_mbps,latency_ms\n0,8,8,5\n", r"expected a row for each of 2 nodes, got none for 1"),
-    ("node,uplink_mbps,downlink_mbps,latency_ms\n0,8,8,5\n1,-8,8,nan\n", r"links.csv:3: uplink_mbps: expected"),
-    ("node,up\n", r"links.csv:1: expected the columns node,uplink_mbps,downlink_mbps,latency_ms, got node,up"),
-    ("", r"got an empty file"),
-])
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "node,uplink_mbps,downlink_mbps,latency_ms\n0,8,8,5\n0,8,8,5\n",
+            r"links.csv:3: node: expected one row per node",
+        ),
+        ("node,uplink_mbps,downlink_mbps,latency_ms\n0,8,8,5\n", r"expected a row for each of 2 nodes, got none for 1"),
+        ("node,uplink_mbps,downlink_mbps,latency_ms\n0,8,8,5\n1,-8,8,nan\n", r"links.csv:3: uplink_mbps: expected"),
+        ("node,up\n", r"links.csv:1: expected the columns node,uplink_mbps,downlink_mbps,latency_ms, got node,up"),
+        ("", r"got an empty file"),
+    ],
+)
 def test_a_wrong_table_says_where_and_what_was_expected(tmp_path, text, problem):
     (tmp_path / "links.csv").write_text(text)
     with pytest.raises(ScenarioError, match=problem):

@@ -218,7 +218,15 @@ def test_at_one_instant_a_loss_is_felt_after_all_arrivals_in_whatever_order_they
     seed = next(s for s in range(1000) if first_draw(s, 2) < 0.5 <= min(first_draw(s, 0), first_draw(s, 1)))
     env, woken = Environment(), []
     network = Network(
-        env, 6, 1.0, 1.0, 0.25, fidelity="latency", drop_prob=0.5, on_drop="drop", seed=seed,
+        env,
+        6,
+        1.0,
+        1.0,
+        0.25,
+        fidelity="latency",
+        drop_prob=0.5,
+        on_drop="drop",
+        seed=seed,
         on_delivery=lambda message: boxes.deliver(message),
         on_abort=lambda lost: boxes.fail(lost.dst, lost.kind, lost.src, lost.round_num),
     )

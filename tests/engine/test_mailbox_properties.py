@@ -94,21 +94,27 @@ def test_every_operation_does_what_plain_mailboxes_do(program):
 # -- nodes that send, wait and take over a network that loses, with churn, deadlines and changing links
 
 steps = st.tuples(  # of a node: rest, send to some, wait for some and take; a wait of None looks and goes on
-    st.integers(0, 8), some_nodes, st.integers(0, 400), st.one_of(st.none(), some_nodes),
-    st.sampled_from((None, None, 0.25, 1.0)), st.booleans(),
-)  # fmt: skip
+    st.integers(0, 8),
+    some_nodes,
+    st.integers(0, 400),
+    st.one_of(st.none(), some_nodes),
+    st.sampled_from((None, None, 0.25, 1.0)),
+    st.booleans(),
+)
 events = st.tuples(st.integers(0, 40), st.sampled_from(("leave", "capacity")), nodes, st.integers(1, 10))
-worlds = st.fixed_dictionaries({
-    "lives": st.lists(st.lists(steps, max_size=5), min_size=NODES, max_size=NODES),
-    "events": st.lists(events, max_size=5),
-    "capacity": st.lists(st.integers(50, 1500), min_size=NODES, max_size=NODES),
-    "latency_s": st.sampled_from((0.0, 0.25, 0.1)),
-    "fidelity": st.sampled_from(("flow", "flow", "latency", "ideal")),
-    "drop_prob": st.sampled_from((0.0, 0.0, 0.4)),
-    "on_drop": st.sampled_from(("retransmit", "drop")),
-    "timeout_s": st.sampled_from((None, None, 0.2)),
-    "by_hand": st.booleans(),
-})  # fmt: skip
+worlds = st.fixed_dictionaries(
+    {
+        "lives": st.lists(st.lists(steps, max_size=5), min_size=NODES, max_size=NODES),
+        "events": st.lists(events, max_size=5),
+        "capacity": st.lists(st.integers(50, 1500), min_size=NODES, max_size=NODES),
+        "latency_s": st.sampled_from((0.0, 0.25, 0.1)),
+        "fidelity": st.sampled_from(("flow", "flow", "latency", "ideal")),
+        "drop_prob": st.sampled_from((0.0, 0.0, 0.4)),
+        "on_drop": st.sampled_from(("retransmit", "drop")),
+        "timeout_s": st.sampled_from((None, None, 0.2)),
+        "by_hand": st.booleans(),
+    }
+)
 TICK_S = 0.125
 
 
@@ -120,8 +126,16 @@ class World:
         self.env = Environment()
         capacity = np.array(world["capacity"], dtype=float)
         self.network = Network(
-            self.env, NODES, capacity, capacity[::-1], world["latency_s"], fidelity=world["fidelity"],
-            on_delivery=self._delivered, on_abort=self._fail, drop_prob=world["drop_prob"], on_drop=world["on_drop"],
+            self.env,
+            NODES,
+            capacity,
+            capacity[::-1],
+            world["latency_s"],
+            fidelity=world["fidelity"],
+            on_delivery=self._delivered,
+            on_abort=self._fail,
+            drop_prob=world["drop_prob"],
+            on_drop=world["on_drop"],
             timeout_s=world["timeout_s"],
         )
         if plain:
@@ -190,8 +204,12 @@ class World:
     def play(self) -> tuple:
         self.env.run()
         use = list(self.network.use().rows())
-        return self.env.now, self.log, [self.boxes.waiting_for(node) for node in range(NODES)], use, list(
-            self.network.traffic.rows()
+        return (
+            self.env.now,
+            self.log,
+            [self.boxes.waiting_for(node) for node in range(NODES)],
+            use,
+            list(self.network.traffic.rows()),
         )
 
 
@@ -200,9 +218,15 @@ def stalled() -> dict:
     rest = (0, [], 0, None, None, False)
     return {
         "lives": [[], [], [rest, rest, rest, (1, [0, 1, 2], 2, None, None, False)], []],
-        "events": [(0, "capacity", 2, 1)], "capacity": [50] * NODES, "latency_s": 0.25, "fidelity": "flow",
-        "drop_prob": 0.0, "on_drop": "retransmit", "timeout_s": None, "by_hand": False,
-    }  # fmt: skip
+        "events": [(0, "capacity", 2, 1)],
+        "capacity": [50] * NODES,
+        "latency_s": 0.25,
+        "fidelity": "flow",
+        "drop_prob": 0.0,
+        "on_drop": "retransmit",
+        "timeout_s": None,
+        "by_hand": False,
+    }
 
 
 @given(worlds)

@@ -64,11 +64,14 @@ def test_messages_that_arrive_together_are_handed_over_in_order_of_sending():
     assert [src for _, _, src, _ in office.log] == [5, 3, 4]
 
 
-@pytest.mark.parametrize("latency_s", [
-    np.array([0.1, 0.2, 0.4]),
-    np.array([[0, 0.3, 0.5], [0.3, 0, 0.6], [0.5, 0.6, 0]]),
-    lambda src, dst: {1: 0.3, 2: 0.5}[dst],
-])
+@pytest.mark.parametrize(
+    "latency_s",
+    [
+        np.array([0.1, 0.2, 0.4]),
+        np.array([[0, 0.3, 0.5], [0.3, 0, 0.6], [0.5, 0.6, 0]]),
+        lambda src, dst: {1: 0.3, 2: 0.5}[dst],
+    ],
+)
 def test_latency_may_be_per_access_link_per_pair_or_a_function(latency_s):
     office = Office(latency_s=latency_s, fidelity="latency")
     office.send(0, 1)
@@ -92,7 +95,10 @@ def test_offline_node_receives_nothing_and_its_partial_bytes_are_wasted():
     office.at(0.75, lambda: office.send(2, 1, 500))
     office.env.run()
     assert office.log == [
-        ("aborted", 0.25, 0, 1), ("aborted", 0.25, 1, 2), ("aborted", 0.5, 2, 1), ("arrived", 1.25, 2, 1)
+        ("aborted", 0.25, 0, 1),
+        ("aborted", 0.25, 1, 2),
+        ("aborted", 0.5, 2, 1),
+        ("arrived", 1.25, 2, 1),
     ]
     assert [row["wasted_bytes"] for row in office.network.traffic.rows()] == [250, 250, 0]
     assert [office.network.bytes_sent(node) for node in range(3)] == [250, 250, 500]

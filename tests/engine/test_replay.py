@@ -31,11 +31,14 @@ def test_no_flows_are_no_rows(replayed):
     assert replayed("start_s,src,dst,bytes\n") == []
 
 
-@pytest.mark.parametrize(("flows", "problems"), [
-    ("start_s,src,dst,bytes\n0,1,9,10\n", ["flows.csv:2: dst: expected a node of", "got 9"]),
-    ("start_s,src,dst,bytes\n0,1,3,5e5\n-1,1,3,1\n", ["flows.csv:2: bytes: expected", "flows.csv:3: start_s"]),
-    ("start_s,src,dst,bytes\n0,1,3\n", ["flows.csv:2: expected 4 values (start_s,src,dst,bytes), got 3"]),
-])
+@pytest.mark.parametrize(
+    ("flows", "problems"),
+    [
+        ("start_s,src,dst,bytes\n0,1,9,10\n", ["flows.csv:2: dst: expected a node of", "got 9"]),
+        ("start_s,src,dst,bytes\n0,1,3,5e5\n-1,1,3,1\n", ["flows.csv:2: bytes: expected", "flows.csv:3: start_s"]),
+        ("start_s,src,dst,bytes\n0,1,3\n", ["flows.csv:2: expected 4 values (start_s,src,dst,bytes), got 3"]),
+    ],
+)
 def test_wrong_rows_are_named_with_file_and_line(replayed, flows, problems):
     with pytest.raises(ScenarioError) as error:
         replayed(flows)
@@ -71,14 +74,17 @@ def test_a_node_that_the_physical_network_lacks_is_named(routed):
         routed("start_s,src,dst,bytes\n", "0 1 8 0\n")
 
 
-@pytest.mark.parametrize(("links", "told"), [
-    ("0,8,8,1e300\n", "links.csv:2: latency_ms: expected a finite number from 0 to below 1e+09, got '1e300'"),
-    ("0,1e308,8,0\n", "links.csv:2: uplink_mbps: expected a finite number from 0 to below 1e+15, got '1e308'"),
-    ("0,1_000,8,0\n", "links.csv:2: uplink_mbps: expected a finite number from 0 to below 1e+15, got '1_000'"),
-    ("", "links.csv: expected a row for every node of"),
-    ("0,8,8," + "9" * 140_000, "links.csv: expected a CSV file with columns"),
-    ("0,8,8," + "9" * 100_000, "links.csv:2: latency_ms: expected a finite number from 0 to below 1e+09, got '999"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("links", "told"),
+    [
+        ("0,8,8,1e300\n", "links.csv:2: latency_ms: expected a finite number from 0 to below 1e+09, got '1e300'"),
+        ("0,1e308,8,0\n", "links.csv:2: uplink_mbps: expected a finite number from 0 to below 1e+15, got '1e308'"),
+        ("0,1_000,8,0\n", "links.csv:2: uplink_mbps: expected a finite number from 0 to below 1e+15, got '1_000'"),
+        ("", "links.csv: expected a row for every node of"),
+        ("0,8,8," + "9" * 140_000, "links.csv: expected a CSV file with columns"),
+        ("0,8,8," + "9" * 100_000, "links.csv:2: latency_ms: expected a finite number from 0 to below 1e+09, got '999"),
+    ],
+)
 def test_links_that_cannot_be_are_told_in_a_short_line(replayed, links, told):
     with pytest.raises(ScenarioError) as error:
         replayed("start_s,src,dst,bytes\n0,0,0,1\n", "node,uplink_mbps,downlink_mbps,latency_ms\n" + links)
@@ -94,17 +100,22 @@ def test_of_very_many_wrong_rows_the_first_are_told_and_the_others_counted(repla
 
 
 def test_a_flow_that_needs_longer_than_time_can_be_counted_never_ends(replayed):
-    rows = replayed(f"start_s,src,dst,bytes\n0,0,0,1\n0,0,1,{2**62 - 1}\n0,0,2,0\n",
-                    "node,uplink_mbps,downlink_mbps,latency_ms\n0,1,1,0\n1,1,1,0\n2,1,1,0\n")
+    rows = replayed(
+        f"start_s,src,dst,bytes\n0,0,0,1\n0,0,1,{2**62 - 1}\n0,0,2,0\n",
+        "node,uplink_mbps,downlink_mbps,latency_ms\n0,1,1,0\n1,1,1,0\n2,1,1,0\n",
+    )
     assert [row.finish_s for row in rows] == [0, None, 0]
 
 
-@pytest.mark.parametrize(("physical", "told"), [
-    ("0 9 80 1e300\n1 9 80 5\n9 2 8 25\n", "--physical: expected latency_ms of 0 to below 1e+09 on every edge of"),
-    ("0 1 8 0\n", "--physical: "),
-    ("0 1 8\n", "--physical: "),
-    ("\udcff", "--physical: "),
-])
+@pytest.mark.parametrize(
+    ("physical", "told"),
+    [
+        ("0 9 80 1e300\n1 9 80 5\n9 2 8 25\n", "--physical: expected latency_ms of 0 to below 1e+09 on every edge of"),
+        ("0 1 8 0\n", "--physical: "),
+        ("0 1 8\n", "--physical: "),
+        ("\udcff", "--physical: "),
+    ],
+)
 def test_what_is_wrong_with_a_physical_network_is_told_of_the_option(routed, physical, told, tmp_path):
     physical.encode("utf-8", "surrogateescape")
     with pytest.raises(ScenarioError) as error:

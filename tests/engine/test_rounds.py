@@ -70,19 +70,38 @@ class Exchange:
 
 def simulate(
     algorithm, rounds=3, absences=(), step_time_s=None, drop_prob=0.0, on_drop="drop", network=None, **protocol
-):  # fmt: skip
+):
     if step_time_s is None:
         step_time_s = np.array([0.1, 0.1, 1.0])
     protocol.setdefault("header_bytes", 0)
     made = Simulation(
-        algorithm=algorithm, learner=NoLearning(),
-        make_network=network or (lambda env, arrived, aborted: Network(
-            env, 3, 1e9, 1e9, 0.01, fidelity="latency", on_delivery=arrived, on_abort=aborted,
-            drop_prob=drop_prob, on_drop=on_drop,
-        )),
-        neighbours=lambda _: ((1, 2), (0, 2), (0, 1)), step_time_s=step_time_s,
-        absences=dict(absences), node_cluster=np.zeros(3, int), recorder=Recorder(None),
-        seed=0, rounds=rounds, steps_of=lambda _: 1, evaluate_every=100, **protocol,
+        algorithm=algorithm,
+        learner=NoLearning(),
+        make_network=network
+        or (
+            lambda env, arrived, aborted: Network(
+                env,
+                3,
+                1e9,
+                1e9,
+                0.01,
+                fidelity="latency",
+                on_delivery=arrived,
+                on_abort=aborted,
+                drop_prob=drop_prob,
+                on_drop=on_drop,
+            )
+        ),
+        neighbours=lambda _: ((1, 2), (0, 2), (0, 1)),
+        step_time_s=step_time_s,
+        absences=dict(absences),
+        node_cluster=np.zeros(3, int),
+        recorder=Recorder(None),
+        seed=0,
+        rounds=rounds,
+        steps_of=lambda _: 1,
+        evaluate_every=100,
+        **protocol,
     )
     made.run()
     return made
@@ -188,9 +207,7 @@ def test_some_dropped_messages_are_missing_and_the_others_merged():
 @pytest.mark.parametrize("how", ["push", "pull"])
 def test_retransmission_delays_a_round_until_everything_is_there(how):
     exchange = Exchange(how)
-    simulation = simulate(
-        exchange, drop_prob=0.5, on_drop="retransmit", rounds=30, step_time_s=np.full(3, 0.1)
-    )
+    simulation = simulate(exchange, drop_prob=0.5, on_drop="retransmit", rounds=30, step_time_s=np.full(3, 0.1))
     assert all(len(got) == 2 for got in exchange.got.values())
     # without losses 30 x (0.1 + 0.01) s; the last of the two messages that a node waits for needs 2.67 tries on average
     assert simulation.env.now > 3.3 + 30 * 0.01

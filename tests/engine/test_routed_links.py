@@ -24,13 +24,20 @@ def network(tmp_path):
 
 def round_times_s(tmp_path, clusters, topology, links, fidelity="flow", rounds=1) -> list[float]:
     """When the last node was through with each round of Epidemic Learning that takes no time but its messages'."""
-    scenario = from_mapping({
-        "rounds": rounds, "nodes": {"clusters": [clusters]}, "learning": "none",
-        "algorithm": {"name": "el", "final_all_reduce": False}, "model": {"name": "sizes", "core": VALUES, "head": 0},
-        "data": {"name": "fashion-mnist-mini"}, "training": {"learning_rate": 1.0}, "topology": topology,
-        "network": {"header_bytes": 0, "fidelity": fidelity, "links": {"name": "routed", **links}},
-        "devices": {"name": "constant", "step_time_s": 0.0},
-    })
+    scenario = from_mapping(
+        {
+            "rounds": rounds,
+            "nodes": {"clusters": [clusters]},
+            "learning": "none",
+            "algorithm": {"name": "el", "final_all_reduce": False},
+            "model": {"name": "sizes", "core": VALUES, "head": 0},
+            "data": {"name": "fashion-mnist-mini"},
+            "training": {"learning_rate": 1.0},
+            "topology": topology,
+            "network": {"header_bytes": 0, "fidelity": fidelity, "links": {"name": "routed", **links}},
+            "devices": {"name": "constant", "step_time_s": 0.0},
+        }
+    )
     summary = build.run(scenario, out=tmp_path / "run")
     return [row["last_s"] for row in summary["timetable"]][:rounds]
 

@@ -12,13 +12,19 @@ from ddlsim.scenario import from_mapping
 from ddlsim.similarities import Seen, Similarity
 
 BASE = {
-    "name": "tiny", "rounds": 4, "nodes": {"clusters": [3, 3]}, "model": {"name": "linear"},
+    "name": "tiny",
+    "rounds": 4,
+    "nodes": {"clusters": [3, 3]},
+    "model": {"name": "linear"},
     "data": {"name": "synthetic_regression", "samples_per_node": 48, "test_samples": 20},
-    "partition": {"name": "domains"}, "validation": {"source": "own"},
-    "topology": {"name": "complete"}, "network": {"fidelity": "ideal"},
-    "training": {"learning_rate": 0.003, "epochs": 1, "batch_size": 8}, "evaluation": {"every": 2},
+    "partition": {"name": "domains"},
+    "validation": {"source": "own"},
+    "topology": {"name": "complete"},
+    "network": {"fidelity": "ideal"},
+    "training": {"learning_rate": 0.003, "epochs": 1, "batch_size": 8},
+    "evaluation": {"every": 2},
     "records": {"true_similarities": [4, 0]},
-}  # fmt: skip
+}
 DAC = {"name": "dac", "variant": "hagander_2024", "sampled_peers": 2}
 
 
@@ -68,9 +74,11 @@ def finished(algorithm, **sections):
     learner.jobs.force_params([params for state in states for params in (state.model, state.start) if params])
     learner.close()
     return SimpleNamespace(
-        rows=recorder.rows, prepared=prepared, models=[state.model.values().numpy() for state in states],
+        rows=recorder.rows,
+        prepared=prepared,
+        models=[state.model.values().numpy() for state in states],
         start=states[0].start.values().numpy() if states[0].start else None,
-    )  # fmt: skip
+    )
 
 
 def cosine(a, b):
@@ -115,9 +123,11 @@ def test_other_algorithms_that_compare_models_are_looked_at_too(algorithm):
 
 @pytest.mark.parametrize(
     ("changes", "text"),
-    [({"algorithm": {"name": "oracle"}}, r"records.true_similarities: oracle compares no models"),
-     ({"algorithm": DAC, "records": {"true_similarities": [6]}}, r"true_similarities\[0\]: node ids are 0 to 5")],
-)  # fmt: skip
+    [
+        ({"algorithm": {"name": "oracle"}}, r"records.true_similarities: oracle compares no models"),
+        ({"algorithm": DAC, "records": {"true_similarities": [6]}}, r"true_similarities\[0\]: node ids are 0 to 5"),
+    ],
+)
 def test_what_cannot_be_compared_is_told(changes, text):
     with pytest.raises(ScenarioError, match=text):
         from_mapping({**BASE, **changes})

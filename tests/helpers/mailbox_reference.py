@@ -27,7 +27,10 @@ class Mailbox:
     __slots__ = ("_arrived", "_env", "_failed", "_may_come", "_unused", "_waits", "_watch", "label")
 
     def __init__(
-        self, label: tuple[int, str], env: simpy.Environment, may_come: Callable[[int, int], bool],
+        self,
+        label: tuple[int, str],
+        env: simpy.Environment,
+        may_come: Callable[[int, int], bool],
         watch: "Callable[[int, Mailbox], None]" = lambda *_: None,
         unused: Callable[[Message], None] = lambda _: None,
     ):
@@ -84,8 +87,10 @@ class Mailbox:
         event = self._env.event()
         known, failed = self._arrived.get(round_num, {}), self._failed.get(round_num, ())
         missing = {
-            sender for sender in senders
-            if known.get(sender) is None and sender not in failed
+            sender
+            for sender in senders
+            if known.get(sender) is None
+            and sender not in failed
             and (sender in known or self._may_come(sender, round_num))
         }
         if not missing:
@@ -197,11 +202,14 @@ class PlainMailboxes:
         self._unused = unused
         self._boxes = {
             (node, kind): Mailbox(
-                (node, box), env, lambda sender, round_num, kind=kind: self._may_come(kind, sender, round_num),
+                (node, box),
+                env,
+                lambda sender, round_num, kind=kind: self._may_come(kind, sender, round_num),
                 lambda sender, mailbox: self._watchers[sender].add(mailbox),
                 lambda message, node=node: unused(node, message),
             )
-            for node in range(num_nodes) for kind, box in BOXES.items()
+            for node in range(num_nodes)
+            for kind, box in BOXES.items()
         }
 
     def _may_come(self, kind: str, sender: int, round_num: int) -> bool:

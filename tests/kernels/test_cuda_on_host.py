@@ -25,8 +25,9 @@ def device(request, host_cuda):
 
 
 def random_mixing(rng, n):
-    return (sparse.random(n, n, min(0.2, 6 / n), format="csr", random_state=rng)
-            + sparse.eye(n, format="csr")).astype(np.float32)  # fmt: skip
+    return (sparse.random(n, n, min(0.2, 6 / n), format="csr", random_state=rng) + sparse.eye(n, format="csr")).astype(
+        np.float32
+    )
 
 
 @pytest.mark.parametrize(("n", "p"), [(1, 3), (32, 1000), (40, 3333), (700, 130), (4000, 40)])
@@ -59,13 +60,23 @@ def test_similarities(device, monkeypatch, rng, n, p):
     starts, left = random_params(rng, n, p), rng.integers(0, n, 59 if n > 1 else 0)
     pairs = np.stack([left, (left + rng.integers(1, max(2, n), len(left))) % n], axis=1)
     with tensors_on(device, monkeypatch):
-        found = [cosine(params), cosine(params, start), cosine(params, starts, pairs=pairs), inverse_l2(params),
-                 cosine(params, pairs=pairs), inverse_l2(params, columns=(1, p), pairs=pairs)]  # fmt: skip
+        found = [
+            cosine(params),
+            cosine(params, start),
+            cosine(params, starts, pairs=pairs),
+            inverse_l2(params),
+            cosine(params, pairs=pairs),
+            inverse_l2(params, columns=(1, p), pairs=pairs),
+        ]
     left, right = pairs.T
-    expected = [reference.cosine(params), reference.cosine(params, start),
-                reference.cosine(params, starts)[left, right], reference.inverse_l2(params),
-                reference.cosine(params)[left, right],
-                reference.inverse_l2(params[:, 1:])[left, right]]  # fmt: skip
+    expected = [
+        reference.cosine(params),
+        reference.cosine(params, start),
+        reference.cosine(params, starts)[left, right],
+        reference.inverse_l2(params),
+        reference.cosine(params)[left, right],
+        reference.inverse_l2(params[:, 1:])[left, right],
+    ]
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours.double(), theirs, atol=1e-6, rtol=2e-6)
 

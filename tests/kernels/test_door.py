@@ -70,13 +70,20 @@ def test_a_matrix_that_kernels_cannot_read_is_refused_by_every_door(params, kind
     make, error, told = UNREADABLE[kind]
     matrix = make(params)
     doors = {
-        "params": [cosine, inverse_l2, dots, sqdist, lambda p: merge(p, ROLL), lambda p: class_cosine(p, 2),
-                   lambda p: update_cosine(p, p, p, 0.5)],
+        "params": [
+            cosine,
+            inverse_l2,
+            dots,
+            sqdist,
+            lambda p: merge(p, ROLL),
+            lambda p: class_cosine(p, 2),
+            lambda p: update_cosine(p, p, p, 0.5),
+        ],
         "reference": [lambda r: cosine(params, r), lambda r: inverse_l2(params, r)],
         "matrix": [lambda m: merge_rows(m, [0, 1], [1], [1.0], [0])],
         "rows": [project_simplex],
         "out": [lambda out: merge(params, ROLL, out=out), lambda out: project_simplex(params, out=out)],
-    }  # fmt: skip
+    }
     for name, calls in doors.items():
         for call in calls:
             with pytest.raises(error, match=told) as caught:
@@ -106,7 +113,7 @@ def test_every_other_layout_is_read_right(isa, params, kind):
     matrix, exact = READABLE[kind](params.copy()), torch.from_numpy(params.copy())
     np.testing.assert_allclose(cosine(matrix), reference.cosine(exact), atol=3e-7)
     np.testing.assert_allclose(inverse_l2(matrix), reference.inverse_l2(exact), rtol=1e-6)
-    np.testing.assert_allclose(cosine(params, matrix, rows=[4]*5), reference.cosine(exact[[4] * 5], exact), atol=2e-6)
+    np.testing.assert_allclose(cosine(params, matrix, rows=[4] * 5), reference.cosine(exact[[4] * 5], exact), atol=2e-6)
     np.testing.assert_array_equal(merge(matrix, ROLL), ROLL @ params)
     np.testing.assert_allclose(project_simplex(matrix), reference.project_simplex(exact), atol=3e-7)
 
@@ -133,10 +140,15 @@ def test_modes_of_torch_change_nothing(params, kind):
 # -- what is written ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("write", [
-    lambda m: merge(np.ones((5, 40), np.float32), ROLL, out=m), lambda m: merge(m, ROLL, out=m),
-    lambda m: merge_rows(m, [0, 1], [1], [1.0], [0]), lambda m: project_simplex(m, out=m),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda m: merge(np.ones((5, 40), np.float32), ROLL, out=m),
+        lambda m: merge(m, ROLL, out=m),
+        lambda m: merge_rows(m, [0, 1], [1], [1.0], [0]),
+        lambda m: project_simplex(m, out=m),
+    ],
+)
 def test_read_only_arrays_and_rows_that_share_elements_are_not_written(params, write):
     before = params.copy()
     params.flags.writeable = False
@@ -239,8 +251,15 @@ def test_unsorted_and_repeated_entries_are_summed_in_their_order(params, index):
 def test_dense_mixing_of_any_kind(params):
     dense = some_mixing().toarray()
     expected = merge(params, dense)
-    kinds = [np.asfortranarray(dense), swapped(dense), dense.tolist(), np.matrix(dense), np.repeat(dense, 2, 1)[:, ::2],
-             torch.from_numpy(dense).t().contiguous().t(), torch._neg_view(-torch.from_numpy(dense))]  # fmt: skip
+    kinds = [
+        np.asfortranarray(dense),
+        swapped(dense),
+        dense.tolist(),
+        np.matrix(dense),
+        np.repeat(dense, 2, 1)[:, ::2],
+        torch.from_numpy(dense).t().contiguous().t(),
+        torch._neg_view(-torch.from_numpy(dense)),
+    ]
     assert all(np.array_equal(merge(params, kind), expected) for kind in kinds)
     eye = np.eye(5)
     for kind in (eye > 0, eye.astype(int), eye.astype(np.float16), torch.eye(5, dtype=torch.bfloat16)):
@@ -252,29 +271,33 @@ def test_rows_need_not_be_stochastic(isa, params):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
-@pytest.mark.parametrize(("mixing", "error", "told"), [
-    (np.eye(5) * 1j, TypeError, "mixing must be real numbers, not complex128"),
-    (sparse.eye(5, format="csr") * 1j, TypeError, "mixing must be real numbers, not complex128"),
-    (torch.eye(5) * 1j, TypeError, "mixing must be real numbers in memory, not torch.complex64"),
-    (torch.eye(5, device="meta"), TypeError, "in memory, not torch.float32 on meta"),
-    (np.ma.masked_array(np.eye(5), np.eye(5) > 0), TypeError, "mixing is a masked array"),
-    (torch.eye(5).requires_grad_(), ValueError, r"pass mixing.detach\(\)"),
-    (torch.eye(5).to_sparse().requires_grad_(), ValueError, r"pass mixing.detach\(\)"),
-    (None, TypeError, "mixing must be real numbers, not object"),
-    ("eye", TypeError, "mixing must be real numbers, not <U3"),
-    (np.eye(4), ValueError, r"mixing must be \[targets, 5\], not \[4, 4\]"),
-    (np.ones(5), ValueError, r"mixing must be \[targets, 5\], not \[5\]"),
-    (sparse.coo_array(np.ones(5)), ValueError, r"mixing must be \[targets, 5\], not \[5\]"),
-    (torch.ones(2, 5, 5).to_sparse(), ValueError, r"mixing must be \[targets, 5\], not \[2, 5, 5\]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mixing", "error", "told"),
+    [
+        (np.eye(5) * 1j, TypeError, "mixing must be real numbers, not complex128"),
+        (sparse.eye(5, format="csr") * 1j, TypeError, "mixing must be real numbers, not complex128"),
+        (torch.eye(5) * 1j, TypeError, "mixing must be real numbers in memory, not torch.complex64"),
+        (torch.eye(5, device="meta"), TypeError, "in memory, not torch.float32 on meta"),
+        (np.ma.masked_array(np.eye(5), np.eye(5) > 0), TypeError, "mixing is a masked array"),
+        (torch.eye(5).requires_grad_(), ValueError, r"pass mixing.detach\(\)"),
+        (torch.eye(5).to_sparse().requires_grad_(), ValueError, r"pass mixing.detach\(\)"),
+        (None, TypeError, "mixing must be real numbers, not object"),
+        ("eye", TypeError, "mixing must be real numbers, not <U3"),
+        (np.eye(4), ValueError, r"mixing must be \[targets, 5\], not \[4, 4\]"),
+        (np.ones(5), ValueError, r"mixing must be \[targets, 5\], not \[5\]"),
+        (sparse.coo_array(np.ones(5)), ValueError, r"mixing must be \[targets, 5\], not \[5\]"),
+        (torch.ones(2, 5, 5).to_sparse(), ValueError, r"mixing must be \[targets, 5\], not \[2, 5, 5\]"),
+    ],
+)
 def test_what_is_no_mixing_matrix_is_refused(params, mixing, error, told):
     with pytest.raises(error, match=told):
         merge(params, mixing)
 
 
-@pytest.mark.parametrize(("name", "value", "error"), [
-    ("indices", 99, IndexError), ("indices", -1, IndexError), ("indptr", 99, ValueError), ("indptr", -1, ValueError),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [("indices", 99, IndexError), ("indices", -1, IndexError), ("indptr", 99, ValueError), ("indptr", -1, ValueError)],
+)
 def test_a_damaged_sparse_matrix_is_refused(params, name, value, error):
     mixing = some_mixing()
     getattr(mixing, name)[1] = value
@@ -300,8 +323,15 @@ NO_NUMBERS = {
 @pytest.mark.parametrize("name", ["pairs", "rows", "reference_rows", "indptr", "sources", "targets"])
 def test_what_is_no_list_of_rows_is_refused_by_name(params, kind, name):
     make, error, told = NO_NUMBERS[kind]
-    good = {"pairs": [[0, 1], [2, 3]], "rows": [0, 1, 2, 3, 4], "reference_rows": [0, 1, 2, 3, 4],
-            "indptr": [0, 1, 2], "sources": [1, 2], "weights": [1.0, 1.0], "targets": [0, 3]}  # fmt: skip
+    good = {
+        "pairs": [[0, 1], [2, 3]],
+        "rows": [0, 1, 2, 3, 4],
+        "reference_rows": [0, 1, 2, 3, 4],
+        "indptr": [0, 1, 2],
+        "sources": [1, 2],
+        "weights": [1.0, 1.0],
+        "targets": [0, 3],
+    }
     bad = make(np.array(good[name]))
     with pytest.raises(error, match=told) as caught:
         if name in ("indptr", "sources", "targets"):
@@ -317,10 +347,19 @@ def test_what_are_no_weights_is_refused(params, weights):
         merge_rows(params, [0, 1], [1], weights, [0])
 
 
-@pytest.mark.parametrize("kind", [
-    np.int32, np.uint8, np.uint64, ">i8", lambda p: torch.tensor(p, dtype=torch.int32), tuple,
-    lambda p: np.asfortranarray(p), lambda p: np.array(p)[::-1][::-1],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind",
+    [
+        np.int32,
+        np.uint8,
+        np.uint64,
+        ">i8",
+        lambda p: torch.tensor(p, dtype=torch.int32),
+        tuple,
+        lambda p: np.asfortranarray(p),
+        lambda p: np.array(p)[::-1][::-1],
+    ],
+)
 def test_pairs_of_any_whole_type(params, kind):
     pairs = [[3, 0], [4, 4], [0, 3], [3, 0]]
     given = np.array(pairs, dtype=kind) if isinstance(kind, type | str) and kind is not tuple else kind(pairs)
@@ -335,9 +374,10 @@ def test_pairs_outside_the_matrix_are_refused(params, pairs):
             door(params, pairs=pairs)
 
 
-@pytest.mark.parametrize("columns", [
-    (1.5, 7), (float("nan"), 7), 3, (1,), (1, 2, 3), range(2, 7), (2, None), "ab", (np.float32(1), 7), {2: 3},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "columns",
+    [(1.5, 7), (float("nan"), 7), 3, (1,), (1, 2, 3), range(2, 7), (2, None), "ab", (np.float32(1), 7), {2: 3}],
+)
 def test_what_is_no_column_range_is_refused(params, columns):
     for call in (cosine, lambda p, columns: merge(p, ROLL, columns=columns)):
         with pytest.raises(TypeError, match=r"columns must be \(start, stop\) in whole numbers, a slice or None, not"):
@@ -350,8 +390,10 @@ def test_columns_outside_the_matrix_are_refused(params, columns):
         cosine(params, columns=columns)
 
 
-@pytest.mark.parametrize("columns", [[2, 7], np.array([2, 7]), torch.tensor([2, 7]), (np.int32(2), np.uint8(7)),
-                                     slice(2, 7), slice(-38, -33)])  # fmt: skip
+@pytest.mark.parametrize(
+    "columns",
+    [[2, 7], np.array([2, 7]), torch.tensor([2, 7]), (np.int32(2), np.uint8(7)), slice(2, 7), slice(-38, -33)],
+)
 def test_columns_of_any_whole_type(params, columns):
     assert np.array_equal(cosine(params, columns=columns), cosine(params, columns=(2, 7)))
 
@@ -385,11 +427,17 @@ def test_numbers_whose_squares_float32_does_not_hold_are_infinity_or_zero_and_to
     np.testing.assert_allclose(distances[3, rest], np.sum(params[rest].astype(float) ** 2, axis=1), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("shape", "error", "told"), [
-    ((-1, 5), ValueError, "at least 0, not -1 and 5"), ((3, -2), ValueError, "at least 0, not 3 and -2"),
-    ((2.5, 3), TypeError, "integer"), (("3", 4), TypeError, "integer"),
-    ((2**40, 2**30), MemoryError, "no memory for"), ((2**30, 2**30), MemoryError, "no memory for"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "error", "told"),
+    [
+        ((-1, 5), ValueError, "at least 0, not -1 and 5"),
+        ((3, -2), ValueError, "at least 0, not 3 and -2"),
+        ((2.5, 3), TypeError, "integer"),
+        (("3", 4), TypeError, "integer"),
+        ((2**40, 2**30), MemoryError, "no memory for"),
+        ((2**30, 2**30), MemoryError, "no memory for"),
+    ],
+)
 def test_rows_that_cannot_be_are_not_made(shape, error, told):
     with pytest.raises(error, match=told):
         aligned_rows(*shape)

@@ -114,8 +114,11 @@ def test_two_threads_at_once_have_the_bits_of_one():
     expected = [run(job) for job in jobs]
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(run, jobs))
-    assert all(torch.equal(a, b) for ours, theirs in zip(found, expected, strict=True)
-               for a, b in zip(ours, theirs, strict=True))  # fmt: skip
+    assert all(
+        torch.equal(a, b)
+        for ours, theirs in zip(found, expected, strict=True)
+        for a, b in zip(ours, theirs, strict=True)
+    )
 
 
 def test_an_expanded_gradient_is_taken():
@@ -163,9 +166,7 @@ def test_images_without_a_pooled_pixel_are_refused_by_torch():
 
 def test_the_module_has_group_norms_parameters():
     ours, theirs = GroupNormReLUPool(2, 8), nn.GroupNorm(2, 8)
-    for (name, parameter), (other_name, other) in zip(
-        ours.named_parameters(), theirs.named_parameters(), strict=True
-    ):
+    for (name, parameter), (other_name, other) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
         assert name == other_name
         assert torch.equal(parameter, other)
     with pytest.raises(ValueError, match="7 channels"):

@@ -12,8 +12,9 @@ from ddlsim.kernels import aligned_rows, merge, merge_rows
 
 def random_mixing(rng, num_targets, num_sources, density=0.3):
     mixing = sparse.random(num_targets, num_sources, density, format="csr", random_state=rng)
-    mixing.data /= np.repeat(np.maximum(mixing.sum(1).A1 if hasattr(mixing.sum(1), "A1") else mixing.sum(1), 1e-9),
-                             np.diff(mixing.indptr))  # fmt: skip
+    mixing.data /= np.repeat(
+        np.maximum(mixing.sum(1).A1 if hasattr(mixing.sum(1), "A1") else mixing.sum(1), 1e-9), np.diff(mixing.indptr)
+    )
     return mixing.astype(np.float32)
 
 

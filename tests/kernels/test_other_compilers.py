@@ -9,8 +9,16 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LANES = ROOT / "csrc" / "cpu" / "lanes"
-FLAGS = ["-std=c++20", "-O1", "-c", "-ffp-contract=off", "-Wno-narrowing", f"-I{ROOT / 'csrc'}",
-         "-DDDLSIM_LANES_TABLE=lanes_baseline", '-DDDLSIM_LANES_NAME="baseline"']  # fmt: skip
+FLAGS = [
+    "-std=c++20",
+    "-O1",
+    "-c",
+    "-ffp-contract=off",
+    "-Wno-narrowing",
+    f"-I{ROOT / 'csrc'}",
+    "-DDDLSIM_LANES_TABLE=lanes_baseline",
+    '-DDDLSIM_LANES_NAME="baseline"',
+]
 
 
 def first_of(*names: str) -> list[str] | None:
@@ -28,8 +36,7 @@ def compiler_for_neon() -> list[str] | None:
 @pytest.mark.skipif(not LANES.is_dir(), reason="no C++ sources beside the package")
 @pytest.mark.parametrize("source", ["lanes.cpp", "dispatch.cpp"])
 @pytest.mark.parametrize(
-    "command",
-    [pytest.param(compiler_for_neon(), id="NEON"), pytest.param(first_of("clang++"), id="clang")],
+    "command", [pytest.param(compiler_for_neon(), id="NEON"), pytest.param(first_of("clang++"), id="clang")]
 )
 def test_inner_loops_compile(tmp_path, command, source):
     if command is None:

@@ -51,10 +51,16 @@ def copy_of(matrix):
 
 
 layouts = st.sampled_from(["plain", "torch", "strided", "backward"])
-worlds = st.fixed_dictionaries({
-    "seed": st.integers(0, 2**32), "n": st.integers(1, 40), "p": st.sampled_from([1, 2, 15, 33, 100, 513, 2500]),
-    "layout": layouts, "isa": st.sampled_from(ISAS), "threads": st.integers(1, 3),
-})  # fmt: skip
+worlds = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 2**32),
+        "n": st.integers(1, 40),
+        "p": st.sampled_from([1, 2, 15, 33, 100, 513, 2500]),
+        "layout": layouts,
+        "isa": st.sampled_from(ISAS),
+        "threads": st.integers(1, 3),
+    }
+)
 
 
 def some_columns(rng, num_columns):
@@ -86,13 +92,19 @@ def test_merges(world, where):
     for row in range(num_targets):
         entries = slice(mixing.indptr[row], mixing.indptr[row + 1])
         kept = entries.start == entries.stop
-        expected[row] = before[row, start:stop] if kept else (
-            mixing.data[entries].astype(float) @ before[mixing.indices[entries], start:stop].astype(float)
-        )  # fmt: skip
+        expected[row] = (
+            before[row, start:stop]
+            if kept
+            else (mixing.data[entries].astype(float) @ before[mixing.indices[entries], start:stop].astype(float))
+        )
 
     torch.set_num_threads(1)
-    alone = [merge(before, mixing[row], columns)[0] if mixing.indptr[row] < mixing.indptr[row + 1]
-             else before[row, start:stop] for row in range(num_targets)]  # fmt: skip
+    alone = [
+        merge(before, mixing[row], columns)[0]
+        if mixing.indptr[row] < mixing.indptr[row + 1]
+        else before[row, start:stop]
+        for row in range(num_targets)
+    ]
     torch.set_num_threads(world["threads"])
     whole, part = (np.full((num_targets, width), 7, np.float32) for width in (p, stop - start))
     outs = {"new": None, "whole": whole, "part": part, "itself": params, "own view": params[:, start:stop]}
@@ -196,8 +208,9 @@ def test_mixed_and_per_class_similarities(world, alpha):
     exact, part = torch.from_numpy(copy_of(params)), slice(*columns)
     pairs = rng.integers(0, n, (20, 2))
     left, right = pairs.T
-    expected = (alpha * reference.cosine((exact - torch.from_numpy(last))[:, part])
-                + (1 - alpha) * reference.cosine((exact - torch.from_numpy(start))[:, part]))  # fmt: skip
+    expected = alpha * reference.cosine((exact - torch.from_numpy(last))[:, part]) + (1 - alpha) * reference.cosine(
+        (exact - torch.from_numpy(start))[:, part]
+    )
     np.testing.assert_allclose(update_cosine(params, start, last, alpha, columns=columns), expected, atol=3e-6)
     listed = update_cosine(params, start, last, alpha, pairs, columns)
     np.testing.assert_allclose(listed, expected[left, right], atol=3e-6)
@@ -247,10 +260,16 @@ def exactly_projected(row):
 
 
 @often
-@given(st.integers(0, 2**32), st.sampled_from(ISAS), st.sampled_from([np.float32, np.float64]), st.integers(1, 3),
-       st.sampled_from([1, 2, 3, 4, 7, 8, 9, 31, 128, 129, 200]), st.sampled_from([1e-30, 1e-3, 0.3, 1, 50, 1e30]),
-       st.sampled_from([0, 1, -1e3, 1e6, 1e10]),
-       st.sampled_from(["plain", "ties", "feasible", "nearly feasible"]))  # fmt: skip
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(ISAS),
+    st.sampled_from([np.float32, np.float64]),
+    st.integers(1, 3),
+    st.sampled_from([1, 2, 3, 4, 7, 8, 9, 31, 128, 129, 200]),
+    st.sampled_from([1e-30, 1e-3, 0.3, 1, 50, 1e30]),
+    st.sampled_from([0, 1, -1e3, 1e6, 1e10]),
+    st.sampled_from(["plain", "ties", "feasible", "nearly feasible"]),
+)
 def test_projections_are_the_exact_ones(seed, isa, dtype, threads, num_columns, scale, offset, kind):
     rng = np.random.default_rng(seed)
     native.extension().set_isa(isa)

@@ -22,7 +22,7 @@ def test_cosine_of_all_pairs(isa, rng, n, p):
 @pytest.mark.parametrize("per_model", [False, True])
 def test_cosine_of_updates_subtracts_the_reference(isa, rng, per_model):
     params = random_params(rng, 20, 1111)
-    start = params[:20 if per_model else 1] + 1e-3 * random_params(rng, 20, 1111)[:20 if per_model else 1]
+    start = params[: 20 if per_model else 1] + 1e-3 * random_params(rng, 20, 1111)[: 20 if per_model else 1]
     start = start if per_model else start[0]
     expected = reference.cosine(params, start)
     torch.testing.assert_close(cosine(params, start).double(), expected, atol=2e-6, rtol=0)

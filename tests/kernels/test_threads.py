@@ -29,8 +29,15 @@ def kernels(rng):
     def call():
         moved = torch.from_numpy(params.copy())
         merge_rows(moved, [0, 2, 4], [3, 4, 4, 3], [0.5, 0.5, 0.25, 0.75], [3, 4])
-        return [cosine(params), cosine(params, start), cosine(params, pairs=pairs), inverse_l2(params),
-                merge(params, mixing), merge(moved, mixing, out=moved).numpy(), project_simplex(params)]  # fmt: skip
+        return [
+            cosine(params),
+            cosine(params, start),
+            cosine(params, pairs=pairs),
+            inverse_l2(params),
+            merge(params, mixing),
+            merge(moved, mixing, out=moved).numpy(),
+            project_simplex(params),
+        ]
 
     return call
 

@@ -31,25 +31,45 @@ def prepared_data(num_nodes: int = 3, samples: int = 20) -> SimpleNamespace:
         return rng.normal(size=(count, 2, 6, 6)).astype(np.float32), rng.integers(0, 3, count)
 
     return SimpleNamespace(
-        num_classes=3, task="classification", mean=np.zeros(2, np.float32), std=np.ones(2, np.float32),
-        node_cluster=[0, 0, 1], node_train=[draw(samples) for _ in range(num_nodes)],
-        node_validation=None, cluster_validation=[draw(10), draw(10)], cluster_test=[draw(25), draw(25)],
+        num_classes=3,
+        task="classification",
+        mean=np.zeros(2, np.float32),
+        std=np.ones(2, np.float32),
+        node_cluster=[0, 0, 1],
+        node_train=[draw(samples) for _ in range(num_nodes)],
+        node_validation=None,
+        cluster_validation=[draw(10), draw(10)],
+        cluster_test=[draw(25), draw(25)],
     )
 
 
-SETTINGS = dict(optimizer="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, batch_size=4,
-                drop_last=False, betas=(0.9, 0.999), augmentation="none")
+SETTINGS = dict(
+    optimizer="sgd",
+    learning_rate=0.1,
+    momentum=0.0,
+    weight_decay=0.0,
+    batch_size=4,
+    drop_last=False,
+    betas=(0.9, 0.999),
+    augmentation="none",
+)
 
 
 @pytest.fixture
 def make_learner():
     made = []
 
-    def make(batch_norm: bool = False, threads: int = 2, builders=None, assigned=None, device: str = "cpu",
-             **changes) -> Learner:  # fmt: skip
+    def make(
+        batch_norm: bool = False, threads: int = 2, builders=None, assigned=None, device: str = "cpu", **changes
+    ) -> Learner:
         learner = Learner(
-            builders or {"tiny": lambda: TinyNet(batch_norm)}, prepared_data(), SimpleNamespace(**SETTINGS | changes),
-            torch.device(device), threads, 10, assigned,
+            builders or {"tiny": lambda: TinyNet(batch_norm)},
+            prepared_data(),
+            SimpleNamespace(**SETTINGS | changes),
+            torch.device(device),
+            threads,
+            10,
+            assigned,
         )
         made.append(learner)
         return learner

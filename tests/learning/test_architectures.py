@@ -13,8 +13,9 @@ class Wide(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.core = nn.Sequential(nn.Conv2d(2, 16, 3, stride=2), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(),
-                                  nn.Linear(64, 144))
+        self.core = nn.Sequential(
+            nn.Conv2d(2, 16, 3, stride=2), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(64, 144)
+        )
         self.head = nn.Linear(144, 3)
 
     def forward(self, x):
@@ -41,8 +42,9 @@ def rng(node):
 
 
 def train_all(learner, steps=(5, 3, 5)):
-    trained = [learner.train(node, learner.init_models(node, node=node)[0], steps[node], rng(node)) for node in
-               range(3)]
+    trained = [
+        learner.train(node, learner.init_models(node, node=node)[0], steps[node], rng(node)) for node in range(3)
+    ]
     learner.jobs.force_params([params for model in trained for params in model])
     return trained
 
@@ -67,7 +69,7 @@ def test_equal_heads_of_unequal_architectures_merge(mixed):
     merged = mixed.merge([head, other], [0.25, 0.75])
     mixed.jobs.force_params([merged])
     torch.testing.assert_close(merged.values(), 0.25 * head.values() + 0.75 * other.values())
-    (confusion, _), = mixed.value(mixed.test([(core, merged)], 0))
+    ((confusion, _),) = mixed.value(mixed.test([(core, merged)], 0))
     assert confusion.sum() == 25
 
 

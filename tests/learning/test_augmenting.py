@@ -13,12 +13,15 @@ def images():
     return torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize(("ours", "theirs", "low", "high"), [
-    (augmenting.brightness, V.adjust_brightness, 0.6, 1.4),
-    (augmenting.contrast, V.adjust_contrast, 0.6, 1.4),
-    (augmenting.saturation, V.adjust_saturation, 0.6, 1.4),
-    (augmenting.hue, V.adjust_hue, -0.1, 0.1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ours", "theirs", "low", "high"),
+    [
+        (augmenting.brightness, V.adjust_brightness, 0.6, 1.4),
+        (augmenting.contrast, V.adjust_contrast, 0.6, 1.4),
+        (augmenting.saturation, V.adjust_saturation, 0.6, 1.4),
+        (augmenting.hue, V.adjust_hue, -0.1, 0.1),
+    ],
+)
 def test_colour_operations_are_torchvisions(images, ours, theirs, low, high):
     images[0] = 0.5  # without colour
     factors = torch.linspace(low, high, 6)
@@ -31,12 +34,12 @@ def test_grey_is_torchvisions(images):
 
 
 def test_resized_crops_are_torchvisions(images):
-    crops = torch.tensor([
-        [0, 0, 32, 32], [5, 7, 20, 14], [31, 31, 1, 1], [2, 0, 9, 32], [0, 11, 32, 13], [8, 8, 16, 16],
-    ])  # fmt: skip
-    expected = torch.stack([
-        V.resized_crop(image, *crop.tolist(), size=[32, 32]) for image, crop in zip(images, crops, strict=True)
-    ])
+    crops = torch.tensor(
+        [[0, 0, 32, 32], [5, 7, 20, 14], [31, 31, 1, 1], [2, 0, 9, 32], [0, 11, 32, 13], [8, 8, 16, 16]]
+    )
+    expected = torch.stack(
+        [V.resized_crop(image, *crop.tolist(), size=[32, 32]) for image, crop in zip(images, crops, strict=True)]
+    )
     torch.testing.assert_close(augmenting.resized_crops(images, *crops.T), expected, rtol=1e-4, atol=1e-5)
 
 

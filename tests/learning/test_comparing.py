@@ -9,10 +9,14 @@ from torch.nn import functional as F
 def flat(learner, model) -> torch.Tensor:
     """The trained parameters of a model, without its buffers."""
     learner.jobs.force_params(model)
-    return torch.cat([
-        params.values()[entry.start - params.part.entries[0].start :][: entry.stop - entry.start]
-        for params in model for entry in params.part.entries if entry.trainable
-    ])  # fmt: skip
+    return torch.cat(
+        [
+            params.values()[entry.start - params.part.entries[0].start :][: entry.stop - entry.start]
+            for params in model
+            for entry in params.part.entries
+            if entry.trainable
+        ]
+    )
 
 
 def expected(metric, alpha, own, peer, start, own_last, peer_last) -> float:
@@ -28,9 +32,14 @@ def expected(metric, alpha, own, peer, start, own_last, peer_last) -> float:
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize(
     ("metric", "alpha"),
-    [("inverse_l2", 0), ("cosine_weights", 0), ("cosine_gradients", 0), ("cosine_gradients", 0.3),
-     ("cosine_gradients", 1)],
-)  # fmt: skip
+    [
+        ("inverse_l2", 0),
+        ("cosine_weights", 0),
+        ("cosine_gradients", 0),
+        ("cosine_gradients", 0.3),
+        ("cosine_gradients", 1),
+    ],
+)
 def test_wave_equals_pairs_one_by_one(make_learner, batch_norm, whole, metric, alpha):
     learner = make_learner(batch_norm)
     ((start,),) = [learner.init_models(1, whole=whole)]
@@ -49,10 +58,13 @@ def test_wave_equals_pairs_one_by_one(make_learner, batch_norm, whole, metric, a
     for node, job in enumerate(jobs):
         peers = [peer for peer in range(3) if peer != node]
         plain = [
-            expected(metric, alpha, *(flat(learner, m) for m in (models[node], models[peer], start, lasts[node],
-                                                               lasts[peer])))
+            expected(
+                metric,
+                alpha,
+                *(flat(learner, m) for m in (models[node], models[peer], start, lasts[node], lasts[peer])),
+            )
             for peer in peers
-        ]  # fmt: skip
+        ]
         assert job.value == pytest.approx(plain, rel=1e-5)
 
 

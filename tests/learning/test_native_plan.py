@@ -102,9 +102,17 @@ def test_gradients_of_any_network_are_autograds(network):
         native.extension().set_isa(best)
 
 
-@pytest.mark.parametrize(("model", "shape"), [("cifar_cnn", (3, 32, 32)), ("fashion_cnn", (1, 28, 28)),
-                                              ("gn_lenet", (3, 32, 32)), ("gn_lenet", (1, 28, 28)),
-                                              ("mlp", (1, 28, 28)), ("linear", (2, 3, 3))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        ("cifar_cnn", (3, 32, 32)),
+        ("fashion_cnn", (1, 28, 28)),
+        ("gn_lenet", (3, 32, 32)),
+        ("gn_lenet", (1, 28, 28)),
+        ("mlp", (1, 28, 28)),
+        ("linear", (2, 3, 3)),
+    ],
+)
 def test_gradients_and_outputs_of_our_models_on_every_instruction_set(isa, model, shape):
     torch.manual_seed(2)
     template = template_of(lambda: MODELS[model]().build(shape, 10))
@@ -129,10 +137,16 @@ def test_convolutions_in_tiles_have_autograds_gradients(isa, size, padding, batc
     check_gradients(template, (16, *size), batch, 3)
 
 
-@pytest.mark.parametrize("changes", [{}, {"momentum": 0.9, "weight_decay": 0.01}, {"weight_decay": 0.1},
-                                     {"optimizer": "adam", "learning_rate": 1e-3},
-                                     {"optimizer": "adam", "learning_rate": 1e-3, "weight_decay": 0.1,
-                                      "betas": (0.8, 0.99)}])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"momentum": 0.9, "weight_decay": 0.01},
+        {"weight_decay": 0.1},
+        {"optimizer": "adam", "learning_rate": 1e-3},
+        {"optimizer": "adam", "learning_rate": 1e-3, "weight_decay": 0.1, "betas": (0.8, 0.99)},
+    ],
+)
 @pytest.mark.parametrize("only", [None, "core", "head"])
 def test_training_is_pytorchs(isa, changes, only):
     torch.manual_seed(3)
@@ -141,8 +155,13 @@ def test_training_is_pytorchs(isa, changes, only):
     batches = [*np.random.default_rng(0).permutation(40).reshape(5, 8) % 30, np.array([3, 1, 2])]
     training = SimpleNamespace(**vars(SGD) | {"learning_rate": 0.02} | changes)
     start = template.flat.clone()
-    sgd_steps(template, [(images[batch], labels[batch]) for batch in batches], training,
-              lambda x, y: F.cross_entropy(template.module(x), y), only)  # fmt: skip
+    sgd_steps(
+        template,
+        [(images[batch], labels[batch]) for batch in batches],
+        training,
+        lambda x, y: F.cross_entropy(template.module(x), y),
+        only,
+    )
     expected = template.flat.clone()
     template.flat.copy_(start)
     plan_of(template, (1, 28, 28)).train(images, labels, batches, training, only, None)
@@ -154,9 +173,9 @@ def test_training_is_pytorchs(isa, changes, only):
 
 
 def test_of_equal_pixels_the_first_gets_the_gradient(isa):
-    template = template_of(lambda: SplitModel(
-        nn.Sequential(nn.Conv2d(1, 3, 1), nn.MaxPool2d(2), nn.Flatten()), nn.Linear(3 * 4, 2)
-    ))  # fmt: skip
+    template = template_of(
+        lambda: SplitModel(nn.Sequential(nn.Conv2d(1, 3, 1), nn.MaxPool2d(2), nn.Flatten()), nn.Linear(3 * 4, 2))
+    )
     image = torch.arange(16.0).reshape(1, 1, 4, 4)
     image[0, 0, 0, 1] = image[0, 0, 0, 0] = 9.0  # of this window the largest, and equal
     with torch.no_grad():
@@ -172,9 +191,9 @@ def test_of_equal_pixels_the_first_gets_the_gradient(isa):
 
 
 def test_a_large_offset_does_not_drown_the_normalisation(isa):
-    template = template_of(lambda: SplitModel(
-        nn.Sequential(nn.Conv2d(1, 4, 1), nn.GroupNorm(2, 4), nn.Flatten()), nn.Linear(4 * 64, 2)
-    ))  # fmt: skip
+    template = template_of(
+        lambda: SplitModel(nn.Sequential(nn.Conv2d(1, 4, 1), nn.GroupNorm(2, 4), nn.Flatten()), nn.Linear(4 * 64, 2))
+    )
     images = torch.randn(3, 1, 8, 8)
     with torch.no_grad():
         template.module.core[0].weight.fill_(1.0)
@@ -206,14 +225,17 @@ def test_a_node_trains_to_the_same_bits_whatever_the_plan_did_before():
     assert not torch.equal(found[0], found[1])
 
 
-@pytest.mark.parametrize(("core", "what"), [
-    (nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.Flatten()), "stride"),
-    (nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten()), "statistics"),
-    (nn.Sequential(nn.Conv2d(1, 4, 3), nn.MaxPool2d(2, stride=1), nn.Flatten()), "2x2"),
-    (nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.GroupNorm(2, 4), nn.Flatten()), "directly"),
-    (nn.Sequential(nn.Flatten(), nn.Dropout(0.5)), "drops"),
-    (nn.Sequential(nn.Conv2d(1, 4, 3), nn.Sigmoid(), nn.Flatten()), "Sigmoid"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("core", "what"),
+    [
+        (nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.Flatten()), "stride"),
+        (nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten()), "statistics"),
+        (nn.Sequential(nn.Conv2d(1, 4, 3), nn.MaxPool2d(2, stride=1), nn.Flatten()), "2x2"),
+        (nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.GroupNorm(2, 4), nn.Flatten()), "directly"),
+        (nn.Sequential(nn.Flatten(), nn.Dropout(0.5)), "drops"),
+        (nn.Sequential(nn.Conv2d(1, 4, 3), nn.Sigmoid(), nn.Flatten()), "Sigmoid"),
+    ],
+)
 def test_other_layers_stay_with_pytorch(core, what):
     module = SplitModel(core, nn.Linear(4, 2))
     with pytest.raises(NoPlan, match=what):
@@ -258,8 +280,10 @@ def test_runs_with_and_without_plans_see_the_same_batches(make_learner, monkeypa
         losses = learner.losses(0, [model, (model[0], learner.init_models(1)[0][1])], 4, rng, common=True)
         test = learner.test([model], 0)
         learner.jobs.force([losses, test])
-        assert (learner._waves._pool.submit(learner._waves._template, "tiny").result()
-                .plan(learner.shards.train[0][0]) is not None) == (switch == "1")  # fmt: skip
+        assert (
+            learner._waves._pool.submit(learner._waves._template, "tiny").result().plan(learner.shards.train[0][0])
+            is not None
+        ) == (switch == "1")
         found.append((torch.cat([params.values() for params in model]), losses.value, test.value[0]))
     torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-4, atol=1e-4)
     assert found[0][1] == pytest.approx(found[1][1], rel=1e-4)

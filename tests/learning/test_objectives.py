@@ -18,8 +18,11 @@ def contrast(step):
     features = step.module.core(step.images)
     head = [parameter for _, parameter in step.module.head.named_parameters()]
     before = [step.start[f"head.{name}"] for name, _ in step.module.head.named_parameters()]
-    return (F.cross_entropy(step.module.head(features), step.labels)
-            + losses.supervised_contrastive(features, step.labels, 0.5) + losses.proximity(head, before))
+    return (
+        F.cross_entropy(step.module.head(features), step.labels)
+        + losses.supervised_contrastive(features, step.labels, 0.5)
+        + losses.proximity(head, before)
+    )
 
 
 def train_all(learner, objective, nodes=(0, 1, 2)):

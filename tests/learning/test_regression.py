@@ -16,11 +16,18 @@ from ddlsim.report import compare, report
 from ddlsim.scenario import from_mapping
 
 BASE = {
-    "name": "tiny_regression", "rounds": 12, "nodes": {"clusters": [3, 3]}, "algorithm": {"name": "dpsgd"},
-    "model": {"name": "linear"}, "data": {"name": "synthetic_regression", "test_samples": 50},
-    "partition": {"name": "domains"}, "validation": {"source": "own"}, "topology": {"name": "ring"},
-    "training": {"learning_rate": 0.003, "epochs": 1}, "evaluation": {"every": 4, "target_mse": 1000.0},
-}  # fmt: skip
+    "name": "tiny_regression",
+    "rounds": 12,
+    "nodes": {"clusters": [3, 3]},
+    "algorithm": {"name": "dpsgd"},
+    "model": {"name": "linear"},
+    "data": {"name": "synthetic_regression", "test_samples": 50},
+    "partition": {"name": "domains"},
+    "validation": {"source": "own"},
+    "topology": {"name": "ring"},
+    "training": {"learning_rate": 0.003, "epochs": 1},
+    "evaluation": {"every": 4, "target_mse": 1000.0},
+}
 
 
 def scenario(**sections):
@@ -54,8 +61,13 @@ def test_summary_has_the_error_over_nodes_and_clusters_and_no_fairness(run):
 
 
 def test_one_cluster_comes_near_the_noise(tmp_path):
-    alone = scenario(nodes={"clusters": [4]}, rounds=40, topology={"name": "ring"}, training={"learning_rate": 0.001,
-                     "epochs": 1}, data={"name": "synthetic_regression"})  # fmt: skip
+    alone = scenario(
+        nodes={"clusters": [4]},
+        rounds=40,
+        topology={"name": "ring"},
+        training={"learning_rate": 0.001, "epochs": 1},
+        data={"name": "synthetic_regression"},
+    )
     assert 8 < build.run(alone, out=tmp_path / "run")["mse"]["all"] < 12  # the noise alone is 9
 
 
@@ -94,16 +106,18 @@ def test_plots_show_errors(run, tmp_path):
         ({"evaluation": {"target_accuracy": 0.5}}, "evaluation.target_accuracy", "give target_mse instead"),
         ({"evaluation": {"stop_at_target": True}}, "evaluation.stop_at_target", "needs evaluation.target_mse"),
         (
-            {"data": {"name": "mnist"}, "validation": {"source": "own"}, "evaluation": {}}, "validation.source",
+            {"data": {"name": "mnist"}, "validation": {"source": "own"}, "evaluation": {}},
+            "validation.source",
             "comes without a validation set",
         ),
         ({"data": {"name": "mnist"}, "validation": {}}, "evaluation.target_mse", "mnist is a classification"),
         (
-            {"data": {"name": "mnist"}, "validation": {}, "evaluation": {}}, "partition.name",
+            {"data": {"name": "mnist"}, "validation": {}, "evaluation": {}},
+            "partition.name",
             "mnist has 1, nodes.clusters names 2 clusters",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_fits_only_the_other_task_is_refused(sections, path, text):
     with pytest.raises(ScenarioError) as refused:
         scenario(**sections)
@@ -118,9 +132,12 @@ def test_own_numbers_in_a_file_can_be_a_regression(tmp_path):
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
     summary = build.run(
         scenario(
-            data={"name": "npz", "path": str(tmp_path / "own.npz"), "task": "regression"}, partition={"name": "random"},
-            validation={}, evaluation={}, training={"learning_rate": 0.05, "epochs": 2},
+            data={"name": "npz", "path": str(tmp_path / "own.npz"), "task": "regression"},
+            partition={"name": "random"},
+            validation={},
+            evaluation={},
+            training={"learning_rate": 0.05, "epochs": 2},
         ),
         out=tmp_path / "run",
-    )  # fmt: skip
+    )
     assert summary["mse"]["all"] < 0.1  # without noise a linear model learns it all

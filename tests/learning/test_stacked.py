@@ -113,12 +113,13 @@ def test_one_core_is_computed_once_for_all_its_heads(pair, monkeypatch):
     _, learner = pair()
     seen = []
     features = StackedModels.features
-    monkeypatch.setattr(StackedModels, "features", lambda self, cores, *rest: seen.append(len(cores)) or
-                        features(self, cores, *rest))  # fmt: skip
+    monkeypatch.setattr(
+        StackedModels, "features", lambda self, cores, *rest: seen.append(len(cores)) or features(self, cores, *rest)
+    )
     learner.value(learner.test(learner.init_models(0, 2), 0))  # where it is seen that they can be stacked
     seen.clear()
     (shared, first), (_, second) = learner.init_models(1, 2)
-    (other, third), = learner.init_models(2)
+    ((other, third),) = learner.init_models(2)
     learner.value(learner.test([(shared, first), (other, third), (shared, second)], 0))
     assert seen == [2] * 3  # 25 images, ten at a time
 
@@ -135,14 +136,17 @@ def test_a_pass_takes_few_images_of_many_models(pair, monkeypatch):
         assert np.array_equal(confusion, expected) and loss == pytest.approx(its_loss, rel=1e-5)
 
 
-@pytest.mark.parametrize(("module", "reason"), [
-    (LooksAtValues, "torch.func.vmap: RuntimeError: vmap: It looks like you're "),
-    (NotTheSame, "stacked it computes something else"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (LooksAtValues, "torch.func.vmap: RuntimeError: vmap: It looks like you're "),
+        (NotTheSame, "stacked it computes something else"),
+    ],
+)
 def test_what_cannot_be_stacked_goes_one_by_one(pair, module, reason):
     plain, stacked = pair(builders={"own": module})
     assert_equal_models(train_all(stacked), train_all(plain))
-    (found, count), = stacked.one_by_one.items()
+    ((found, count),) = stacked.one_by_one.items()
     assert found.startswith("training: " + reason) and count == 3
     jobs = [learner.test([learner.init_models(node)[0] for node in range(2)], 0) for learner in (plain, stacked)]
     (_, loss), (_, other) = plain.value(jobs[0])
@@ -151,10 +155,13 @@ def test_what_cannot_be_stacked_goes_one_by_one(pair, module, reason):
     assert [key.startswith("evaluation: " + reason) for key in stacked.one_by_one] == [False, True]
 
 
-@pytest.mark.parametrize(("changes", "steps", "reason"), [
-    ({"batch_norm": True}, 5, "it keeps statistics that move during training"),
-    ({"augmentation": "flip_crop"}, 5, "images are augmented"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "steps", "reason"),
+    [
+        ({"batch_norm": True}, 5, "it keeps statistics that move during training"),
+        ({"augmentation": "flip_crop"}, 5, "images are augmented"),
+    ],
+)
 def test_reasons_are_told(make_learner, as_on_a_gpu, changes, steps, reason):
     learner = as_on_a_gpu(make_learner(**changes))
     train_all(learner, steps=steps)
@@ -233,8 +240,10 @@ def test_training_beyond_the_memory_runs_in_halves(pair, monkeypatch):
 
 def test_pool_of_samples_of_several_kinds():
     draw = lambda *shape: torch.randn(shape)  # noqa: E731
-    samples = [(draw(count, *shape), torch.arange(count)) for count, shape in
-               ((5, (1, 2, 2)), (3, (2, 2, 2)), (4, (1, 2, 2)), (0, (1, 2, 2)))]  # fmt: skip
+    samples = [
+        (draw(count, *shape), torch.arange(count))
+        for count, shape in ((5, (1, 2, 2)), (3, (2, 2, 2)), (4, (1, 2, 2)), (0, (1, 2, 2)))
+    ]
     before = [(images.clone(), labels.clone()) for images, labels in samples]
     pool = SamplePool(samples)
     assert pool.pool_of[0] == pool.pool_of[2] == pool.pool_of[3] != pool.pool_of[1]

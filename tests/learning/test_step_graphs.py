@@ -78,10 +78,13 @@ def records_something_else(function, inputs):
     return Graph(lambda: None, graph._inputs, torch.zeros_like(graph._result))
 
 
-@pytest.mark.parametrize(("record", "told"), [
-    (cannot_record, "could not be recorded (operation not permitted when stream is capturing)"),
-    (records_something_else, "computed something else than its steps"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (cannot_record, "could not be recorded (operation not permitted when stream is capturing)"),
+        (records_something_else, "computed something else than its steps"),
+    ],
+)
 def test_without_a_right_graph_steps_are_launched_one_by_one(record, told):
     graphs = StepGraphs(record)
     with warnings.catch_warnings(record=True) as caught:
@@ -112,8 +115,9 @@ def test_waves_through_graphs_train_as_without(make_learner, as_on_a_gpu):
         learner._waves._graphs = StepGraphs(recorder)
         trained = [
             learner.train(node, learner.init_models(node)[0], 7, np.random.default_rng(node), only)
-            for only in (None, "core", "head") for node in range(3)
-        ]  # fmt: skip
+            for only in (None, "core", "head")
+            for node in range(3)
+        ]
         learner.jobs.force_params([params for model in trained for params in model])
         flats.append(torch.cat([params.values() for model in trained for params in model]).clone())
     assert recorder.replays == 3 * (7 - CALLS_BEFORE)

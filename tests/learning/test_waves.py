@@ -186,9 +186,7 @@ def test_kept_optimizer_goes_on_where_it_was(make_learner, tiny_net, as_on_a_gpu
     streams, kept = [rng(node) for node in range(3)], [{} for _ in range(3)]
     for _ in range(3):
         for node in range(3):
-            models[node], kept[node] = learner.train_keeping(
-                node, models[node], 3, streams[node], None, kept[node]
-            )
+            models[node], kept[node] = learner.train_keeping(node, models[node], 3, streams[node], None, kept[node])
     learner.jobs.force_params([params for model in models for params in model])
     assert [moments.steps for moments in kept[0].values()] == [9] * len(models[0])
     for model, flat in zip(models, expected, strict=True):

@@ -29,12 +29,15 @@ def test_equal_names_are_told_apart():
     assert [build().head.in_features for build in built.values()] == [8, 4]
 
 
-@pytest.mark.parametrize(("changes", "text"), [
-    ({"models": ("resnet99",)}, "unknown name 'resnet99'"),
-    ({"models": ({"name": "mlp", "hiden": [3]},)}, "no key 'hiden'"),
-    ({"models": ({"name": "mlp", "dropout": 2.0},)}, "mlp.dropout"),
-    ({"models": TWO, "assign": (0, 2)}, "0..1, got 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"models": ("resnet99",)}, "unknown name 'resnet99'"),
+        ({"models": ({"name": "mlp", "hiden": [3]},)}, "no key 'hiden'"),
+        ({"models": ({"name": "mlp", "dropout": 2.0},)}, "mlp.dropout"),
+        ({"models": TWO, "assign": (0, 2)}, "0..1, got 2"),
+    ],
+)
 def test_bad_lists_are_refused(changes, text):
     with pytest.raises(ScenarioError, match=text.replace(".", r"\.")):
         Mixed(**changes)

@@ -22,13 +22,22 @@ def rows(*found):
     ]
 
 
-PULLS = rows((0, 1, "pulled_from", 1), (0, 1, "pulled_from", 2), (1, 1, "pulled_from", 0), (2, 1, "pulled_from", 0),
-             (0, 3, "pulled_from", 1))  # fmt: skip
+PULLS = rows(
+    (0, 1, "pulled_from", 1),
+    (0, 1, "pulled_from", 2),
+    (1, 1, "pulled_from", 0),
+    (2, 1, "pulled_from", 0),
+    (0, 3, "pulled_from", 1),
+)
 MEASURED = rows((0, 3, "similarity_1", 0.5), (0, 1, "similarity_2", 0.25), (0, 1, "similarity_1", 0.75))
 MERGES = rows(
-    (0, 1, "accuracy_before_merge", 0.5), (1, 1, "accuracy_before_merge", 0.7), (2, 1, "accuracy_before_merge", 0.1),
-    (0, 1, "accuracy_after_merge", 0.4), (1, 1, "accuracy_after_merge", 0.8), (2, 1, "accuracy_after_merge", 0.3),
-)  # fmt: skip
+    (0, 1, "accuracy_before_merge", 0.5),
+    (1, 1, "accuracy_before_merge", 0.7),
+    (2, 1, "accuracy_before_merge", 0.1),
+    (0, 1, "accuracy_after_merge", 0.4),
+    (1, 1, "accuracy_after_merge", 0.8),
+    (2, 1, "accuracy_after_merge", 0.3),
+)
 
 
 def test_share_of_pulls_within_the_cluster(make_run):
@@ -45,9 +54,13 @@ def test_similarities_by_node_in_the_order_of_rounds(make_run):
 
 
 TRUE = rows(
-    (0, 2, "true_similarity_1", 0.5), (0, 2, "true_similarity_2", 0.25), (0, 4, "true_similarity_1", 0.75),
-    (0, 4, "true_similarity_2", 0.125), (2, 2, "true_similarity_0", 0.1), (2, 2, "true_similarity_1", 0.3),
-)  # fmt: skip
+    (0, 2, "true_similarity_1", 0.5),
+    (0, 2, "true_similarity_2", 0.25),
+    (0, 4, "true_similarity_1", 0.75),
+    (0, 4, "true_similarity_2", 0.125),
+    (2, 2, "true_similarity_0", 0.1),
+    (2, 2, "true_similarity_1", 0.3),
+)
 
 
 def test_true_similarities_are_no_measured_ones(make_run):
@@ -62,8 +75,9 @@ def test_true_similarities_are_drawn_as_a_line_and_a_band_per_cluster(make_run):
     found = similarities(records, TRUE_SIMILARITY)
     (axes,) = true_similarity_figure(records, 0, *found[0]).axes
     assert [(line.get_label(), line.get_ydata().tolist()) for line in axes.lines] == [
-        ("cluster 0 (its own)", [0.5, 0.75]), ("cluster 1", [0.25, 0.125])
-    ]  # fmt: skip
+        ("cluster 0 (its own)", [0.5, 0.75]),
+        ("cluster 1", [0.25, 0.125]),
+    ]
     (axes,) = true_similarity_figure(records, 2, *found[2]).axes
     assert axes.lines[0].get_ydata() == pytest.approx([0.2])  # both are of cluster 0
     low_and_high = axes.collections[0].get_paths()[0].vertices[:, 1]

@@ -31,8 +31,9 @@ def test_contents_by_round_the_largest_first(run):
     rounds, num_bytes = read_contents(run)
     assert rounds.tolist() == [1, 2, 3]
     assert {name: values.tolist() for name, values in num_bytes.items()} == {
-        "core": [4000, 0, 2000], "header": [40, 20, 20]
-    }  # fmt: skip
+        "core": [4000, 0, 2000],
+        "header": [40, 20, 20],
+    }
     assert list(num_bytes) == ["core", "header"]
 
 
@@ -86,10 +87,15 @@ def test_large_networks_record_no_samples_of_nodes(tmp_path):
 
 def test_regression_records_sizes_alone(tmp_path):
     settings = (
-        "evaluation={every: 1, target_accuracy: null}", "partition={name: quantity_skew, alpha: 1.0}", "rounds=1",
-        "validation.source=own", "algorithm={name: dpsgd}", "data={name: synthetic_regression}",
-        "model={name: linear}", "shift={name: none}",
-    )  # fmt: skip
+        "evaluation={every: 1, target_accuracy: null}",
+        "partition={name: quantity_skew, alpha: 1.0}",
+        "rounds=1",
+        "validation.source=own",
+        "algorithm={name: dpsgd}",
+        "data={name: synthetic_regression}",
+        "model={name: linear}",
+        "shift={name: none}",
+    )
     build.run(load("scenarios/smoke.yaml", settings), out=tmp_path / "run")
     assert class_counts(tmp_path / "run").shape == (8, 1)
     pytest.importorskip("matplotlib")

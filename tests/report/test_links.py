@@ -8,16 +8,55 @@ from ddlsim.report import report
 from ddlsim.report.records import read
 from ddlsim.report.summary import summarise
 
-ZERO = {"push_bytes": 0, "request_bytes": 0, "response_bytes": 0, "aborted_bytes": 0, "lost_bytes": 0,
-        "unused_bytes": 0, "in_flight_bytes": 0}
+ZERO = {
+    "push_bytes": 0,
+    "request_bytes": 0,
+    "response_bytes": 0,
+    "aborted_bytes": 0,
+    "lost_bytes": 0,
+    "unused_bytes": 0,
+    "in_flight_bytes": 0,
+}
 NODES = [
-    {"node": 0, "uplink_utilisation": 0.5, "downlink_utilisation": 0.1, "sent_bytes": 400, "received_bytes": 10,
-     **ZERO, "push_bytes": 390, "lost_bytes": 10, "messages_received": 1, "queueing_s": 0.004, "max_queueing_s": 0.004},
-    {"node": 1, "uplink_utilisation": 0.2, "downlink_utilisation": 0.3, "sent_bytes": 408, "received_bytes": 10,
-     **ZERO, "push_bytes": 401, "aborted_bytes": 7, "messages_received": 3, "queueing_s": 0.0, "max_queueing_s": 0.0},
-    {"node": 2, "uplink_utilisation": None, "downlink_utilisation": 0.2, "sent_bytes": 402, "received_bytes": 10,
-     **ZERO, "response_bytes": 300, "in_flight_bytes": 102, "messages_received": 0, "queueing_s": None,
-     "max_queueing_s": 0.0},
+    {
+        "node": 0,
+        "uplink_utilisation": 0.5,
+        "downlink_utilisation": 0.1,
+        "sent_bytes": 400,
+        "received_bytes": 10,
+        **ZERO,
+        "push_bytes": 390,
+        "lost_bytes": 10,
+        "messages_received": 1,
+        "queueing_s": 0.004,
+        "max_queueing_s": 0.004,
+    },
+    {
+        "node": 1,
+        "uplink_utilisation": 0.2,
+        "downlink_utilisation": 0.3,
+        "sent_bytes": 408,
+        "received_bytes": 10,
+        **ZERO,
+        "push_bytes": 401,
+        "aborted_bytes": 7,
+        "messages_received": 3,
+        "queueing_s": 0.0,
+        "max_queueing_s": 0.0,
+    },
+    {
+        "node": 2,
+        "uplink_utilisation": None,
+        "downlink_utilisation": 0.2,
+        "sent_bytes": 402,
+        "received_bytes": 10,
+        **ZERO,
+        "response_bytes": 300,
+        "in_flight_bytes": 102,
+        "messages_received": 0,
+        "queueing_s": None,
+        "max_queueing_s": 0.0,
+    },
 ]
 
 

@@ -15,10 +15,15 @@ from ddlsim.scenario import load
 pytest.importorskip("matplotlib")
 
 TINY = (
-    "rounds=4", "topology={name: complete}", "network={fidelity: ideal}", "shift={name: none}", "evaluation.every=4",
-    "nodes={clusters: [4, 4]}", "partition={name: label_clusters, labels: [[0, 1], [2, 3]], samples_per_node: 40}",
+    "rounds=4",
+    "topology={name: complete}",
+    "network={fidelity: ideal}",
+    "shift={name: none}",
+    "evaluation.every=4",
+    "nodes={clusters: [4, 4]}",
+    "partition={name: label_clusters, labels: [[0, 1], [2, 3]], samples_per_node: 40}",
     "validation={source: node, fraction: 0.25}",
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")

@@ -31,9 +31,7 @@ def test_fairness_by_hand(make_run):
 
 
 def test_bytes_by_cause(make_run):
-    assert summarise(make_run())["bytes"] == {
-        "total": 1210, "payload": 1143, "header": 60, "wasted": 7, "in_flight": 0
-    }
+    assert summarise(make_run())["bytes"] == {"total": 1210, "payload": 1143, "header": 60, "wasted": 7, "in_flight": 0}
 
 
 def test_bytes_of_an_unfinished_run_come_from_the_nodes_counters(make_run):

@@ -57,7 +57,7 @@ def test_overrides_lie_over_every_cell(write):
         ("local_steps: 1", "local_steps: 0", "tiny.yaml:16:40: training.local_steps: expected a number of at least 1"),
         ("base.yaml", "none.yaml", "tiny.yaml:5:21: extends: no file none.yaml"),
     ],
-)  # fmt: skip
+)
 def test_errors_have_their_place(problems, old, new, problem):
     found = problems((old, new))
     assert any(one.startswith(problem) for one in found), found

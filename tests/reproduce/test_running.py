@@ -20,9 +20,7 @@ def matrix(write):
 def test_first_seeds_of_all_cells_come_first(matrix, tmp_path):
     runs = runs_of(matrix, tmp_path)
     order = [(run.cell.name, run.scenario.seed) for run in runs]
-    assert order == [
-        ("slow/ring", 1), ("fast/complete", 1), ("alone", 7), ("slow/ring", 2), ("fast/complete", 2)
-    ]  # fmt: skip
+    assert order == [("slow/ring", 1), ("fast/complete", 1), ("alone", 7), ("slow/ring", 2), ("fast/complete", 2)]
     assert runs[0].directory == tmp_path / "slow+ring" / "seed-1"
 
 

@@ -84,23 +84,43 @@ def test_a_merge_key_takes_mappings(problems, value):
 
 @pytest.mark.parametrize(
     "option",
-    ["rounds", "evaluation.every", "evaluation.batch_size", "training.batch_size", "training.local_steps",
-     "training.epochs", "training.early_stopping.patience", "protocol.staleness", "algorithm.heads",
-     "algorithm.warmup_rounds", "algorithm.selection_batches", "topology.degree", "partition.samples_per_node"],
-)  # fmt: skip
+    [
+        "rounds",
+        "evaluation.every",
+        "evaluation.batch_size",
+        "training.batch_size",
+        "training.local_steps",
+        "training.epochs",
+        "training.early_stopping.patience",
+        "protocol.staleness",
+        "algorithm.heads",
+        "algorithm.warmup_rounds",
+        "algorithm.selection_batches",
+        "topology.degree",
+        "partition.samples_per_node",
+    ],
+)
 @pytest.mark.parametrize("value", [HUGE, 2**63, 2 * 10**9])
 def test_counts_have_a_bound(problems, option, value):
     (told,) = problems(sets=[f"{option}={value}"])
     assert told.startswith(f"--set {option}={value}: {option}: expected a number of at most 1")
 
 
-@pytest.mark.parametrize("option", [
-    "model={{name: mlp, hidden: [{}]}}", "model={{name: resnet18, latent: {}}}", "algorithm={{name: el, fanout: {}}}",
-    "algorithm={{name: pens, stage1_rounds: {}}}", "partition={{name: shards, shards_per_node: {}}}",
-    "shift={{name: label_shift, offsets: [0, {}]}}", "data={{name: imagenette, size: {}}}",
-    "data={{name: synthetic_regression, features: {}}}", "topology={{name: torus, rows: {}}}",
-    "algorithm={{name: mapl, projection_units: {}}}",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "option",
+    [
+        "model={{name: mlp, hidden: [{}]}}",
+        "model={{name: resnet18, latent: {}}}",
+        "algorithm={{name: el, fanout: {}}}",
+        "algorithm={{name: pens, stage1_rounds: {}}}",
+        "partition={{name: shards, shards_per_node: {}}}",
+        "shift={{name: label_shift, offsets: [0, {}]}}",
+        "data={{name: imagenette, size: {}}}",
+        "data={{name: synthetic_regression, features: {}}}",
+        "topology={{name: torus, rows: {}}}",
+        "algorithm={{name: mapl, projection_units: {}}}",
+    ],
+)
 def test_counts_of_named_parts_have_a_bound(problems, option):
     assert any("expected a number of at most 1" in told for told in problems(sets=[option.format(HUGE)]))
 

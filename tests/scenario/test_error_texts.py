@@ -46,11 +46,13 @@ def test_every_error_is_told_at_once_with_its_place(here):
         load("bad.yaml")
     text = str(caught.value)
     assert text.startswith(TOLD)
-    for place in ("8:15: model.name: unknown name 'mpl'. Did you mean 'mlp'? Known: gn_lenet,",
-                  "10:1: lerning_rate: unknown key 'lerning_rate'.",
-                  "11:24: training.batch_size: expected a whole number, got 8.5",
-                  "11:44: training.learning_rate: expected a number, got '1e-3'. Write it without quotes.",
-                  "12:42: topology.degree: expected a whole number, got 'four'"):  # fmt: skip
+    for place in (
+        "8:15: model.name: unknown name 'mpl'. Did you mean 'mlp'? Known: gn_lenet,",
+        "10:1: lerning_rate: unknown key 'lerning_rate'.",
+        "11:24: training.batch_size: expected a whole number, got 8.5",
+        "11:44: training.learning_rate: expected a number, got '1e-3'. Write it without quotes.",
+        "12:42: topology.degree: expected a whole number, got 'four'",
+    ):
         assert f"\nbad.yaml:{place}" in text
 
 
@@ -152,9 +154,7 @@ def test_file_that_is_no_text(here):
 
 
 def test_an_empty_file_is_one_error(problems):
-    assert problems("# nothing\n") == [
-        "test.yaml:1:1: expected a mapping (key: value) at the top level, got nothing"
-    ]
+    assert problems("# nothing\n") == ["test.yaml:1:1: expected a mapping (key: value) at the top level, got nothing"]
 
 
 def test_what_stands_too_deep_is_told(problems):
@@ -163,30 +163,50 @@ def test_what_stands_too_deep_is_told(problems):
     ]
 
 
-@pytest.mark.parametrize(("option", "told"), [
-    ("algorithm={name: el, name: facade}", "algorithm.name: key 'name' is written twice"),
-    ("rounds=&a [*a]", "rounds[0]: an alias (*name) cannot stand inside what it names"),
-])
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("algorithm={name: el, name: facade}", "algorithm.name: key 'name' is written twice"),
+        ("rounds=&a [*a]", "rounds[0]: an alias (*name) cannot stand inside what it names"),
+    ],
+)
 def test_an_options_own_value_is_told_with_its_whole_path(problems, option, told):
     assert problems(sets=[option]) == [f"--set {option}: {told}"]
 
 
-@pytest.mark.parametrize("key", [
-    "network.links.latency_ms", "network.links.uplink_mbps", "network.server_mbps", "devices.step_time_s",
-    "protocol.deadline_s", "training.learning_rate", "nodes.clusters", "evaluation.target_mse",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "key",
+    [
+        "network.links.latency_ms",
+        "network.links.uplink_mbps",
+        "network.server_mbps",
+        "devices.step_time_s",
+        "protocol.deadline_s",
+        "training.learning_rate",
+        "nodes.clusters",
+        "evaluation.target_mse",
+    ],
+)
 def test_infinity_is_no_number_of_anything(problems, key):
     (told,) = problems(sets=[f"{key}=.inf"])
     assert told.startswith(f"--set {key}=.inf: {key}: expected ") and told.endswith(", got .inf")
 
 
-@pytest.mark.parametrize(("option", "told"), [
-    ("network.links.latency_ms=1e9", "network.links.latency_ms: expected a number below 1e+09, got 1000000000.0"),
-    ("network.header_bytes=2000000000000", "network.header_bytes: expected a number below 1.09951e+12, got 2000000"),
-    ("devices.step_time_s=1e9", "devices.step_time_s: expected a number below 1e+09, got 1000000000.0"),
-    ("devices={name: lognormal, sigma: 100}", "devices.sigma: expected steps below 1e+09 s on every node, but 100 "
-                                              "makes one of e^"),
-])
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("network.links.latency_ms=1e9", "network.links.latency_ms: expected a number below 1e+09, got 1000000000.0"),
+        (
+            "network.header_bytes=2000000000000",
+            "network.header_bytes: expected a number below 1.09951e+12, got 2000000",
+        ),
+        ("devices.step_time_s=1e9", "devices.step_time_s: expected a number below 1e+09, got 1000000000.0"),
+        (
+            "devices={name: lognormal, sigma: 100}",
+            "devices.sigma: expected steps below 1e+09 s on every node, but 100 makes one of e^",
+        ),
+    ],
+)
 def test_what_simulated_time_cannot_count_is_refused(problems, option, told):
     (found,) = problems(sets=[option])
     assert found.startswith(f"--set {option}: {told}")

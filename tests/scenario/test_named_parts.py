@@ -65,10 +65,12 @@ def test_lists_become_tuples_and_whole_numbers_floats(write):
         ("loops: 1, style: bow", "model.style: expected one of granny, reef, got 'bow'"),
         ("loops: 13", "model: loops: 13 is bad luck"),
         ("ends: []", "model.loops: required key 'loops' is missing"),
-        ("loops: 1, loop: 2", "model.loop: unknown key 'loop'. Did you mean 'loops'? "
-                              "Allowed here: name, loops, ends, pairs, style"),
+        (
+            "loops: 1, loop: 2",
+            "model.loop: unknown key 'loop'. Did you mean 'loops'? Allowed here: name, loops, ends, pairs, style",
+        ),
     ],
-)  # fmt: skip
+)
 def test_types_and_bounds_are_kept(problems, keys, told):
     option = f"model={{name: knot, {keys}}}"
     assert problems(sets=[option]) == [f"--set {option}: {told}"]
@@ -84,9 +86,13 @@ def test_part_is_written_with_all_its_keys(write, here):
 def test_mapping_makes_the_same_scenario_as_a_file(write):
     scenario = load(write(), ["model={name: knot, loops: 2}"])
     mapping = {
-        "rounds": 3, "nodes": {"clusters": [5, 3]}, "algorithm": {"name": "facade"}, "training": {"learning_rate": 0.1},
-        "model": {"name": "knot", "loops": 2}, "data": {"name": "fashion-mnist-mini"},
-    }  # fmt: skip
+        "rounds": 3,
+        "nodes": {"clusters": [5, 3]},
+        "algorithm": {"name": "facade"},
+        "training": {"learning_rate": 0.1},
+        "model": {"name": "knot", "loops": 2},
+        "data": {"name": "fashion-mnist-mini"},
+    }
     assert from_mapping(mapping, name="test") == scenario
 
 

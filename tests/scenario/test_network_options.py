@@ -15,15 +15,20 @@ def test_compression_is_a_named_part_of_the_network(write):
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("network.compression={name: topk}", "network.compression.name: unknown name 'topk'. Did you mean 'top_k'? "
-                                             "Known: none, float16, int8, top_k, random_k"),
-        ("network.compression={name: top_k, fraction: 0}",
-         "network.compression.fraction: expected a number above 0, got 0"),
+        (
+            "network.compression={name: topk}",
+            "network.compression.name: unknown name 'topk'. Did you mean 'top_k'? "
+            "Known: none, float16, int8, top_k, random_k",
+        ),
+        (
+            "network.compression={name: top_k, fraction: 0}",
+            "network.compression.fraction: expected a number above 0, got 0",
+        ),
         ("network.drop_probability=1", "network.drop_probability: expected a number below 1, got 1"),
         ("network.timeout_s=0", "network.timeout_s: expected a number above 0, got 0"),
         ("network.on_drop=resend", "network.on_drop: expected one of retransmit, drop, got 'resend'"),
     ],
-)  # fmt: skip
+)
 def test_wrong_options_are_told(problems, option, told):
     assert problems(sets=[option]) == [f"--set {option}: {told}"]
 

@@ -13,9 +13,8 @@ from ddlsim.scenario.parts import PART_PATHS, TABLES, table
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 FILES = sorted(
-    path for path in FOLDER.rglob("*.yaml")
-    if "base" not in path.relative_to(FOLDER).parts and not is_matrix(path)
-)  # fmt: skip
+    path for path in FOLDER.rglob("*.yaml") if "base" not in path.relative_to(FOLDER).parts and not is_matrix(path)
+)
 NAMES = [path.stem for path in FILES]
 
 

@@ -97,8 +97,10 @@ class Answer:
 
 
 def panm_of(variant, similarity="inverse_loss", num_nodes=12):
-    node, panm = NumberNode(num_nodes=num_nodes), PANM(sampled_peers=2, stage1_rounds=2, variant=variant,
-                                                      similarity=similarity)  # fmt: skip
+    node, panm = (
+        NumberNode(num_nodes=num_nodes),
+        PANM(sampled_peers=2, stage1_rounds=2, variant=variant, similarity=similarity),
+    )
     return node, panm, panm.start(node)
 
 
@@ -124,9 +126,10 @@ def test_panm_adds_whom_the_mixture_takes_for_a_neighbour():
     assert [value for name, value, _ in node.recorded if name == "pulled_from"] == [0, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("similarity", "rounds", "talks"), [
-    ("cosine_gradients", 2, True), ("cosine_weights", 2, False), ("inverse_l2", 3, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("similarity", "rounds", "talks"),
+    [("cosine_gradients", 2, True), ("cosine_weights", 2, False), ("inverse_l2", 3, False)],
+)
 def test_published_bug_is_deaf_but_for_the_loss(similarity, rounds, talks):
     node, panm, state = panm_of("published_bug", similarity)
     assert exchange(panm, node, state, 0, {}) == []
