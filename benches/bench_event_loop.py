@@ -11,7 +11,7 @@ import pytest
 import simpy
 
 from ddlsim import build
-from ddlsim.engine.recorder import Recorder
+from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import load
 
 SMOKE = Path(__file__).parents[1] / "scenarios" / "smoke.yaml"

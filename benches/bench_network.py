@@ -22,10 +22,10 @@ import numpy as np
 import pytest
 import simpy
 
-from ddlsim.engine.environment import Environment
-from ddlsim.engine.message import PUSH, Message
-from ddlsim.engine.network import Network
+from ddlsim.messages.message import PUSH, Message
 from ddlsim.native import extension
+from ddlsim.network.environment import Environment
+from ddlsim.network.network import Network
 
 PEERS, SIZE, LATENCY_S = 4, 500_000, 0.02
 

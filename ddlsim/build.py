@@ -12,8 +12,8 @@ from ddlsim import metrics, rundir
 from ddlsim.errors import DataMissing
 
 if TYPE_CHECKING:
-    from ddlsim.engine.evaluation import Evaluated
     from ddlsim.engine.simulation import Simulation
+    from ddlsim.evaluation.evaluator import Evaluated
     from ddlsim.scenario import Scenario
 
 
@@ -89,7 +89,7 @@ def build_learner(scenario: "Scenario", prepared, device: str):
     builders, assigned = {type(model).__name__: lambda: model.build(shape, classes)}, None
     if hasattr(model, "assignment"):
         builders, assigned = model.builders(shape, classes), model.assignment(scenario.nodes.count, scenario.seed)
-    if hasattr(scenario.algorithm, "extra_parts"):
+    if scenario.algorithm.has_extra_parts:
         builders = {name: _extended(build, scenario.algorithm, shape, classes) for name, build in builders.items()}
     if scenario.learning == "none":
         from ddlsim.learning.sizes import SizeLearner, parts_of, parts_of_sizes
@@ -122,6 +122,88 @@ def _extended(build, algorithm, image_shape, num_classes: int):
     return with_extra_parts(build, lambda latent: algorithm.extra_parts(latent, num_classes), image_shape)
 
 
+def build_network(scenario: "Scenario", env, has_server: bool):
+    """The links of all nodes, with capacities that follow their traces."""
+    from ddlsim.network.capacity_trace import follow
+    from ddlsim.network.network import Network
+    from ddlsim.network.server import with_server
+    from ddlsim.units import mbps_to_bytes_per_s
+
+    num_nodes, network = scenario.nodes.count, scenario.network
+    links = network.links.draw(num_nodes, scenario.seed)
+    if has_server:
+        links = with_server(links, num_nodes, float(mbps_to_bytes_per_s(network.server_mbps)))
+    made = Network(
+        env,
+        num_nodes + has_server,
+        links.uplink_bytes_per_s,
+        links.downlink_bytes_per_s,
+        links.latency_s,
+        fidelity=network.fidelity,
+        header_bytes=network.header_bytes,
+        drop_prob=network.drop_probability,
+        on_drop=network.on_drop,
+        timeout_s=network.timeout_s,
+        seed=scenario.seed,
+        shared_bytes_per_s=links.shared_bytes_per_s,
+        route=links.route,
+    )
+    if links.changes:
+        env.process(follow(env, made, links.changes))
+    return made
+
+
+def build_run(scenario: "Scenario", prepared):
+    """What all nodes know of the run."""
+    from functools import partial
+
+    from ddlsim.engine.run_info import Run
+    from ddlsim.network.server import star
+    from ddlsim.topologies.base import neighbours
+
+    num_nodes, has_server = scenario.nodes.count, scenario.algorithm.has_server
+    scenario.topology.check(num_nodes)
+    graph = star(num_nodes)
+    drawn = partial(neighbours, scenario.topology, num_nodes, seed=scenario.seed)
+    return Run(
+        seed=scenario.seed,
+        rounds=scenario.rounds,
+        node_cluster=np.asarray(prepared.node_cluster),
+        graph_of=(lambda _: graph) if has_server else (lambda round_num: drawn(round_num=round_num)),
+        local_steps=scenario.training.steps,
+        synchronous=scenario.mode == "sync",
+        staleness=scenario.protocol.staleness,
+        has_server=has_server,
+    )
+
+
+def build_monitor(scenario: "Scenario", prepared, learner, recorder, run, members, measurements, on_evaluated):
+    """What measures completed rounds: evaluations, or times where nothing is learned."""
+    from ddlsim.evaluation.evaluator import Evaluator, Schedule
+    from ddlsim.evaluation.oracle_similarities import TrueSimilarities
+    from ddlsim.evaluation.round_times import RoundTimes
+
+    if scenario.learning == "none":
+        return RoundTimes(recorder)
+    algorithm, evaluation = scenario.algorithm, scenario.evaluation
+
+    def compare(node, own, others, rng):
+        return algorithm.similarities_of(members[node].node, own, others, learner, rng)
+
+    return Evaluator(
+        learner,
+        recorder,
+        evaluation,
+        Schedule(evaluation.every, scenario.rounds, algorithm.has_final_exchange),
+        run.node_cluster if prepared.test_set is None else prepared.test_set,
+        prepared.task,
+        run.rng,
+        measurements,
+        TrueSimilarities(scenario.records.true_similarities, compare, recorder, run.rng),
+        on_evaluated,
+    )
+
+
 def build_simulation(
     scenario: "Scenario",
     prepared,
@@ -130,76 +212,47 @@ def build_simulation(
     on_round: Callable[[int, float, int], None] = lambda *_: None,
     on_evaluated: "Callable[[Evaluated], None]" = lambda _: None,
 ) -> "Simulation":
-    """All objects of one run."""
-    from ddlsim.compression.quantised import NoCompression
-    from ddlsim.engine.capacity_trace import follow
-    from ddlsim.engine.network import Network
-    from ddlsim.engine.server import star, with_server
+    """All objects of one run, from the ground up."""
+    from functools import partial
+
+    from ddlsim.engine.churn_process import ChurnProcess
+    from ddlsim.engine.clock import SimulatedClock
+    from ddlsim.engine.membership import Member
+    from ddlsim.engine.node_log import NodeLog, SilentLog
     from ddlsim.engine.simulation import Simulation
-    from ddlsim.topologies import neighbours
-    from ddlsim.units import mbps_to_bytes_per_s
+    from ddlsim.engine.transport import NetworkTransport
+    from ddlsim.evaluation.early_stopping import BestModel
+    from ddlsim.evaluation.measurements import Measurements
+    from ddlsim.messages.quantized import NoCompression
+    from ddlsim.network.environment import Environment
+    from ddlsim.node.ports import Ports
 
-    num_nodes, network = scenario.nodes.count, scenario.network
-    scenario.topology.check(num_nodes)
-    links = network.links.draw(num_nodes, scenario.seed)
-    has_server = getattr(scenario.algorithm, "has_server", False)
-    if has_server:
-        links = with_server(links, num_nodes, float(mbps_to_bytes_per_s(network.server_mbps)))
-    evaluation, stopping = scenario.evaluation, scenario.training.early_stopping
-
-    def make_network(env, on_delivery, on_abort) -> Network:
-        made = Network(
-            env,
-            num_nodes + has_server,
-            links.uplink_bytes_per_s,
-            links.downlink_bytes_per_s,
-            links.latency_s,
-            fidelity=network.fidelity,
-            on_delivery=on_delivery,
-            on_abort=on_abort,
-            drop_prob=network.drop_probability,
-            on_drop=network.on_drop,
-            timeout_s=network.timeout_s,
-            seed=scenario.seed,
-            shared_bytes_per_s=links.shared_bytes_per_s,
-            route=links.route,
-        )
-        if links.changes:
-            env.process(follow(env, made, links.changes))
-        return made
-
+    num_nodes, churn, learns = scenario.nodes.count, scenario.churn, scenario.learning != "none"
+    env = Environment()
+    network = build_network(scenario, env, scenario.algorithm.has_server)
+    run = build_run(scenario, prepared)
+    members = [Member(node, is_server=node == run.server) for node in range(num_nodes + run.has_server)]
+    clock = SimulatedClock(env, scenario.devices.draw(num_nodes, scenario.seed))
+    codec = None if isinstance(scenario.network.compression, NoCompression) else scenario.network.compression
+    transport = NetworkTransport(network, members, run, clock, learner, scenario.protocol, codec)
+    measurements = Measurements(learner, recorder)
+    log = NodeLog(recorder, measurements) if learns else SilentLog()
+    stopping, validated = scenario.training.early_stopping, None
+    if stopping is not None or scenario.evaluation.checkpoint == "best":
+        # Validation takes its time in a network-only run too, but its values say nothing and stop no node.
+        validated = partial(BestModel, stopping.patience if stopping is not None and learns else None)
+    absences = churn.absences(num_nodes, scenario.seed) if churn else {}
     return Simulation(
-        algorithm=scenario.algorithm,
-        learner=learner,
-        make_network=make_network,
-        neighbours=(lambda _: star(num_nodes))
-        if has_server
-        else (lambda round_num: neighbours(scenario.topology, num_nodes, round_num, scenario.seed)),
-        has_server=has_server,
-        step_time_s=scenario.devices.draw(num_nodes, scenario.seed),
-        absences=scenario.churn.absences(num_nodes, scenario.seed) if scenario.churn else {},
-        state_lost=getattr(scenario.churn, "state", "kept") == "lost",
-        node_cluster=np.asarray(prepared.node_cluster),
-        test_set=getattr(prepared, "test_set", None),
-        recorder=recorder,
-        seed=scenario.seed,
-        rounds=scenario.rounds,
-        steps_of=scenario.training.steps,
-        evaluate_every=evaluation.every,
-        header_bytes=network.header_bytes,
-        synchronous=scenario.mode == "sync",
-        deadline_s=scenario.protocol.deadline_s,
-        keep_late=scenario.protocol.late == "keep",
-        staleness=scenario.protocol.staleness,
-        stop_at=evaluation.target if evaluation.stop_at_target else None,
-        task=prepared.task,
-        codec=None if isinstance(network.compression, NoCompression) else network.compression,
-        network_only=scenario.learning == "none",
-        patience=stopping.patience if stopping else None,
-        best_model=evaluation.checkpoint == "best",
-        true_similarities=scenario.records.true_similarities,
-        on_round=on_round,
-        on_evaluated=on_evaluated,
+        env,
+        scenario.algorithm,
+        Ports(clock, transport, learner, run, log),
+        transport,
+        members,
+        ChurnProcess(env, members, absences, churn is not None and churn.state == "lost"),
+        build_monitor(scenario, prepared, learner, recorder, run, members, measurements, on_evaluated),
+        recorder,
+        validated,
+        on_round,
     )
 
 
@@ -262,8 +315,8 @@ def run(
 
 def _run_in(directory, manifest, scenario, prepared, device, console, started, data_s, profile) -> dict:
     """Runs with the directory's files open; whatever happens, what was computed is kept and summarised."""
-    from ddlsim.engine.recorder import Recorder, write_communication, write_contents, write_links
     from ddlsim.report.summary import summarise
+    from ddlsim.runs.recorder import Recorder, write_communication, write_contents, write_links
 
     rundir.write_scenario(directory, scenario)
     rundir.write_manifest(directory, manifest)
@@ -305,7 +358,7 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
         network, detail = simulation.network, scenario.records.detail
         write_communication(directory / "communication.jsonl", network.traffic, detail)
         write_links(directory / "links.jsonl", network.use(), detail)
-        write_contents(directory / "contents.jsonl", simulation.contents)
+        write_contents(directory / "contents.jsonl", simulation.transport.contents)
         recording_s = recorder.wall_s + time.perf_counter() - closing
         rundir.finish_manifest(manifest, status, started, simulation.env.now)
         if profile:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ddlsim.engine.devices import LogNormal
+from ddlsim.devices.step_times import LogNormal
 from ddlsim.rng import stream, stream_seed
 
 

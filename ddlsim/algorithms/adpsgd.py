@@ -17,18 +17,18 @@ has one, and fails at once if the peer is away.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from ddlsim.engine.evaluation import Serving
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.evaluation.candidates import Serving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddlsim.engine.message import Message
-    from ddlsim.engine.node import Node
-    from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
     from ddlsim.learning.kinds import Model
+    from ddlsim.messages.message import Message
+    from ddlsim.node.node import Node, Steps
 
 
 @dataclass
@@ -39,13 +39,14 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ADPSGD:
+class ADPSGD(Algorithm):
     """Asynchronous decentralized parallel SGD: average with one random neighbour, wait for nobody.
 
     Args:
         shared_init: whether all nodes start from the same model, as in the paper.
     """
 
+    waits: ClassVar[bool] = False
     shared_init: bool = True
 
     def start(self, node: "Node") -> State:

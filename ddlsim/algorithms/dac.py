@@ -5,7 +5,7 @@ for client collaboration", FL-IJCAI 2022, and their code; Hagander, Listo Zec et
 metrics in decentralized deep learning under distributional shift", and the code that it shares with Hagander's thesis
 (FedSim, min-max scaling, three more similarities). Each round a node pulls the models of `sampled_peers` peers, drawn
 by softmax(tau * similarity), measures how alike they are to its own, and merges; what peers know of others serves as
-an estimate (selection/two_hop.py). The texts and the codes differ, and `variant` names four of them; every key that is
+an estimate (similarity/two_hop.py). The texts and the codes differ, and `variant` names four of them; every key that is
 null is as the variant has it:
 
                     listo_zec_2022   hagander_2024      text               facade
@@ -34,20 +34,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from ddlsim import merges
+from ddlsim.aggregation import weights as merges
+from ddlsim.aggregation.weights import MergeName
 from ddlsim.algorithms.pulling import Init, LossBatches, Order, Pulling, Schedule, State, Weights, batches_scored
-from ddlsim.engine.later import Later
 from ddlsim.errors import ScenarioError
-from ddlsim.merges import MergeName
+from ddlsim.node.deferred import Later
 from ddlsim.rng import stream
-from ddlsim.selection import sampling
-from ddlsim.selection.sampling import Scaling, UnknownPeers
-from ddlsim.selection.two_hop import Knowledge, TwoHop, table_bytes
-from ddlsim.similarities import Similarity, SimilarityName
+from ddlsim.similarity import sampling
+from ddlsim.similarity.measures import Similarity, SimilarityName
+from ddlsim.similarity.sampling import Scaling, UnknownPeers
+from ddlsim.similarity.two_hop import Knowledge, TwoHop, table_bytes
 from ddlsim.units import Count
 
 if TYPE_CHECKING:
-    from ddlsim.engine.node import Node, Verb
+    from ddlsim.node.node import Node, Verb
 
 Variant = Literal["listo_zec_2022", "hagander_2024", "text", "facade"]
 

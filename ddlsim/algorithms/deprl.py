@@ -12,13 +12,13 @@ message is lost or too late, fall to one's own core.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ddlsim.engine.evaluation import Serving
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.evaluation.candidates import Serving
 from ddlsim.units import StepCount
 
 if TYPE_CHECKING:
-    from ddlsim.engine.node import Node
-    from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
+    from ddlsim.node.node import Node, Steps
 
 
 @dataclass
@@ -30,7 +30,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DePRL:
+class DePRL(Algorithm):
     """Personalised heads over a core learned by consensus.
 
     Args:

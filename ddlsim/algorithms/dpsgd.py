@@ -9,12 +9,12 @@ who are away, or whose message is lost or too late, fall to oneself. Use it with
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddlsim.engine.evaluation import Serving
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.evaluation.candidates import Serving
 
 if TYPE_CHECKING:
-    from ddlsim.engine.node import Node
-    from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
+    from ddlsim.node.node import Node, Steps
 
 
 @dataclass
@@ -25,7 +25,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPSGD:
+class DPSGD(Algorithm):
     """Decentralized parallel SGD with Metropolis-Hastings weights.
 
     Args:

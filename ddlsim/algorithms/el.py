@@ -10,13 +10,13 @@ complete. Models of peers that are away, and those that are lost or too late, ar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ddlsim.engine.evaluation import Serving
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.evaluation.candidates import Serving
 from ddlsim.units import Count
 
 if TYPE_CHECKING:
-    from ddlsim.engine.node import Node
-    from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
+    from ddlsim.node.node import Node, Steps
 
 
 @dataclass
@@ -27,7 +27,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpidemicLearning:
+class EpidemicLearning(Algorithm):
     """Epidemic Learning: average with random nodes each round.
 
     Args:

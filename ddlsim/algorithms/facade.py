@@ -30,14 +30,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Le
 
-from ddlsim.engine.evaluation import SELECTION_BATCHES, Choice, Serving
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.evaluation.candidates import Choice, Serving
+from ddlsim.evaluation.evaluator import SELECTION_BATCHES
 from ddlsim.units import CountOrZero, StepCount
 
 if TYPE_CHECKING:
-    from ddlsim.engine.message import Message
-    from ddlsim.engine.node import Node
-    from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
+    from ddlsim.messages.message import Message
+    from ddlsim.node.node import Node, Steps
 
 
 @dataclass
@@ -50,7 +51,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facade:
+class Facade(Algorithm):
     """Fair learning for clusters: a shared core, a head per cluster, nodes pick their head by loss.
 
     Args:

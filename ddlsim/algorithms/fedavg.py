@@ -10,12 +10,12 @@ round all have the same model, so nobody needs to fetch it.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ddlsim.engine.evaluation import Serving
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.evaluation.candidates import Serving
 
 if TYPE_CHECKING:
-    from ddlsim.engine.node import Node
-    from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
+    from ddlsim.node.node import Node, Steps
 
 
 @dataclass
@@ -26,7 +26,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg:
+class FedAvg(Algorithm):
     """Federated averaging by a server.
 
     Args:

@@ -10,20 +10,20 @@ node keeps those it has.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ddlsim.engine.evaluation import Serving
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.evaluation.candidates import Serving
 from ddlsim.learning.objective import LocalStep, Objective
 
 if TYPE_CHECKING:
     import torch
 
-    from ddlsim.engine.node import Node
-    from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
     from ddlsim.learning.kinds import Model
+    from ddlsim.node.node import Node, Steps
 
 
 @dataclass
@@ -35,13 +35,14 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedProto:
+class FedProto(Algorithm):
     """Class means of features averaged by a server.
 
     Args:
         proto_weight: weight of the distance from the global prototypes.
     """
 
+    exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
     has_server: ClassVar[bool] = True
     needs_core: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True

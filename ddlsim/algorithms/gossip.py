@@ -12,17 +12,17 @@ model on. Nobody waits for anybody, in either mode; a peer that is away just doe
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ddlsim.engine.evaluation import Serving
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.evaluation.candidates import Serving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddlsim.engine.message import Message
-    from ddlsim.engine.node import Node
-    from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
+    from ddlsim.messages.message import Message
+    from ddlsim.node.node import Node, Steps
 
 
 @dataclass
@@ -34,7 +34,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GossipLearning:
+class GossipLearning(Algorithm):
     """Gossip learning: send to one random neighbour, merge what has arrived, wait for nobody.
 
     Args:
@@ -42,6 +42,7 @@ class GossipLearning:
         shared_init: whether all nodes start from the same model, as in the paper.
     """
 
+    waits: ClassVar[bool] = False
     merge: Literal["mean", "age"] = "mean"
     shared_init: bool = True
 

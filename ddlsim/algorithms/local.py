@@ -1,14 +1,14 @@
 """Local: every node trains alone. The baseline of those who do not talk. Who is away does not train."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ddlsim.engine.evaluation import Serving
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.evaluation.candidates import Serving
 
 if TYPE_CHECKING:
-    from ddlsim.engine.node import Node
-    from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
+    from ddlsim.node.node import Node, Steps
 
 
 @dataclass
@@ -19,12 +19,14 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local:
+class Local(Algorithm):
     """No communication at all.
 
     Args:
         init: whether nodes start from the same model (`shared`) or each from its own.
     """
+
+    exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "nothing"
 
     init: Literal["own", "shared"] = "shared"
 

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt
 
-from ddlsim.engine.evaluation import Serving
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.evaluation.candidates import Serving
 from ddlsim.learning.objective import LocalStep, Objective
 from ddlsim.units import CountOrZero, UnitCount
 
@@ -39,10 +40,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from ddlsim.engine.node import Node
-    from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
     from ddlsim.learning.kinds import Model
+    from ddlsim.node.node import Node, Steps
 
 
 @dataclass
@@ -55,7 +55,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MAPL:
+class MAPL(Algorithm):
     """Model agnostic peer-to-peer learning with a learned collaboration graph.
 
     Args:
@@ -76,6 +76,7 @@ class MAPL:
         share_backbone: MAPL+: mix the cores as well.
     """
 
+    exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
     needs_core: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
     variant: Literal["code", "thesis"] = "code"

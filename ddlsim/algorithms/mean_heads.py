@@ -8,15 +8,15 @@ node goes on with its own head.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ddlsim.engine.evaluation import Serving
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.evaluation.candidates import Serving
 
 if TYPE_CHECKING:
-    from ddlsim.engine.node import Node
-    from ddlsim.engine.simulation import Steps
     from ddlsim.learning.kinds import Model
     from ddlsim.learning.objective import Objective
+    from ddlsim.node.node import Node, Steps
 
 
 @dataclass
@@ -28,9 +28,10 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanHeads:
+class MeanHeads(Algorithm):
     """A round in which a server averages heads; how a node trains is the algorithm's."""
 
+    exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
     has_server: ClassVar[bool] = True
     needs_core: ClassVar[bool] = True
 

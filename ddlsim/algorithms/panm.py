@@ -4,7 +4,7 @@ Sources: Li, Lu, Liu, et al., "Towards effective clustered federated learning: a
 neighbor matching", IEEE Transactions on Big Data, 2022; Hagander's thesis, appendix B, algorithms 2 and 3, and its
 code. Stage 1 (NSMC): each round a node measures `sampled_peers` new peers, keeps the `sampled_peers` most similar of
 those and its present neighbours, and merges all it keeps. Stage 2, from round `stage1_rounds` on: every `naem_every`
-rounds it sorts new candidates and its neighbours by a mixture of two normals (selection/mixture.py); each round it
+rounds it sorts new candidates and its neighbours by a mixture of two normals (similarity/mixture.py); each round it
 merges with `sampled_peers` random neighbours. `variant`:
 
 - `thesis`: similarities of all concerned are measured anew each time, and NAEM sorts all neighbours;
@@ -22,17 +22,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from annotated_types import Ge, Le
 
-from ddlsim import merges
+from ddlsim.aggregation import weights as merges
 from ddlsim.algorithms.pulling import LossBatches, Pulling, State, batches_scored
 from ddlsim.errors import ScenarioError
-from ddlsim.selection.mixture import neighbours_by_mixture
-from ddlsim.selection.sampling import draw
-from ddlsim.similarities import Similarity, SimilarityName
+from ddlsim.similarity.measures import Similarity, SimilarityName
+from ddlsim.similarity.mixture import neighbours_by_mixture
+from ddlsim.similarity.sampling import draw
 from ddlsim.units import Count
 
 if TYPE_CHECKING:
-    from ddlsim.engine.node import Node
-    from ddlsim.engine.simulation import Steps
+    from ddlsim.node.node import Node, Steps
 
 
 @dataclass

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Le
 
-from ddlsim import merges
+from ddlsim.aggregation import weights as merges
 from ddlsim.algorithms.pulling import Init, LossBatches, Pulling, Schedule, State, Weights, batches_scored
 from ddlsim.errors import ScenarioError
-from ddlsim.selection.sampling import draw
-from ddlsim.similarities import Similarity, SimilarityName
+from ddlsim.similarity.measures import Similarity, SimilarityName
+from ddlsim.similarity.sampling import draw
 from ddlsim.units import Count
 
 if TYPE_CHECKING:
-    from ddlsim.engine.later import Later
-    from ddlsim.engine.node import Node, Verb
+    from ddlsim.node.deferred import Later
+    from ddlsim.node.node import Node, Verb
 
 
 @dataclass

@@ -12,24 +12,24 @@ is drawn in its place.
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ddlsim import merges
-from ddlsim.engine.evaluation import Serving
+from ddlsim.aggregation import weights as merges
+from ddlsim.aggregation.weights import MergeName
+from ddlsim.algorithms.base import Algorithm
 from ddlsim.errors import ScenarioError
-from ddlsim.merges import MergeName
-from ddlsim.similarities import Seen, Similarity
+from ddlsim.evaluation.candidates import Serving
+from ddlsim.similarity.measures import Seen, Similarity
 from ddlsim.units import Count, CountOrZero
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ddlsim.engine.later import Later
-    from ddlsim.engine.node import Node, Verb
-    from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
     from ddlsim.learning.kinds import Model
     from ddlsim.learning.learner import Learner
+    from ddlsim.node.deferred import Later
+    from ddlsim.node.node import Node, Steps, Verb
 
 Schedule = Literal["immediate", "merge-then-train", "train-then-merge"]
 Order = Literal["turns", "at_once", "newest"]
@@ -63,7 +63,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pulling:
+class Pulling(Algorithm):
     """A round of pulling peers' models and merging them.
 
     Args:
@@ -79,6 +79,7 @@ class Pulling:
         record_similarities: nodes whose measured similarities are recorded.
     """
 
+    answers_when_finished: ClassVar[bool] = True
     sampled_peers: Count = 5
     merge: MergeName = "fedavg"
     schedule: Schedule = "merge-then-train"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ddlsim.algorithms.pulling import Pulling, State
 from ddlsim.errors import ScenarioError
-from ddlsim.selection.sampling import draw
+from ddlsim.similarity.sampling import draw
 
 if TYPE_CHECKING:
-    from ddlsim.engine.node import Node
+    from ddlsim.node.node import Node
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ def replay(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Send given flows over given links and print when each one ends."""
-    from ddlsim.engine.replay import replay as replay_files
+    from ddlsim.network.replay import replay as replay_files
 
     rows = [flow.row() for flow in replay_files(str(flows), str(links), None if physical is None else str(physical))]
     if as_json:

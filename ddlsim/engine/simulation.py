@@ -1,404 +1,279 @@
-"""One run in simulated time: a SimPy process per node, the network between them, and nodes that come and go."""
+"""One run in simulated time: a SimPy process per node that drives its algorithm, round by round."""
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import simpy
+from simpy.core import EmptySchedule
 
-from ddlsim.engine.churn import Absences
-from ddlsim.engine.collector import searching_rarely
-from ddlsim.engine.contents import Contents
-from ddlsim.engine.departures import Departures
-from ddlsim.engine.device_trace import StepTimeTrace
-from ddlsim.engine.environment import Environment
-from ddlsim.engine.evaluation import METRIC_OF, Evaluated, Evaluator, Serving, Snapshot
-from ddlsim.engine.measurements import Measurements
-from ddlsim.engine.message import REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Message, to_one
-from ddlsim.engine.network import Network
-from ddlsim.engine.node import Node, Verb
-from ddlsim.engine.presence import Presence
-from ddlsim.engine.timetable import Timetable
-from ddlsim.engine.true_similarities import TrueSimilarities
+from ddlsim.engine.gc_tuning import searching_rarely
+from ddlsim.engine.membership import Member, Membership
 from ddlsim.errors import DdlsimError
-from ddlsim.rng import stream
+from ddlsim.evaluation.candidates import Snapshot
+from ddlsim.node.node import Node, Steps
 from ddlsim.units import END_OF_TIME_S
 
-ANSWER_TO = {REQUEST: RESPONSE, SCORE_REQUEST: SCORE}
-
-Steps = Generator[Verb, Any, None]
-
-
-class Algorithm(Protocol):
-    """What every entry of ALGORITHMS offers. A node's whole memory is the state that `start` makes."""
-
-    def start(self, node: Node) -> Any:
-        """The node's state before its first round; costs no time."""
-
-    def round(self, node: Node, state: Any, round_num: int) -> Steps:
-        """One round, yielding verbs. A node that leaves abandons the round where it is; the state stays."""
-
-    def serving(self, node: Node, state: Any) -> Serving:
-        """What the node would answer queries with; evaluated."""
-
-    # def stopped(self, node, state, best): optional; early stopping has ended the node's rounds with this best model
-    # def finish(self, node, state, round_num) -> Steps: optional last exchange after the last round
-    # def join(self, node, state, round_num) -> Steps: optional first exchange of a node that joins a run under way
-    # def seen(self, state), similarities_of(self, ...): optional, of algorithms that compare models; see pulling.py
-
-
-def _remembering_the_last(neighbours: Callable[[int], Sequence[Sequence[int]]]):
-    """The same function; nodes ask for the graph of one round one after the other."""
-    last_round, last_graph = None, None
-
-    def remembered(round_num: int) -> Sequence[Sequence[int]]:
-        nonlocal last_round, last_graph
-        if round_num != last_round:
-            last_round, last_graph = round_num, neighbours(round_num)
-        return last_graph
-
-    return remembered
+if TYPE_CHECKING:
+    from ddlsim.algorithms.base import Algorithm
+    from ddlsim.engine.churn_process import ChurnProcess
+    from ddlsim.engine.node_log import Records
+    from ddlsim.engine.transport import NetworkTransport
+    from ddlsim.evaluation.early_stopping import BestModel
+    from ddlsim.evaluation.monitor import Monitor
+    from ddlsim.network.environment import Environment
+    from ddlsim.node.ports import Ports
 
 
 class Simulation:
-    """All objects of one run.
+    """The nodes of one run and their lives.
 
     Args:
-        algorithm: see Algorithm.
-        learner: see learning/learner.py.
-        make_network: (env, on_delivery, on_abort) -> Network.
-        neighbours: round -> per node its neighbours.
-        step_time_s: seconds per local step, per node; an array or what changes over time.
-        absences: per node its absences, see churn.py; taken one by one, as time comes.
-        state_lost: whether a node comes back without its state and starts afresh.
-        node_cluster: hidden cluster per node.
-        has_server: whether there is one more node, the last, which serves the others (see server.py).
-        test_set: per node what it is tested on; None: its cluster's test set.
-        true_similarities: nodes that are compared with all others at every evaluation, see true_similarities.py.
-        recorder: where rows go.
-        codec: how parameters in messages are compressed, see ddlsim.compression: Codec; None: not at all.
-        settings: seed, rounds, steps_of (mini-batches per epoch -> local steps), evaluate_every, header_bytes,
-            synchronous, deadline_s, keep_late and staleness (see Node.receive), the target to stop at (or None),
-            patience of early stopping (or None) and whether the best model by validation loss is evaluated, as
-            keyword arguments.
-        task: classification or regression.
-        network_only: nothing is learned or evaluated (see learning/sizes.py); rounds are timed instead.
-        on_round: called when a round is completed by all who took part: (completed, time_s, bytes sent).
-        on_evaluated: called after every evaluation.
+        env: SimPy's environment.
+        algorithm: what every node does, see algorithms/base.py.
+        ports: what nodes see of the run.
+        transport: the one of `ports`, with what the engine tells it.
+        members: all nodes by id, the server last; what their algorithm sees and remembers is made here.
+        churn: when nodes leave and return.
+        monitor: what measures completed rounds and says when the run has reached its target.
+        records: where rows go.
+        validated: what follows a node's validation losses, made anew for each node; None: nothing is validated.
+        on_round: called when all that took part have completed a round: (completed, time_s, bytes sent).
     """
 
     def __init__(
         self,
-        *,
-        algorithm: Algorithm,
-        learner,
-        make_network: Callable[..., Network],
-        neighbours: Callable[[int], Sequence[Sequence[int]]],
-        step_time_s: np.ndarray | StepTimeTrace,
-        absences: Absences,
-        node_cluster: np.ndarray,
-        recorder,
-        seed: int,
-        rounds: int,
-        steps_of: Callable[[int], int],
-        evaluate_every: int,
-        header_bytes: int,
-        synchronous: bool = True,
-        deadline_s: float | None = None,
-        keep_late: bool = False,
-        staleness: int = 5,
-        state_lost: bool = False,
-        stop_at: float | None = None,
-        codec=None,
-        task: str = "classification",
-        network_only: bool = False,
-        patience: int | None = None,
-        best_model: bool = False,
-        test_set: np.ndarray | None = None,
-        has_server: bool = False,
-        true_similarities: Sequence[int] = (),
+        env: "Environment",
+        algorithm: "Algorithm",
+        ports: "Ports",
+        transport: "NetworkTransport",
+        members: list[Member],
+        churn: "ChurnProcess",
+        monitor: "Monitor",
+        records: "Records",
+        validated: "Callable[[], BestModel] | None" = None,
         on_round: Callable[[int, float, int], None] = lambda *_: None,
-        on_evaluated: Callable[[Evaluated], None] = lambda _: None,
     ):
+        self.env = env
         self.algorithm = algorithm
-        self.learner = learner
-        self.neighbours = _remembering_the_last(neighbours)
-        self.step_time_s = step_time_s
-        self.node_cluster = node_cluster
-        self.recorder = recorder
-        self.seed, self.rounds, self.steps_of = seed, rounds, steps_of
-        self.header_bytes, self.synchronous = header_bytes, synchronous
-        self.deadline_s, self.keep_late, self.staleness = deadline_s, keep_late, staleness
-        self.patience = None if network_only else patience  # validation takes its time, but its values say nothing
-        self.validates = best_model or patience is not None
-        self._evaluates_best = best_model
-        self.codec = codec
-        self.contents = Contents(codec)
-        self._every = evaluate_every
-        self._stop_at = stop_at
-        self.network_only = network_only
-        self._on_round, self._on_evaluated = on_round, on_evaluated
-        self.env = Environment()
-        self.num_nodes = len(step_time_s)
-        self.server = self.num_nodes if has_server else None
-        self.network = make_network(self.env, self._delivered, self.fail)
-        self.mailboxes = self.network.use_mailboxes()
-        self.nodes = [Node(node_id, self) for node_id in range(self.num_nodes + has_server)]
-
-        def rng(purpose: str, node: int) -> np.random.Generator:
-            return self.nodes[node].rng(purpose)
-
-        self._similarities = TrueSimilarities(
-            () if network_only else true_similarities, algorithm, self.nodes, learner, recorder, rng
-        )
-        self.evaluator = (
-            Timetable(recorder, self.nodes)
-            if network_only
-            else Evaluator(
-                self.nodes,
-                learner,
-                recorder,
-                node_cluster if test_set is None else test_set,
-                METRIC_OF[task],
-                rng,
-                self.evaluation_due,
-                self._evaluated,
-                self._similarities,
-            )
-        )
-        self._measurements = Measurements(learner, recorder)
-        self._states: list[Any] = [None] * len(self.nodes)
+        self.transport = transport
+        self.network = transport.network
+        self.members = members
+        self._ports, self._run, self._compute = ports, ports.run, ports.compute
+        self._churn = churn
+        self._monitor = monitor
+        self._records = records
+        self._on_round = on_round
+        self._last_round = ports.run.rounds + 1 if algorithm.has_final_exchange else ports.run.rounds
         self._completions: dict[int, int] = {}
-        self._turns: dict[int, np.ndarray] = {}
-        self._reported = 0
-        self._stop = self.env.event()
-        self._departures = Departures(self, absences, state_lost)
-        self.presence = Presence(self.nodes, synchronous)
-        self._lives = self.env.processes(self._life(node) for node in self.nodes)
-        self._departures.begin()
+        self._stop = env.event()
+        self._returned: dict[int, simpy.Event] = {}
+        for member in members:
+            member.best = validated() if validated else None
+            member.node = Node(member.id, ports, member.best)
+        self.membership = Membership(members, ports.run.synchronous)
+        for member in churn.newcomers:
+            self._leave_network(member)
+            self.membership.absent_from_start(member)
+        self._lives = env.processes(self._life(member) for member in members)
+        churn.begin(self)
 
     def run(self) -> None:
-        """Runs until every node that is online is through, or until the target is reached.
+        """Runs until every node that is online has finished, or until the target is reached.
 
         Raises:
             DdlsimError: if nodes wait for messages that never come (a fault of the algorithm); names them. If all nodes
                 have left for good.
         """
         try:
-            with searching_rarely(self.num_nodes):
+            with searching_rarely(self._run.num_nodes):
                 self.env.run(until=self._stop)
         except RuntimeError as error:
-            if "No scheduled events left" not in str(error):
+            if not isinstance(error.__context__, EmptySchedule):
                 raise
-            if not any(node.online for node in self.nodes):
-                raise DdlsimError(
-                    "churn: all nodes have left for good before the run was through. A longer trace, a smaller "
-                    "time_scale or fewer rounds would help."
-                ) from error
-            stuck = {node.id: self.mailboxes.waiting_for(node.id) for node in self.nodes if not node.done}
-            raise DdlsimError(
-                f"at {self.env.now:.3f} simulated seconds nothing can happen any more, but nodes still wait "
-                f"(node: round: senders): {stuck}. {self._why_stuck()}"
-            ) from error
-        self._measurements.write()
+            raise DdlsimError(self._why_stuck()) from error
+        self._monitor.write_measurements()
 
     def _why_stuck(self) -> str:
+        if not any(member.online for member in self.members):
+            return (
+                "churn: all nodes have left for good before the run was through. A longer trace, a smaller time_scale "
+                "or fewer rounds would help."
+            )
+        waiting = {one.id: self.transport.waiting_for(one.id) for one in self.members if not one.finished}
         if self.network.num_sending == 0:
-            return "An algorithm must receive only from nodes that send to it."
-        return (
-            f"{self.network.num_sending} messages are on links without capacity, or with too little for centuries: "
-            "give them more, or set protocol.deadline_s or mode: async, where nobody waits for ever."
-        )
-
-    def state(self, node: Node) -> Any:
-        """What a node remembers."""
-        return self._states[node.id]
-
-    @property
-    def completed_by_all(self) -> int:
-        """Rounds that everybody who took part has completed."""
-        return self._reported
-
-    def measure(self, node: int, completed: int, name: str, model) -> None:
-        """Writes how well a model does on a node's validation samples, once it is known."""
-        self._measurements.take(self.env.now, node, completed, name, model)
-
-    def turns(self, round_num: int) -> np.ndarray:
-        """Per node its place in the round's random order."""
-        if round_num not in self._turns:
-            self._turns = {known: turns for known, turns in self._turns.items() if known >= self._reported}
-            self._turns[round_num] = self.stream("turns", round_num).permutation(self.num_nodes)
-        return self._turns[round_num]
-
-    def evaluation_due(self, completed: int) -> bool:
-        """Whether the run is evaluated when this many rounds are completed."""
-        if completed == self.rounds:
-            return not hasattr(self.algorithm, "finish") or completed % self._every == 0
-        return completed > self.rounds or completed % self._every == 0
-
-    def computing_s(self, node: int, steps: float) -> float:
-        """How long a node takes for so many local steps (a forward pass is a part of one) if it begins now."""
-        if isinstance(self.step_time_s, StepTimeTrace):
-            return self.step_time_s.duration_s(node, steps, self.env.now)
-        return steps * self.step_time_s[node]
-
-    # -- messages --------------------------------------------------------------------------------------------------
-
-    def send(self, messages: list[Message]) -> None:
-        """Hands messages to the network; to a node that is away nothing can be sent."""
-        if self.network.num_away:
-            messages = [reachable for message in messages if (reachable := self._to_those_online(message))]
-        self.contents.count(messages)
-        self.network.send(messages)
-
-    def _to_those_online(self, message: Message) -> Message | None:
-        receivers = message.receivers
-        online = tuple(receiver for receiver in receivers if self.nodes[receiver].online)
-        if len(online) == len(receivers):
-            return message
-        for receiver in (receiver for receiver in receivers if not self.nodes[receiver].online):
-            self.fail(to_one(message, receiver))
-        return replace(message, dst=online) if online else None
-
-    def _delivered(self, message: Message) -> None:
-        for copies, version in message.streams:
-            copies.reached(message.dst, version)
-        node = self.nodes[message.dst]
-        if message.kind == REQUEST:
-            node.answer(message)
-        elif message.kind == SCORE_REQUEST:
-            node.score(message)
-        else:  # the mailbox knows what is too late
-            self.mailboxes.deliver(message)
-
-    def fail(self, message: Message) -> None:
-        """A message will never arrive: who waits for it, or for the answer to it, is told."""
-        if message.kind in ANSWER_TO:
-            self.mailboxes.fail(message.src, ANSWER_TO[message.kind], message.dst, message.round_num)
+            why = "An algorithm must receive only from nodes that send to it."
         else:
-            self.mailboxes.fail(message.dst, message.kind, message.src, message.round_num)
+            why = (
+                f"{self.network.num_sending} messages are on links without capacity, or with too little for centuries: "
+                "give them more, or set protocol.deadline_s or mode: async, where no node waits for ever."
+            )
+        return (
+            f"at {self.env.now:.3f} simulated seconds nothing can happen any more, but nodes still wait "
+            f"(node: round: senders): {waiting}. {why}"
+        )
 
     # -- lives -----------------------------------------------------------------------------------------------------
 
-    def _life(self, node: Node) -> Generator[simpy.Event, Any, None]:
-        newcomer = not node.joined
+    def _life(self, member: Member) -> Generator[simpy.Event, Any, None]:
+        newcomer = not member.joined
         if newcomer:
-            yield self._departures.returned[node.id]
+            yield self._returned[member.id]
         else:
-            self.start_afresh(node)
-        last = self.rounds + 1 if hasattr(self.algorithm, "finish") else self.rounds
-        while node.round_num < last:
+            self._start_afresh(member)
+        while member.round_num < self._last_round:
             try:
-                if newcomer and hasattr(self.algorithm, "join"):
+                if newcomer:
                     newcomer = False
-                    yield from self._perform(self.algorithm.join(node, self._states[node.id], node.round_num))
-                yield from self._perform(self._steps(node))
+                    yield from _perform(self.algorithm.join(member.node, member.state, member.round_num))
+                yield from _perform(self._round_of(member))
             except simpy.Interrupt:
-                yield self._departures.returned[node.id]
+                yield self._returned[member.id]
                 continue
-            if node.best is not None:
-                self._validate(node)
-            self._complete(node)
-            if node.stopped:
-                self.presence.num_online -= 1
+            if member.best is not None:
+                self._validate(member)
+            self._complete(member)
+            if member.stopped:
                 break
-        self.presence.through(node)
-        self.mailboxes.close(node.id)
-        self._check_evaluations()
+        self.membership.finished(member)
+        self.transport.finished(member.id)
+        self._measure_complete()
         self._stop_if_over()
 
-    def _stop_if_over(self) -> None:
-        """See presence.py."""
-        if not self._stop.triggered and self.presence.over(self.env.now):
-            for node in self.presence.cut_off():
-                self.recorder.row(self.env.now, node.id, node.completed_rounds, "cut_off", 1)
-            self._evaluate_early_end()
-            self._stop.succeed()
+    def _round_of(self, member: Member) -> Steps:
+        step = self.algorithm.round if member.round_num < self._run.rounds else self.algorithm.finish
+        return step(member.node, member.state, member.round_num)
 
-    def _validate(self, node: Node) -> None:
-        """The node looks at what its trainings of this round were worth, and stops if its patience is over."""
-        for loss in node.best.resolve(self.learner.value):
-            node.record("validation_loss", loss, node.round_num)
-        if node.best.run_out:
-            node.record("stopped", 1, node.round_num)
-            if hasattr(self.algorithm, "stopped"):
-                self.algorithm.stopped(node, self._states[node.id], node.best.model)
-            node.stop()
+    def _start_afresh(self, member: Member) -> None:
+        """Gives a node its first state, or a new first one."""
+        member.state = self.algorithm.start(member.node)
 
-    def _evaluate_early_end(self) -> None:
-        """All nodes have stopped before the last round: what they ended with is measured."""
-        reached = max(node.completed_rounds for node in self.nodes)
-        if any(node.stopped for node in self.nodes) and reached > self.evaluator.evaluated:
-            for node in (node for node in self.nodes if node.joined):
-                self.evaluator.completed(node, reached, self._snapshot)
-            self._check_evaluations()
+    def _validate(self, member: Member) -> None:
+        """Looks at what the trainings of the round were worth, and stops the node if its patience is over."""
+        node, now_s, completed = member.node, self.env.now, member.round_num + 1
+        for loss in member.best.resolve(self._compute.value):
+            self._ports.log.row(now_s, member.id, completed, "validation_loss", loss)
+        if member.best.run_out:
+            self._ports.log.row(now_s, member.id, completed, "stopped", 1)
+            self.algorithm.stopped(node, member.state, member.best.model)
+            member.stopped = True
+            self.transport.stopped(member.id)
 
-    def _steps(self, node: Node) -> Steps:
-        step = self.algorithm.round if node.round_num < self.rounds else self.algorithm.finish  # type: ignore[attr-defined]
-        return step(node, self._states[node.id], node.round_num)
-
-    def _perform(self, steps: Steps) -> Generator[simpy.Event, Any, None]:
-        """Drives an algorithm's generator: waits for each verb, then hands back its outcome."""
-        outcome = None
-        try:
-            while True:
-                verb = steps.send(outcome)
-                yield verb.event
-                outcome = verb.result()
-        except StopIteration:
-            return
-        finally:
-            steps.close()
-
-    def _complete(self, node: Node) -> None:
-        completed = node.round_num = node.round_num + 1
+    def _complete(self, member: Member) -> None:
+        completed = member.round_num = member.round_num + 1
         if self.env.now >= END_OF_TIME_S:
             raise DdlsimError(
-                f"simulated time has passed {END_OF_TIME_S:g} s in round {completed} of node {node.id}, beyond which "
+                f"simulated time has passed {END_OF_TIME_S:g} s in round {completed} of node {member.id}, beyond which "
                 "nanoseconds cannot be counted. Check step times, deadlines, churn, capacities and latencies."
             )
-        self.presence.completed(node, completed)
+        run, membership = self._run, self.membership
+        membership.completed(member, completed)
         self._completions[completed] = self._completions.get(completed, 0) + 1
-        if completed > self._reported and self._completions[completed] >= self.presence.num_online:
-            self._reported = completed
-            self.learner.jobs.flush()
-            self._measurements.write()
-            self.recorder.flush()
-            self._on_round(min(completed, self.rounds), self.env.now, self.network.all_bytes_sent())
-        if self.evaluator.due(completed):
-            self.evaluator.completed(node, completed, self._snapshot)
-            self._check_evaluations()
-        self.mailboxes.closed(node.id, None if node.stopped else max(node.first_round, completed))
+        if completed > run.completed_by_all and self._completions[completed] >= membership.num_taking_part:
+            run.completed_by_all = completed
+            self._compute.flush()
+            self._monitor.write_measurements()
+            self._records.flush()
+            self._on_round(min(completed, run.rounds), self.env.now, self.network.all_bytes_sent())
+        if self._monitor.due(completed):
+            self._monitor.completed(member.id, completed, self)
+            self._measure_complete()
+        next_round = None if member.stopped else max(member.first_round, completed)
+        self.transport.round_closed(member.id, next_round)
 
-    def _snapshot(self, node: Node) -> Snapshot:
-        serving = self.algorithm.serving(node, self._states[node.id])
-        if (node.stopped or self._evaluates_best) and node.best.model is not None:
-            serving = Serving([node.best.model])
-        seen = self._similarities.seen(self._states[node.id])
-        return Snapshot(self.env.now, self.network.bytes_sent(node.id), serving, seen)
+    # -- measuring (for the monitor) -------------------------------------------------------------------------------
 
-    def _check_evaluations(self) -> None:
-        self.evaluator.close_complete(self._snapshot)
+    def any_on_the_way_to(self, completed: int) -> bool:
+        """Whether a node that takes part has not yet completed so many rounds."""
+        return self.membership.any_on_the_way_to(completed)
 
-    def _evaluated(self, outcome: Evaluated) -> None:
-        self._on_evaluated(outcome)
-        if self._stop_at is not None and outcome.reaches(self._stop_at) and not self._stop.triggered:
+    def joined(self) -> Iterator[int]:
+        """All nodes that have ever been there, ascending."""
+        return (member.id for member in self.members if member.joined)
+
+    def now_s(self) -> float:
+        """Simulated seconds since the start."""
+        return self.env.now
+
+    def snapshot(self, node: int) -> Snapshot:
+        """What a node has now."""
+        member = self.members[node]
+        return Snapshot(
+            self.env.now,
+            self.network.bytes_sent(node),
+            self.algorithm.serving(member.node, member.state),
+            member.best.model if member.best else None,
+            self.algorithm.seen(member.state) if self._monitor.compares_models else None,
+        )
+
+    def _measure_complete(self) -> None:
+        self._monitor.close_complete(self)
+        if self._monitor.target_reached and not self._stop.triggered:
             self._stop.succeed()
 
-    # -- who is there ----------------------------------------------------------------------------------------------
+    def _stop_if_over(self) -> None:
+        """See membership.py."""
+        if self._stop.triggered or not self.membership.over(self.env.now):
+            return
+        for member in self.membership.cut_off():
+            self._records.row(self.env.now, member.id, member.completed_rounds, "cut_off", 1)
+        reached = max(member.completed_rounds for member in self.members)
+        if any(member.stopped for member in self.members) and reached > self._monitor.evaluated:
+            for node in self.joined():  # all have stopped before the last round: what they ended with is measured
+                self._monitor.completed(node, reached, self)
+            self._measure_complete()
+        if not self._stop.triggered:
+            self._stop.succeed()
 
-    def start_afresh(self, node: Node) -> None:
-        """Gives a node its first state, or a new first one."""
-        self._states[node.id] = self.algorithm.start(node)
+    # -- churn (for the churn process) -----------------------------------------------------------------------------
 
-    def abandon_round(self, node: Node) -> None:
-        """A node has left in the middle of a round; who waits for it looks again."""
-        self._lives[node.id].interrupt()
-        self.mailboxes.reconsider(node.id)
-        self._check_evaluations()
+    def leave(self, member: Member, returns_s: float) -> None:
+        """A node goes away: its flows and its training are aborted, its mail is lost; its state stays until then."""
+        self.membership.left(member, returns_s)
+        self._leave_network(member)
+        self._lives[member.id].interrupt()
+        self.transport.abandons_round(member.id)
+        self._measure_complete()
         self._stop_if_over()
 
-    def stream(self, purpose: str, *indices: int) -> np.random.Generator:
-        """A named stream of random numbers of this run."""
-        return stream(self.seed, purpose, *indices)
+    def _leave_network(self, member: Member) -> None:
+        self._records.row(self.env.now, member.id, member.completed_rounds, "online", 0)
+        self._returned[member.id] = self.env.event()
+        self.transport.leaves(member.id)
+
+    def come(self, member: Member) -> None:
+        """A node comes back stale, or afresh; a newcomer joins."""
+        member.round_num = self.membership.first_round_of(member)
+        if self._run.synchronous or not member.joined:
+            member.first_round = member.round_num
+            self.transport.opens(member.id, max(member.first_round, member.completed_rounds))
+        self.membership.came(member)
+        self.transport.returns(member.id)
+        if self._churn.state_lost and member.joined:
+            self._lose_state(member)
+        if self._churn.state_lost or not member.joined:
+            self._start_afresh(member)
+        member.joined = True
+        self._records.row(self.env.now, member.id, member.completed_rounds, "online", 1)
+        self._returned[member.id].succeed()
+
+    def _lose_state(self, member: Member) -> None:
+        """What it published and what it told others is gone; its next models are drawn anew."""
+        self.transport.forget(member.id)
+        if member.best is not None:
+            member.best.forget()
+        member.times_lost += 1
+        member.node = Node(member.id, self._ports, member.best, member.times_lost)
+
+
+def _perform(steps: Steps) -> Generator[simpy.Event, Any, None]:
+    """Drives an algorithm's generator: waits for each verb, then hands back its outcome."""
+    outcome = None
+    try:
+        while True:
+            verb = steps.send(outcome)
+            yield verb.event
+            outcome = verb.result()
+    except StopIteration:
+        return
+    finally:
+        steps.close()

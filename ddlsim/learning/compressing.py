@@ -17,7 +17,7 @@ class CompressJob(Job):
     """Encodes parameters and decodes them again; outputs one row.
 
     Args:
-        codec: see ddlsim.compression: Codec.
+        codec: see ddlsim.messages.compression: Codec.
         params: what the sender has.
         copy: what the receivers held before, if the codec keeps copies.
         seed: random integer of this encoding.

@@ -301,6 +301,17 @@ class Learner:
                     )
         return self.jobs.submit(SimilarityJob(metric, own, peers, **references))
 
+    draws_numbers = True
+
+    def resolve(self, jobs: Sequence[Job]) -> list:
+        """What jobs compute; they run together if they have not run yet."""
+        self.jobs.force(jobs)
+        return [job.value for job in jobs]
+
+    def flush(self) -> None:
+        """Runs everything that is pending."""
+        self.jobs.flush()
+
     def value(self, job: Job):
         """What a job computes; runs it, and everything else that is ready, if it has not run yet."""
         self.jobs.force([job])

@@ -1,4 +1,4 @@
-"""Bytes by what messages held, over rounds, from contents.jsonl (see engine/contents.py)."""
+"""Bytes by what messages held, over rounds, from contents.jsonl (see messages/breakdown.py)."""
 
 from collections.abc import Mapping
 from pathlib import Path

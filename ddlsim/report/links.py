@@ -1,4 +1,4 @@
-"""What the nodes' links carried, from links.jsonl: causes of bytes, utilisation, queueing (see engine/link_use.py)."""
+"""What the nodes' links carried, from links.jsonl: causes of bytes, utilisation, queueing (see network/link_use.py)."""
 
 from dataclasses import dataclass
 from pathlib import Path

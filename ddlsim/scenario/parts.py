@@ -25,10 +25,10 @@ TABLES = {
     "partition": "ddlsim.data:PARTITIONS",
     "shift": "ddlsim.data:SHIFTS",
     "topology": "ddlsim.topologies:TOPOLOGIES",
-    "links": "ddlsim.engine:LINKS",
-    "compression": "ddlsim.compression:COMPRESSIONS",
-    "devices": "ddlsim.engine:DEVICES",
-    "churn": "ddlsim.engine:CHURNS",
+    "links": "ddlsim.network:LINKS",
+    "compression": "ddlsim.messages.compression:COMPRESSIONS",
+    "devices": "ddlsim.devices:DEVICES",
+    "churn": "ddlsim.churn:CHURNS",
 }
 """Key in the scenario -> table of the names that may stand there."""
 

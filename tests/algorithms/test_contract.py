@@ -12,21 +12,16 @@ import pytest
 
 from ddlsim import build
 from ddlsim.algorithms import ALGORITHMS
-from ddlsim.compression import COMPRESSIONS
 from ddlsim.engine.simulation import Simulation
 from ddlsim.learning import learner
 from ddlsim.learning.gpu import GpuWaves
+from ddlsim.messages.compression import COMPRESSIONS
+from ddlsim.network.network import Network
 from ddlsim.scenario import ScenarioProblems, load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 CHURN = "churn={name: schedule, offline: [{node: 2, start_s: 0.35, end_s: 1.5}, {node: 7, start_s: 0.9, end_s: 99}]}"
 
-WITHOUT_BARRIER = {"adpsgd", "gossip"}
-HAS_SERVER = {"fedavg", "fedclassavg", "fedproto", "fedsim"}
-# these share a few vectors, of 32 numbers here: latency and headers count, not bandwidth
-SMALL_MESSAGES = {"mapl", "fedclassavg", "fedproto", "fedsim"}
-SERVES_LATER = {"dac", "random", "oracle", "pens", "panm"}  # peers whose turn is later pull from a node that is through
-SILENT = {"local"}
 SETTINGS = {
     "mapl": ", warmup_rounds: 1, projection_units: 64, temperature: 0.5",
     "pens": ", loss_batches: local_steps, sampled_peers: 3, stage1_rounds: 3",
@@ -42,6 +37,10 @@ def run(tmp_path: Path, name: str, *overrides: str, out: str = "run") -> tuple[d
     summary = build.run(scenario, out=tmp_path / out)
     rows = [json.loads(line) for line in (tmp_path / out / "metrics.jsonl").read_text().splitlines()]
     return summary, rows
+
+
+def is_silent(name: str) -> bool:
+    return ALGORITHMS[name].exchanges == "nothing"
 
 
 def read_lines(path: Path) -> list[dict]:
@@ -72,7 +71,7 @@ def runs_or_is_refused(tmp_path: Path, name: str, place: str, *overrides: str) -
 
 def test_model_without_core_is_refused_at_the_door_or_fits(tmp_path, name):
     summary = runs_or_is_refused(tmp_path, name, "model.name", "model={name: linear}")
-    assert (summary is None) == getattr(ALGORITHMS[name], "needs_core", False)
+    assert (summary is None) == ALGORITHMS[name].needs_core
 
 
 def test_regression_is_refused_at_the_door_or_fits(tmp_path, name):
@@ -104,17 +103,18 @@ def test_every_byte_sent_is_counted_once(tmp_path, name):
     for pair in pairs:
         by_pairs[pair["src"]] += sum(pair[column] for column in COLUMNS)
     assert by_pairs == {node["node"]: node["sent_bytes"] for node in nodes}
-    least = 0 if name in SILENT else 90 * 1_280 if name in SMALL_MESSAGES else 100 * LARGEST_BYTES / 3
-    assert sum(by_pairs.values()) > least or (name in SILENT and not pairs)
+    least = {"models": 100 * LARGEST_BYTES / 3, "vectors": 90 * 1_280, "nothing": -1}[ALGORITHMS[name].exchanges]
+    assert sum(by_pairs.values()) > least
+    assert bool(pairs) != is_silent(name)
     # What a node sends after its last evaluation is in these files alone.
     assert all(counted[node] <= by_pairs[node] for node in by_pairs)
-    assert name in WITHOUT_BARRIER | SERVES_LATER or counted == by_pairs
+    assert not ALGORITHMS[name].waits or ALGORITHMS[name].answers_when_finished or counted == by_pairs
 
 
 def test_rows_of_bytes_are_what_a_node_has_handed_over_by_then(tmp_path, name, monkeypatch):
     """Without latency and bandwidth a message is on the wire as a whole, so that the counts are equal to the byte."""
     handed_over, of_nodes, of_server = defaultdict(int), [], []
-    send, snapshot = Simulation.send, Simulation._snapshot
+    send, snapshot = Network.send, Simulation.snapshot
 
     def send_and_count(self, messages):
         for message in messages:
@@ -122,11 +122,11 @@ def test_rows_of_bytes_are_what_a_node_has_handed_over_by_then(tmp_path, name, m
         send(self, messages)
 
     def snapshot_and_look(self, node):
-        (of_server if node.is_server else of_nodes).append((node.id, handed_over[node.id]))
+        (of_server if self.members[node].is_server else of_nodes).append((node, handed_over[node]))
         return snapshot(self, node)
 
-    monkeypatch.setattr(Simulation, "send", send_and_count)
-    monkeypatch.setattr(Simulation, "_snapshot", snapshot_and_look)
+    monkeypatch.setattr(Network, "send", send_and_count)
+    monkeypatch.setattr(Simulation, "snapshot", snapshot_and_look)
     _, rows = run(tmp_path, name, "network.fidelity=ideal", "devices={name: lognormal}")
     expected = of_nodes + of_server[1::2]  # a server is looked at again when all nodes are there
     assert sorted((r["node"], r["value"]) for r in rows if r["name"] == "bytes_sent") == sorted(expected)
@@ -137,7 +137,7 @@ def test_rows_of_bytes_are_what_a_node_has_handed_over_by_then(tmp_path, name, m
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_bytes_in_are_bytes_out_or_wasted_or_in_flight(tmp_path, name, mode):
-    if name in SILENT:
+    if is_silent(name):
         pytest.skip("sends nothing")
     late = "protocol={deadline_s: 0.3, late: drop, staleness: 0}"
     changes = (CHURN, late, "devices={name: lognormal}", "network.links.uplink_mbps=20", "network.drop_probability=0.1")
@@ -165,7 +165,7 @@ def test_contents_of_messages_are_all_that_was_sent(tmp_path, name):
     on_the_wire = sum(pair[column] for pair in pairs for column in COLUMNS)
     sent = sum(row["bytes"] for row in contents)
     # where nobody waits, messages are on their way when the last node is through
-    assert on_the_wire <= sent if name in WITHOUT_BARRIER else on_the_wire == sent
+    assert on_the_wire == sent if ALGORITHMS[name].waits else on_the_wire <= sent
     assert sum(row["messages"] for row in contents if row["content"] == "header") >= sum(p["messages"] for p in pairs)
 
 
@@ -226,7 +226,7 @@ def test_asynchronous_run_ends(tmp_path, name):
 def test_nobody_waits_for_ever_for_messages_that_are_lost(tmp_path, name, on_drop):
     summary, rows = run(tmp_path, name, f"network={{drop_probability: 0.3, on_drop: {on_drop}}}")
     assert summary["status"] == "done"
-    assert summary["bytes"]["wasted"] > 0.15 * summary["bytes"]["total"] or name in SILENT
+    assert summary["bytes"]["wasted"] > 0.15 * summary["bytes"]["total"] or is_silent(name)
     assert np.isfinite([r["value"] for r in rows if r["name"] == "test_loss"]).all()
 
 
@@ -234,7 +234,7 @@ def test_nobody_waits_for_messages_that_are_given_up(tmp_path, name):
     summary, rows = run(tmp_path, name, "network.timeout_s=0.1", "network.links.uplink_mbps=0.01")
     assert summary["status"] == "done"
     given_up = sum(node["aborted_bytes"] for node in read_lines(tmp_path / "run" / "links.jsonl"))
-    assert given_up > 0 or name in SILENT
+    assert given_up > 0 or is_silent(name)
     assert np.isfinite([r["value"] for r in rows if r["name"] == "test_loss"]).all()
 
 
@@ -243,7 +243,7 @@ COMPRESSED = sorted(name for name in COMPRESSIONS if name != "none")
 
 def on_a_ring(name: str) -> tuple[str, ...]:
     """On a ring peers meet again and have copies; where nodes wait, links are slow, so that bytes take the time."""
-    mbps = 50 if name in WITHOUT_BARRIER else 1
+    mbps = 1 if ALGORITHMS[name].waits else 50
     return (f"network.links.uplink_mbps={mbps}", "topology={name: ring}", "rounds=10", "evaluation.every=10")
 
 
@@ -254,14 +254,14 @@ def uncompressed(tmp_path_factory) -> Callable[[str], dict]:
 
 @pytest.mark.parametrize("compression", COMPRESSED)
 def test_compressed_messages_take_fewer_bytes_and_less_time(tmp_path, name, compression, uncompressed):
-    if name in SILENT:
+    if is_silent(name):
         pytest.skip("sends nothing")
     plain = uncompressed(name)
     summary, rows = run(tmp_path, name, *on_a_ring(name), f"network.compression={{name: {compression}}}")
     assert summary["status"] == "done"
     assert np.isfinite([r["value"] for r in rows if r["name"] == "test_loss"]).all()
     assert summary["bytes"]["total"] < 0.75 * plain["bytes"]["total"]
-    if name not in WITHOUT_BARRIER | SMALL_MESSAGES:
+    if ALGORITHMS[name].waits and ALGORITHMS[name].exchanges == "models":
         # whom PANM keeps, and so how many it asks, depends on what is learned
         assert name == "panm" or summary["bytes"]["header"] == plain["bytes"]["header"]
         assert summary["sim_time_s"] < 0.85 * plain["sim_time_s"]
@@ -306,5 +306,5 @@ def test_newcomers_join_and_are_evaluated_from_then_on(tmp_path, name):
     assert evaluated[7] == []
     assert min(r["time_s"] for r in rows if r["node"] == 2 and r["name"] == "accuracy") >= 1.4
     lines = (tmp_path / "run" / "communication.jsonl").read_text().splitlines()
-    there = {*range(7), *([8] if name in HAS_SERVER else [])}
+    there = {*range(7), *([8] if ALGORITHMS[name].has_server else [])}
     assert {pair[end] for pair in map(json.loads, lines) for end in ("src", "dst")} <= there

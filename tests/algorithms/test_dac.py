@@ -13,13 +13,13 @@ from ddlsim import build
 from ddlsim.algorithms.dac import DAC
 from ddlsim.algorithms.oracle import Oracle
 from ddlsim.algorithms.random import RandomGossip
-from ddlsim.engine.later import Later
 from ddlsim.errors import ScenarioError
+from ddlsim.node.deferred import Later
 from ddlsim.rng import stream, stream_seed
 from ddlsim.scenario import load
-from ddlsim.selection.sampling import draw, probabilities
-from ddlsim.selection.two_hop import Knowledge
-from ddlsim.similarities import Similarity
+from ddlsim.similarity.measures import Similarity
+from ddlsim.similarity.sampling import draw, probabilities
+from ddlsim.similarity.two_hop import Knowledge
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 
@@ -154,7 +154,7 @@ def simulated(tmp_path, algorithm, rounds) -> tuple[SimpleNamespace, list[torch.
     learner = build.build_learner(scenario, prepared, "cpu")
     simulation = build.build_simulation(scenario, prepared, learner, NoRows())
     simulation.run()
-    models = [simulation.state(node).model for node in simulation.nodes]
+    models = [member.state.model for member in simulation.members]
     learner.jobs.force_params(models)
     return SimpleNamespace(scenario=scenario, learner=learner), [params.values().clone() for params in models]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ddlsim import build
-from ddlsim.engine.recorder import Recorder
 from ddlsim.errors import ScenarioError
+from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import from_mapping
 
 BASE = {

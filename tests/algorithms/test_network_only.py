@@ -16,7 +16,6 @@ from ddlsim.scenario import load
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 SMOKE = SCENARIOS / "smoke.yaml"
-SMALL_MESSAGES = {"mapl", "fedclassavg", "fedproto", "fedsim"}
 VALUES_STEER_NOTHING = ("adpsgd", "deprl", "dpsgd", "el", "facade", "gossip")  # facade: which head, not how many bytes
 
 
@@ -32,7 +31,7 @@ def metrics(out: Path) -> list[dict]:
 def test_every_algorithm_runs_without_learning(tmp_path, name):
     summary = run(tmp_path / "run", name, "learning=none")
     assert (summary["status"], summary["accuracy"]["all"], summary["device"]) == ("done", None, "none")
-    least = -1 if name == "local" else 100_000 if name in SMALL_MESSAGES else 1_000_000
+    least = {"models": 1_000_000, "vectors": 100_000, "nothing": -1}[ALGORITHMS[name].exchanges]
     assert summary["bytes"]["total"] > least
     assert [row["round"] for row in summary["timetable"]][:6] == [1, 2, 3, 4, 5, 6]
     assert {row["name"] for row in metrics(tmp_path / "run")} == {

@@ -2,20 +2,18 @@
 
 import math
 from itertools import count
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from small_simulation import NoLearning, Plain, assemble
 
-from ddlsim.engine.churn import Absence, Schedule
-from ddlsim.engine.evaluation import Serving
-from ddlsim.engine.network import Network
-from ddlsim.engine.presence import Presence
-from ddlsim.engine.simulation import Simulation
+from ddlsim.churn.schedule import Absence, Schedule
+from ddlsim.engine.membership import Member, Membership
 from ddlsim.errors import DdlsimError
+from ddlsim.network.network import Network
 
 
-class Counting:
+class Counting(Plain):
     """An algorithm of one second a round that notes which rounds each node did, and with which state it began."""
 
     def __init__(self, num_nodes: int):
@@ -31,9 +29,6 @@ class Counting:
         state["rounds"].append(round_num)
         self.rounds_done[node.id].append(round_num)
 
-    def serving(self, node, state):
-        return Serving([])
-
 
 class Meeting(Counting):
     """The same, where a round ends with a message from every other node."""
@@ -45,41 +40,19 @@ class Meeting(Counting):
         self.rounds_done[node.id].append(round_num)
 
 
-class NoRecorder:
-    def row(self, *_):
-        pass
-
-    def flush(self):
-        pass
-
-
-class NoLearner:
-    jobs = type("NoJobs", (), {"flush": lambda _: None})()
-
-
-def simulate(algorithm, absences, *, rounds=5, **settings) -> Simulation:
+def simulate(algorithm, absences, *, rounds=5, **settings):
     num_nodes = len(algorithm.starts)
-    sim = Simulation(
-        algorithm=algorithm,
-        learner=NoLearner(),
-        make_network=lambda env, on_delivery, on_abort: Network(
-            env, num_nodes, 1e6, 1e6, 0.0, fidelity="ideal", on_delivery=on_delivery, on_abort=on_abort
-        ),
-        neighbours=lambda _: [()] * num_nodes,
-        step_time_s=np.ones(num_nodes),
-        absences=absences,
-        node_cluster=np.zeros(num_nodes, int),
-        recorder=NoRecorder(),
-        seed=0,
+    made = assemble(
+        algorithm,
+        num_nodes,
+        lambda env: Network(env, num_nodes, 1e6, 1e6, 0.0, fidelity="ideal"),
         rounds=rounds,
-        steps_of=lambda _: 1,
-        evaluate_every=10**6,
-        header_bytes=0,
+        graph=[()] * num_nodes,
+        absences=absences,
         **settings,
     )
-    sim.evaluator.completed = sim.evaluator.close_complete = lambda *_: None  # there is nothing to measure
-    sim.run()
-    return sim
+    made.run()
+    return made
 
 
 def test_schedule_is_ordered_by_node_and_time():
@@ -162,8 +135,8 @@ def test_newcomer_asks_first_where_its_algorithm_says_so():
 
     algorithm = Asking(2)
     sim = simulate(algorithm, {1: [(0.0, 1.5)]})
-    assert sim.state(sim.nodes[1]) == {"asked": (2, 1.75), "rounds": [2, 3, 4]}
-    assert "asked" not in sim.state(sim.nodes[0])
+    assert sim.members[1].state == {"asked": (2, 1.75), "rounds": [2, 3, 4]}
+    assert "asked" not in sim.members[0].state
 
 
 def test_asynchronous_run_waits_for_a_node_that_is_briefly_away_at_its_end():
@@ -171,14 +144,14 @@ def test_asynchronous_run_waits_for_a_node_that_is_briefly_away_at_its_end():
     sim = simulate(algorithm, {1: [(3.5, 7.0)]}, synchronous=False)
     assert algorithm.rounds_done[1] == [0, 1, 2, 3, 4]
     assert sim.env.now == 9
-    assert sim.presence.cut_off() == []
+    assert sim.membership.cut_off() == []
 
 
 def test_asynchronous_run_waits_no_longer_than_it_has_taken():
     algorithm = Counting(2)
     sim = simulate(algorithm, {1: [(3.5, 10.5)]}, synchronous=False)
     assert (sim.env.now, algorithm.rounds_done[1]) == (5, [0, 1, 2])
-    assert [node.id for node in sim.presence.cut_off()] == [1]
+    assert [node.id for node in sim.membership.cut_off()] == [1]
 
 
 def test_asynchronous_run_is_not_kept_by_a_node_whose_stays_are_too_short_for_a_round():
@@ -204,32 +177,38 @@ def test_kept_state_remembers_and_lost_state_starts_afresh():
     kept, lost = Counting(2), Counting(2)
     away = {1: [(1.5, 2.5)]}
     with_kept, with_lost = simulate(kept, away), simulate(lost, away, state_lost=True)
-    assert with_kept.state(with_kept.nodes[1]) == {"rounds": [0, 3, 4]}
-    assert with_lost.state(with_lost.nodes[1]) == {"rounds": [3, 4]}
+    assert with_kept.members[1].state == {"rounds": [0, 3, 4]}
+    assert with_lost.members[1].state == {"rounds": [3, 4]}
     assert (kept.starts[1], lost.starts[1]) == ([0], [0, 2.5])
 
 
+class Starting(Counting):
+    """Draws its own models, then those that all nodes share, whenever it starts."""
+
+    def start(self, node):
+        node.init_models(own=True)
+        node.init_models(own=False)
+        return super().start(node)
+
+
 def test_models_after_a_loss_are_others_unless_all_nodes_share_them():
-    sim = simulate(Counting(2), {})
-    seeds = []
-    sim.learner = type("Seeds", (), {"init_models": lambda _, seed, *rest: seeds.append(seed)})()
-    for own in (True, False):
-        sim.nodes[1].init_models(own=own)
-    for _ in range(2):
-        sim.nodes[1].forget()
-        for own in (True, False):
-            sim.nodes[1].init_models(own=own)
-    assert len({seeds[0], seeds[2], seeds[4]}) == 3
-    assert seeds[1] == seeds[3] == seeds[5]
+    class Seeds(NoLearning):
+        draws_numbers = True
+
+    sim = simulate(Starting(2), {1: [(0.5, 1.5), (2.5, 3.5)]}, state_lost=True, compute=Seeds())
+    of_node_1 = sim.compute.seeds[2:]  # after node 0's two
+    assert len(of_node_1) == 6
+    assert len(set(of_node_1[::2])) == 3
+    assert len(set(of_node_1[1::2])) == 1
 
 
 @pytest.mark.parametrize("synchronous", [True, False])
 def test_counts_of_rounds_say_what_looking_at_every_node_would(synchronous):
     random = np.random.default_rng(1)
-    nodes = [SimpleNamespace(id=i, online=True, joined=i < 15, completed_rounds=0, round_num=0) for i in range(20)]
+    nodes = [Member(i) for i in range(20)]
+    membership = Membership(nodes, synchronous)
     for node in nodes[15:]:
-        node.online = False
-    presence = Presence(nodes, synchronous)
+        membership.absent_from_start(node)
     for _ in range(500):
         node = nodes[random.integers(20)]
         if not node.online:
@@ -240,12 +219,12 @@ def test_counts_of_rounds_say_what_looking_at_every_node_would(synchronous):
                 expected = max(node.round_num, reached, max(there, default=-1) + 1)
             else:
                 expected = node.round_num if node.joined else there[(len(there) - 1) // 2] if there else 0
-            node.round_num = presence.first_round_of(node)
+            node.round_num = membership.first_round_of(node)
             assert node.round_num == expected
-            presence.came(node)
+            membership.came(node)
             node.joined = True
         elif random.random() < 0.3:
-            presence.left(node, math.inf)
+            membership.left(node, math.inf)
         else:
             node.round_num += 1
-            presence.completed(node, node.round_num)
+            membership.completed(node, node.round_num)

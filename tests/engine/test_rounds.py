@@ -4,54 +4,27 @@ A step takes 0.1 s on nodes 0 and 1 and 1 s on node 2, a message 0.01 s. With a 
 and 1 close at 0.6, 1.2 and 1.8 s; node 2's messages of rounds 0, 1 and 2 arrive at 1.01, 2.01 and 3.01 s.
 """
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
+from small_simulation import Plain, assemble
 
-simpy = pytest.importorskip("simpy")
-from ddlsim.algorithms.gossip import GossipLearning  # noqa: E402
-from ddlsim.engine.device_trace import StepTimeTrace  # noqa: E402
-from ddlsim.engine.network import Network  # noqa: E402
-from ddlsim.engine.recorder import Recorder  # noqa: E402
-from ddlsim.engine.simulation import Simulation  # noqa: E402
+from ddlsim.algorithms.gossip import GossipLearning
+from ddlsim.devices.trace import StepTimeTrace
+from ddlsim.network.network import Network
 
 
-class NoLearning:
-    """Models are None; every node has an accuracy of 1."""
-
-    jobs = SimpleNamespace(force=lambda jobs: None, flush=lambda: None)
-
-    def init_models(self, seed, count, whole, node):
-        return [(None,)] * count
-
-    def steps_per_epoch(self, node):
-        return 1
-
-    def train_towards(self, node, model, steps, rng, only, kept, objective):
-        return model, kept, {}
-
-    def merge(self, sources, weights):
-        return None
-
-    def test(self, models, cluster):
-        return SimpleNamespace(value=[(np.eye(2), 0.0)])
-
-
-class Exchange:
+class Exchange(Plain):
     """Keeps per (node, round) whose messages of which rounds it got, and when it had them.
 
     Args:
-        how: push: send and receive; pull: publish and pull; look: send and take what is there.
+        how: push: send and receive; pull: publish and pull; look: send and take what is there; wait: send and wait in
+            either mode.
     """
 
     def __init__(self, how="push"):
         self.how = how
         self.got: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.at_s: dict[tuple[int, int], float] = {}
-
-    def start(self, node):
-        return None
 
     def round(self, node, state, round_num):
         yield node.train((None,))
@@ -60,49 +33,19 @@ class Exchange:
             inbox = yield node.pull(node.peers(round_num), round_num)
         else:
             node.send(node.peers(round_num), round_num, number=round_num)
-            inbox = yield node.receive(round_num, wait=self.how == "push")
+            inbox = yield node.receive(round_num, wait={"push": None, "wait": True, "look": False}[self.how])
         self.got[node.id, round_num] = [(message.src, message.round_num) for message in inbox]
         self.at_s[node.id, round_num] = node.now_s
 
-    def serving(self, node, state):
-        return SimpleNamespace(models=[(None,)], choose="train_loss")
 
+def simulate(algorithm, rounds=3, drop_prob=0.0, on_drop="drop", header_bytes=0, network=None, **settings):
+    def fast(env):
+        losses = {"drop_prob": drop_prob, "on_drop": on_drop}
+        return Network(env, 3, 1e9, 1e9, 0.01, fidelity="latency", header_bytes=header_bytes, **losses)
 
-def simulate(
-    algorithm, rounds=3, absences=(), step_time_s=None, drop_prob=0.0, on_drop="drop", network=None, **protocol
-):
-    if step_time_s is None:
-        step_time_s = np.array([0.1, 0.1, 1.0])
-    protocol.setdefault("header_bytes", 0)
-    made = Simulation(
-        algorithm=algorithm,
-        learner=NoLearning(),
-        make_network=network
-        or (
-            lambda env, arrived, aborted: Network(
-                env,
-                3,
-                1e9,
-                1e9,
-                0.01,
-                fidelity="latency",
-                on_delivery=arrived,
-                on_abort=aborted,
-                drop_prob=drop_prob,
-                on_drop=on_drop,
-            )
-        ),
-        neighbours=lambda _: ((1, 2), (0, 2), (0, 1)),
-        step_time_s=step_time_s,
-        absences=dict(absences),
-        node_cluster=np.zeros(3, int),
-        recorder=Recorder(None),
-        seed=0,
-        rounds=rounds,
-        steps_of=lambda _: 1,
-        evaluate_every=100,
-        **protocol,
-    )
+    settings.setdefault("step_time_s", np.array([0.1, 0.1, 1.0]))
+    graph = ((1, 2), (0, 2), (0, 1))
+    made = assemble(algorithm, 3, network or fast, rounds=rounds, graph=graph, **settings)
     made.run()
     return made
 
@@ -125,13 +68,13 @@ def test_a_round_closes_at_its_deadline_and_drops_what_is_late(how):
 @pytest.mark.parametrize("how", ["push", "pull"])
 def test_a_late_message_that_is_kept_is_merged_one_round_later(how):
     exchange = Exchange(how)
-    simulate(exchange, deadline_s=0.5, keep_late=True)
+    simulate(exchange, deadline_s=0.5, late="keep")
     assert [exchange.got[0, r] for r in range(3)] == [[(1, 0)], [(1, 1), (2, 0)], [(1, 2)]]
 
 
 def test_a_late_message_does_not_close_the_round_that_it_comes_into():
     exchange = Exchange()
-    simulate(exchange, deadline_s=0.5, keep_late=True)
+    simulate(exchange, deadline_s=0.5, late="keep")
     assert exchange.at_s[0, 1] == pytest.approx(1.2)  # and not 1.01
 
 
@@ -153,7 +96,7 @@ def test_a_generous_deadline_changes_nothing():
 def test_nobody_waits_for_ever_when_nodes_leave_before_the_deadline(how):
     exchange = Exchange(how)
     simulation = simulate(exchange, deadline_s=0.5, absences={0: [(0.3, 0.55)], 2: [(0.5, 1e9)]})
-    assert [node.done for node in simulation.nodes] == [True, True, False]
+    assert [member.finished for member in simulation.members] == [True, True, False]
     assert exchange.at_s[1, 0] == pytest.approx(0.5)  # node 0 has sent, node 2 has left: nothing more can come
 
 
@@ -172,6 +115,12 @@ def test_messages_from_nodes_that_are_ahead_are_never_stale():
     assert exchange.got[2, 0] == [(0, 4), (1, 4)]
 
 
+def test_a_node_that_waits_in_either_mode_gets_every_message_of_the_round():
+    exchange = Exchange("wait")
+    simulate(exchange, rounds=3, synchronous=False)
+    assert exchange.got[0, 2] == [(1, 2), (2, 2)]
+
+
 def test_who_only_looks_waits_for_nobody_in_synchronous_mode_either():
     exchange = Exchange("look")
     simulate(exchange)
@@ -181,8 +130,8 @@ def test_who_only_looks_waits_for_nobody_in_synchronous_mode_either():
 
 @pytest.mark.parametrize("synchronous", [True, False])
 def test_gossip_ends_at_everybody_s_own_pace(synchronous):
-    simulation = simulate(GossipLearning(), synchronous=synchronous)
-    ended = {row["node"]: row["time_s"] for row in simulation.recorder.rows if row["name"] == "accuracy"}
+    simulation = simulate(GossipLearning(), synchronous=synchronous, evaluated=True)
+    ended = {row["node"]: row["time_s"] for row in simulation.records.rows if row["name"] == "accuracy"}
     assert ended == pytest.approx({0: 0.3, 1: 0.3, 2: 3.0})
 
 
@@ -222,7 +171,7 @@ def test_speed_follows_a_trace():
 
 @pytest.mark.parametrize(("late", "wasted"), [(False, 2), (True, 0)])
 def test_late_messages_that_are_dropped_count_as_wasted(late, wasted):
-    simulation = simulate(Exchange(), deadline_s=0.5, keep_late=late, rounds=2)
+    simulation = simulate(Exchange(), deadline_s=0.5, late="keep" if late else "drop", rounds=2)
     # node 2's messages of round 0 come to nodes 0 and 1 in their round 1: of use there, or of none; those of round 1
     # come when the two are through
     use = simulation.network.use()
@@ -233,8 +182,8 @@ def test_late_messages_that_are_dropped_count_as_wasted(late, wasted):
 
 @pytest.mark.parametrize("timeout_s", [None, 2.5])
 def test_a_late_message_goes_on_taking_bandwidth_unless_it_is_given_up(timeout_s):
-    def network(env, arrived, aborted):
-        made = Network(env, 3, 1000.0, 1000.0, 0.0, on_delivery=arrived, on_abort=aborted, timeout_s=timeout_s)
+    def network(env):
+        made = Network(env, 3, 1000.0, 1000.0, 0.0, header_bytes=992, timeout_s=timeout_s)
 
         def slow_at_first():
             made.set_capacity(2, 100.0, 1000.0)
@@ -247,7 +196,7 @@ def test_a_late_message_goes_on_taking_bandwidth_unless_it_is_given_up(timeout_s
     # Two messages of 1000 bytes share an uplink, 2 s where nothing else is on it. Those of node 2 miss round 0, which
     # closes at 2.5 s. If they fly on, they halve what those of round 1 have, which so miss their round as well.
     exchange = Exchange()
-    simulation = simulate(exchange, step_time_s=np.zeros(3), deadline_s=2.5, header_bytes=992, network=network)
+    simulation = simulate(exchange, step_time_s=np.zeros(3), deadline_s=2.5, network=network)
     of_round_1 = [(1, 1), (2, 1)] if timeout_s else [(1, 1)]
     assert [exchange.got[0, r] for r in range(2)] == [[(1, 0)], of_round_1]
     use = simulation.network.use()

@@ -1,11 +1,11 @@
-"""Mailboxes in plain Python: what ddlsim/engine/mailbox.py and csrc/flow/mailboxes.h are tested against."""
+"""Mailboxes in plain Python: what ddlsim/network/mailboxes.py and csrc/flow/mailboxes.h are tested against."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 import simpy
 
-from ddlsim.engine.message import BOXES, PUSH, Message
+from ddlsim.messages.message import BOXES, PUSH, Message
 
 Wait = tuple[int, set[int], simpy.Event]
 """A round, the senders that are still missing, and what happens when none is."""
@@ -188,7 +188,7 @@ class Mailbox:
 
 
 class PlainMailboxes:
-    """The interface of engine/mailbox.py: Mailboxes over one Mailbox of the above per node and kind.
+    """The interface of network/mailboxes.py: Mailboxes over one Mailbox of the above per node and kind.
 
     Args:
         env: the SimPy environment.

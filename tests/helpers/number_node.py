@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ddlsim.engine.node import Node
+from ddlsim.node.node import Node
 
 
 class NumberNode:

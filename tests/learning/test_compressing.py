@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from ddlsim.compression.quantised import Float16, Int8
-from ddlsim.compression.sparse import RandomK, TopK
-from ddlsim.engine.outbox import encoded_bytes
+from ddlsim.messages.encoder import encoded_bytes
+from ddlsim.messages.quantized import Float16, Int8
+from ddlsim.messages.sparse import RandomK, TopK
 
 
 def values_of(learner, params) -> torch.Tensor:

@@ -3,10 +3,11 @@
 import pytest
 
 from ddlsim.data.mini import FashionMnistMini
-from ddlsim.engine.links import Uniform
 from ddlsim.errors import ScenarioError
+from ddlsim.network.links import Uniform
 from ddlsim.scenario import load
-from ddlsim.topologies import RandomRegular, Ring
+from ddlsim.topologies.fixed_graphs import Ring
+from ddlsim.topologies.random_graphs import RandomRegular
 
 
 def test_what_is_not_given_has_its_default(write):

@@ -1,0 +1,129 @@
+"""The contract of an algorithm: every hook there is, its default, and when the engine calls it.
+
+An algorithm is a frozen dataclass whose fields are the YAML keys. It has no state of its own: what a node remembers is
+the object that `start` returns, one per node. `round` is a generator: it yields the node's verbs that take simulated
+time (`losses = yield node.losses(...)`) and calls the others.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import nn
+
+    from ddlsim.evaluation.candidates import Serving
+    from ddlsim.learning.kinds import Model
+    from ddlsim.node.deferred import Later
+    from ddlsim.node.node import Node, Steps
+    from ddlsim.node.ports import Compute
+    from ddlsim.similarity.measures import Similarity
+
+
+class Algorithm(ABC):
+    """What every entry of ALGORITHMS is."""
+
+    # -- what it needs and does, as constants ----------------------------------------------------------------------
+
+    needs_core: ClassVar[bool] = False
+    """Whether it keeps core and head apart; models that are nothing but a head are refused then."""
+
+    needs_classes: ClassVar[bool] = False
+    """Whether it works on class labels; regressions are refused then."""
+
+    has_server: ClassVar[bool] = False
+    """Whether there is one more node, the last, that all others are linked with (`node.is_server`)."""
+
+    waits: ClassVar[bool] = True
+    """Whether a round of a synchronous run waits for messages of other nodes."""
+
+    exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "models"
+    """What travels: models or large parts of them, a few vectors, or nothing."""
+
+    answers_when_finished: ClassVar[bool] = False
+    """Whether peers may pull from a node that has finished its last round."""
+
+    # -- a node's life ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def start(self, node: "Node") -> Any:
+        """A node's state before its first round, or after it has lost its state; takes no simulated time."""
+
+    def join(self, node: "Node", state: Any, round_num: int) -> "Steps":
+        """What a node does that joins a run under way, before its first round. Default: nothing."""
+        return
+        yield
+
+    @abstractmethod
+    def round(self, node: "Node", state: Any, round_num: int) -> "Steps":
+        """One round. A node that leaves abandons the round where it is; the state stays as it is then."""
+
+    def finish(self, node: "Node", state: Any, round_num: int) -> "Steps":
+        """A last exchange after the last round. Default: there is none."""
+        return
+        yield
+
+    def stopped(self, node: "Node", state: Any, best: "Model") -> None:
+        """Early stopping has ended the node's rounds; `best` has its lowest validation loss. Default: nothing."""
+
+    @property
+    def has_final_exchange(self) -> bool:
+        """Whether the algorithm defines `finish`."""
+        return type(self).finish is not Algorithm.finish
+
+    # -- evaluation ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def serving(self, node: "Node", state: Any) -> "Serving | None":
+        """The models that the node would answer queries with; None: it is a server."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What every report must say about the options chosen. Default: nothing."""
+        return ()
+
+    # -- checking a scenario, before anything runs -----------------------------------------------------------------
+
+    def check(self, clusters: Sequence[int]) -> None:
+        """Raises ScenarioError, with the key, where the options do not fit clusters of these sizes."""
+
+    @property
+    def needs_validation(self) -> tuple[str, ...]:
+        """Keys that are set so that they need validation samples. Default: none."""
+        return ()
+
+    # -- parts of the model ----------------------------------------------------------------------------------------
+
+    def extra_parts(self, latent: int, num_classes: int) -> "Mapping[str, nn.Module]":
+        """Modules trained beside core and head, by name. Default: none.
+
+        Args:
+            latent: features that the core makes.
+            num_classes: C.
+        """
+        return {}
+
+    @property
+    def has_extra_parts(self) -> bool:
+        """Whether the algorithm defines `extra_parts`."""
+        return type(self).extra_parts is not Algorithm.extra_parts
+
+    # -- algorithms that compare models ----------------------------------------------------------------------------
+
+    def similarity_measure(self, node: "Node | None") -> "Similarity | None":
+        """How models are compared (on this node, or in general). Default: they are not."""
+        return None
+
+    def seen(self, state: Any) -> Any:
+        """What of a node's state is compared by `similarities_of`. Default: nothing."""
+        return None
+
+    def similarities_of(
+        self, node: "Node", own: Any, others: Mapping[int, Any], compute: "Compute", rng: "np.random.Generator"
+    ) -> "Later":
+        """Deferred mapping from node id to similarity, for monitoring (records.true_similarities).
+
+        Only called where `similarity_measure` gives a measure.
+        """
+        raise NotImplementedError(f"{type(self).__name__} compares no models")

@@ -1,0 +1,18 @@
+"""How fast nodes compute, by name.
+
+To add one: a frozen dataclass that offers `draw(num_nodes, seed)` (see step_times.py), and a line here.
+"""
+
+from ddlsim.registry import Registry
+
+DEVICES = Registry(
+    "device",
+    __name__,
+    {
+        "constant": ".step_times:Constant",
+        "per_node": ".step_times:PerNode",
+        "lognormal": ".step_times:LogNormal",
+        "table": ".step_times:Table",
+        "trace": ".trace:Trace",
+    },
+)

@@ -1,0 +1,108 @@
+"""How long computing takes on a simulated device: seconds per local SGD step, per node."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge, Gt, Lt
+
+from ddlsim.csv_rows import Column, read_rows
+from ddlsim.errors import ScenarioError
+from ddlsim.rng import stream
+from ddlsim.units import MAX_STEP_S
+
+FORWARD_SHARE = 1 / 3
+"""A forward pass costs a third of a training step (forward, gradient by inputs, gradient by weights)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant:
+    """Every node computes at the same speed.
+
+    Args:
+        step_time_s: seconds per local step.
+    """
+
+    step_time_s: Annotated[float, Ge(0), Lt(MAX_STEP_S)] = 0.05
+
+    def draw(self, num_nodes: int, seed: int) -> np.ndarray:
+        """Seconds per step, float64 [num_nodes]."""
+        return np.full(num_nodes, self.step_time_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerNode:
+    """Every node's speed is given.
+
+    Args:
+        step_times_s: seconds per local step, one per node.
+    """
+
+    step_times_s: tuple[Annotated[float, Ge(0), Lt(MAX_STEP_S)], ...]
+
+    def draw(self, num_nodes: int, seed: int) -> np.ndarray:
+        if len(self.step_times_s) != num_nodes:
+            raise ScenarioError(
+                f"devices.step_times_s: expected {num_nodes} values, one per node, got {len(self.step_times_s)}"
+            )
+        return np.array(self.step_times_s, dtype=float)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogNormal:
+    """Speeds differ from node to node by a log-normal factor.
+
+    Args:
+        median_step_time_s: median seconds per local step.
+        sigma: standard deviation of the logarithm; 0.5 makes the slowest of a hundred about three times the median.
+    """
+
+    median_step_time_s: Annotated[float, Gt(0), Lt(MAX_STEP_S)] = 0.05
+    sigma: Annotated[float, Ge(0)] = 0.5
+
+    def draw(self, num_nodes: int, seed: int) -> np.ndarray:
+        """Seconds per step, float64 [num_nodes].
+
+        Raises:
+            ScenarioError: a node would be slower than can be counted.
+        """
+        factors = [stream(seed, "device", node).normal() for node in range(num_nodes)]
+        logarithms = np.log(self.median_step_time_s) + self.sigma * np.array(factors)
+        if max(logarithms, default=0.0) >= np.log(MAX_STEP_S):
+            raise ScenarioError(
+                f"devices.sigma: expected steps below {MAX_STEP_S:g} s on every node, but {self.sigma:g} makes one "
+                f"of e^{max(logarithms):.0f} s. 0.5 is usual."
+            )
+        return self.median_step_time_s * np.exp(self.sigma * np.array(factors))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Every node's speed is given in a file.
+
+    Args:
+        path: CSV with the columns node,step_time_s, one row per node; nodes that the run does not have are skipped.
+            Relative to the folder that the command is started in.
+    """
+
+    path: str
+
+    def draw(self, num_nodes: int, seed: int) -> np.ndarray:
+        """Seconds per step, float64 [num_nodes].
+
+        Raises:
+            ScenarioError: the file cannot be read, has wrong rows or a node twice, or lacks a node.
+        """
+        found: dict[int, float] = {}
+        columns = {"node": Column(whole=True, below=2**31), "step_time_s": Column(below=MAX_STEP_S)}
+        for line, row in read_rows(self.path, columns):
+            node = int(row["node"])
+            if node in found:
+                raise ScenarioError(f"{self.path}:{line}: node: expected one row per node, got node {node} again")
+            found[node] = row["step_time_s"]
+        missing = next((node for node in range(num_nodes) if node not in found), None)
+        if missing is not None:
+            raise ScenarioError(
+                f"{self.path}: expected a row for each of {num_nodes} nodes, got none for node {missing}"
+            )
+        return np.array([found[node] for node in range(num_nodes)], dtype=float)

@@ -1,0 +1,71 @@
+"""Nodes that leave and return: what becomes of their work, their messages and their state."""
+
+import math
+from collections.abc import Generator, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol
+
+import simpy
+
+from ddlsim.churn.schedule import Absences
+
+if TYPE_CHECKING:
+    from ddlsim.engine.membership import Member
+
+
+class Population(Protocol):
+    """What churn does to a run; the simulation is one."""
+
+    def leave(self, member: "Member", returns_s: float) -> None:
+        """A node goes away, to return at that time."""
+
+    def come(self, member: "Member") -> None:
+        """A node returns, or joins for the first time."""
+
+
+class ChurnProcess:
+    """A SimPy process for each node that is ever away.
+
+    Args:
+        env: SimPy's environment.
+        members: all nodes.
+        absences: per node its absences, see churn/schedule.py; taken one by one, as time comes.
+        state_lost: whether a node comes back without its state and starts afresh.
+
+    Attributes:
+        newcomers: nodes whose first absence begins with the run.
+    """
+
+    def __init__(self, env: simpy.Environment, members: "list[Member]", absences: Absences, state_lost: bool = False):
+        self.state_lost = state_lost
+        self.newcomers: list[Member] = []
+        self._env = env
+        self._planned: list[tuple[Member, Iterator[tuple[float, float]]]] = []
+        for node, absent in absences.items():
+            stays_away = iter(absent)
+            first = next(stays_away, None)
+            if first is None:
+                continue
+            if first[0] <= 0:
+                self.newcomers.append(members[node])
+            self._planned.append((members[node], chain([first], stays_away)))
+
+    def begin(self, population: Population) -> None:
+        """Starts the processes; the nodes' lives have begun."""
+        for member, stays_away in self._planned:
+            self._env.process(self._come_and_go(population, member, stays_away))
+
+    def _come_and_go(
+        self, population: Population, member: "Member", stays_away: Iterator[tuple[float, float]]
+    ) -> Generator[simpy.Event, None, None]:
+        env = self._env
+        for start_s, end_s in stays_away:
+            if member.joined:
+                yield env.timeout(max(0.0, start_s - env.now))
+                if member.finished:
+                    return
+                population.leave(member, end_s)
+            if math.isinf(end_s):
+                return
+            yield env.timeout(max(0.0, end_s - env.now))
+            population.come(member)

@@ -1,0 +1,39 @@
+"""The Clock port: SimPy's time, and how long devices take."""
+
+from typing import TYPE_CHECKING
+
+from ddlsim.devices.trace import StepTimeTrace
+
+if TYPE_CHECKING:
+    import numpy as np
+    import simpy
+
+
+class SimulatedClock:
+    """Simulated time of one run.
+
+    Args:
+        env: SimPy's environment.
+        step_time_s: seconds per local step, per node; an array [N] or what changes over time.
+    """
+
+    __slots__ = ("_env", "_step_time_s")
+
+    def __init__(self, env: "simpy.Environment", step_time_s: "np.ndarray | StepTimeTrace"):
+        self._env = env
+        self._step_time_s = step_time_s
+
+    @property
+    def now_s(self) -> float:
+        """Simulated seconds since the start."""
+        return self._env.now
+
+    def after(self, seconds: float) -> "simpy.Event":
+        """An event that happens so many seconds from now."""
+        return self._env.timeout(seconds)
+
+    def computing_s(self, node: int, steps: float) -> float:
+        """How long a node takes for so many local steps (a forward pass is a part of one) if it begins now."""
+        if isinstance(self._step_time_s, StepTimeTrace):
+            return self._step_time_s.duration_s(node, steps, self._env.now)
+        return steps * self._step_time_s[node]

@@ -1,0 +1,182 @@
+"""The members of a run: which nodes take part now, where nodes begin that come late, and when the run is over.
+
+A node whose first absence begins at time 0 is a newcomer: until that ends it does not exist. It has no state, no node
+waits for it and it is not evaluated; when it joins it starts afresh (and may ask others first, see Algorithm.join).
+
+Where late comers begin. Synchronous: in the round after the one that the others are in, whether they return or join.
+Asynchronous: a node that returns goes on where it left; a newcomer begins at the median of the rounds that the others
+have completed, since what it sent in earlier ones would be too stale for them.
+
+When a run is over. It waits for every node that is online, and ends once a node has finished and no online node is
+mid-round. Synchronous: nodes that are away then have missed the last round, and there is nothing left for them to do.
+Asynchronous: they have rounds of their own to go, so they are waited for, and for those that have gone again, until the
+run has taken twice as long as to the moment when the first wait began. What is away then is cut off, and recorded so.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddlsim.evaluation.early_stopping import BestModel
+    from ddlsim.node.node import Node
+
+WAIT_FACTOR = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """What the engine knows of one node.
+
+    Args:
+        id: 0 .. num_nodes-1; the server, if there is one, is num_nodes.
+        is_server: whether it is the server.
+        node: what its algorithm sees.
+        state: what its algorithm remembers.
+        best: its best model by validation loss; None: nothing is validated.
+        online: whether it is there.
+        joined: whether it has ever been there.
+        finished: whether it has no round left to do.
+        stopped: whether early stopping has ended its rounds.
+        first_round: of its present stay; peers wait for it from this round on.
+        round_num: the round that it is in.
+        completed_rounds: rounds that it has completed, counted from the run's first.
+        stay: number of its present stay; what was begun in an earlier one is void.
+        times_lost: how often it has lost its state.
+    """
+
+    id: int
+    is_server: bool = False
+    node: "Node | None" = None
+    state: Any = None
+    best: "BestModel | None" = None
+    online: bool = True
+    joined: bool = True
+    finished: bool = False
+    stopped: bool = False
+    first_round: int = 0
+    round_num: int = 0
+    completed_rounds: int = 0
+    stay: int = 0
+    times_lost: int = 0
+
+
+class Membership:
+    """Counts of members by what they are doing.
+
+    Args:
+        members: all nodes.
+        synchronous: whether rounds wait for each other.
+
+    Attributes:
+        num_taking_part: members that are online and have not been stopped early.
+    """
+
+    def __init__(self, members: Sequence[Member], synchronous: bool):
+        self._members = members
+        self._synchronous = synchronous
+        self.num_taking_part = self._num_busy = len(members)  # busy: online and not finished
+        self._online_at = Counter({0: len(members)})  # rounds completed -> members online
+        self._reached = 0
+        self._any_finished = False
+        self._returns_s: dict[int, float] = {}
+        self._wait_until_s: float | None = None
+        self._found_at: dict[int, int] = {}
+
+    def absent_from_start(self, member: Member) -> None:
+        """A newcomer: it has never been there."""
+        member.joined = member.online = False
+        self._count(member, -1)
+        self.num_taking_part -= 1
+        self._num_busy -= 1
+
+    def left(self, member: Member, returns_s: float) -> None:
+        """A node has left, to return at that time."""
+        member.online = False
+        member.stay += 1
+        self._count(member, -1)
+        self.num_taking_part -= 1
+        self._num_busy -= 1
+        self._returns_s[member.id] = returns_s
+
+    def came(self, member: Member) -> None:
+        """A node has returned or joined."""
+        member.online = True
+        self._count(member, 1)
+        self.num_taking_part += 1
+        self._num_busy += 1
+        self._returns_s.pop(member.id, None)
+
+    def completed(self, member: Member, rounds: int) -> None:
+        """A node has completed so many rounds."""
+        self._count(member, -1)
+        member.completed_rounds = rounds
+        self._count(member, 1)
+        self._reached = max(self._reached, rounds)
+
+    def stopped(self, member: Member) -> None:
+        """Early stopping has ended a node's rounds."""
+        member.stopped = True
+
+    def finished(self, member: Member) -> None:
+        """A node has no round left to do."""
+        member.finished = True
+        if member.stopped:
+            self.num_taking_part -= 1
+        self._num_busy -= 1
+        self._any_finished = True
+
+    def over(self, now_s: float) -> bool:
+        """Whether the run ends now."""
+        if self._num_busy or not self._any_finished:
+            return False
+        if self._synchronous:
+            return True
+        if self._wait_until_s is None:
+            self._wait_until_s = WAIT_FACTOR * now_s
+        return all(returns_s > self._wait_until_s for returns_s in self._returns_s.values())
+
+    def cut_off(self) -> list[Member]:
+        """Members that joined, are away when the run is over, and had rounds to go; none in synchronous runs."""
+        return [] if self._synchronous else [one for one in self._members if one.joined and not one.finished]
+
+    def any_on_the_way_to(self, completed: int) -> bool:
+        """Whether a node that takes part has not yet completed so many rounds.
+
+        Asked after every completion, it looks at each member only once or twice per round: it starts at the one that it
+        found last.
+        """
+        members = self._members
+        start = self._found_at.pop(completed, 0)
+        for at in chain(range(start, len(members)), range(start)):
+            one = members[at]
+            if one.completed_rounds < completed and one.online and not one.finished and one.first_round < completed:
+                self._found_at[completed] = at
+                return True
+        return False
+
+    def first_round_of(self, member: Member) -> int:
+        """The round in which a node begins that returns or joins now.
+
+        In synchronous runs members that have themselves just come do not count, or every return would push the run a
+        round further; and no round is done again by late comers that all members that did it have left.
+        """
+        if self._synchronous:
+            return max(member.round_num, self._reached, max(self._online_at, default=-1) + 1)
+        return member.round_num if member.joined else self._median()
+
+    def _median(self) -> int:
+        """Of the rounds that the members online have completed, the lower one of two; 0 without any."""
+        below = 0
+        for rounds in sorted(self._online_at):
+            below += self._online_at[rounds]
+            if 2 * below >= self._online_at.total():
+                return rounds
+        return 0
+
+    def _count(self, member: Member, change: int) -> None:
+        self._online_at[member.completed_rounds] += change
+        if not self._online_at[member.completed_rounds]:
+            del self._online_at[member.completed_rounds]

@@ -1,0 +1,46 @@
+"""The Log port: what nodes write into the run's records."""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ddlsim.evaluation.measurements import Measurements
+    from ddlsim.learning.kinds import Model
+
+
+class Records(Protocol):
+    """Where rows go, see runs/recorder.py."""
+
+    def row(self, time_s: float, node: int | None, round_num: int, name: str, value: Any) -> None:
+        """One row; `round_num` counts completed rounds."""
+
+    def flush(self) -> None:
+        """Hands what has been written to the operating system."""
+
+
+class NodeLog:
+    """Rows of nodes that learn.
+
+    Args:
+        records: where rows go.
+        measurements: what measures models.
+    """
+
+    __slots__ = ("_measurements", "row")
+
+    def __init__(self, records: Records, measurements: "Measurements"):
+        self.row = records.row
+        self._measurements = measurements
+
+    def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model") -> None:
+        """Rows of a model's accuracy and loss, once they are known."""
+        self._measurements.take(time_s, node, completed, name, model)
+
+
+class SilentLog:
+    """Of a network-only run: values that stand in for learning steered what nodes would write, so it is left out."""
+
+    def row(self, time_s: float, node: int, completed: int, name: str, value: Any) -> None:
+        """Nothing."""
+
+    def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model") -> None:
+        """Nothing."""

@@ -1,0 +1,62 @@
+"""What a node holds ready for peers that pull, and the pulls that it cannot answer yet."""
+
+from typing import Any
+
+from ddlsim.messages.message import Message
+
+
+class PullStore:
+    """Publications of one node, each for a round and a stage of it, and the requests that wait for one.
+
+    Args:
+        synchronous: whether a pull waits for a publication of its round.
+    """
+
+    def __init__(self, synchronous: bool):
+        self._synchronous = synchronous
+        self._published: dict[tuple[int, int], dict[str, Any]] = {}  # (round, stage), oldest first
+        self._waiting: list[Message] = []
+        self._closed = False
+
+    def publish(self, round_num: int, stage: int | None, payload: dict[str, Any], oldest_needed: int) -> None:
+        """Makes a payload available.
+
+        Args:
+            round_num: the round.
+            stage: of the round; None: this is all there is.
+            payload: what travels.
+            oldest_needed: stages of earlier rounds than this are forgotten.
+        """
+        kept = {}
+        if stage is not None and self._synchronous:
+            kept = {key: old for key, old in self._published.items() if key[0] >= oldest_needed}
+        self._published = {**kept, (round_num, stage or 0): payload}
+
+    def close(self) -> None:
+        """Nothing more will come: the newest answers all pulls, of whatever round."""
+        self._closed = True
+
+    def answer_to(self, request: Message) -> dict[str, Any] | None:
+        """What to answer with: the newest, or the first that is as new as the stage asked for; None: not there yet."""
+        if not self._published:
+            return None
+        newest = next(reversed(self._published))
+        if self._closed or not self._synchronous:
+            return self._published[newest]
+        if "stage" not in request.payload:
+            return self._published[newest] if newest[0] >= request.round_num else None
+        wanted = (request.round_num, request.payload["stage"])
+        return next((payload for key, payload in self._published.items() if key >= wanted), None)
+
+    def wait(self, request: Message) -> None:
+        """Keeps a request until something new is published."""
+        self._waiting.append(request)
+
+    def take_waiting(self) -> list[Message]:
+        """The requests that wait; they are no longer kept."""
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    def clear(self) -> None:
+        """The node has lost its state."""
+        self._published = {}

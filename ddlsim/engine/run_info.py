@@ -1,0 +1,68 @@
+"""The RunInfo port: what all nodes know of the run, and their streams of random numbers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ddlsim import rng
+
+Graph = Sequence[Sequence[int]]
+"""Per node its neighbors."""
+
+
+@dataclass(eq=False)
+class Run:
+    """One run.
+
+    Args:
+        seed: of all streams of random numbers.
+        rounds: of each node.
+        node_cluster: hidden cluster per node, int [N].
+        graph_of: round -> per node its neighbors.
+        local_steps: mini-batches per epoch -> steps of a round (scenario section `training`).
+        synchronous: whether rounds wait for messages.
+        staleness: rounds that a message may be older than its receiver's, where nothing is waited for.
+        has_server: whether there is one more node, the last, that serves the others.
+
+    Attributes:
+        completed_by_all: rounds that every node that took part has completed; the engine keeps it up to date.
+    """
+
+    seed: int
+    rounds: int
+    node_cluster: np.ndarray
+    graph_of: Callable[[int], Graph]
+    local_steps: Callable[[int], int]
+    synchronous: bool = True
+    staleness: int = 5
+    has_server: bool = False
+    completed_by_all: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.num_nodes = len(self.node_cluster)
+        self.server = self.num_nodes if self.has_server else None
+        self._streams: dict[tuple[str, int], np.random.Generator] = {}
+        self._turns: dict[int, np.ndarray] = {}
+        self._graph: tuple[int, Graph] = (-1, ())
+
+    def rng(self, purpose: str, node: int) -> np.random.Generator:
+        """A node's stream of random numbers for one purpose."""
+        key = purpose, node
+        found = self._streams.get(key)
+        if found is None:
+            found = self._streams[key] = rng.stream(self.seed, purpose, node)
+        return found
+
+    def neighbours(self, round_num: int) -> Graph:
+        """The round's graph, per node. The last one is kept, since nodes ask for one round's graph in a row."""
+        if round_num != self._graph[0]:
+            self._graph = round_num, self.graph_of(round_num)
+        return self._graph[1]
+
+    def turns(self, round_num: int) -> np.ndarray:
+        """Per node its place in the round's random order, int [N]."""
+        if round_num not in self._turns:
+            self._turns = {known: turns for known, turns in self._turns.items() if known >= self.completed_by_all}
+            self._turns[round_num] = rng.stream(self.seed, "turns", round_num).permutation(self.num_nodes)
+        return self._turns[round_num]

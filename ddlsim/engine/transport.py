@@ -1,0 +1,263 @@
+"""The Transport port: messages of all nodes over the simulated network, and answers to pulls and score requests."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import simpy
+
+from ddlsim.devices.step_times import FORWARD_SHARE
+from ddlsim.engine.pull_store import PullStore
+from ddlsim.messages.breakdown import Contents
+from ddlsim.messages.encoder import Outbox, payload_bytes
+from ddlsim.messages.message import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Message, to_one
+from ddlsim.node.deferred import Later
+
+if TYPE_CHECKING:
+    from ddlsim.engine.membership import Member
+    from ddlsim.engine.run_info import Run
+    from ddlsim.learning.kinds import Model
+    from ddlsim.messages.compression import Codec
+    from ddlsim.network.network import Network
+    from ddlsim.node.ports import Clock, Compute
+    from ddlsim.scenario.model import Protocol
+
+ANSWER_TO = {REQUEST: RESPONSE, SCORE_REQUEST: SCORE}
+
+
+class NetworkTransport:
+    """Messages of one run.
+
+    Args:
+        network: the links; this object listens to what arrives.
+        members: all nodes, by id.
+        run: see run_info.py.
+        clock: see clock.py.
+        compute: what scores models for other nodes, and encodes parameters.
+        protocol: scenario section `protocol`.
+        codec: how parameters in messages are compressed, see messages/compression.py; None: not at all.
+
+    Attributes:
+        network: the links.
+        contents: bytes by what messages hold, see messages/breakdown.py.
+    """
+
+    def __init__(
+        self,
+        network: "Network",
+        members: "Sequence[Member]",
+        run: "Run",
+        clock: "Clock",
+        compute: "Compute",
+        protocol: "Protocol",
+        codec: "Codec | None" = None,
+    ):
+        self.contents = Contents(codec)
+        self.network = network
+        self._members = members
+        self._run, self._clock, self._compute = run, clock, compute
+        self._deadline_s, self._keep_late = protocol.deadline_s, protocol.late == "keep"
+        self._encoders = None if codec is None else [self._encoder(codec, member.id) for member in members]
+        self._stores: dict[int, PullStore] = {}
+        self._mailboxes = network.use_mailboxes()
+        network.listen(self._delivered, self.fail)
+
+    # -- the port --------------------------------------------------------------------------------------------------
+
+    def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
+        """Sends the payload to every receiver."""
+        self._send(self._messages(sender, receivers, round_num, PUSH, payload))
+
+    def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
+        """Answers pulls with this payload from now on, also those that wait for it."""
+        self._store(node).publish(round_num, stage, payload, self._run.completed_by_all)
+        self._answer_waiting(node)
+
+    def pull(
+        self,
+        node: int,
+        peers: Sequence[int],
+        round_num: int,
+        keys: Sequence[str] | None,
+        stages: Mapping[int, int] | None,
+    ) -> None:
+        """Asks peers for what they publish."""
+        if stages is None:
+            self._send(self._messages(node, peers, round_num, REQUEST, {}, keys))
+            return
+        asked = [self._messages(node, (peer,), round_num, REQUEST, {"stage": stages[peer]}, keys) for peer in peers]
+        self._send([message for messages in asked for message in messages])
+
+    def ask_for_scores(self, node: int, peers: Sequence[int], round_num: int, model: "Model") -> None:
+        """Asks peers for the loss of a model on their training samples."""
+        self._send(self._messages(node, peers, round_num, SCORE_REQUEST, {"model": model}))
+
+    def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> simpy.Event:
+        """An event that happens when all that can still come has come, or at the deadline."""
+        return self._mailboxes.wait(node, kind, round_num, senders, self._deadline_s)
+
+    def take(self, node: int, kind: str, round_num: int) -> list[Message]:
+        """The messages of a round that has been waited for."""
+        return self._mailboxes.take(node, kind, round_num, self._keep_late)
+
+    def take_newest(self, node: int, kind: str, oldest_round: int) -> list[Message]:
+        """The newest message of every sender."""
+        return self._mailboxes.take_all(node, kind, oldest_round)
+
+    # -- nodes that come, go and end (for the engine) --------------------------------------------------------------
+
+    def opens(self, node: int, round_num: int) -> None:
+        """A node may push messages of this round and later ones from now on."""
+        self._mailboxes.opens_at(node, round_num)
+
+    def round_closed(self, node: int, next_round: int | None) -> None:
+        """A node has completed a round, and goes on with `next_round`; None: it never will push again."""
+        self._mailboxes.closed(node, next_round)
+
+    def stopped(self, node: int) -> None:
+        """A node has ended its rounds early: what it has published answers all pulls from now on, of any round."""
+        self._store(node).close()
+        self._answer_waiting(node)
+
+    def finished(self, node: int) -> None:
+        """A node has no round left to do: what comes from now on is of no use."""
+        self._mailboxes.close(node)
+
+    def leaves(self, node: int) -> None:
+        """A node goes away: its flows are aborted, its mail and the pulls that it has not answered are lost."""
+        self.network.remove_node(node)
+        if node in self._stores:
+            for request in self._stores[node].take_waiting():
+                self.network.unused(request)
+                self.fail(request)
+        self._mailboxes.clear(node)
+
+    def abandons_round(self, node: int) -> None:
+        """What a node that has left would still have sent is waited for no longer."""
+        self._mailboxes.reconsider(node)
+
+    def returns(self, node: int) -> None:
+        """A node is back on the network."""
+        self.network.return_node(node)
+
+    def forget(self, node: int) -> None:
+        """A node has lost its state: what it published, and what it and others knew of each other's parameters."""
+        if node in self._stores:
+            self._stores[node].clear()
+        if self._encoders is not None:
+            self._encoders[node].forget()
+            for encoder in self._encoders:
+                encoder.forget_receiver(node)
+
+    def waiting_for(self, node: int) -> dict[int, list[int]]:
+        """Round -> senders whose pushes a node still waits for."""
+        return self._mailboxes.waiting_for(node)
+
+    def fail(self, message: Message) -> None:
+        """A message will never arrive: a node that waits for it, or for the answer to it, stops waiting."""
+        if message.kind in ANSWER_TO:
+            self._mailboxes.fail(message.src, ANSWER_TO[message.kind], message.dst, message.round_num)
+        else:
+            self._mailboxes.fail(message.dst, message.kind, message.src, message.round_num)
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def _send(self, messages: list[Message]) -> None:
+        """Hands messages to the network; to a node that is away nothing can be sent."""
+        if self.network.num_away:
+            messages = [reachable for message in messages if (reachable := self._to_those_online(message))]
+        self.contents.count(messages)
+        self.network.send(messages)
+
+    def _to_those_online(self, message: Message) -> Message | None:
+        receivers, members = message.receivers, self._members
+        online = tuple(receiver for receiver in receivers if members[receiver].online)
+        if len(online) == len(receivers):
+            return message
+        for receiver in (receiver for receiver in receivers if not members[receiver].online):
+            self.fail(to_one(message, receiver))
+        return replace(message, dst=online) if online else None
+
+    def _messages(
+        self,
+        sender: int,
+        receivers: Iterable[int],
+        round_num: int,
+        kind: str,
+        payload: Mapping[str, Any],
+        keys: Sequence[str] | None = None,
+    ) -> list[Message]:
+        receivers, header_bytes = tuple(receivers), self.network.header_bytes
+        if not receivers:
+            return []
+        if self._encoders is None:
+            return [
+                Message(sender, receivers, round_num, kind, payload, payload_bytes(payload), header_bytes, keys=keys)
+            ]
+        packed = self._encoders[sender].pack(payload)
+        return [
+            Message(
+                sender,
+                receiver,
+                round_num,
+                kind,
+                packed.payload,
+                packed.bytes_to(receiver),
+                header_bytes,
+                streams=packed.streams,
+                keys=keys,
+            )
+            for receiver in receivers
+        ]
+
+    def _encoder(self, codec: "Codec", node: int) -> Outbox:
+        return Outbox(
+            codec, self._compute.compress, lambda: int(self._run.rng("compression", node).integers(2**63 - 1))
+        )
+
+    # -- what arrives ----------------------------------------------------------------------------------------------
+
+    def _delivered(self, message: Message) -> None:
+        for copies, version in message.streams:
+            copies.reached(message.dst, version)
+        if message.kind == REQUEST:
+            self._answer(message)
+        elif message.kind == SCORE_REQUEST:
+            self._score(message)
+        else:  # the mailbox knows what is too late
+            self._mailboxes.deliver(message)
+
+    def _store(self, node: int) -> PullStore:
+        if node not in self._stores:
+            self._stores[node] = PullStore(self._run.synchronous)
+        return self._stores[node]
+
+    def _answer(self, request: Message) -> None:
+        """Serves a peer's pull, or keeps it until the node has published for that round."""
+        node = request.dst
+        payload = self._store(node).answer_to(request)
+        if payload is None:
+            self._store(node).wait(request)
+            return
+        if request.keys is not None:
+            payload = {key: payload[key] for key in request.keys if key in payload}
+        self._send(self._messages(node, (request.src,), request.round_num, RESPONSE, payload))
+
+    def _answer_waiting(self, node: int) -> None:
+        for request in self._store(node).take_waiting():
+            self._answer(request)
+
+    def _score(self, request: Message) -> None:
+        """Passes training samples through a peer's model, and sends the loss when the node's device is through."""
+        compute, member = self._compute, self._members[request.dst]
+        stay, batches = member.stay, compute.batches_in("train", member.id)
+        rng = self._run.rng("scoring batches", member.id) if compute.draws_numbers else None
+        job = compute.losses(member.id, [request.payload["model"]], batches, rng)
+        loss = Later(lambda: compute.value(job)[0])
+
+        def scored(_: simpy.Event) -> None:
+            if member.online and member.stay == stay:
+                self._send(self._messages(member.id, (request.src,), request.round_num, SCORE, {"loss": loss}))
+
+        duration_s = self._clock.computing_s(member.id, batches * FORWARD_SHARE)
+        self._clock.after(duration_s).callbacks.append(scored)

@@ -1,0 +1,42 @@
+"""What an algorithm hands over to be evaluated."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from ddlsim.learning.kinds import Model
+
+Choice = Literal["train_loss", "validation_loss", "lowest_test_loss"]
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What a node would answer queries with.
+
+    Args:
+        models: candidates, whole models in parts.
+        choose: the data whose loss picks one of several candidates. `lowest_test_loss` peeks at the test set.
+    """
+
+    models: "Sequence[Model]"
+    choose: Choice = "train_loss"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a node held when it completed an evaluated round.
+
+    Args:
+        time_s: simulated time.
+        bytes_sent: bytes it had put on the wire.
+        serving: its candidates; None: a server.
+        best: its best model by validation loss; None: it has none, or nothing is validated.
+        seen: of algorithms that compare models, what is compared, see Algorithm.seen.
+    """
+
+    time_s: float
+    bytes_sent: int
+    serving: Serving | None
+    best: "Model | None" = None
+    seen: Any = None

@@ -1,0 +1,206 @@
+"""When and how a run is evaluated. It costs no simulated time and steers nothing but the stop at a target.
+
+A loss that is no number (a model that has diverged) is worse than every other one.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddlsim import metrics
+from ddlsim.evaluation.candidates import Serving, Snapshot
+
+if TYPE_CHECKING:
+    from ddlsim.evaluation.measurements import Measurements
+    from ddlsim.evaluation.monitor import Population
+    from ddlsim.evaluation.oracle_similarities import TrueSimilarities
+    from ddlsim.learning.kinds import Tested
+    from ddlsim.scenario.model import Evaluation
+
+SELECTION_BATCHES = 100
+"""Local mini-batches on which a node picks among several models for an evaluation (FACADE's code)."""
+
+METRIC_OF = {"classification": "accuracy", "regression": "mse"}
+"""Task -> what its nodes are measured by: the share of samples classified right, or the mean squared error."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Outcome of one evaluation of all nodes.
+
+    Args:
+        completed: rounds completed.
+        time_s: simulated time when the last node was there.
+        bytes_sent: bytes all nodes had put on the wire when each was there.
+        metric: what was measured, see `METRIC_OF`.
+        values: per node; nan for nodes that have not joined yet, infinity for a squared error that is no number.
+    """
+
+    completed: int
+    time_s: float
+    bytes_sent: int
+    metric: str
+    values: np.ndarray
+
+    def reaches(self, target: float) -> bool:
+        """Whether the mean over the nodes that have joined is as good as the target or better, as reports judge it."""
+        return (
+            metrics.first_reaching([metrics.over_nodes(self.values)], target, falling=self.metric == "mse") is not None
+        )
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which completed rounds are evaluated.
+
+    Args:
+        every: rounds between evaluations.
+        rounds: of the run.
+        final_exchange: whether the algorithm has one after the last round, which is evaluated in its place.
+    """
+
+    every: int
+    rounds: int
+    final_exchange: bool
+
+    def due(self, completed: int) -> bool:
+        """Whether the run is evaluated when this many rounds are completed."""
+        if completed == self.rounds and not self.final_exchange:
+            return True
+        return completed > self.rounds or completed % self.every == 0
+
+
+class Evaluator:
+    """Collects snapshots of a round and evaluates when every node that took part has one.
+
+    Args:
+        compute: tests models, see learning/learner.py.
+        recorder: where rows go.
+        evaluation: scenario section `evaluation`.
+        schedule: which rounds are evaluated.
+        test_set: per node what it is tested on: its cluster, or itself; int [N].
+        task: classification or regression.
+        rng: (purpose, node) -> its stream of random numbers.
+        measurements: what is measured between evaluations.
+        similarities: what chosen nodes would measure of others is written at every evaluation.
+        on_evaluated: called with every outcome.
+    """
+
+    def __init__(
+        self,
+        compute,
+        recorder,
+        evaluation: "Evaluation",
+        schedule: Schedule,
+        test_set: np.ndarray,
+        task: str,
+        rng: Callable[[str, int], np.random.Generator],
+        measurements: "Measurements",
+        similarities: "TrueSimilarities",
+        on_evaluated: Callable[[Evaluated], None] = lambda _: None,
+    ):
+        self.due = schedule.due
+        self.evaluated = 0
+        self.target_reached = False
+        self.compares_models = similarities.any_chosen
+        self.write_measurements = measurements.write
+        self._compute = compute
+        self._recorder = recorder
+        self._tests_best = evaluation.checkpoint == "best"
+        self._stop_at = evaluation.target if evaluation.stop_at_target else None
+        self._test_set = test_set
+        self._metric = METRIC_OF[task]
+        self._rng = rng
+        self._similarities = similarities
+        self._on_evaluated = on_evaluated
+        self._open: dict[int, dict[int, Snapshot]] = {}
+
+    def completed(self, node: int, completed: int, population: "Population") -> None:
+        """A node has completed a round that is due."""
+        self._open.setdefault(completed, {})[node] = population.snapshot(node)
+
+    def close_complete(self, population: "Population") -> None:
+        """Evaluates every open round that no node is still on the way to; absent nodes count as they are now.
+
+        Nodes that have not joined yet are left out.
+        """
+        for completed in sorted(self._open):
+            if population.any_on_the_way_to(completed):
+                return
+            snapshots = self._open.pop(completed)
+            self.evaluated = completed
+            for node in population.joined():
+                taken = snapshots.get(node)
+                is_server = taken is not None and taken.serving is None  # by now what it sent last is out
+                if taken is None or is_server:
+                    snapshots[node] = population.snapshot(node)
+            outcome = self._evaluate(completed, dict(sorted(snapshots.items())))
+            self._on_evaluated(outcome)
+            self.target_reached |= self._stop_at is not None and outcome.reaches(self._stop_at)
+
+    def _evaluate(self, completed: int, everybody: dict[int, Snapshot]) -> Evaluated:
+        snapshots = {node: snapshot for node, snapshot in everybody.items() if snapshot.serving is not None}
+        served = {node: self._candidates(snapshot) for node, snapshot in snapshots.items()}
+        tests = [self._compute.test(serving.models, int(self._test_set[node])) for node, serving in served.items()]
+        choices = [self._enqueue_choice(node, serving) for node, serving in served.items()]
+        chosen_by = [job for job in choices if job is not None]
+        found = self._compute.resolve([*tests, *chosen_by])
+        losses = dict(zip(map(id, chosen_by), found[len(tests) :], strict=True))
+        values = np.full(len(self._test_set), np.nan)
+        for (node, snapshot), tested, choice in zip(snapshots.items(), found, choices, strict=False):
+            lowest = _lowest([loss for _, loss in tested])
+            chosen = lowest if choice is None else _lowest(losses[id(choice)])
+            values[node] = self._write(node, completed, snapshot, tested, chosen, lowest)
+        for node in everybody.keys() - snapshots.keys():  # a server has bytes, but nothing to be tested
+            self._recorder.row(everybody[node].time_s, node, completed, "bytes_sent", everybody[node].bytes_sent)
+        self._similarities.write(completed, snapshots)
+        self._recorder.flush()
+        time_s = max(snapshot.time_s for snapshot in snapshots.values())
+        bytes_sent = sum(snapshot.bytes_sent for snapshot in everybody.values())
+        return Evaluated(completed, time_s, bytes_sent, self._metric, values)
+
+    def _candidates(self, snapshot: Snapshot) -> Serving:
+        return Serving([snapshot.best]) if self._tests_best and snapshot.best is not None else snapshot.serving
+
+    def _enqueue_choice(self, node: int, serving: Serving):
+        if len(serving.models) == 1 or serving.choose == "lowest_test_loss":
+            return None
+        split = "train" if serving.choose == "train_loss" else "validation"
+        rng = self._rng("evaluation batches", node)
+        return self._compute.losses(node, serving.models, SELECTION_BATCHES, rng, True, split)
+
+    def _write(
+        self, node: int, completed: int, snapshot: Snapshot, tested: "list[Tested]", chosen: int, lowest: int
+    ) -> float:
+        def row(name: str, value: Any) -> None:
+            self._recorder.row(snapshot.time_s, node, completed, name, value)
+
+        confusion, loss = tested[chosen]
+        value = _measured(tested[chosen])
+        row(self._metric, value)
+        if confusion is not None:
+            row("test_loss", loss)
+            row("confusion", confusion.tolist())
+        row("bytes_sent", snapshot.bytes_sent)
+        if len(tested) > 1:
+            row(f"{self._metric}_lowest_test_loss", _measured(tested[lowest]))
+            row("evaluated_head", chosen)
+        return value
+
+
+def _lowest(losses: Sequence[float]) -> int:
+    """The index of the lowest loss; one that is no number is lowest only where no other is left."""
+    return int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))
+
+
+def _measured(tested: "Tested") -> float:
+    """The accuracy; of a regression, whose test loss it is, the mean squared error: infinity for a diverged model, so
+    that a mean over nodes which skips absent ones does not skip it.
+    """
+    confusion, loss = tested
+    if confusion is None:
+        return math.inf if math.isnan(loss) else loss
+    return float(np.trace(confusion) / confusion.sum())

@@ -1,0 +1,48 @@
+"""Onlookers' measurements between evaluations: computed in waves like everything else, written when they are known."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ddlsim.learning.jobs import Job
+    from ddlsim.learning.kinds import Model
+
+
+class Measurements:
+    """Validation accuracy and loss of models that nodes hold for a moment.
+
+    Args:
+        learner: see learning/learner.py.
+        recorder: where rows go.
+    """
+
+    def __init__(self, learner, recorder):
+        self._learner = learner
+        self._recorder = recorder
+        self._open: list[tuple[float, int, int, str, Job]] = []
+
+    def take(self, time_s: float, node: int, completed: int, name: str, model: "Model") -> None:
+        """Measures a model on a node's validation samples; costs no simulated time.
+
+        Args:
+            time_s: of the rows.
+            node: whose samples.
+            completed: the rows' round.
+            name: the rows are accuracy_<name> and loss_<name>.
+            model: what to measure.
+        """
+        job = self._learner.test([model], node, "own validation")
+        self._open.append((time_s, node, completed, name, job))
+
+    def write(self) -> None:
+        """Writes the rows of everything measured since the last time."""
+        if not self._open:
+            return
+        found = self._learner.resolve([job for *_, job in self._open])
+        for (time_s, node, completed, name, _), ((confusion, loss),) in zip(self._open, found, strict=True):
+            if confusion is not None:  # a regression has none
+                accuracy = float(np.trace(confusion) / confusion.sum())
+                self._recorder.row(time_s, node, completed, f"accuracy_{name}", accuracy)
+            self._recorder.row(time_s, node, completed, f"loss_{name}", loss)
+        self._open.clear()

@@ -1,0 +1,53 @@
+"""When the nodes of a network-only run completed each round: what takes the evaluator's place there."""
+
+from array import array
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ddlsim.evaluation.monitor import Population
+
+
+class RoundTimes:
+    """Writes four rows per round, of no node: the simulated time at which the first, the median and the last of the
+    nodes that took part had completed it (`round_first_s`, `round_median_s`, `round_last_s`), and how many they were
+    (`round_nodes`).
+
+    Args:
+        recorder: where rows go.
+    """
+
+    target_reached = False
+    compares_models = False
+
+    def __init__(self, recorder):
+        self.evaluated = 0  # the last round written
+        self._recorder = recorder
+        self._times_s: dict[int, array] = {}
+
+    def due(self, completed: int) -> bool:
+        """Every round counts."""
+        return True
+
+    def completed(self, node: int, completed: int, population: "Population") -> None:
+        """A node has completed a round."""
+        self._times_s.setdefault(completed, array("d")).append(population.now_s())
+
+    def close_complete(self, population: "Population") -> None:
+        """Writes every round that no node is still on the way to."""
+        for completed in sorted(self._times_s):
+            if population.any_on_the_way_to(completed):
+                return
+            self._write(completed, np.sort(np.frombuffer(self._times_s.pop(completed))))
+
+    def write_measurements(self) -> None:
+        """Nothing is measured between rounds."""
+
+    def _write(self, completed: int, times_s: np.ndarray) -> None:
+        self.evaluated, last_s = completed, times_s[-1]
+        values = {"first_s": times_s[0], "median_s": float(np.median(times_s)), "last_s": last_s, "nodes": len(times_s)}
+        for name, value in values.items():
+            value = value if name == "nodes" else float(value)
+            self._recorder.row(last_s, None, completed, f"round_{name}", value)
+        self._recorder.flush()

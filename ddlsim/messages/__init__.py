@@ -1,0 +1,1 @@
+"""Messages as values: what they hold, what that weighs, and how it is encoded on its way out."""

@@ -1,0 +1,122 @@
+"""What became of the bytes that every node sent, how full its links were, and how long its messages queued.
+
+Bytes are counted for their sender. Those that were of use are told apart by the kind of their message (push, request,
+response), those that were not by the reason:
+
+- aborted: sender or receiver went away while the message was on its way, or it was given up or taken back;
+- lost: the network lost the message (network.drop_probability), whether it was sent again or not;
+- unused: the message arrived, but no algorithm ever saw it: its round had closed, it was too stale, a newer one of the
+  same sender took its place, or its receiver left, lost its state or was through before it looked.
+
+It is counted where messages end, in csrc/flow/link_use.h.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from ddlsim.messages.message import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST
+from ddlsim.network.traffic import Traffic
+
+
+@dataclass(frozen=True)
+class NodeUse:
+    """Arrays [N] over nodes; bytes int64, the others float64.
+
+    Args:
+        uplink_utilisation, downlink_utilisation: bytes carried / (capacity x time), 0 to 1, over the whole run, parts
+            of messages included; nan where links take no time (fidelity latency or ideal) or have no capacity.
+        sent_bytes, received_bytes: all bytes that the node's uplink and downlink carried.
+        push_bytes, request_bytes, response_bytes: of the sent, those of messages that were of use, headers included.
+        aborted_bytes, lost_bytes, unused_bytes: of the sent, those that were wasted, see above.
+        in_flight_bytes: of the sent, those of messages that are still on their way.
+        messages_received: messages that have arrived at the node.
+        queueing_s: mean time that these were in the network beyond what they would have been in an empty one: beyond
+            latency and bytes / the smallest capacity on the way, as capacities are on arrival; nan if there were none.
+        max_queueing_s: the longest.
+    """
+
+    uplink_utilisation: np.ndarray
+    downlink_utilisation: np.ndarray
+    sent_bytes: np.ndarray
+    received_bytes: np.ndarray
+    push_bytes: np.ndarray
+    request_bytes: np.ndarray
+    response_bytes: np.ndarray
+    aborted_bytes: np.ndarray
+    lost_bytes: np.ndarray
+    unused_bytes: np.ndarray
+    in_flight_bytes: np.ndarray
+    messages_received: np.ndarray
+    queueing_s: np.ndarray
+    max_queueing_s: np.ndarray
+
+    def rows(self) -> Iterator[dict]:
+        """A dictionary per node, of plain numbers; None for nan."""
+        names = [field.name for field in fields(self)]
+        columns = [[None if value != value else value for value in getattr(self, name).tolist()] for name in names]
+        for node, values in enumerate(zip(*columns, strict=True)):
+            yield {"node": node, **dict(zip(names, values, strict=True))}
+
+    def total(self) -> dict:
+        """One dictionary for all nodes: sums of bytes and messages, means of utilisation, mean and longest queueing."""
+        found: dict = {"node": None}
+        for field in fields(self):
+            values = getattr(self, field.name)
+            found[field.name] = int(values.sum()) if values.dtype.kind == "i" else _mean(values)
+        queued_s = np.where(self.messages_received > 0, self.queueing_s * self.messages_received, 0.0).sum()
+        found["queueing_s"] = float(queued_s / found["messages_received"]) if found["messages_received"] else None
+        found["max_queueing_s"] = float(self.max_queueing_s.max(initial=0.0))
+        return {**found, "nodes": len(self.sent_bytes)}
+
+
+def _mean(values: np.ndarray) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+KINDS = {PUSH: 0, REQUEST: 1, RESPONSE: 2, SCORE_REQUEST: 1, SCORE: 2}
+"""What the bytes of a message count as, a Fate of csrc/flow/link_use.h; other kinds are not told apart."""
+
+
+def node_use(account: dict[str, np.ndarray], traffic: Traffic, now_s: float, takes_time: bool) -> NodeUse:
+    """Everything up to now.
+
+    Args:
+        account: what the extension has counted per node.
+        traffic: of this moment.
+        now_s: simulated time.
+        takes_time: whether bytes take time on links (fidelity flow).
+    """
+    num_nodes = len(account["messages"])
+    on_the_wire = traffic.on_the_wire
+    sent, received, in_flight = (
+        np.bincount(nodes, weights, num_nodes).astype(np.int64)
+        for nodes, weights in (
+            (traffic.src, on_the_wire),
+            (traffic.dst, on_the_wire),
+            (traffic.src, traffic.in_flight_bytes),
+        )
+    )
+    duration_s = now_s - account["since_s"]
+    could_send = account["could_send"] + account["uplink"] * duration_s
+    could_receive = account["could_receive"] + account["downlink"] * duration_s
+    unknown = np.full(num_nodes, np.nan)
+    messages = account["messages"]
+    return NodeUse(
+        _divided(sent, could_send) if takes_time else unknown,
+        _divided(received, could_receive) if takes_time else unknown,
+        sent,
+        received,
+        **{name: column for name, column in account.items() if name.endswith("_bytes")},
+        in_flight_bytes=in_flight,
+        messages_received=messages,
+        queueing_s=_divided(account["queued_s"], messages),
+        max_queueing_s=account["max_queued_s"],
+    )
+
+
+def _divided(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """above / below, nan where below is 0."""
+    return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)

@@ -1,0 +1,313 @@
+"""How fast each node's access link is: uplink, downlink and latency, by name.
+
+Quantiles of downlinks by access technology: 10,000 measurements each, repository mobilebandwidth (Apache-2.0).
+Quantiles of latency between internet sites: 227 sites, matrix published with Plexus (repository sacs-epfl/plexus,
+MIT), used there as one-way delay, and so here. What these do not hold (uplinks, latency of an access technology,
+fibre and datacenter links) is an assumption of the preset and a key of it.
+
+A node's links are drawn from its own stream, so adding a node changes no other node's links.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt, Lt
+
+from ddlsim.csv_rows import Column, read_rows
+from ddlsim.errors import ScenarioError
+from ddlsim.network.capacity_trace import CapacityChange, load_changes
+from ddlsim.rng import stream, stream_seed
+from ddlsim.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
+
+Mbps = Annotated[float, Ge(0), Lt(MAX_MBPS)]
+LatencyMs = Annotated[float, Ge(0), Lt(MAX_LATENCY_MS)]
+
+PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99)
+DOWNLINK_MBPS = {
+    "4g": (0.2, 1.1, 2.4, 6.4, 11.6, 17.6, 26.1, 36.1, 49.5, 67.4, 109.9, 240.7, 448.1),
+    "5g": (1.0, 10.4, 42.0, 113.4, 187.9, 254.6, 312.8, 348.7, 383.4, 462.7, 563.5, 621.3, 874.4),
+    "wifi6": (3.4, 32.0, 66.1, 109.1, 151.0, 251.9, 333.1, 407.2, 486.5, 613.0, 769.4, 908.9, 1094.1),
+}
+INTERNET_LATENCY_MS = (4.7, 10.9, 16.2, 26.3, 43.0, 56.0, 67.1, 78.9, 92.1, 111.0, 133.3, 148.7, 181.0)
+
+
+@dataclass(frozen=True)
+class LinkTable:
+    """The access links of N nodes.
+
+    Args:
+        uplink_bytes_per_s, downlink_bytes_per_s: [N].
+        latency_s: one-way: one number for every message, [N] access latencies (a message takes its sender's and its
+            receiver's), or a function (src, dst) -> seconds.
+        changes: capacities that change later, in order of time.
+        shared_bytes_per_s: capacities of links that several nodes share.
+        route: (src, dst) -> which of them a message crosses; None: none.
+    """
+
+    uplink_bytes_per_s: np.ndarray
+    downlink_bytes_per_s: np.ndarray
+    latency_s: float | np.ndarray | Callable[[int, int], float]
+    changes: Sequence[CapacityChange] = ()
+    shared_bytes_per_s: Sequence[float] = ()
+    route: Callable[[int, int], Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform:
+    """Every node has the same links.
+
+    Args:
+        uplink_mbps: Mbit/s a node can send.
+        downlink_mbps: Mbit/s a node can receive.
+        latency_ms: one-way latency of every message.
+    """
+
+    uplink_mbps: Mbps = 100.0
+    downlink_mbps: Mbps = 100.0
+    latency_ms: LatencyMs = 20.0
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes."""
+        return _same(num_nodes, self.uplink_mbps, self.downlink_mbps, ms_to_s(self.latency_ms))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mobile4G:
+    """4G phones; downlinks as measured (median 26 Mbit/s).
+
+    Args:
+        uplink_ratio: uplink as a share of the downlink (an assumption).
+        latency_ms: one-way latency of a node's access; a message takes it at both ends (an assumption).
+    """
+
+    uplink_ratio: Annotated[float, Gt(0)] = 0.25
+    latency_ms: LatencyMs = 25.0
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes."""
+        return _measured("4g", self, num_nodes, seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mobile5G:
+    """5G phones; downlinks as measured (median 313 Mbit/s).
+
+    Args:
+        uplink_ratio: uplink as a share of the downlink (an assumption).
+        latency_ms: one-way latency of a node's access; a message takes it at both ends (an assumption).
+    """
+
+    uplink_ratio: Annotated[float, Gt(0)] = 0.25
+    latency_ms: LatencyMs = 10.0
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes."""
+        return _measured("5g", self, num_nodes, seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wifi6:
+    """Homes with Wi-Fi 6; downlinks as measured (median 333 Mbit/s).
+
+    Args:
+        uplink_ratio: uplink as a share of the downlink (an assumption).
+        latency_ms: one-way latency of a node's access; a message takes it at both ends (an assumption).
+    """
+
+    uplink_ratio: Annotated[float, Gt(0)] = 0.5
+    latency_ms: LatencyMs = 8.0
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes."""
+        return _measured("wifi6", self, num_nodes, seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fibre:
+    """Homes with fibre: symmetric (all figures are assumptions).
+
+    Args:
+        uplink_mbps: Mbit/s a node can send.
+        downlink_mbps: Mbit/s a node can receive.
+        latency_ms: one-way latency of a node's access; a message takes it at both ends.
+    """
+
+    uplink_mbps: Mbps = 1000.0
+    downlink_mbps: Mbps = 1000.0
+    latency_ms: LatencyMs = 4.0
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes."""
+        access_s = np.full(num_nodes, ms_to_s(self.latency_ms))
+        return _same(num_nodes, self.uplink_mbps, self.downlink_mbps, access_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Datacenter:
+    """Machines in one datacenter without oversubscription (all figures are assumptions).
+
+    Args:
+        uplink_mbps: Mbit/s a node can send.
+        downlink_mbps: Mbit/s a node can receive.
+        latency_ms: one-way latency of a node's access; a message takes it at both ends.
+    """
+
+    uplink_mbps: Mbps = 10_000
+    downlink_mbps: Mbps = 10_000
+    latency_ms: LatencyMs = 0.025
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes."""
+        access_s = np.full(num_nodes, ms_to_s(self.latency_ms))
+        return _same(num_nodes, self.uplink_mbps, self.downlink_mbps, access_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Internet:
+    """Equal links between sites all over the internet; latencies of pairs as measured (median 67 ms one-way).
+
+    Args:
+        uplink_mbps: Mbit/s a node can send.
+        downlink_mbps: Mbit/s a node can receive.
+    """
+
+    uplink_mbps: Mbps = 100.0
+    downlink_mbps: Mbps = 100.0
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes."""
+        return _same(num_nodes, self.uplink_mbps, self.downlink_mbps, PairLatency(stream_seed(seed, "pair latency")))
+
+
+@dataclass(frozen=True)
+class PairLatency:
+    """One-way latency of a pair of nodes, the same in both directions: a hash of the pair, through the quantiles.
+
+    Args:
+        key: 63-bit integer; another key gives other latencies.
+    """
+
+    key: int
+
+    def __call__(self, src: int, dst: int) -> float:
+        low, high = (src, dst) if src < dst else (dst, src)
+        share = _mix_bits(_mix_bits(self.key ^ low) ^ high) / 2**64
+        return ms_to_s(float(_quantile(share, INTERNET_LATENCY_MS)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Every node's links are given in a file.
+
+    Args:
+        file: CSV with the columns node,uplink_mbps,downlink_mbps,latency_ms, one row per node; latency_ms is the
+            one-way latency of the node's access, a message takes it at both ends.
+        changes: CSV with the columns node,time_s,uplink_mbps,downlink_mbps: capacities from that time on; none by
+            default.
+    """
+
+    file: str
+    changes: str | None = None
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes.
+
+        Raises:
+            ScenarioError: a file cannot be read, has wrong rows, or lacks a node.
+        """
+        rows = read_links(self.file)
+        missing = sorted(set(range(num_nodes)) - rows.keys())
+        if missing:
+            raise ScenarioError(f"{self.file}: expected a row for each of {num_nodes} nodes, got none for {missing[0]}")
+        up, down, latency = np.array([rows[node] for node in range(num_nodes)]).reshape(num_nodes, 3).T
+        changes = load_changes(self.changes, num_nodes) if self.changes else ()
+        return LinkTable(mbps_to_bytes_per_s(up), mbps_to_bytes_per_s(down), ms_to_s(latency), changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixPart:
+    """A part of the nodes.
+
+    Args:
+        kind: preset of these nodes, with its defaults.
+        share: weight of this part among all.
+    """
+
+    kind: Literal["4g", "5g", "wifi6", "fibre", "datacenter"]
+    share: Annotated[float, Gt(0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix:
+    """Nodes of several kinds; each node draws its kind.
+
+    Args:
+        parts: list of {kind, share}.
+    """
+
+    parts: tuple[MixPart, ...]
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes.
+
+        Raises:
+            ScenarioError: there are no parts.
+        """
+        if not self.parts:
+            raise ScenarioError("links.parts: expected at least one {kind, share}, got none")
+        edges = np.cumsum([part.share for part in self.parts])
+        draws = np.array([stream(seed, "link kind", node).random() for node in range(num_nodes)])
+        chosen = np.searchsorted(edges / edges[-1], draws, side="right")
+        tables = [ACCESS_KINDS[part.kind]().draw(num_nodes, seed) for part in self.parts]
+        columns = ("uplink_bytes_per_s", "downlink_bytes_per_s", "latency_s")
+        stacked = (np.stack([getattr(table, name) for table in tables]) for name in columns)
+        return LinkTable(*(values[chosen, np.arange(num_nodes)] for values in stacked))
+
+
+ACCESS_KINDS = {"4g": Mobile4G, "5g": Mobile5G, "wifi6": Wifi6, "fibre": Fibre, "datacenter": Datacenter}
+
+
+def read_links(path: str) -> dict[int, tuple[float, float, float]]:
+    """Node -> (uplink Mbit/s, downlink Mbit/s, access latency ms) of a CSV file.
+
+    Raises:
+        ScenarioError: the file cannot be read, has wrong rows or a node twice.
+    """
+    columns = {
+        "node": Column(whole=True, below=2**31),
+        "uplink_mbps": Column(below=MAX_MBPS),
+        "downlink_mbps": Column(below=MAX_MBPS),
+        "latency_ms": Column(below=MAX_LATENCY_MS),
+    }
+    found: dict[int, tuple[float, float, float]] = {}
+    for line, row in read_rows(path, columns):
+        if row["node"] in found:
+            raise ScenarioError(f"{path}:{line}: node: expected one row per node, got node {row['node']} again")
+        found[row["node"]] = row["uplink_mbps"], row["downlink_mbps"], row["latency_ms"]
+    return found
+
+
+def _same(num_nodes: int, uplink_mbps: float, downlink_mbps: float, latency_s) -> LinkTable:
+    up, down = mbps_to_bytes_per_s(uplink_mbps), mbps_to_bytes_per_s(downlink_mbps)
+    return LinkTable(np.full(num_nodes, up), np.full(num_nodes, down), latency_s)
+
+
+def _measured(kind: str, preset: Mobile4G | Mobile5G | Wifi6, num_nodes: int, seed: int) -> LinkTable:
+    draws = np.array([stream(seed, "links", node).random() for node in range(num_nodes)])
+    down = mbps_to_bytes_per_s(_quantile(draws, DOWNLINK_MBPS[kind]))
+    return LinkTable(preset.uplink_ratio * down, down, np.full(num_nodes, ms_to_s(preset.latency_ms)))
+
+
+def _quantile(share, values: Sequence[float]):
+    """Inverse distribution function, straight between the known percentiles on a log scale, flat beyond them."""
+    return np.exp(np.interp(share, np.array(PERCENTILES) / 100, np.log(values)))
+
+
+def _mix_bits(value: int) -> int:
+    """splitmix64 (Steele, Lea, Flood, Fast splittable pseudorandom number generators, OOPSLA 2014)."""
+    value = (value + 0x9E3779B97F4A7C15) & (2**64 - 1)
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+    return value ^ (value >> 31)

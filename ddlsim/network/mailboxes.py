@@ -1,0 +1,107 @@
+"""What has reached every node, by round, and whom it still waits for (kept by csrc/flow/mailboxes.h).
+
+A node has a mailbox for each kind of message that is kept for it. The network puts messages there as they arrive,
+without a call of Python; it is told when the last one is in that somebody waits for. Pushes are announced when they are
+sent. One may still come from a sender that is there and has not closed the round; an answer from one that is there.
+"""
+
+from collections.abc import Iterable
+
+import simpy
+
+from ddlsim.messages.message import BOXES, PUSH, Message
+from ddlsim.network.environment import Environment
+
+NEVER = 2**63 - 1
+ALWAYS = -(2**63)
+
+
+class Mailboxes:
+    """The mailboxes of a network's nodes; made by Network.use_mailboxes.
+
+    Args:
+        post: the extension's Post.
+        env: the environment that the network is attached to.
+    """
+
+    __slots__ = ("_env", "_loop", "_post")
+
+    def __init__(self, post, env: Environment):
+        self._post = post
+        self._env = env
+        self._loop = env.loop
+
+    def wait(
+        self, node: int, kind: str, round_num: int, senders: Iterable[int], deadline_s: float | None = None
+    ) -> simpy.Event:
+        """An event that happens when everything that can still come from `senders` for this round has come.
+
+        Args:
+            node: who waits.
+            kind: of the messages.
+            round_num: the round; messages of other rounds do not count.
+            senders: whom to wait for.
+            deadline_s: the event happens this many seconds from now at the latest; None: no deadline.
+        """
+        event = self._loop.wait(node, BOXES[kind], round_num, senders)
+        if deadline_s is not None and not event.triggered:
+            alarm = self._env.timeout(deadline_s)
+            alarm.callbacks.append(lambda _: succeed(self._post.give_up(node, BOXES[kind], event)))
+        return event
+
+    def take(self, node: int, kind: str, round_num: int, late_too: bool = False) -> list[Message]:
+        """The round's messages ordered by sender; forgets it and everything older.
+
+        Args:
+            node: whose.
+            kind: of the messages.
+            round_num: the round that ends.
+            late_too: senders without a message of this round count with their newest of an older one, if that came
+                after its round had ended here.
+        """
+        return self._loop.take(node, BOXES[kind], ALWAYS if late_too else round_num, round_num)
+
+    def take_all(self, node: int, kind: str, oldest_round: int) -> list[Message]:
+        """The newest message of every sender, whatever its round, unless older than `oldest_round`; forgets all."""
+        return self._loop.take(node, BOXES[kind], oldest_round, NEVER)
+
+    def deliver(self, message: Message) -> None:
+        """A message is in that Python has handled first; the newest of a sender and round counts."""
+        succeed(self._post.deliver(message.dst, BOXES[message.kind], message.src, message.round_num, message))
+
+    def fail(self, node: int, kind: str, sender: int, round_num: int) -> None:
+        """A message to a node was lost on the way and will not be sent again."""
+        succeed(self._post.fail(node, BOXES[kind], sender, round_num))
+
+    def opens_at(self, sender: int, round_num: int) -> None:
+        """A node may push messages of this round and later ones from now on."""
+        self._post.set_open_round(sender, round_num)
+
+    def closed(self, sender: int, next_round: int | None) -> None:
+        """A node has completed a round, and may push messages of `next_round` and later ones; None: it never will.
+
+        Whoever waits for what cannot come any more stops waiting for it.
+        """
+        self._loop.close_round(sender, next_round)
+
+    def reconsider(self, sender: int) -> None:
+        """A node has left: whoever waits for what cannot come any more stops waiting for it."""
+        succeed(self._post.reconsider(sender))
+
+    def clear(self, node: int) -> None:
+        """Forgets everything: the node has left."""
+        self._post.clear(node)
+
+    def close(self, node: int) -> None:
+        """Forgets everything; what comes from now on is of no use: the node is through."""
+        self._post.close(node)
+
+    def waiting_for(self, node: int, kind: str = PUSH) -> dict[int, list[int]]:
+        """Round -> senders still waited for."""
+        return dict(self._post.waiting_for(node, BOXES[kind]))
+
+
+def succeed(events: list[simpy.Event]) -> None:
+    """Wakes those whose waits are over."""
+    for event in events:
+        event.succeed()

@@ -1,0 +1,262 @@
+"""Messages between nodes in simulated time: the engine's only door to the flow network (csrc/flow/flow_network.h).
+
+Outside, time is SimPy's float of seconds; inside it is a whole number of nanoseconds. A time enters rounded to the
+nearest nanosecond and leaves as ns / 1e9, which returns to the same nanosecond up to 2^50 ns (13 simulated days);
+later the resolution is that of a float of seconds, and a time is moved to the nearest one that keeps events in order.
+
+The network has no events in SimPy's queue. A send only hands flows over; when all events of an instant are done, the
+environment's loop lets the network go on until SimPy's next event. Messages that end before it go into mailboxes by
+themselves, and Python learns of them when somebody has all that he waits for.
+
+Of nodes whose waits end at one instant, those wake first whose last message was handed to Python (it brings a copy up
+to date, see outbox.py), then those whose last message went into the mailbox by itself, then those who stop waiting
+because a message was lost; within each, in order of sending. So what an instant brings is there before a loss is felt.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from ddlsim import rng
+from ddlsim.messages.message import BOXES, Message, to_one
+from ddlsim.native import extension
+from ddlsim.network.environment import Environment
+from ddlsim.network.latencies import Latency, latencies
+from ddlsim.network.link_use import KINDS, NodeUse, node_use
+from ddlsim.network.mailboxes import Mailboxes
+from ddlsim.network.traffic import Traffic, with_flying
+
+FOREVER_S = float("inf")
+NOWHERE = -1
+
+Fidelity = Literal["flow", "latency", "ideal"]
+
+
+class Network:
+    """The links of all nodes and every message on its way.
+
+    A message waits for its latency, then shares uplink and downlink max-min fairly with the others (`flow`), or
+    arrives after the latency alone (`latency`), or at the same instant (`ideal`). A message to oneself arrives at
+    the same instant and is not counted.
+
+    Args:
+        env: the simulation's; it can have one network.
+        num_nodes: N.
+        uplink_bytes_per_s, downlink_bytes_per_s: capacities, [N] or one for all; 0 stalls what is on the link.
+        latency_s: one-way, before the first byte, see latencies.py.
+        fidelity: flow, latency or ideal.
+        header_bytes: added to messages that do not say their own.
+        on_delivery: called with each message that arrives and does not go into a mailbox, in order of (time, sending).
+        on_abort: called with each message that will never arrive: one end left (at once), one end was away when it
+            was sent (same instant), it was dropped (when its last byte would have arrived) or given up. Of a message to
+            several nodes, once for each that does not get it, with that one as its receiver.
+        drop_prob: chance that a message is lost on its way; its bytes are sent, and wasted.
+        on_drop: what follows a loss: the whole message again at once, or nothing.
+        timeout_s: a message that has not arrived so long after it was sent is given up: what was sent of it is wasted
+            and nothing follows. None: it takes its time.
+        seed: of the losses.
+        shared_bytes_per_s: capacities of links that several nodes share, [L].
+        route: (src, dst) -> which of them (indices) a message crosses between its sender's uplink and its receiver's
+            downlink.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        num_nodes: int,
+        uplink_bytes_per_s: float | np.ndarray,
+        downlink_bytes_per_s: float | np.ndarray,
+        latency_s: Latency = 0.0,
+        *,
+        fidelity: Fidelity = "flow",
+        header_bytes: int = 0,
+        on_delivery: Callable[[Message], None] = lambda _: None,
+        on_abort: Callable[[Message], None] = lambda _: None,
+        drop_prob: float = 0.0,
+        on_drop: Literal["retransmit", "drop"] = "retransmit",
+        timeout_s: float | None = None,
+        seed: int = 0,
+        shared_bytes_per_s: Sequence[float] = (),
+        route: Callable[[int, int], Sequence[int]] | None = None,
+    ):
+        self.header_bytes = header_bytes
+        self.num_away = 0
+        self._env = env
+        self._loop = env.loop
+        self._takes_time = fidelity == "flow"
+        self._on_delivery, self._on_abort = on_delivery, on_abort
+        self._drop_prob, self._on_drop, self._seed = drop_prob, on_drop, seed
+        self._drop_streams: dict[int, np.random.Generator] = {}
+        self._post = extension().Post(self._takes_time)
+        if timeout_s is not None:
+            self._post.set_timeout(round(timeout_s * 1e9))
+        self._core = self._post.network
+        self._kinds = {kind: (fate, NOWHERE) for kind, fate in KINDS.items()}
+        self._refused: list[Message] = []
+        self._latencies = latencies(0.0 if fidelity == "ideal" else latency_s, num_nodes)
+        self._add(num_nodes, uplink_bytes_per_s, downlink_bytes_per_s, self._latencies.access_ns)
+        self._shared_bytes_per_s = list(map(float, shared_bytes_per_s))
+        self._shared = [self._core.add_link(capacity) for capacity in self._shared_bytes_per_s]
+        self._route = route
+        self._all_alike = drop_prob == 0 and route is None and self._latencies.of_pair_ns is None
+        env.attach(self._post, self._handle)
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def listen(self, on_delivery: Callable[[Message], None], on_abort: Callable[[Message], None]) -> None:
+        """From now on these are called, as described above."""
+        self._on_delivery, self._on_abort = on_delivery, on_abort
+
+    def use_mailboxes(self) -> Mailboxes:
+        """From now on messages whose kind has a mailbox go there, unless somebody listens to their `streams`."""
+        self._kinds |= {kind: (KINDS.get(kind, NOWHERE), box) for kind, box in BOXES.items()}
+        return Mailboxes(self._post, self._env)
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Puts messages on their way at this instant, in this order; the same to several nodes is best one message."""
+        if self._all_alike:
+            refused = self._loop.send(messages, self.header_bytes, self._kinds, self._latencies.of_all_ns)
+            for message, receiver in refused:
+                self._refuse(message, receiver)
+            return
+        now_s = self._env.now
+        for message in messages:
+            message.sent_s = now_s
+            if message.header_bytes is None:
+                message.header_bytes = self.header_bytes
+            for receiver in message.receivers:
+                self._launch(message, receiver)
+
+    def cancel(self, message: Message) -> bool:
+        """Takes a message back; what was sent of it is wasted. False: it was not on its way."""
+        return self._post.cancel(self._env.now, message)
+
+    def _launch(self, message: Message, receiver: int, again: bool = False) -> None:
+        src = message.src
+        lost = self._post.online(src) and self._post.online(receiver) and self._draw_loss(src, receiver)
+        crossed = self._route(src, receiver) if self._route else ()
+        sent = self._post.send_routed(
+            self._env.now,
+            message,
+            receiver,
+            self._kinds,
+            self._latencies.of(src, receiver),
+            again,
+            lost,
+            [self._shared[link] for link in crossed],
+            min((self._shared_bytes_per_s[link] for link in crossed), default=FOREVER_S),
+        )
+        if not sent:
+            self._refuse(message, receiver)
+
+    def _refuse(self, message: Message, receiver: int) -> None:
+        if not self._refused:
+            self._env.call_late(self._abort_refused)
+        self._refused.append(to_one(message, receiver))
+
+    def _abort_refused(self, _: Any) -> None:
+        refused, self._refused = self._refused, []
+        for message in refused:
+            self._on_abort(message)
+
+    def _draw_loss(self, src: int, receiver: int) -> bool:
+        if self._drop_prob == 0 or src == receiver:
+            return False
+        if src not in self._drop_streams:
+            self._drop_streams[src] = rng.stream(self._seed, "lost messages", src)
+        return bool(self._drop_streams[src].random() < self._drop_prob)
+
+    # -- nodes and links -------------------------------------------------------------------------------------------
+
+    def remove_node(self, node: int) -> None:
+        """A node leaves: messages from and to it are aborted at once; what was sent of them is wasted."""
+        self.num_away += self._post.online(node)
+        for message, receiver in self._post.remove_node(self._env.now, node):
+            self._on_abort(to_one(message, receiver))
+
+    def return_node(self, node: int) -> None:
+        """A node that left is there again, with its links as they were."""
+        self.num_away -= not self._post.online(node)
+        self._post.return_node(node)
+
+    def is_online(self, node: int) -> bool:
+        """Whether a node has not left, or is back."""
+        return self._post.online(node)
+
+    def add_nodes(self, uplink_bytes_per_s: np.ndarray, downlink_bytes_per_s: np.ndarray, latency_s: np.ndarray):
+        """New nodes with the next numbers; latency_s: access latencies, used if the network was made with such."""
+        access_ns = self._latencies.of_newcomers(latency_s)
+        self._add(len(uplink_bytes_per_s), uplink_bytes_per_s, downlink_bytes_per_s, access_ns)
+
+    def set_capacity(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
+        """New capacities from this instant on."""
+        self._post.set_capacity(self._env.now, node, uplink_bytes_per_s, downlink_bytes_per_s)
+
+    @property
+    def num_nodes(self) -> int:
+        return self._core.num_nodes
+
+    @property
+    def num_sending(self) -> int:
+        """Messages that take part in the sharing of bandwidth at this instant; their latency is over."""
+        return len(self._core.rates()[0])
+
+    def _add(self, count: int, uplink: float | np.ndarray, downlink: float | np.ndarray, access_ns: np.ndarray) -> None:
+        uplink, downlink = np.broadcast_to(uplink, count), np.broadcast_to(downlink, count)
+        self._post.add_nodes(uplink, downlink, access_ns, self._env.now)
+
+    # -- counters --------------------------------------------------------------------------------------------------
+
+    @property
+    def traffic(self) -> Traffic:
+        """What was put on the wire until now, per ordered pair of nodes."""
+        return with_flying(self._core.traffic(), self._post.flying(self._env.now), self.num_nodes)
+
+    def use(self) -> NodeUse:
+        """What became of it, and how full links were until now, per node."""
+        return node_use(self._post.account(), self.traffic, self._env.now, self._takes_time)
+
+    def unused(self, message: Message) -> None:
+        """A message to one node has arrived and was of no use: its bytes count as wasted."""
+        kind = KINDS.get(message.kind, NOWHERE)
+        self._post.unused(message.src, message.dst, kind, message.payload_bytes, message.header_bytes)
+
+    def bytes_sent(self, node: int) -> int:
+        """Bytes this node has put on the wire until now, parts of messages included."""
+        return self._post.bytes_sent(self._env.now, node)
+
+    def all_bytes_sent(self) -> int:
+        """Bytes that all nodes have put on the wire until now, parts of messages included."""
+        return self._post.all_bytes_sent(self._env.now)
+
+    def utilisation(self) -> tuple[np.ndarray, np.ndarray]:
+        """Share of uplinks and of downlinks in use at this instant, two float arrays [N]; 0 where capacity is 0."""
+        used, capacity = self._core.load(), self._core.capacities()
+        share = np.divide(used, capacity, out=np.zeros(len(used)), where=capacity > 0)
+        uplinks = np.array([self._core.uplink(node) for node in range(self.num_nodes)], dtype=int)
+        return share[uplinks], share[uplinks + 1]
+
+    # -- what comes back -------------------------------------------------------------------------------------------
+
+    def _handle(self, news: list[tuple[Message, int, bool, bool]]) -> Callable[[], None] | None:
+        """Messages that ended and have no mailbox, were lost or given up: (message, receiver, lost, overdue).
+
+        Returns what to do when those are woken whose messages are in, see above.
+        """
+        dropped = []
+        for i, (message, receiver, lost, overdue) in enumerate(news):
+            if lost and not overdue and self._on_drop == "retransmit":
+                self._launch(message, receiver, again=True)
+            elif lost or overdue:
+                dropped.append(to_one(message, receiver))
+            elif self._post.arrived(i, self._env.now):
+                self._on_delivery(to_one(message, receiver))
+            else:  # its receiver left at this very instant, on account of a message before it
+                self._on_abort(to_one(message, receiver))
+        return partial(self._lose, dropped) if dropped else None
+
+    def _lose(self, dropped: list[Message]) -> None:
+        for message in dropped:
+            self._on_abort(message)

@@ -1,0 +1,119 @@
+"""The network alone: given flows over given links, when does each one end? The engine is the one that a run uses."""
+
+from dataclasses import asdict, dataclass
+from itertools import groupby
+
+import numpy as np
+
+from ddlsim.csv_rows import Column, Row, read_rows, refuse
+from ddlsim.errors import ScenarioError
+from ddlsim.messages.message import Message
+from ddlsim.network.environment import Environment
+from ddlsim.network.links import read_links
+from ddlsim.network.network import Network
+from ddlsim.network.routed_links import Routed
+from ddlsim.units import mbps_to_bytes_per_s, ms_to_s
+
+FLOW_COLUMNS = {
+    "start_s": Column(below=1e9),
+    "src": Column(whole=True),
+    "dst": Column(whole=True),
+    "bytes": Column(whole=True, below=2**62),
+}
+
+
+@dataclass(frozen=True)
+class ReplayedFlow:
+    """One flow and when its last byte arrived; finish_s None: never.
+
+    It stalled on a link of capacity zero, or would need longer than simulated time can be counted, 292 years.
+    """
+
+    start_s: float
+    src: int
+    dst: int
+    bytes: int
+    finish_s: float | None
+
+    def row(self) -> dict[str, float | int | None]:
+        """As a dictionary, keys in the order of the fields."""
+        return asdict(self)
+
+
+def replay(flows_path: str, links_path: str, physical_path: str | None = None) -> list[ReplayedFlow]:
+    """Sends the flows of one file over the links of another.
+
+    Args:
+        flows_path: CSV with the columns start_s,src,dst,bytes; flows that start together are taken in its order.
+        links_path: CSV with the columns node,uplink_mbps,downlink_mbps,latency_ms; node ids need not be consecutive;
+            latency_ms is the one-way latency of the node's access, a flow waits for that of both its ends.
+        physical_path: graph of the network between the nodes, which are in it by their ids: an edge list or GraphML,
+            each edge with bandwidth_mbps and latency_ms (see routed_links.py); flows are routed over it and share its
+            links. None: nothing between the nodes' own links limits them.
+
+    Returns:
+        One row per flow, in the order of the file.
+
+    Raises:
+        ScenarioError: a file cannot be read, has wrong rows, a flow names a node without links, or the physical network
+            lacks a node, or does not connect all.
+    """
+    links = read_links(links_path)
+    rows = read_rows(flows_path, FLOW_COLUMNS)
+    if rows and not links:
+        raise ScenarioError(f"{links_path}: expected a row for every node of {flows_path}, got only the columns")
+    refuse(
+        [
+            f"{flows_path}:{line}: {end}: expected a node of {links_path}, got {row[end]}"
+            for line, row in rows
+            for end in ("src", "dst")
+            if row[end] not in links
+        ]
+    )
+    finish_s = _finish_times([row for _, row in rows], links, physical_path)
+    return [ReplayedFlow(**row, finish_s=found) for (_, row), found in zip(rows, finish_s, strict=True)]
+
+
+def _finish_times(
+    flows: list[Row], links: dict[int, tuple[float, float, float]], physical_path: str | None
+) -> list[float | None]:
+    if not links:
+        return []
+    index = {node: i for i, node in enumerate(sorted(links))}
+    up, down, latency = np.array([links[node] for node in index]).T
+    finish_s: list[float | None] = [None] * len(flows)
+    env = Environment()
+
+    def arrived(message: Message) -> None:
+        finish_s[message.payload] = env.now
+
+    latency_s, routed = ms_to_s(latency), {}
+    if physical_path is not None:
+        kind = "graphml" if physical_path.endswith(".graphml") else "edge_list"
+        try:
+            physical = Routed(file=physical_path, format=kind, hosts=tuple(index)).draw(len(index), seed=0)
+        except ScenarioError as error:  # names a scenario's key
+            raise ScenarioError(f"--physical: {str(error).partition(': ')[2]}") from error
+        access_s, between_s = latency_s, physical.latency_s
+        routed = {"shared_bytes_per_s": physical.shared_bytes_per_s, "route": physical.route}
+
+        def latency_s(src: int, dst: int) -> float:
+            return access_s[src] + between_s(src, dst) + access_s[dst]
+
+    network = Network(
+        env, len(index), mbps_to_bytes_per_s(up), mbps_to_bytes_per_s(down), latency_s, on_delivery=arrived, **routed
+    )
+
+    def message(i: int) -> Message:
+        flow = flows[i]
+        return Message(index[flow["src"]], index[flow["dst"]], 0, "flow", payload=i, payload_bytes=flow["bytes"])
+
+    def start():
+        order = sorted(range(len(flows)), key=lambda i: flows[i]["start_s"])
+        for start_s, together in groupby(order, key=lambda i: flows[i]["start_s"]):
+            yield env.timeout(start_s - env.now)
+            network.send([message(i) for i in together])
+
+    env.process(start())
+    env.run()
+    return finish_s

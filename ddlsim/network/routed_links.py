@@ -1,0 +1,153 @@
+"""Links of a physical network that messages cross on their way, when who talks to whom is another matter.
+
+Every edge of the physical graph is a link in each direction (or one for both), which all messages routed over it share
+max-min fairly. A message takes the path of least latency, among those the one of fewest edges, among those at each step
+back from its end the node of least id. Latencies of the edges add up.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ddlsim.errors import ScenarioError
+from ddlsim.network.links import LinkTable, Mbps
+from ddlsim.topologies.files import read_edge_list, read_graphml
+from ddlsim.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+UNLIMITED_MBPS = 1e9
+HOPS = 2**20
+"""Paths are compared by whole numbers, nanoseconds x HOPS + edges, so that equal ones are equal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routed:
+    """Messages are routed over a physical network whose links they share.
+
+    Args:
+        file: its graph; each edge has bandwidth_mbps and latency_ms. Node ids are whole numbers, routers among them.
+            Relative to the folder that the command is started in.
+        format: edge_list (`node node bandwidth_mbps latency_ms` per line) or graphml.
+        hosts: per node of the scenario the id of the physical node that it sits at, several at one if need be; null:
+            the physical nodes in ascending order of their ids.
+        duplex: full: an edge carries its bandwidth in each direction; half: in both together.
+        uplink_mbps: what a node itself can send; null: only the physical links limit it.
+        downlink_mbps: what a node itself can receive; null: only the physical links limit it.
+    """
+
+    file: str
+    format: Literal["edge_list", "graphml"] = "edge_list"
+    hosts: tuple[int, ...] | None = None
+    duplex: Literal["full", "half"] = "full"
+    uplink_mbps: Mbps | None = None
+    downlink_mbps: Mbps | None = None
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes, and the physical ones between them.
+
+        Raises:
+            ScenarioError: the file cannot be read, an edge lacks an attribute, a host is not in the graph, or two hosts
+                cannot reach each other.
+        """
+        graph = self._read()
+        hosts = self._place(graph, num_nodes)
+        routes = Routes(graph, hosts, self.duplex == "full")
+        up, down = (
+            np.full(num_nodes, mbps_to_bytes_per_s(UNLIMITED_MBPS if limit is None else limit))
+            for limit in (self.uplink_mbps, self.downlink_mbps)
+        )
+        return LinkTable(up, down, routes.latency_s, (), routes.capacities_bytes_per_s, routes.links)
+
+    def _read(self) -> "nx.Graph":
+        if not Path(self.file).is_file():
+            raise ScenarioError(f"links.file: no file {self.file} (looked in {Path.cwd()}).")
+        read = read_graphml if self.format == "graphml" else read_edge_list
+        graph = read(self.file, "links.file")
+        for one, other, found in graph.edges(data=True):
+            for name, limit in (("bandwidth_mbps", MAX_MBPS), ("latency_ms", MAX_LATENCY_MS)):
+                value = found.get(name)
+                if not isinstance(value, int | float) or not 0 <= value < limit:
+                    raise ScenarioError(
+                        f"links.file: expected {name} of 0 to below {limit:g} on every edge of {self.file}, got "
+                        f"{'none' if value is None else repr(value)} between {one} and {other}."
+                    )
+        return graph
+
+    def _place(self, graph: "nx.Graph", num_nodes: int) -> Sequence[int]:
+        import networkx as nx
+
+        hosts = tuple(sorted(graph))[:num_nodes] if self.hosts is None else self.hosts
+        if len(hosts) != num_nodes:
+            raise ScenarioError(
+                f"links.{'file' if self.hosts is None else 'hosts'}: expected {num_nodes} hosts, one per node, got "
+                f"{len(hosts)}. Several nodes may name the same host in links.hosts."
+            )
+        unknown = sorted(set(hosts) - set(graph))
+        if unknown:
+            raise ScenarioError(f"links.hosts: {self.file} has no node {unknown[0]}.")
+        apart = set(hosts) - nx.node_connected_component(graph, hosts[0])
+        if apart:
+            raise ScenarioError(f"links.file: in {self.file} no path leads from {hosts[0]} to {min(apart)}.")
+        return hosts
+
+
+class Routes:
+    """The path of every pair of nodes, found when it is first asked for.
+
+    Args:
+        graph: the physical network.
+        hosts: per node its place in it.
+        full_duplex: whether each direction of an edge is a link of its own.
+
+    Attributes:
+        capacities_bytes_per_s: per link; an edge's links stand side by side, in ascending order of the edges.
+    """
+
+    def __init__(self, graph: "nx.Graph", hosts: Sequence[int], full_duplex: bool):
+        self._graph = graph
+        self._hosts = hosts
+        self._link: dict[tuple[int, int], int] = {}
+        self.capacities_bytes_per_s: list[float] = []
+        for low, high in sorted(tuple(sorted(edge)) for edge in graph.edges):
+            capacity = mbps_to_bytes_per_s(float(graph.edges[low, high]["bandwidth_mbps"]))
+            for direction in ((low, high), (high, low)):
+                if full_duplex or direction == (low, high):
+                    self.capacities_bytes_per_s.append(capacity)
+                self._link[direction] = len(self.capacities_bytes_per_s) - 1
+        self._before: dict[int, Mapping[int, list[int]]] = {}
+        self._known: dict[tuple[int, int], tuple[tuple[int, ...], float]] = {}
+
+    def links(self, src: int, dst: int) -> Sequence[int]:
+        """The links that a message crosses, in order."""
+        return self._path(src, dst)[0]
+
+    def latency_s(self, src: int, dst: int) -> float:
+        """One-way latency."""
+        return self._path(src, dst)[1]
+
+    def _path(self, src: int, dst: int) -> tuple[tuple[int, ...], float]:
+        ends = self._hosts[src], self._hosts[dst]
+        found = self._known.get(ends)
+        if found is None:
+            found = self._known[ends] = self._find(*ends)
+        return found
+
+    def _find(self, start: int, end: int) -> tuple[tuple[int, ...], float]:
+        import networkx as nx
+
+        if start not in self._before:
+            self._before[start], _ = nx.dijkstra_predecessor_and_distance(
+                self._graph, start, weight=lambda one, other, found: round(found["latency_ms"] * 1e6) * HOPS + 1
+            )
+        links, latency_ms, node = [], 0.0, end
+        while node != start:
+            before = min(self._before[start][node])
+            links.append(self._link[before, node])
+            latency_ms += float(self._graph.edges[before, node]["latency_ms"])
+            node = before
+        return tuple(reversed(links)), ms_to_s(latency_ms)

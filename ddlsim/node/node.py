@@ -1,0 +1,365 @@
+"""A node as an algorithm sees it: the verbs.
+
+A verb that costs simulated time returns a `Verb` to be yielded: `losses = yield node.losses(models, batches=10)`.
+What costs a device nothing worth counting (handing messages to the network, merging, recording) is a plain call:
+a message travels while the node goes on.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ddlsim import rng as random_streams
+from ddlsim.aggregation import metropolis_hastings
+from ddlsim.devices.step_times import FORWARD_SHARE
+from ddlsim.messages.message import PUSH, RESPONSE, SCORE
+from ddlsim.node.deferred import Later
+
+if TYPE_CHECKING:
+    import simpy
+
+    from ddlsim.evaluation.early_stopping import BestModel
+    from ddlsim.learning.bank import Params
+    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.moments import Moments
+    from ddlsim.learning.objective import Objective
+    from ddlsim.node.ports import Ports
+
+
+class Verb(NamedTuple):
+    """Something a node does that takes simulated time: the event of its end and its outcome."""
+
+    event: "simpy.Event"
+    result: Callable[[], Any]
+
+
+Steps = Generator[Verb, Any, None]
+"""A round of an algorithm: a generator of verbs."""
+
+
+class Node:
+    """One simulated participant: its device, its data (by node id, in the learner).
+
+    Args:
+        node_id: 0 .. num_nodes-1; the server, if there is one, is num_nodes.
+        ports: the rest of the run.
+        best: where the outcome of each local training is validated; None: nothing is.
+        times_lost: how often the participant has lost its state; this node is what began afresh then.
+    """
+
+    __slots__ = ("_best", "_clock", "_compute", "_kept", "_log", "_run", "_times_lost", "_transport", "id", "is_server")
+
+    def __init__(self, node_id: int, ports: "Ports", best: "BestModel | None" = None, times_lost: int = 0):
+        self.id = node_id
+        self.is_server = node_id == ports.run.server
+        self._clock, self._transport, self._compute = ports.clock, ports.transport, ports.compute
+        self._run, self._log = ports.run, ports.log
+        self._best = best
+        self._times_lost = times_lost
+        self._kept: dict[str, Moments] = {}  # what the optimizer keeps between trainings
+
+    # -- what a node knows -----------------------------------------------------------------------------------------
+
+    @property
+    def now_s(self) -> float:
+        """Simulated seconds since the start."""
+        return self._clock.now_s
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes there are; a server is none of them."""
+        return self._run.num_nodes
+
+    @property
+    def seed(self) -> int:
+        """The scenario's seed, the same on every node."""
+        return self._run.seed
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run has."""
+        return self._run.rounds
+
+    @property
+    def local_steps(self) -> int:
+        """This node's mini-batch steps per round (training.local_steps, or training.epochs over its samples)."""
+        return self._run.local_steps(self.steps_per_epoch)
+
+    @property
+    def num_samples(self) -> int:
+        """How many training samples this node has."""
+        return self._compute.num_samples(self.id)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Mini-batches in one pass over this node's samples."""
+        return self._compute.steps_per_epoch(self.id)
+
+    @property
+    def true_cluster(self) -> int:
+        """The hidden cluster of this node; only oracle baselines may look."""
+        return int(self._run.node_cluster[self.id])
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """This node's stream of random numbers for one purpose."""
+        return self._run.rng(purpose, self.id)
+
+    def stream_seed(self, purpose: str, *, own: bool = True) -> int:
+        """An integer seed for one purpose: this node's own, or one that all nodes share."""
+        return random_streams.stream_seed(self._run.seed, purpose, *((self.id,) if own else ()))
+
+    def random_peer(self, round_num: int) -> tuple[int, ...]:
+        """One of this round's peers, each as likely; none if there is none."""
+        peers = self.peers(round_num)
+        return (int(self.rng("random peer").choice(peers)),) if len(peers) else ()
+
+    def peers(self, round_num: int) -> Sequence[int]:
+        """Neighbors in the topology's graph of this round, ascending."""
+        return self._run.neighbours(round_num)[self.id]
+
+    def cluster_members(self, cluster: int) -> tuple[int, ...]:
+        """The nodes of a cluster but for this one, ascending; only oracle baselines may look."""
+        return tuple(peer for peer in self.others() if self._run.node_cluster[peer] == cluster)
+
+    def others(self) -> tuple[int, ...]:
+        """All other nodes, ascending."""
+        return tuple(peer for peer in range(self._run.num_nodes) if peer != self.id)
+
+    # -- verbs that take time --------------------------------------------------------------------------------------
+
+    def train(
+        self, model: "Model", steps: int | None = None, only: str | None = None, objective: "Objective | None" = None
+    ) -> Verb:
+        """Local SGD steps on this node's samples; outcome: the trained model, part by part.
+
+        With an objective that collects class means the outcome is (model, {label: mean of its features}).
+
+        With early stopping, or where the best model is evaluated, the node's validation samples are passed once more.
+
+        Args:
+            model: parts in order, (core, head, ...) or (model,).
+            steps: number of mini-batches; local_steps by default.
+            only: "core", "head", ... to train that part and freeze the others.
+            objective: what is minimized; None: the task's loss. Each view of an image takes the time of an image.
+        """
+        steps = self.local_steps if steps is None else steps
+        compute, best = self._compute, self._best
+        rng = self._batch_rng("training batches")
+        trained, kept, means = compute.train_towards(self.id, model, steps, rng, only, self._kept, objective)
+        validation, batches = None, 0
+        if best is not None:
+            batches = compute.batches_in("validation", self.id)
+            rng = self._batch_rng("validation batches")
+            validation = compute.losses(self.id, [trained], batches, rng, split="validation")
+
+        def ended() -> "Model | tuple[Model, dict[int, Params]]":
+            self._kept = kept
+            if best is not None:
+                best.trained(trained, validation)
+            return (trained, means) if objective is not None and objective.class_means else trained
+
+        passes = steps * (1 if objective is None else objective.views)
+        return self._after(self._clock.computing_s(self.id, passes + batches * FORWARD_SHARE), ended)
+
+    def losses(
+        self,
+        models: "Sequence[Model]",
+        batches: int | None,
+        *,
+        common: bool = False,
+        split: str = "train",
+        later: bool = False,
+        takes_time: bool = True,
+    ) -> Verb:
+        """Mean loss of each model over mini-batches of this node's samples; outcome: a list of floats.
+
+        Args:
+            models: candidates.
+            batches: mini-batches per model, at most one pass over the data; None: one pass.
+            common: the same mini-batches for all models.
+            split: "train" or "validation".
+            later: the outcome is a `Later`, for a node that has no use for the losses yet.
+            takes_time: false: the device is not charged for the forward passes.
+        """
+        compute = self._compute
+        batches = compute.batches_in(split, self.id) if batches is None else batches
+        job = compute.losses(self.id, models, batches, self._batch_rng("loss batches"), common, split)
+        value = Later(lambda: compute.value(job))
+        steps = len(models) * batches * FORWARD_SHARE if takes_time else 0.0
+        duration_s = self._clock.computing_s(self.id, steps)
+        return self._after(duration_s, (lambda: value) if later else value)
+
+    def sleep(self, seconds: float) -> Verb:
+        """Waits."""
+        return self._after(seconds, lambda: None)
+
+    def receive(self, round_num: int, senders: Iterable[int] | None = None, *, wait: bool | None = None) -> Verb:
+        """Messages pushed to this node, ordered by sender, at most one of each.
+
+        Synchronous: all of this round, once everything that can still come from `senders` (the round's peers by
+        default) has come, or at the deadline (protocol.deadline_s); what came too late for its own round is among them
+        if protocol.late is `keep`. Asynchronous: at once, the newest of every sender that is at most protocol.staleness
+        rounds older than this round.
+
+        Args:
+            round_num: the round.
+            senders: the nodes whose messages are waited for; None: the round's peers.
+            wait: true: as in synchronous runs, whatever the mode; false: as in asynchronous ones; None: as the mode
+                has it.
+        """
+        if not (self._run.synchronous if wait is None else wait):
+            oldest = round_num - self._run.staleness
+            return self._after(0.0, lambda: self._transport.take_newest(self.id, PUSH, oldest))
+        return self._collect(PUSH, round_num, self.peers(round_num) if senders is None else senders)
+
+    def pull(
+        self,
+        peers: Iterable[int],
+        round_num: int,
+        keys: Sequence[str] | None = None,
+        *,
+        stages: Mapping[int, int] | None = None,
+    ) -> Verb:
+        """Asks peers for what they publish, or for some keys of it; outcome: their messages, ordered by sender.
+
+        Synchronous: a peer answers when it has published for this round. Asynchronous: with what it has now. The
+        deadline and late answers are as with `receive`, in both modes.
+
+        Args:
+            peers: the nodes to ask.
+            round_num: of the answers.
+            keys: of what they publish; None: everything.
+            stages: per peer the stage of the round that is asked for, where peers publish several; a number that
+                travels with the request. In synchronous runs the answer is just what was published then, even if the
+                peer is further by now. None: the first of the round, or the newest if peers publish without stages.
+        """
+        peers = tuple(peers)
+        self._transport.pull(self.id, peers, round_num, keys, stages)
+        return self._collect(RESPONSE, round_num, peers)
+
+    def score_remotely(self, peers: Iterable[int], model: "Model", round_num: int) -> Verb:
+        """Sends one's model to peers, which pass all their training samples through it and answer with the mean loss.
+
+        Outcome: their messages, ordered by sender, each with a `Later` of the loss as payload["loss"]. The deadline is
+        as with `receive`. A peer scores beside what else it does; that this slows its training is not modelled.
+        """
+        peers = tuple(peers)
+        self._transport.ask_for_scores(self.id, peers, round_num, model)
+        return self._collect(SCORE, round_num, peers)
+
+    def turn_stages(self, peers: Iterable[int], round_num: int) -> dict[int, int]:
+        """Per peer 1 if its turn in this round comes before this node's, else 0.
+
+        The turns are a random order of all nodes, drawn anew each round and known to all. Pulling with these stages is
+        equivalent to processing the nodes in that order, without a node waiting longer than for what it asked.
+        """
+        turns = self._run.turns(round_num)
+        return {peer: int(turns[peer] < turns[self.id]) for peer in peers}
+
+    def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", **references: Any) -> Later:
+        """Similarities of one's model to others' (see learning/kinds.py: SimilarityJob); later a list of floats.
+
+        Counted as no simulated time: they cost less than a single training step.
+        """
+        compute = self._compute
+        job = compute.compare(metric, own, peers, **references)
+        return Later(lambda: compute.value(job))
+
+    # -- messages and records --------------------------------------------------------------------------------------
+
+    def send(self, peers: Iterable[int], round_num: int, **payload: Any) -> None:
+        """Hands one message per peer to the network.
+
+        Numbers travel as 8 bytes, arrays as they are, parameters as 4 bytes a value or as network.compression says
+        (see messages/encoder.py: it follows the parameters that are sent under one name, so different things need
+        different names, or different keys of a mapping under one).
+        """
+        self._transport.push(self.id, peers, round_num, payload)
+
+    def publish(self, round_num: int, *, stage: int | None = None, **payload: Any) -> None:
+        """Makes this available to peers that pull, now and later.
+
+        Args:
+            round_num: what peers that ask for this round, or an earlier one, get.
+            stage: for peers that ask for a stage of the round; earlier stages stay available to those that are behind.
+            payload: what travels.
+        """
+        self._transport.publish(self.id, round_num, stage, payload)
+
+    def measure(self, name: str, model: "Model", round_num: int) -> None:
+        """Writes a row of how well a model does on this node's validation samples, for monitoring: costs no time."""
+        self._log.measure(self._clock.now_s, self.id, round_num + 1, name, model)
+
+    def record(self, name: str, value: Any, round_num: int) -> None:
+        """Writes one row of the run's metrics; the round counts as completed. A network-only run leaves such rows out,
+        since values that stand in for learning have steered what they would say.
+        """
+        self._log.row(self._clock.now_s, self.id, round_num + 1, name, value)
+
+    # -- models, at no simulated time ------------------------------------------------------------------------------
+
+    def init_models(self, count: int = 1, *, whole: bool = False, own: bool = True) -> "list[Model]":
+        """Fresh models of this node's architecture: (core, head, ...) each, or (model,) when whole.
+
+        own = another start on every node; otherwise all that have the same architecture start alike.
+
+        A node that has lost its state draws its own start anew; the start that all share stays the same.
+        """
+        if not self._compute.draws_numbers:
+            return self._compute.init_models(0, count, whole, self.id)
+        anew = own and self._times_lost
+        seed = self.stream_seed(f"init after loss {self._times_lost}" if anew else "init", own=own)
+        return self._compute.init_models(seed, count, whole, self.id)
+
+    def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
+        """The weighted sum of parameters, in the given order."""
+        return self._compute.merge(sources, weights)
+
+    def average(self, own: "Params", received: "Mapping[int, Params]") -> "Params":
+        """The plain mean of the node's own parameters and those received, summed in the order of node ids."""
+        if not received:
+            return own
+        everything = sorted({**received, self.id: own}.items())
+        return self.merge([params for _, params in everything], [1 / len(everything)] * len(everything))
+
+    def mix(self, own: "Params", received: "Mapping[int, Params]", round_num: int) -> "Params":
+        """This node's row of the round's Metropolis-Hastings mixing matrix, see aggregation/metropolis_hastings.py.
+
+        Weights of neighbors whose message did not come fall to the node's own parameters.
+        """
+        weights = metropolis_hastings.row(self.id, self._run.neighbours(round_num), received)
+        everything = {**received, self.id: own}
+        return self.merge([everything[peer] for peer in weights], list(weights.values()))
+
+    def trained_values(self, params: "Params") -> "Params":
+        """Parameters without their buffers (BatchNorm statistics), to be sent or merged."""
+        return self._compute.trained_values(params)
+
+    def with_trained_values(self, params: "Params", values: "Params") -> "Params":
+        """Parameters with other trained values; their buffers stay."""
+        return self._compute.with_trained_values(params, values)
+
+    def classifier(self, head: "Params") -> "Params":
+        """The weights [classes, features] of a head's last linear layer, without bias, to be sent or compared."""
+        return self._compute.classifier(head)
+
+    def class_cosines(self, own: "Params", others: "Mapping[int, Params]") -> dict[int, float]:
+        """Per other node the mean over classes of the cosine between its classifier's rows and one's own."""
+        if not others:
+            return {}
+        job = self._compute.class_cosine(own, list(others.values()))
+        return dict(zip(others, self._compute.value(job), strict=True))
+
+    # --------------------------------------------------------------------------------------------------------------
+
+    def _batch_rng(self, purpose: str) -> np.random.Generator | None:
+        """The stream that draws mini-batches; none where there are no samples to draw."""
+        return self.rng(purpose) if self._compute.draws_numbers else None
+
+    def _collect(self, kind: str, round_num: int, senders: Iterable[int]) -> Verb:
+        transport = self._transport
+        return Verb(transport.wait(self.id, kind, round_num, senders), lambda: transport.take(self.id, kind, round_num))
+
+    def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
+        return Verb(self._clock.after(seconds), result)

@@ -1,0 +1,190 @@
+"""The five ports through which a node reaches the rest of a run. An algorithm sees its node; a node sees these.
+
+One object stands behind each port and serves all nodes, so methods take the node's id where it matters. The engine
+implements Clock, Transport, RunInfo and Log; learning/learner.py and learning/sizes.py implement Compute.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import simpy
+
+    from ddlsim.learning.bank import Params
+    from ddlsim.learning.jobs import Job
+    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.moments import Moments
+    from ddlsim.learning.objective import Objective
+    from ddlsim.messages.message import Message
+
+
+class Clock(Protocol):
+    """Simulated time, and how long computing takes in it."""
+
+    @property
+    def now_s(self) -> float:
+        """Simulated seconds since the start."""
+
+    def after(self, seconds: float) -> "simpy.Event":
+        """An event that happens so many seconds from now."""
+
+    def computing_s(self, node: int, steps: float) -> float:
+        """Seconds that a node's device takes for so many local steps if it begins now."""
+
+
+class Transport(Protocol):
+    """Messages of all nodes, as pushes, and as pulls of what a node has published. Messages come ordered by sender."""
+
+    def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
+        """Sends the payload to every receiver; to nodes that are away nothing can be sent."""
+
+    def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
+        """Answers pulls with this payload from now on, also those that wait for it."""
+
+    def pull(
+        self,
+        node: int,
+        peers: Sequence[int],
+        round_num: int,
+        keys: Sequence[str] | None,
+        stages: Mapping[int, int] | None,
+    ) -> None:
+        """Asks peers for what they publish."""
+
+    def ask_for_scores(self, node: int, peers: Sequence[int], round_num: int, model: "Model") -> None:
+        """Asks peers for the loss of a model on their training samples."""
+
+    def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> "simpy.Event":
+        """An event that happens when everything that can still come from the senders for this round has come, or when
+        the round's deadline is over.
+        """
+
+    def take(self, node: int, kind: str, round_num: int) -> "list[Message]":
+        """The messages of a round that has been waited for."""
+
+    def take_newest(self, node: int, kind: str, oldest_round: int) -> "list[Message]":
+        """The newest message of every sender, unless it is older than `oldest_round`."""
+
+
+class Compute(Protocol):
+    """Real learning, or what stands in for it in network-only runs. Every call returns at once; work is done when a
+    value of it is needed (see learning/jobs.py).
+    """
+
+    draws_numbers: bool
+    """Whether it uses the random numbers that it is given; false: nothing is computed, and None will do."""
+
+    def init_models(self, seed: int, count: int, whole: bool, node: int) -> "list[Model]":
+        """Fresh models of the node's architecture, in parts, or in one part where `whole`."""
+
+    def train_towards(
+        self,
+        node: int,
+        model: "Model",
+        steps: int,
+        rng: "np.random.Generator | None",
+        only: str | None,
+        kept: "Mapping[str, Moments]",
+        objective: "Objective | None",
+    ) -> "tuple[Model, dict[str, Moments], dict[int, Params]]":
+        """The trained model, what the optimizer keeps of it, and per label the means of features."""
+
+    def losses(
+        self,
+        node: int,
+        models: "Sequence[Model]",
+        num_batches: int,
+        rng: "np.random.Generator | None",
+        common: bool = False,
+        split: str = "train",
+    ) -> "Job":
+        """Mean losses on the node's samples; value: a list of floats, one per model."""
+
+    def test(self, models: "Sequence[Model]", test_set: int, split: str = "test") -> "Job":
+        """Predictions on an evaluation set; value: a list of Tested, one per model."""
+
+    def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", **references: Any) -> "Job":
+        """Similarities of a model to others; value: a list of floats, one per peer."""
+
+    def class_cosine(self, own: "Params", others: "Sequence[Params]") -> "Job":
+        """Mean over classes of the cosine between classifiers' rows; value: a list of floats, one per other."""
+
+    def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
+        """The weighted sum of parameters, in the given order."""
+
+    def trained_values(self, params: "Params") -> "Params":
+        """Parameters without buffers."""
+
+    def with_trained_values(self, params: "Params", values: "Params") -> "Params":
+        """Parameters with other trained values and their own buffers."""
+
+    def classifier(self, head: "Params") -> "Params":
+        """The weights of a head's last linear layer."""
+
+    def compress(self, codec: Any, params: "Params", copy: "Params | None", seed: int) -> "Params":
+        """What receivers decode of parameters that a codec encodes."""
+
+    def resolve(self, jobs: "Sequence[Job]") -> list[Any]:
+        """What jobs compute, together: the only way in which values leave."""
+
+    def value(self, job: "Job") -> Any:
+        """What one job computes."""
+
+    def flush(self) -> None:
+        """Does what is still to be done, so that it does not pile up where no value is needed for long."""
+
+    def num_samples(self, node: int) -> int:
+        """A node's training samples."""
+
+    def steps_per_epoch(self, node: int) -> int:
+        """Mini-batches in one pass over a node's training samples."""
+
+    def batches_in(self, split: str, node: int) -> int:
+        """Mini-batches in one pass over a node's samples of a split."""
+
+
+class RunInfo(Protocol):
+    """What all nodes know of the run, and their streams of random numbers."""
+
+    seed: int
+    rounds: int
+    num_nodes: int
+    server: int | None
+    synchronous: bool
+    staleness: int
+    node_cluster: "np.ndarray"
+
+    def rng(self, purpose: str, node: int) -> "np.random.Generator":
+        """A node's stream of random numbers for one purpose."""
+
+    def local_steps(self, steps_per_epoch: int) -> int:
+        """Steps of one round, for a node with so many mini-batches of samples."""
+
+    def neighbours(self, round_num: int) -> Sequence[Sequence[int]]:
+        """Per node its neighbors in the round's graph, ascending."""
+
+    def turns(self, round_num: int) -> "np.ndarray":
+        """Per node its place in the round's random order, int [N]."""
+
+
+class Log(Protocol):
+    """Rows that nodes write into the run's records."""
+
+    def row(self, time_s: float, node: int, completed: int, name: str, value: Any) -> None:
+        """One value; `completed` counts the round that it belongs to as completed."""
+
+    def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model") -> None:
+        """Rows of a model's accuracy and loss on the node's validation samples, written once they are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The five of one run."""
+
+    clock: Clock
+    transport: Transport
+    compute: Compute
+    run: RunInfo
+    log: Log

@@ -1,1 +1,0 @@
-"""How a node chooses its peers: from similarities to probabilities, estimates through third parties, neighbours."""

@@ -1,0 +1,141 @@
+"""How well a peer's model suits a node, by name.
+
+Sources: Listo Zec et al., "Decentralized adaptive clustering of deep nets is beneficial for client collaboration",
+FL-IJCAI 2022 (inverse loss); Hagander, Listo Zec et al., "On the effects of similarity metrics in decentralized deep
+learning under distributional shift", section 3 (the four of them, equation 5); Li et al., "Towards effective clustered
+federated learning: a peer-to-peer framework with adaptive neighbor matching" (PANM: alpha). The larger, the more alike.
+
+The texts write the inverse of the sum of losses; the published codes take the mean over mini-batches of the batch
+means, and so does this. Only trained parameters count, never buffers.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ddlsim.errors import ScenarioError
+from ddlsim.node.deferred import Later
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ddlsim.learning.bank import Params
+    from ddlsim.learning.learner import Learner
+    from ddlsim.node.node import Node, Verb
+
+SMALLEST_LOSS = 1e-12
+
+SimilarityName = Literal["inverse_loss", "cosine_weights", "cosine_gradients", "inverse_l2"]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of a model.
+
+    Args:
+        model: its parameters.
+        last: what its last local training began with; only cosine_gradients with alpha above 0 needs it.
+    """
+
+    model: "Params"
+    last: "Params | None" = None
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """One measure with its options.
+
+    Args:
+        name: see SimilarityName.
+        alpha: of cosine_gradients: weight of the last local update; the rest is the update since the common start.
+        batches: of inverse_loss: local mini-batches per model; None: all of the node's training samples.
+        offset: of inverse_loss: 1 / (loss + offset).
+    """
+
+    name: SimilarityName
+    alpha: float = 0.0
+    batches: int | None = None
+    offset: float = 1e-6
+
+    @property
+    def needs_last(self) -> bool:
+        """Whether a model travels with what its last local training began with, as many values again."""
+        return self.name == "cosine_gradients" and self.alpha > 0
+
+    @property
+    def needs_common_start(self) -> bool:
+        """Whether all nodes must start from one model."""
+        return self.name == "cosine_gradients" and self.alpha < 1
+
+    def of_loss(self, loss: float) -> float:
+        """The inverse of a loss; a loss of 0 is as good as the smallest number, not infinitely good."""
+        return 1 / max(loss + self.offset, SMALLEST_LOSS)
+
+    def check(self, init: str) -> None:
+        """Whether the measure makes sense.
+
+        Raises:
+            ScenarioError: updates since the start are compared, and every node starts elsewhere; or an alpha that
+                nothing uses.
+        """
+        if self.needs_common_start and init != "shared":
+            raise ScenarioError(
+                f"similarity: cosine_gradients with alpha {self.alpha:g} compares updates since one start, but init "
+                "is own. Set init: shared, or alpha: 1 (the last update alone), or another similarity."
+            )
+        if self.alpha and self.name != "cosine_gradients":
+            raise ScenarioError(f"alpha is for similarity cosine_gradients; {self.name} expects 0, got {self.alpha:g}.")
+
+    def measure(self, node: "Node", own: Seen, peers: Sequence[Seen], start: "Params") -> "Generator[Verb, Any, Later]":
+        """How alike each peer's model is to the node's own; a loss takes its device's time.
+
+        Args:
+            node: who measures.
+            own: its own model.
+            peers: the others'.
+            start: the common start, for cosine_gradients.
+
+        Returns:
+            Later a list of floats, one per peer.
+        """
+        models = [(peer.model,) for peer in peers]
+        if self.name == "inverse_loss":
+            losses = yield node.losses(models, self.batches, common=True, later=True)
+            return losses.then(lambda found: [self.of_loss(loss) for loss in found])
+        return node.compare(self.name, (own.model,), models, **self._references(own, peers, start))
+
+    def look(
+        self,
+        node: int,
+        own: Seen,
+        peers: Sequence[Seen],
+        start: "Params | None",
+        learner: "Learner",
+        rng: "np.random.Generator",
+    ) -> Later:
+        """As `measure`, by an onlooker and in no simulated time.
+
+        Args:
+            node: whose samples a loss is over.
+            own, peers, start: as of `measure`.
+            learner: see learning/learner.py.
+            rng: draws mini-batches.
+        """
+        models = [(peer.model,) for peer in peers]
+        if self.name == "inverse_loss":
+            batches = learner.batches_in("train", node) if self.batches is None else self.batches
+            losses = learner.losses(node, models, batches, rng, common=True)
+            return Later(lambda: [self.of_loss(loss) for loss in learner.value(losses)])
+        job = learner.compare(self.name, (own.model,), models, **self._references(own, peers, start))
+        return Later(lambda: learner.value(job))
+
+    def _references(self, own: Seen, peers: Sequence[Seen], start: "Params | None") -> dict[str, Any]:
+        """What is subtracted from the models, see learning/kinds.py: SimilarityJob."""
+        if self.name != "cosine_gradients":
+            return {}
+        references: dict[str, Any] = {"alpha": self.alpha}
+        if self.needs_common_start:
+            references["start"] = (start,)
+        if self.needs_last:
+            references |= {"own_last": (own.last,), "peers_last": [(peer.last,) for peer in peers]}
+        return references

@@ -1,0 +1,77 @@
+"""What a topology offers, and the neighbors of every node in a round. See the table in __init__.py for all of them."""
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+CACHED_ROUNDS, CACHED_NODES = 64, 2_000_000
+"""Graphs kept: so many rounds, fewer where they have more nodes than this together."""
+
+Neighbours = Sequence[tuple[int, ...]]
+"""Per node the ids of its neighbors, ascending."""
+
+
+class Topology(ABC):
+    """A rule that says for each round which nodes may exchange messages; entries of TOPOLOGIES are frozen dataclasses.
+
+    To write one: give `graph`; `check` where not every number of nodes will do; `dynamic` where rounds differ.
+    """
+
+    dynamic: bool = True
+    """Whether each round has a graph of its own; false: one graph serves all rounds."""
+
+    def check(self, num_nodes: int) -> None:
+        """Raises ScenarioError where no such graph exists on this many nodes; draws nothing. Default: all sizes fit."""
+
+    @abstractmethod
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+        """The undirected graph of a round, nodes 0..num_nodes-1, without self-loops.
+
+        Args:
+            num_nodes: how many nodes.
+            round_num: the round, from 0; 0 where the topology is static.
+            seed: the scenario's seed.
+        Raises:
+            ScenarioError: no such graph exists, or no connected one was found.
+        """
+
+    def neighbours(self, num_nodes: int, round_num: int, seed: int) -> Neighbours:
+        """Per node the sorted ids of its neighbors in `graph`. Override where a graph object costs too much."""
+        graph = self.graph(num_nodes, round_num, seed)
+        return tuple(tuple(sorted(graph.adj[node])) for node in range(num_nodes))
+
+
+class StaticTopology(Topology):
+    """A topology that is the same in all rounds."""
+
+    dynamic: ClassVar[bool] = False
+
+
+def neighbours(topology: Topology, num_nodes: int, round_num: int, seed: int) -> Neighbours:
+    """The neighbors of every node in one round; cached, and one entry for all rounds if the topology is static.
+
+    Args:
+        topology: an entry of TOPOLOGIES.
+        num_nodes: how many nodes, ids 0..num_nodes-1.
+        round_num: the round, from 0.
+        seed: the scenario's seed.
+    Returns:
+        Per node the sorted ids of its neighbors.
+    Raises:
+        ScenarioError: if no such graph exists or no connected one is found.
+    """
+    return _cache(num_nodes)(topology, num_nodes, round_num if topology.dynamic else 0, seed)
+
+
+@functools.cache
+def _cache(num_nodes: int):
+    most = max(4, min(CACHED_ROUNDS, CACHED_NODES // max(1, num_nodes)))
+    return functools.lru_cache(maxsize=most)(_drawn)
+
+
+def _drawn(topology: Topology, num_nodes: int, round_num: int, seed: int) -> Neighbours:
+    return topology.neighbours(num_nodes, round_num, seed)

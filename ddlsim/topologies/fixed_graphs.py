@@ -1,0 +1,106 @@
+"""Graphs that are the same in all rounds: ring, complete graph, torus, star."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ddlsim.errors import ScenarioError
+from ddlsim.topologies.base import StaticTopology
+from ddlsim.units import Count, CountOrZero
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ring(StaticTopology):
+    """Every node knows the one before and the one after it; the same in all rounds."""
+
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+        """The ring 0-1-...-(n-1)-0; two nodes share one edge, one node has none."""
+        import networkx as nx
+
+        return nx.cycle_graph(num_nodes) if num_nodes > 2 else nx.path_graph(num_nodes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Complete(StaticTopology):
+    """Every node knows every other; the same in all rounds."""
+
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+        """The complete graph."""
+        import networkx as nx
+
+        return nx.complete_graph(num_nodes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Torus(StaticTopology):
+    """A grid of rows and columns whose borders are joined: four neighbours per node; the same in all rounds.
+
+    Node ids run along the rows. With both sizes `auto` the grid is as square as the number of nodes allows, so a prime
+    number of nodes gives a ring.
+
+    Args:
+        rows: number of rows, or auto.
+        columns: number of columns, or auto; rows x columns is the number of nodes.
+    """
+
+    rows: Count | Literal["auto"] = "auto"
+    columns: Count | Literal["auto"] = "auto"
+
+    def check(self, num_nodes: int) -> None:
+        """Raise ScenarioError if rows x columns is not the number of nodes."""
+        self.shape(num_nodes)
+
+    def shape(self, num_nodes: int) -> tuple[int, int]:
+        """Rows and columns for this many nodes.
+
+        Raises:
+            ScenarioError: if they do not multiply to `num_nodes`.
+        """
+        rows, columns = self.rows, self.columns
+        if rows == "auto" and columns == "auto":
+            rows = next(size for size in range(math.isqrt(num_nodes), 0, -1) if num_nodes % size == 0)
+        if rows == "auto":
+            rows = num_nodes // columns
+        if columns == "auto":
+            columns = num_nodes // rows
+        if rows * columns != num_nodes:
+            raise ScenarioError(
+                f"topology: torus of rows {self.rows} and columns {self.columns} cannot hold exactly {num_nodes} nodes."
+            )
+        return rows, columns
+
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+        """The torus; a side of length 2 gives one edge, not two."""
+        import networkx as nx
+
+        rows, columns = self.shape(num_nodes)
+        grid = nx.grid_2d_graph(rows, columns, periodic=True)
+        return nx.relabel_nodes(grid, {(row, column): row * columns + column for row, column in grid})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Star(StaticTopology):
+    """One node in the middle knows all others, they know only it; the same in all rounds.
+
+    Args:
+        center: id of the node in the middle.
+    """
+
+    center: CountOrZero = 0
+
+    def check(self, num_nodes: int) -> None:
+        """Raise ScenarioError if there is no such node."""
+        if self.center >= num_nodes:
+            raise ScenarioError(f"topology.center: node ids are 0..{num_nodes - 1}, got {self.center}.")
+
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+        """The star."""
+        import networkx as nx
+
+        self.check(num_nodes)
+        graph = nx.empty_graph(num_nodes)
+        graph.add_edges_from((self.center, node) for node in range(num_nodes) if node != self.center)
+        return graph

@@ -1,0 +1,162 @@
+"""Random graphs, by default a new one in each round.
+
+Sources: random regular graphs per round as in the FACADE paper (Biswas et al., SaTML 2025) and Epidemic Learning (De
+Vos et al., NeurIPS 2023). Where we differ: a disconnected draw is drawn again instead of being patched with ring edges,
+so a regular graph stays regular.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from annotated_types import Ge, Gt, Le
+
+from ddlsim.errors import ScenarioError
+from ddlsim.rng import stream_seed
+from ddlsim.topologies.base import Neighbours, Topology
+from ddlsim.units import Count
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+MAX_DRAWS = 100
+"""How often one round's graph is drawn before giving up on a connected one."""
+
+LARGE = 20_000
+"""Regular graphs of more nodes than this are drawn by pairing (large.py); networkx would take most of a run."""
+
+
+def _draw_connected(topology, num_nodes: int, round_num: int, seed: int, draw, is_connected=None):
+    """The first connected one of at most MAX_DRAWS draws, each from its own named stream; the first if that will do."""
+    if is_connected is None:
+        import networkx as nx
+
+        is_connected = nx.is_connected
+    topology.check(num_nodes)
+    seed = seed if topology.seed is None else topology.seed
+    which_round = round_num if topology.dynamic else 0
+    for attempt in range(MAX_DRAWS):
+        indices = (which_round, attempt) if attempt else (which_round,)
+        graph = draw(stream_seed(seed, "topology", *indices))
+        if not topology.connected or is_connected(graph):
+            return graph
+    raise ScenarioError(
+        f"topology: {MAX_DRAWS} draws of {topology} on {num_nodes} nodes gave no connected graph. "
+        "Give it more edges, or set topology.connected: false if a split graph is meant."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomRegular(Topology):
+    """Every node has the same number of neighbours, drawn at random, by default anew in each round.
+
+    A disconnected draw is drawn again from the next stream of the same round, up to 100 times, then it is an error.
+    Up to 20,000 nodes networkx draws; larger graphs come from a pairing of our own, so from other random numbers.
+
+    Args:
+        degree: neighbours per node; below the number of nodes, and degree x nodes is even.
+        dynamic: a new graph in each round; false: one graph for all rounds.
+        seed: fixes the graphs whatever the scenario's seed; null: they follow the scenario's seed.
+        connected: redraw until the graph is connected; false: take the first draw (degree 1 is a random matching).
+    """
+
+    degree: Count = 4
+    dynamic: bool = True
+    seed: Annotated[int, Ge(0)] | None = None
+    connected: bool = True
+
+    def check(self, num_nodes: int) -> None:
+        """Raise ScenarioError if no (connected) regular graph of this degree exists."""
+        if self.degree >= num_nodes:
+            raise ScenarioError(f"topology.degree: must be below the number of nodes ({num_nodes}), got {self.degree}.")
+        if self.degree * num_nodes % 2:
+            raise ScenarioError(
+                f"topology.degree: degree x nodes must be even for a regular graph, got {self.degree} x {num_nodes}. "
+                f"Use degree {self.degree + 1} or an even number of nodes."
+            )
+        if self.connected and self.degree == 1 and num_nodes > 2:
+            raise ScenarioError(
+                f"topology.degree: a graph of degree 1 on {num_nodes} nodes is never connected. Use degree 2 or more, "
+                "or set topology.connected: false for a random matching."
+            )
+
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+        """The graph of a round: `networkx.random_regular_graph`."""
+        import networkx as nx
+
+        return _draw_connected(
+            self, num_nodes, round_num, seed, lambda s: nx.random_regular_graph(self.degree, num_nodes, seed=s)
+        )
+
+    def neighbours(self, num_nodes: int, round_num: int, seed: int) -> Neighbours:
+        """Of many nodes, without a graph object."""
+        if num_nodes <= LARGE:
+            return super().neighbours(num_nodes, round_num, seed)
+        from ddlsim.topologies.large import is_connected, random_regular
+
+        return _draw_connected(
+            self, num_nodes, round_num, seed, lambda s: random_regular(self.degree, num_nodes, s), is_connected
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErdosRenyi(Topology):
+    """Every pair of nodes is linked with the same probability, by default anew in each round.
+
+    A disconnected draw is drawn again from the next stream of the same round, up to 100 times, then it is an error.
+
+    Args:
+        edge_probability: chance of each edge, above 0 up to 1; connected graphs need about ln(nodes) / nodes.
+        dynamic: a new graph in each round; false: one graph for all rounds.
+        seed: fixes the graphs whatever the scenario's seed; null: they follow the scenario's seed.
+        connected: redraw until the graph is connected; false: take the first draw.
+    """
+
+    edge_probability: Annotated[float, Gt(0), Le(1)]
+    dynamic: bool = True
+    seed: Annotated[int, Ge(0)] | None = None
+    connected: bool = True
+
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+        """The graph of a round: `networkx.fast_gnp_random_graph`."""
+        import networkx as nx
+
+        return _draw_connected(
+            self, num_nodes, round_num, seed, lambda s: nx.fast_gnp_random_graph(num_nodes, self.edge_probability, s)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WattsStrogatz(Topology):
+    """Small world: a ring where each node knows its nearest ones and some edges are rewired at random.
+
+    A disconnected draw is drawn again from the next stream of the same round, up to 100 times, then it is an error.
+
+    Args:
+        degree: nearest neighbours on the ring before rewiring; even, below the number of nodes.
+        rewire_probability: chance that an edge is moved to a random node, 0 to 1.
+        dynamic: a new graph in each round; false: one graph for all rounds.
+        seed: fixes the graphs whatever the scenario's seed; null: they follow the scenario's seed.
+        connected: redraw until the graph is connected; false: take the first draw.
+    """
+
+    degree: Annotated[int, Ge(2)] = 4
+    rewire_probability: Annotated[float, Ge(0), Le(1)] = 0.1
+    dynamic: bool = True
+    seed: Annotated[int, Ge(0)] | None = None
+    connected: bool = True
+
+    def check(self, num_nodes: int) -> None:
+        """Raise ScenarioError if the degree is odd or too large."""
+        if self.degree >= num_nodes:
+            raise ScenarioError(f"topology.degree: must be below the number of nodes ({num_nodes}), got {self.degree}.")
+        if self.degree % 2:
+            raise ScenarioError(f"topology.degree: must be even (half on each side of the ring), got {self.degree}.")
+
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+        """The graph of a round: `networkx.watts_strogatz_graph`."""
+        import networkx as nx
+
+        def draw(draw_seed):
+            return nx.watts_strogatz_graph(num_nodes, self.degree, self.rewire_probability, seed=draw_seed)
+
+        return _draw_connected(self, num_nodes, round_num, seed, draw)

@@ -1,0 +1,35 @@
+import pytest
+
+from ddlsim.aggregation.metropolis_hastings import row
+from ddlsim.topologies.base import neighbours
+from ddlsim.topologies.random_graphs import ErdosRenyi, RandomRegular
+
+
+def rows(table):
+    return [row(node, table, peers) for node, peers in enumerate(table)]
+
+
+def test_weights_of_a_star_by_hand():
+    found = rows(((1, 2, 3), (0,), (0,), (0,)))
+    assert found[0] == {0: 0.25, 1: 0.25, 2: 0.25, 3: 0.25}
+    assert found[1] == {0: 0.25, 1: 0.75}
+
+
+def test_weights_of_neighbors_that_sent_nothing_fall_to_the_node_itself():
+    assert row(0, ((1, 2, 3), (0,), (0,), (0,)), received=[2]) == {0: 0.75, 2: 0.25}
+
+
+def test_weights_are_uniform_on_a_regular_graph():
+    for weights in rows(neighbours(RandomRegular(degree=4), 10, 0, 0)):
+        assert list(weights.values()) == pytest.approx([0.2] * 5)
+
+
+def test_rows_and_columns_sum_to_one():
+    table = neighbours(ErdosRenyi(edge_probability=0.3), 20, 0, 1)
+    columns = [0.0] * 20
+    for node, weights in enumerate(rows(table)):
+        assert sum(weights.values()) == pytest.approx(1)
+        assert list(weights) == sorted([node, *table[node]])
+        for peer, weight in weights.items():
+            columns[peer] += weight
+    assert columns == pytest.approx([1] * 20)

@@ -1,0 +1,86 @@
+"""The best model by validation loss, and patience; then both in runs of the smoke scenario."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("simpy")
+from ddlsim import build
+from ddlsim.evaluation.early_stopping import BestModel
+from ddlsim.scenario import load
+
+SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+VALIDATION = "validation={source: node, fraction: 0.2}"
+
+
+def after(losses, patience=2) -> BestModel:
+    best = BestModel(patience)
+    for number, loss in enumerate(losses):
+        best.trained((f"model {number}",), number)
+        best.resolve(lambda job, loss=loss: [loss])
+    return best
+
+
+def test_best_is_the_first_of_the_lowest():
+    best = after([3.0, 1.0, 2.0, 1.0], patience=None)
+    assert (best.model, best.loss, best.run_out) == (("model 1",), 1.0, False)
+
+
+@pytest.mark.parametrize(
+    ("losses", "over"), [([3.0, 3.0], False), ([3.0, 3.0, 3.0], True), ([3.0, 4.0, 2.0, 4.0], False)]
+)
+def test_patience_counts_trainings_without_a_lower_loss(losses, over):
+    assert after(losses).run_out is over
+
+
+def test_lost_state_begins_anew():
+    best = after([3.0, 4.0, 4.0])
+    best.forget()
+    assert (best.model, best.run_out) == (None, False)
+
+
+def run(tmp_path, *overrides) -> tuple[dict, list[dict]]:
+    summary = build.run(load(SMOKE, (VALIDATION, *overrides)), out=tmp_path)
+    return summary, [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", ["el", "facade", "deprl", "dac", "adpsgd"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_stopped_nodes_hold_nobody_up(tmp_path, name, mode):
+    stop = ("training.early_stopping={patience: 1}", "training.learning_rate=0.5", "rounds=12")
+    summary, rows = run(tmp_path, f"algorithm={{name: {name}}}", f"mode={mode}", *stop)
+    assert summary["status"] == "done"
+    stopped = {row["node"]: row["round"] for row in rows if row["name"] == "stopped"}
+    assert stopped
+    assert min(stopped.values()) < 12
+    validated = [(row["node"], row["round"]) for row in rows if row["name"] == "validation_loss"]
+    assert all(round_num <= stopped.get(node, 13) for node, round_num in validated)
+    last = max(row["round"] for row in rows if row["name"] == "accuracy")
+    assert len([row for row in rows if row["name"] == "accuracy" and row["round"] == last]) == 8
+
+
+def test_best_model_is_evaluated(tmp_path):
+    """What is tested changes exactly when the validation loss is lower than it ever was."""
+    sets = ("evaluation.checkpoint=best", "evaluation.every=1", "rounds=8", "algorithm.final_all_reduce=false")
+    summary, rows = run(tmp_path, "algorithm={name: el}", *sets)
+    losses = {(r["node"], r["round"]): r["value"] for r in rows if r["name"] == "validation_loss"}
+    tested = {(r["node"], r["round"]): r["value"] for r in rows if r["name"] == "test_loss"}
+    unchanged = 0
+    for node in range(8):
+        for round_num in range(2, 9):
+            better = losses[node, round_num] < min(losses[node, earlier] for earlier in range(1, round_num))
+            assert (tested[node, round_num] != tested[node, round_num - 1]) == better
+            unchanged += not better
+    assert unchanged
+    assert summary["status"] == "done"
+
+
+def test_epochs_are_passes_over_a_nodes_samples(tmp_path):
+    """Twice the passes take twice the simulated time, with links that take none."""
+    times = []
+    for epochs in (1, 2):
+        sets = ("training.local_steps=null", f"training.epochs={epochs}", "network.fidelity=ideal", "rounds=2")
+        summary = build.run(load(SMOKE, ("algorithm={name: el}", *sets)), out=tmp_path / str(epochs))
+        times.append(summary["sim_time_s"])
+    assert times[1] == pytest.approx(2 * times[0])

@@ -1,0 +1,133 @@
+"""Chosen nodes' true similarities to all others: by hand from the models that the run ends with."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ddlsim import build
+from ddlsim.errors import ScenarioError
+from ddlsim.runs.recorder import Recorder
+from ddlsim.scenario import from_mapping
+from ddlsim.similarity.measures import Seen, Similarity
+
+BASE = {
+    "name": "tiny",
+    "rounds": 4,
+    "nodes": {"clusters": [3, 3]},
+    "model": {"name": "linear"},
+    "data": {"name": "synthetic_regression", "samples_per_node": 48, "test_samples": 20},
+    "partition": {"name": "domains"},
+    "validation": {"source": "own"},
+    "topology": {"name": "complete"},
+    "network": {"fidelity": "ideal"},
+    "training": {"learning_rate": 0.003, "epochs": 1, "batch_size": 8},
+    "evaluation": {"every": 2},
+    "records": {"true_similarities": [4, 0]},
+}
+DAC = {"name": "dac", "variant": "hagander_2024", "sampled_peers": 2}
+
+
+class Vectors:
+    """A learner whose models are vectors, so that values can be written down."""
+
+    def batches_in(self, split, node):
+        return 7
+
+    def losses(self, node, models, batches, rng, common):
+        assert (node, batches, common) == (3, 7, True)
+        return [1.0 * value[0] for (value,) in models]
+
+    def compare(self, metric, own, peers, start=None, alpha=None):
+        minus = 0 if start is None else start[0]
+        vectors = [np.asarray(model[0]) - minus for model in (own, *peers)]
+        if metric == "inverse_l2":
+            return [1 / (np.linalg.norm(vectors[0] - peer) + 1e-6) for peer in vectors[1:]]
+        return [vectors[0] @ v / np.linalg.norm(vectors[0]) / np.linalg.norm(v) for v in vectors[1:]]
+
+    def value(self, job):
+        return job
+
+
+@pytest.mark.parametrize(
+    ("similarity", "expected"),
+    [
+        (Similarity("cosine_weights"), [0.6, 0.0]),
+        (Similarity("cosine_gradients"), [0.0, -1 / 2**0.5]),  # from (0, 1): (1, -1) with (3, 3) and with (0, 2)
+        (Similarity("inverse_l2"), [1 / (20**0.5 + 1e-6), 1 / (10**0.5 + 1e-6)]),
+        (Similarity("inverse_loss", offset=0.0), [1 / 3, 1e12]),
+    ],
+)
+def test_values_by_hand(similarity, expected):
+    own, peers, start = np.array([1.0, 0.0]), [np.array([3.0, 4.0]), np.array([0.0, 3.0])], np.array([0.0, 1.0])
+    found = similarity.look(3, Seen(own), [Seen(peer) for peer in peers], start, Vectors(), None)()
+    assert found == pytest.approx(expected)
+
+
+def finished(algorithm, **sections):
+    scenario = from_mapping({**BASE, "algorithm": algorithm, **sections})
+    prepared = build.prepare(build.load_data(scenario))
+    learner, recorder = build.build_learner(scenario, prepared, "cpu"), Recorder()
+    simulation = build.build_simulation(scenario, prepared, learner, recorder)
+    simulation.run()
+    states = [member.state for member in simulation.members]
+    learner.jobs.force_params([params for state in states for params in (state.model, state.start) if params])
+    learner.close()
+    return SimpleNamespace(
+        rows=recorder.rows,
+        prepared=prepared,
+        models=[state.model.values().numpy() for state in states],
+        start=states[0].start.values().numpy() if states[0].start else None,
+    )
+
+
+def cosine(a, b):
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+def mean_squared_error(run, node, model):
+    """Over all of a node's samples: 48 are six whole mini-batches, whose means weigh alike."""
+    images, labels = run.prepared.node_train[node]
+    return np.mean((images.reshape(len(images), -1) @ model[:-1] + model[-1] - labels) ** 2)
+
+
+HAND = {
+    "cosine_weights": lambda run, a, b: cosine(run.models[a], run.models[b]),
+    "cosine_gradients": lambda run, a, b: cosine(run.models[a] - run.start, run.models[b] - run.start),
+    "inverse_l2": lambda run, a, b: 1 / (np.linalg.norm(run.models[a] - run.models[b]) + 1e-6),
+    "inverse_loss": lambda run, a, b: 1 / (mean_squared_error(run, a, run.models[b]) + 1e-6),
+}
+
+
+@pytest.mark.parametrize("similarity", HAND)
+def test_rows_are_the_similarities_of_the_models_of_that_round(similarity):
+    run = finished({**DAC, "similarity": similarity})
+    rows = [row for row in run.rows if row["name"].startswith("true_similarity_")]
+    assert [(row["node"], row["round"]) for row in rows] == [(n, r) for r in (2, 4) for n in (4, 0) for _ in range(5)]
+    last = {(r["node"], int(r["name"].rsplit("_", 1)[1])): r["value"] for r in rows if r["round"] == 4}
+    assert set(last) == {(node, peer) for node in (0, 4) for peer in range(6) if peer != node}
+    for (node, peer), value in last.items():
+        assert value == pytest.approx(HAND[similarity](run, node, peer), rel=1e-5)
+
+
+def test_looking_changes_nothing():
+    algorithm = {**DAC, "similarity": "inverse_loss"}
+    looking, blind = finished(algorithm), finished(algorithm, records={})
+    assert [row for row in looking.rows if not row["name"].startswith("true_")] == blind.rows
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "pens"}, {"name": "panm", "similarity": "cosine_gradients"}])
+def test_other_algorithms_that_compare_models_are_looked_at_too(algorithm):
+    assert sum(row["name"].startswith("true_similarity_") for row in finished(algorithm).rows) == 2 * 2 * 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"algorithm": {"name": "oracle"}}, r"records.true_similarities: oracle compares no models"),
+        ({"algorithm": DAC, "records": {"true_similarities": [6]}}, r"true_similarities\[0\]: node ids are 0 to 5"),
+    ],
+)
+def test_what_cannot_be_compared_is_told(changes, text):
+    with pytest.raises(ScenarioError, match=text):
+        from_mapping({**BASE, **changes})

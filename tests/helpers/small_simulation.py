@@ -1,0 +1,128 @@
+"""A simulation put together by hand: no scenario, no data, and models that are None."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.engine.churn_process import ChurnProcess
+from ddlsim.engine.clock import SimulatedClock
+from ddlsim.engine.membership import Member
+from ddlsim.engine.node_log import SilentLog
+from ddlsim.engine.run_info import Run
+from ddlsim.engine.simulation import Simulation
+from ddlsim.engine.transport import NetworkTransport
+from ddlsim.evaluation.evaluator import Evaluator, Schedule
+from ddlsim.evaluation.measurements import Measurements
+from ddlsim.evaluation.oracle_similarities import TrueSimilarities
+from ddlsim.network.environment import Environment
+from ddlsim.node.ports import Ports
+from ddlsim.runs.recorder import Recorder
+from ddlsim.scenario.model import Evaluation, Protocol
+
+
+class NoLearning:
+    """Models are None; every node has an accuracy of 1."""
+
+    draws_numbers = False
+
+    def __init__(self):
+        self.seeds = []
+
+    def init_models(self, seed, count, whole, node):
+        self.seeds.append(seed)
+        return [(None,)] * count
+
+    def num_samples(self, node):
+        return 1
+
+    def steps_per_epoch(self, node):
+        return 1
+
+    def train_towards(self, node, model, steps, rng, only, kept, objective):
+        return model, kept, {}
+
+    def merge(self, sources, weights):
+        return None
+
+    def test(self, models, test_set):
+        return [(np.eye(2), 0.0)]
+
+    def resolve(self, jobs):
+        return list(jobs)
+
+    def flush(self):
+        pass
+
+
+class NoMonitor:
+    """Measures nothing."""
+
+    evaluated, target_reached, compares_models = 0, False, False
+
+    def due(self, completed):
+        return False
+
+    def completed(self, node, completed, population):
+        raise AssertionError("nothing is due")
+
+    def close_complete(self, population):
+        pass
+
+    def write_measurements(self):
+        pass
+
+
+class Plain(Algorithm):
+    """An algorithm without models, to be extended."""
+
+    def start(self, node):
+        return None
+
+    def serving(self, node, state):
+        return SimpleNamespace(models=[(None,)], choose="train_loss")
+
+
+def assemble(
+    algorithm,
+    num_nodes,
+    make_network,
+    *,
+    rounds,
+    step_time_s=1.0,
+    graph=None,
+    absences=(),
+    state_lost=False,
+    evaluated=False,
+    synchronous=True,
+    staleness=5,
+    compute=None,
+    **protocol,
+):
+    """A simulation, ready to run.
+
+    Args:
+        make_network: environment -> Network.
+        evaluated: whether rows of accuracy are recorded at the end; they are in `records.rows`.
+        protocol: keys of the scenario section `protocol`.
+    """
+    env, records, compute = Environment(), Recorder(None), compute or NoLearning()
+    run = Run(0, rounds, np.zeros(num_nodes, int), lambda _: graph, lambda _: 1, synchronous, staleness)
+    members = [Member(node) for node in range(num_nodes)]
+    if not hasattr(step_time_s, "duration_s"):
+        step_time_s = np.broadcast_to(step_time_s, num_nodes)
+    clock, measurements = SimulatedClock(env, step_time_s), Measurements(compute, records)
+    transport = NetworkTransport(make_network(env), members, run, clock, compute, Protocol(**protocol))
+    monitor = NoMonitor()
+    if evaluated:
+        similarities = TrueSimilarities((), None, records, run.rng)
+        schedule = Schedule(100, rounds, algorithm.has_final_exchange)
+        section, tested = Evaluation(), np.zeros(num_nodes, int)
+        monitor = Evaluator(
+            compute, records, section, schedule, tested, "classification", run.rng, measurements, similarities
+        )
+    churn = ChurnProcess(env, members, dict(absences), state_lost)
+    ports = Ports(clock, transport, compute, run, SilentLog())
+    made = Simulation(env, algorithm, ports, transport, members, churn, monitor, records)
+    made.records, made.compute = records, compute
+    return made

@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+
+from ddlsim.errors import ScenarioError
+from ddlsim.network import LINKS
+from ddlsim.network.links import (
+    DOWNLINK_MBPS,
+    INTERNET_LATENCY_MS,
+    Fibre,
+    Internet,
+    Mix,
+    MixPart,
+    Mobile4G,
+    Mobile5G,
+    Table,
+    Uniform,
+    Wifi6,
+)
+
+
+def test_uniform_converts_mbit_per_s_and_ms():
+    links = Uniform(uplink_mbps=8, downlink_mbps=16, latency_ms=20).draw(2, seed=0)
+    assert links.uplink_bytes_per_s.tolist() == [1e6, 1e6]
+    assert links.downlink_bytes_per_s.tolist() == [2e6, 2e6]
+    assert links.latency_s == 0.02
+
+
+@pytest.mark.parametrize(("preset", "kind"), [(Mobile4G(), "4g"), (Mobile5G(), "5g"), (Wifi6(), "wifi6")])
+def test_drawn_downlinks_have_the_measured_quantiles(preset, kind):
+    drawn = preset.draw(2000, seed=1).downlink_bytes_per_s * 8 / 1e6
+    tenths = [DOWNLINK_MBPS[kind][i] for i in (2, 4, 6, 8, 10)]  # p10, p30, p50, p70, p90
+    for percentile, known in zip((10, 30, 50, 70, 90), tenths, strict=True):
+        share_below = np.mean(drawn < known)
+        assert share_below == pytest.approx(percentile / 100, abs=0.04)
+    assert drawn.min() >= DOWNLINK_MBPS[kind][0] * 0.999
+    assert drawn.max() <= DOWNLINK_MBPS[kind][-1] * 1.001
+
+
+def test_uplink_is_the_stated_share_of_the_downlink():
+    links = Mobile4G(uplink_ratio=0.5).draw(5, seed=0)
+    assert np.allclose(links.uplink_bytes_per_s, 0.5 * links.downlink_bytes_per_s)
+
+
+@pytest.mark.parametrize("name", ["4g", "5g", "wifi6", "fibre", "datacenter"])
+def test_adding_a_node_changes_no_other_nodes_links(name):
+    few, more = (LINKS[name]().draw(count, seed=4) for count in (5, 6))
+    assert few.downlink_bytes_per_s.tolist() == more.downlink_bytes_per_s[:5].tolist()
+    assert few.latency_s.shape == (5,)
+
+
+def test_another_seed_draws_other_links():
+    first, second = (Mobile5G().draw(4, seed).downlink_bytes_per_s.tolist() for seed in (0, 1))
+    assert first != second
+
+
+def test_internet_latency_is_symmetric_and_has_the_measured_quantiles():
+    latency_s = Internet().draw(60, seed=2).latency_s
+    drawn = [latency_s(src, dst) for src in range(60) for dst in range(src)]
+    assert latency_s(3, 7) == latency_s(7, 3)
+    assert np.median(drawn) * 1e3 == pytest.approx(INTERNET_LATENCY_MS[6], rel=0.1)
+    assert Internet().draw(60, seed=3).latency_s(3, 7) != latency_s(3, 7)
+
+
+def test_a_mix_gives_each_kind_its_share_of_the_nodes():
+    mix = Mix(parts=(MixPart(kind="4g", share=1), MixPart(kind="fibre", share=3)))
+    links = mix.draw(1000, seed=0)
+    fibre = links.latency_s == Fibre().draw(1, 0).latency_s[0]
+    assert np.mean(fibre) == pytest.approx(0.75, abs=0.05)
+    assert set(links.uplink_bytes_per_s[fibre]) == {1.25e8}
+    assert links.latency_s[~fibre].tolist() == [0.025] * np.sum(~fibre)
+
+
+def test_a_table_gives_every_node_its_own_links_and_later_capacities(tmp_path):
+    (tmp_path / "links.csv").write_text("node,uplink_mbps,downlink_mbps,latency_ms\n1,8,16,5\n0,80,160,10\n")
+    (tmp_path / "changes.csv").write_text("time_s,node,uplink_mbps,downlink_mbps\n9,1,0,0\n2,0,8,8\n")
+    links = Table(file=str(tmp_path / "links.csv"), changes=str(tmp_path / "changes.csv")).draw(2, seed=0)
+    assert links.uplink_bytes_per_s.tolist() == [1e7, 1e6]
+    assert links.latency_s.tolist() == [0.01, 0.005]
+    assert [(change.time_s, change.node) for change in links.changes] == [(2, 0), (9, 1)]
+    assert [change.uplink_bytes_per_s for change in links.changes] == [1e6, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "node,uplink_mbps,downlink_mbps,latency_ms\n0,8,8,5\n0,8,8,5\n",
+            r"links.csv:3: node: expected one row per node",
+        ),
+        ("node,uplink_mbps,downlink_mbps,latency_ms\n0,8,8,5\n", r"expected a row for each of 2 nodes, got none for 1"),
+        ("node,uplink_mbps,downlink_mbps,latency_ms\n0,8,8,5\n1,-8,8,nan\n", r"links.csv:3: uplink_mbps: expected"),
+        ("node,up\n", r"links.csv:1: expected the columns node,uplink_mbps,downlink_mbps,latency_ms, got node,up"),
+        ("", r"got an empty file"),
+    ],
+)
+def test_a_wrong_table_says_where_and_what_was_expected(tmp_path, text, problem):
+    (tmp_path / "links.csv").write_text(text)
+    with pytest.raises(ScenarioError, match=problem):
+        Table(file=str(tmp_path / "links.csv")).draw(2, seed=0)

@@ -1,0 +1,135 @@
+"""Messages routed over a physical network: whole scenarios against closed forms, and paths by hand."""
+
+import networkx as nx
+import pytest
+
+from ddlsim import build
+from ddlsim.errors import ScenarioError
+from ddlsim.network.routed_links import Routed, Routes
+from ddlsim.scenario import from_mapping
+
+VALUES = 250_000  # a million bytes; a link of 8 Mbit/s carries them in a second
+
+
+@pytest.fixture
+def network(tmp_path):
+    """Writes an edge list `node node bandwidth_mbps latency_ms`; returns its path."""
+
+    def write(*edges: str) -> str:
+        (tmp_path / "net.txt").write_text("\n".join(edges))
+        return str(tmp_path / "net.txt")
+
+    return write
+
+
+def round_times_s(tmp_path, clusters, topology, links, fidelity="flow", rounds=1) -> list[float]:
+    """When the last node was through with each round of Epidemic Learning that takes no time but its messages'."""
+    scenario = from_mapping(
+        {
+            "rounds": rounds,
+            "nodes": {"clusters": [clusters]},
+            "learning": "none",
+            "algorithm": {"name": "el", "final_all_reduce": False},
+            "model": {"name": "sizes", "core": VALUES, "head": 0},
+            "data": {"name": "fashion-mnist-mini"},
+            "training": {"learning_rate": 1.0},
+            "topology": topology,
+            "network": {"header_bytes": 0, "fidelity": fidelity, "links": {"name": "routed", **links}},
+            "devices": {"name": "constant", "step_time_s": 0.0},
+        }
+    )
+    summary = build.run(scenario, out=tmp_path / "run")
+    return [row["last_s"] for row in summary["timetable"]][:rounds]
+
+
+LINE = ("0 1 8 0", "1 2 8 0", "2 3 8 0")
+RING = {"name": "ring"}
+
+
+def test_parking_lot(tmp_path, network):
+    # The ring's message from 0 to 3 crosses the whole line and shares each of its links with one other message.
+    assert round_times_s(tmp_path, 4, RING, {"file": network(*LINE)}, rounds=2) == pytest.approx([2, 4])
+
+
+def test_both_directions_share_a_link_of_half_duplex(tmp_path, network):
+    assert round_times_s(tmp_path, 4, RING, {"file": network(*LINE), "duplex": "half"}) == pytest.approx([4])
+
+
+def test_parking_lot_with_a_narrow_place_in_the_middle(tmp_path, network):
+    narrow = network("0 1 8 0", "1 2 4 0", "2 3 8 0")
+    assert round_times_s(tmp_path, 4, RING, {"file": narrow}) == pytest.approx([4])
+
+
+def test_latencies_of_the_path_add_up(tmp_path, network):
+    far = network("0 1 8 100", "1 2 8 20", "2 3 8 3")
+    assert round_times_s(tmp_path, 4, RING, {"file": far}, "latency") == pytest.approx([0.123])
+
+
+def test_the_nodes_own_links_count_as_well(tmp_path, network):
+    slow = {"file": network(*LINE), "uplink_mbps": 1.6, "downlink_mbps": 8}  # two messages share 200,000 bytes/s
+    assert round_times_s(tmp_path, 4, RING, slow) == pytest.approx([10])
+
+
+def test_nodes_sit_at_hosts_and_meet_on_the_way_through_routers(tmp_path, network):
+    # Two sites of two nodes behind routers 10 and 20; of the complete graph 4 messages each way cross the middle.
+    dumbbell = network("10 20 8 0", "1 10 80 0", "2 10 80 0", "3 20 80 0", "4 20 80 0")
+    links = {"file": dumbbell, "hosts": [1, 2, 3, 4]}
+    assert round_times_s(tmp_path, 4, {"name": "complete"}, links) == pytest.approx([4])
+
+
+def test_nodes_at_one_host_need_no_link(tmp_path, network):
+    links = {"file": network("0 1 8 10"), "hosts": [0, 0]}
+    assert round_times_s(tmp_path, 2, RING, links)[0] == pytest.approx(0, abs=1e-5)
+
+
+def routes(graph: nx.Graph) -> Routes:
+    return Routes(graph, sorted(graph), full_duplex=True)
+
+
+def physical(*edges: tuple[int, int, float]) -> nx.Graph:
+    graph = nx.Graph()
+    for one, other, latency_ms in edges:
+        graph.add_edge(one, other, bandwidth_mbps=8.0, latency_ms=latency_ms)
+    return graph
+
+
+def test_the_path_has_least_latency_then_fewest_edges():
+    graph = physical((0, 1, 1.0), (1, 2, 1.0), (0, 2, 2.0), (2, 3, 5.0), (0, 3, 7.1))
+    found = routes(graph)
+    edges = {(0, 1): 0, (1, 0): 1, (0, 2): 2, (2, 0): 3, (0, 3): 4, (1, 2): 6, (2, 3): 8, (3, 2): 9}
+    assert found.links(0, 2) == (edges[0, 2],)
+    assert found.links(0, 3) == (edges[0, 2], edges[2, 3])
+    assert found.links(3, 0) == (edges[3, 2], edges[2, 0])
+    assert found.latency_s(3, 0) == pytest.approx(0.007)
+
+
+def test_paths_do_not_depend_on_the_order_of_edges_in_the_file():
+    edges = [(0, 1, 0.1), (1, 3, 0.2), (0, 2, 0.2), (2, 3, 0.1), (3, 4, 1.0)]
+    one, other = routes(physical(*edges)), routes(physical(*reversed(edges)))
+    pairs = [(src, dst) for src in range(5) for dst in range(5)]
+    assert [one.links(*pair) for pair in pairs] == [other.links(*pair) for pair in pairs]
+
+
+@pytest.mark.parametrize(
+    ("edges", "keys", "told"),
+    [
+        (["0 1 8 0", "1 2"], {}, "expected bandwidth_mbps of 0 to below 1e.15 on every edge.*got none between 1 and 2"),
+        (["0 1 8 0", "1 2 8 -1"], {}, "expected latency_ms of 0 to below .* got -1.0 between 1 and 2"),
+        (["0 1 8 0"], {}, "links.file: expected 3 hosts, one per node, got 2"),
+        (["0 1 8 0"], {"hosts": (0, 1)}, "links.hosts: expected 3 hosts"),
+        (["0 1 8 0"], {"hosts": (0, 1, 9)}, "links.hosts: .* has no node 9"),
+        (["0 1 8 0", "2 3 8 0"], {}, "no path leads from 0 to 2"),
+        (["0 1 8 0", "1 2 fast"], {}, "links.file: .*net.txt:2: expected"),
+    ],
+)
+def test_networks_that_do_not_fit_say_so(network, edges, keys, told):
+    with pytest.raises(ScenarioError, match=told):
+        Routed(file=network(*edges), **keys).draw(3, seed=0)
+
+
+def test_missing_file_and_graphml(tmp_path):
+    with pytest.raises(ScenarioError, match=r"links\.file: no file"):
+        Routed(file="nowhere.graphml", format="graphml").draw(2, seed=0)
+    nx.write_graphml(physical((0, 1, 2.5)), tmp_path / "net.graphml")
+    table = Routed(file=str(tmp_path / "net.graphml"), format="graphml").draw(2, seed=0)
+    assert (table.shared_bytes_per_s, list(table.route(1, 0)), table.latency_s(0, 1)) == ([1e6, 1e6], [1], 0.0025)

@@ -1,0 +1,137 @@
+"""Neighbours told from others by a mixture of two normals, and PENS and PANM by hand."""
+
+import numpy as np
+import pytest
+from number_node import NumberNode
+
+from ddlsim.algorithms.panm import PANM
+from ddlsim.algorithms.pens import PENS
+from ddlsim.errors import ScenarioError
+from ddlsim.node.deferred import Later
+from ddlsim.similarity.mixture import neighbours_by_mixture
+
+
+def test_a_candidate_that_looks_like_a_neighbour_becomes_one():
+    scores = {1: 9.0, 2: 9.4, 3: 9.2, 4: 9.1, 5: 1.0, 6: 1.3, 7: 0.8}
+    assert neighbours_by_mixture(scores, {1, 2, 3}) == {1, 2, 3, 4}
+
+
+def test_a_neighbour_that_looks_like_the_others_is_dropped():
+    scores = {1: 9.0, 2: 9.4, 3: 9.2, 4: 1.1, 5: 1.0, 6: 1.3, 7: 0.8}
+    assert neighbours_by_mixture(scores, {1, 2, 3, 4}) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("neighbours", [set(), {1, 2}])
+def test_one_group_alone_stays(neighbours):
+    assert neighbours_by_mixture({1: 3.0, 2: 4.0}, neighbours) == neighbours
+
+
+@pytest.mark.parametrize("smallest", [0.0, 1e-9])
+def test_two_groups_of_one_keep_the_neighbours_they_had(smallest):
+    assert neighbours_by_mixture({1: 3.0, 2: 4.0}, {1}, smallest) == {1}
+
+
+@pytest.mark.parametrize(("smallest", "found"), [(0.0, {1, 2}), (1e-9, {1, 2, 3})])
+def test_a_single_other_counts_for_nothing_only_in_the_published_code(smallest, found):
+    assert neighbours_by_mixture({1: 9.0, 2: 9.3, 3: 9.1, 4: 1.0}, {1, 2}, smallest) == found
+
+
+def drive(steps, answer):
+    """Runs a generator, answering each verb; returns its verbs and its value."""
+    verbs, outcome = [], None
+    try:
+        while True:
+            verbs.append(steps.send(outcome))
+            outcome = answer(verbs[-1])
+    except StopIteration as stop:
+        return verbs, stop.value
+
+
+def scoring(scores):
+    """Losses whose inverse is the score of the model, which is its node's number here."""
+    return lambda verb: Later(lambda: [1 / scores[model[0]] for model in verb[1]])
+
+
+def test_pens_merges_the_best_and_remembers_them():
+    node, pens = NumberNode(num_nodes=10), PENS(sampled_peers=3, top_m=2, stage1_rounds=2)
+    state = pens.start(node)
+    received = {3: {"model": 3.0, "samples": 30}, 5: {"model": 5.0, "samples": 30}, 7: {"model": 7.0, "samples": 30}}
+    answer = scoring({3.0: 0.1, 5.0: 0.5, 7.0: 0.4})
+    _, weights = drive(pens.weigh(node, state, received, 0), answer)
+    assert weights == pytest.approx({5: 1 / 3, 7: 1 / 3, 1: 1 / 3})
+    assert state.memory.kept == {5: 1, 7: 1}
+    assert pens.neighbours(node, state) == [5, 7]  # kept once, more often than 2 / 10 * 2
+
+
+def test_pens_gossips_with_its_neighbours_only():
+    node, pens = NumberNode(num_nodes=10), PENS(sampled_peers=3, stage1_rounds=20)
+    state = pens.start(node)
+    state.memory.kept.update({3: 4, 5: 5, 7: 9})
+    assert pens.choose(node, state, 20) == [5, 7]  # chance is 2 / 10 * 20 = 4
+    verbs, weights = drive(pens.weigh(node, state, {5: {"model": 5.0, "samples": 90}}, 20), scoring({}))
+    assert not verbs and weights == pytest.approx({5: 0.75, 1: 0.25})
+
+
+def test_pens_cannot_keep_more_than_it_samples():
+    with pytest.raises(ScenarioError, match="top_m"):
+        PENS(sampled_peers=2, top_m=3)
+
+
+def exchange(panm, node, state, round_num, scores):
+    """One exchange in which a peer's model is its number; returns whom it asked, pull by pull."""
+    asked = []
+
+    def answer(verb):
+        if verb[0] == "pull":
+            asked.append(verb[1])
+            return [Answer(peer) for peer in verb[1]]
+        return scoring(scores)(verb)
+
+    drive(panm._exchange(node, state, round_num), answer)
+    return asked
+
+
+class Answer:
+    def __init__(self, peer):
+        self.src, self.payload = peer, {"model": float(peer), "samples": 30}
+
+
+def panm_of(variant, similarity="inverse_loss", num_nodes=12):
+    node, panm = (
+        NumberNode(num_nodes=num_nodes),
+        PANM(sampled_peers=2, stage1_rounds=2, variant=variant, similarity=similarity),
+    )
+    return node, panm, panm.start(node)
+
+
+@pytest.mark.parametrize(("variant", "kept"), [("thesis", 0.5), ("code", 3.0)])
+def test_panm_keeps_the_best_and_measures_them_again_only_in_the_thesis(variant, kept):
+    node, panm, state = panm_of(variant)
+    state.memory.neighbours = {3: 3.0, 5: 0.1}
+    scores = {float(peer): 0.2 for peer in range(12)} | {3.0: 0.5, 5.0: 0.1}
+    ((asked),) = exchange(panm, node, state, 1, scores)
+    assert {3, 5} < set(asked) and len(asked) == 4
+    assert len(state.memory.neighbours) == 2
+    assert state.memory.neighbours[3] == pytest.approx(kept, rel=1e-3)
+    assert 5 not in state.memory.neighbours
+    assert state.model == pytest.approx(np.mean([10.0, *state.memory.neighbours]))
+
+
+def test_panm_adds_whom_the_mixture_takes_for_a_neighbour():
+    node, panm, state = panm_of("thesis", num_nodes=5)
+    state.memory.neighbours = {0: 1.0, 2: 1.0}
+    asked = exchange(panm, node, state, 2, {0.0: 9.0, 2.0: 9.3, 3.0: 9.1, 4.0: 1.0})
+    assert asked == [[0, 2, 3, 4]]
+    assert set(state.memory.neighbours) == {0, 2, 3}
+    assert [value for name, value, _ in node.recorded if name == "pulled_from"] == [0, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("similarity", "rounds", "talks"),
+    [("cosine_gradients", 2, True), ("cosine_weights", 2, False), ("inverse_l2", 3, False)],
+)
+def test_published_bug_is_deaf_but_for_the_loss(similarity, rounds, talks):
+    node, panm, state = panm_of("published_bug", similarity)
+    assert exchange(panm, node, state, 0, {}) == []
+    assert bool(exchange(panm, node, state, rounds, {})) == talks
+    assert len(state.memory.neighbours) == 2 * talks

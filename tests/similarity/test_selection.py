@@ -1,0 +1,105 @@
+"""Probabilities, draws, estimates through third parties and merge weights, by hand."""
+
+import numpy as np
+import pytest
+
+from ddlsim.aggregation import weights as merges
+from ddlsim.similarity.sampling import draw, probabilities, sigmoid_tau
+from ddlsim.similarity.two_hop import Knowledge, table_bytes
+
+NAN = float("nan")
+
+
+def test_unknown_peers_count_as_similarity_zero():
+    found = probabilities(np.array([1.0, NAN, -1.0]), tau=2, unknown="zero_similarity")
+    assert found == pytest.approx(np.exp([2, 0, -2]) / np.exp([2, 0, -2]).sum())
+
+
+def test_floor_is_all_that_unknown_and_disliked_peers_get():
+    found = probabilities(np.array([1.0, NAN, -1.0, 2.0]), tau=1, floor=0.1)
+    likes = np.array([np.exp(1), 0, 0, np.exp(2)]) / (np.exp(1) + np.exp(2))
+    assert found == pytest.approx((likes + 0.1) / 1.4)
+
+
+@pytest.mark.parametrize("unknown", ["zero_similarity", "floor"])
+def test_nothing_known_is_uniform(unknown):
+    assert probabilities(np.full(4, NAN), 30, unknown) == pytest.approx(np.full(4, 0.25))
+
+
+def test_large_similarities_do_not_overflow():
+    found = probabilities(np.array([1e6, 2e6]), 1e4, floor=1e-6)
+    assert found == pytest.approx([1e-6, 1.0], rel=1e-5)
+
+
+def test_min_max_spreads_over_zero_to_one():
+    found = probabilities(np.array([5.0, 7.0, 6.0]), tau=2, scaling="min_max", floor=1e-12)
+    assert found == pytest.approx(np.exp([0, 2, 1]) / np.exp([0, 2, 1]).sum())
+    assert probabilities(np.array([5.0, 5.0]), tau=2, scaling="min_max") == pytest.approx([0.5, 0.5])
+
+
+def test_tau_rises_as_published():
+    assert sigmoid_tau(0, 30, 0.2) == 1
+    assert sigmoid_tau(5, 30, 0.2) == pytest.approx(14.86, abs=0.01)
+    assert sigmoid_tau(50, 30, 0.2) == pytest.approx(31, abs=0.01)
+
+
+def test_draw_is_without_replacement_and_fills_up():
+    rng = np.random.default_rng(0)
+    assert draw(rng, [3, 5, 9], 7) == [3, 5, 9]
+    assert set(draw(rng, [3, 5, 9], 2, np.array([0.0, 1.0, 0.0]))) > {5}
+    assert draw(rng, [], 2) == []
+    picks = [draw(rng, [3, 5, 9], 1, np.array([0.0, 0.25, 0.75]))[0] for _ in range(400)]
+    assert picks.count(3) == 0 and 0.68 < picks.count(9) / 400 < 0.82
+
+
+def knowing(measured: dict, heard: dict | None = None) -> Knowledge:
+    known = Knowledge.nothing(6)
+    for peer, score in (measured | (heard or {})).items():
+        known.scores[peer] = score
+    known.measured[list(measured)] = True
+    return known
+
+
+@pytest.mark.parametrize(("rule", "told"), [("max", 7.0), ("min", 9.0)])
+def test_whose_word_counts(rule, told):
+    """Node 0 asks 1 (similarity 5) and 2 (similarity 3); both know node 4."""
+    tables = {1: knowing({4: 7.0}), 2: knowing({4: 9.0})}
+    known = knowing({}).learn(0, {1: 5.0, 2: 3.0}, tables, rule, chained=False)
+    assert known.scores[4] == told
+    assert not known.measured[4]
+
+
+def test_what_was_measured_is_not_overruled_by_hearsay():
+    known = knowing({4: 1.0}).learn(0, {1: 5.0}, {1: knowing({4: 7.0, 0: 2.0})}, "max", chained=False)
+    assert known.scores[4] == 1.0 and np.isnan(known.scores[0])
+
+
+def test_estimates_are_renewed_and_passed_on_only_if_chained():
+    table = {1: knowing({3: 2.0}, heard={4: 8.0})}
+    alone, chained = (knowing({}, heard={4: 1.0}).learn(0, {1: 5.0}, table, "max", chain) for chain in (False, True))
+    assert alone.scores[[3, 4]].tolist() == [2.0, 1.0]
+    assert chained.scores[[3, 4]].tolist() == [2.0, 8.0]
+
+
+def test_no_third_parties():
+    known = knowing({}).learn(0, {1: 5.0}, {1: knowing({4: 7.0})}, "none", chained=True)
+    assert np.isnan(known.scores[4]) and known.measured.tolist() == [False, True, False, False, False, False]
+
+
+def test_learning_leaves_the_old_knowledge_as_it_was():
+    before = knowing({4: 1.0})
+    before.learn(0, {1: 5.0}, {}, "max", chained=False)
+    assert np.isnan(before.scores[1])
+
+
+def test_table_bytes():
+    assert table_bytes(100) == 400 + 13
+
+
+def test_merge_weights():
+    samples = {0: 10, 2: 30, 5: 60}
+    assert merges.weights("fedavg", 2, samples) == pytest.approx({0: 0.1, 2: 0.3, 5: 0.6})
+    assert merges.weights("uniform", 2, samples) == pytest.approx({0: 1 / 3, 2: 1 / 3, 5: 1 / 3})
+    assert merges.weights("fedsim", 2, samples, {0: 0.2, 5: 0.3}) == pytest.approx({0: 0.25, 2: 0.375, 5: 0.375})
+    assert merges.weights("fedsim", 2, samples, {0: -1, 5: 0.5}) == pytest.approx({0: 0, 2: 0.5, 5: 0.5})
+    assert merges.weights("fedsim", 2, samples, {0: -1, 5: -2}) == pytest.approx({0: 1 / 3, 2: 1 / 3, 5: 1 / 3})

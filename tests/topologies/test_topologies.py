@@ -1,0 +1,210 @@
+from collections import Counter
+
+import networkx as nx
+import pytest
+
+from ddlsim.errors import ScenarioError
+from ddlsim.rng import stream_seed
+from ddlsim.topologies import TOPOLOGIES
+from ddlsim.topologies.base import neighbours
+from ddlsim.topologies.large import is_connected, random_regular
+
+
+def make(name, **keys):
+    return TOPOLOGIES[name](**keys)
+
+
+EVERY = {
+    "random_regular": {"degree": 4},
+    "ring": {},
+    "complete": {},
+    "erdos_renyi": {"edge_probability": 0.4},
+    "watts_strogatz": {"degree": 4, "rewire_probability": 0.2},
+    "torus": {},
+    "star": {},
+}
+
+
+def write(path, text):
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_topology_is_a_connected_symmetric_graph_without_loops(name):
+    table = neighbours(make(name, **EVERY[name]), 12, 3, 7)
+    assert len(table) == 12
+    assert all(node not in peers and list(peers) == sorted(set(peers)) for node, peers in enumerate(table))
+    assert all(node in table[peer] for node, peers in enumerate(table) for peer in peers)
+    assert nx.is_connected(nx.Graph([(node, peer) for node, peers in enumerate(table) for peer in peers]))
+
+
+def test_the_table_lists_every_topology_but_the_file():
+    assert set(TOPOLOGIES) == {*EVERY, "file"}
+
+
+def test_random_regular_gives_every_node_its_degree_in_every_round():
+    for round_num in range(20):
+        table = neighbours(make("random_regular", degree=4), 32, round_num, 0)
+        assert {len(peers) for peers in table} == {4}
+
+
+def test_dynamic_topology_draws_anew_in_each_round_and_repeats_with_the_seed():
+    topology = make("random_regular", degree=4)
+    rounds = [neighbours(topology, 16, round_num, 5) for round_num in range(4)]
+    assert len(set(rounds)) == 4
+    assert topology.graph(16, 2, 5).edges == make("random_regular", degree=4).graph(16, 2, 5).edges
+    assert neighbours(topology, 16, 0, 6) != rounds[0]
+
+
+def test_static_topology_is_one_graph_for_all_rounds():
+    topology = make("random_regular", degree=4, dynamic=False)
+    assert neighbours(topology, 16, 0, 5) == neighbours(topology, 16, 9, 5)
+
+
+def test_own_seed_fixes_the_graphs_whatever_the_scenario_seed():
+    topology = make("random_regular", degree=4, seed=1234)
+    assert neighbours(topology, 16, 3, 0) == neighbours(topology, 16, 3, 1)
+
+
+def test_disconnected_draws_are_drawn_again_until_connected():
+    # A random 2-regular graph on 30 nodes is mostly several cycles; connected ones are a single cycle.
+    for round_num in range(10):
+        graph = make("random_regular", degree=2).graph(30, round_num, 0)
+        assert nx.is_connected(graph)
+    split = [make("random_regular", degree=2, connected=False).graph(30, r, 0) for r in range(10)]
+    assert not all(nx.is_connected(graph) for graph in split)
+
+
+def test_hopelessly_sparse_graph_ends_with_a_clear_error():
+    with pytest.raises(ScenarioError, match=r"100 draws .* no connected graph"):
+        make("erdos_renyi", edge_probability=0.001).graph(30, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "num_nodes", "text"),
+    [
+        ("random_regular", {"degree": 3}, 5, "must be even"),
+        ("random_regular", {"degree": 6}, 6, r"below the number of nodes \(6\), got 6"),
+        ("random_regular", {"degree": 1}, 4, "never connected"),
+        ("watts_strogatz", {"degree": 3}, 9, "must be even"),
+        ("watts_strogatz", {"degree": 4}, 4, "below the number of nodes"),
+        ("torus", {"rows": 3, "columns": 3}, 8, "cannot hold exactly 8 nodes"),
+        ("torus", {"rows": 3}, 8, "cannot hold exactly 8 nodes"),
+        ("star", {"center": 4}, 4, r"0\.\.3, got 4"),
+    ],
+)
+def test_limits_between_keys_and_nodes_are_scenario_errors(name, keys, num_nodes, text):
+    topology = make(name, **keys)
+    with pytest.raises(ScenarioError, match=text):
+        topology.check(num_nodes)
+    with pytest.raises(ScenarioError, match=text):
+        topology.graph(num_nodes, 0, 0)
+
+
+def test_degree_one_without_connection_is_a_matching():
+    table = neighbours(make("random_regular", degree=1, connected=False), 8, 0, 0)
+    assert all(len(peers) == 1 for peers in table)
+
+
+def test_ring_links_the_two_next_ones():
+    assert neighbours(make("ring"), 4, 0, 0) == ((1, 3), (0, 2), (1, 3), (0, 2))
+
+
+def test_small_rings_have_no_loops():
+    assert neighbours(make("ring"), 1, 0, 0) == ((),)
+    assert neighbours(make("ring"), 2, 0, 0) == ((1,), (0,))
+
+
+def test_star_links_all_to_the_center():
+    assert neighbours(make("star", center=1), 3, 0, 0) == ((1,), (0, 2), (1,))
+
+
+def test_torus_numbers_its_nodes_along_the_rows():
+    table = neighbours(make("torus", rows=3, columns=4), 12, 0, 0)
+    assert table[0] == (1, 3, 4, 8)
+
+
+def test_auto_torus_is_as_square_as_possible():
+    assert make("torus").shape(12) == (3, 4)
+    assert make("torus").shape(7) == (1, 7)
+    assert make("torus", columns=6).shape(12) == (2, 6)
+
+
+def test_file_edge_list_keeps_link_attributes(tmp_path):
+    path = write(tmp_path / "net.txt", "# a path\n0 1 100 5\n1 2 {'bandwidth_mbps': 10}\n")
+    graph = make("file", path=path).graph(3, 0, 0)
+    assert graph.edges[0, 1] == {"bandwidth_mbps": 100.0, "latency_ms": 5.0}
+    assert graph.edges[1, 2] == {"bandwidth_mbps": 10}
+    assert neighbours(make("file", path=path), 3, 4, 0) == ((1,), (0, 2), (1,))
+
+
+def test_file_graphml_keeps_link_attributes(tmp_path):
+    source = nx.cycle_graph(4)
+    nx.set_edge_attributes(source, 25.0, "bandwidth_mbps")
+    nx.write_graphml(source, tmp_path / "net.graphml")
+    graph = make("file", path=str(tmp_path / "net.graphml"), format="graphml").graph(4, 0, 0)
+    assert sorted(graph) == [0, 1, 2, 3]
+    assert graph.edges[3, 0]["bandwidth_mbps"] == 25.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0 1\n1 3\n", r"exactly the nodes 0\.\.2; it lacks 2 and has 3"),
+        ("0 1\n1 2 fast\n", r"net\.txt:2: expected 'node node'"),
+        ("0 1\n1 2\n2 2\n", "links node 2 to itself"),
+    ],
+)
+def test_bad_edge_lists_say_what_is_wrong(tmp_path, text, message):
+    with pytest.raises(ScenarioError, match=message):
+        make("file", path=write(tmp_path / "net.txt", text)).check(3)
+
+
+def test_file_in_two_pieces_is_refused_unless_meant(tmp_path):
+    path = write(tmp_path / "net.txt", "0 1\n2 3\n")
+    with pytest.raises(ScenarioError, match="in 2 pieces"):
+        make("file", path=path).check(4)
+    make("file", path=path, connected=False).check(4)
+
+
+def test_missing_or_directed_or_broken_files_are_scenario_errors(tmp_path):
+    with pytest.raises(ScenarioError, match="no file"):
+        make("file", path=str(tmp_path / "none.txt")).check(2)
+    nx.write_graphml(nx.DiGraph([(0, 1)]), tmp_path / "directed.graphml")
+    with pytest.raises(ScenarioError, match="is directed"):
+        make("file", path=str(tmp_path / "directed.graphml"), format="graphml").check(2)
+    with pytest.raises(ScenarioError, match="not a GraphML file"):
+        make("file", path=write(tmp_path / "broken", "<graphml"), format="graphml").check(2)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 4, 8])
+def test_large_regular_graphs_are_simple_symmetric_and_regular(degree):
+    graph = random_regular(degree, 3_000, seed=degree)
+    own = nx.Graph((node, peer) for node, peers in enumerate(graph) for peer in peers)
+    assert len(graph) == own.number_of_nodes() == 3_000
+    assert own.number_of_edges() == 3_000 * degree // 2
+    assert all(list(peers) == sorted(set(peers)) and node not in peers for node, peers in enumerate(graph))
+    assert all(node in graph[peer] for node, peers in enumerate(graph) for peer in peers)
+    assert is_connected(graph) == nx.is_connected(own)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_connectedness_of_large_graphs_agrees_with_networkx(seed):
+    graph = random_regular(2, 40, seed)
+    assert is_connected(graph) == nx.is_connected(nx.Graph((i, j) for i, peers in enumerate(graph) for j in peers))
+
+
+def test_pairings_of_four_nodes_are_all_as_likely():
+    found = Counter(tuple(random_regular(1, 4, seed)) for seed in range(600))
+    assert len(found) == 3 and min(found.values()) > 150
+
+
+def test_topologies_of_many_nodes_are_drawn_by_pairing_and_follow_seed_and_round():
+    topology = make("random_regular", degree=3)
+    drawn = [neighbours(topology, 20_002, round_num, 5) for round_num in (0, 1)]
+    assert drawn[0] is neighbours(topology, 20_002, 0, 5)
+    assert len(drawn[0]) == 20_002 and len(drawn[0][20_001]) == 3
+    assert list(drawn[0]) != list(drawn[1])
+    again = random_regular(3, 20_002, stream_seed(5, "topology", 1))
+    assert list(again) == list(drawn[1])
