@@ -77,24 +77,6 @@ def _neighbours(topology: Topology, num_nodes: int, round_num: int, seed: int) -
     return tuple(tuple(sorted(graph.adj[node])) for node in range(num_nodes))
 
 
-def metropolis_hastings(neighbours: Sequence[Sequence[int]]) -> list[list[tuple[int, float]]]:
-    """Metropolis-Hastings weights: 1 / (1 + the larger degree) per edge, the rest for oneself.
-
-    Symmetric and doubly stochastic, so repeated merging with them leads to the plain average over all nodes.
-
-    Args:
-        neighbours: per node its neighbours' ids; symmetric.
-    Returns:
-        Per node the pairs (peer, weight), the node itself among them, ordered by peer; weights sum to 1.
-    """
-    rows = []
-    for node, peers in enumerate(neighbours):
-        weights = {peer: 1.0 / (1 + max(len(peers), len(neighbours[peer]))) for peer in peers}
-        weights[node] = 1.0 - math.fsum(weights.values())
-        rows.append(sorted(weights.items()))
-    return rows
-
-
 def _draw_connected(topology, num_nodes: int, round_num: int, seed: int, draw, is_connected=None):
     """The first connected one of at most MAX_DRAWS draws, each from its own named stream; the first if that will do."""
     if is_connected is None:

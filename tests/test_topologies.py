@@ -6,7 +6,7 @@ import pytest
 from ddlsim.errors import ScenarioError
 from ddlsim.large_graphs import is_connected, random_regular
 from ddlsim.rng import stream_seed
-from ddlsim.topologies import TOPOLOGIES, metropolis_hastings, neighbours
+from ddlsim.topologies import TOPOLOGIES, neighbours
 
 
 def make(name, **keys):
@@ -175,28 +175,6 @@ def test_missing_or_directed_or_broken_files_are_scenario_errors(tmp_path):
         make("file", path=str(tmp_path / "directed.graphml"), format="graphml").check(2)
     with pytest.raises(ScenarioError, match="not a GraphML file"):
         make("file", path=write(tmp_path / "broken", "<graphml"), format="graphml").check(2)
-
-
-def test_metropolis_hastings_weights_of_a_star_by_hand():
-    rows = metropolis_hastings(((1, 2, 3), (0,), (0,), (0,)))
-    assert rows[0] == [(0, 0.25), (1, 0.25), (2, 0.25), (3, 0.25)]
-    assert rows[1] == [(0, 0.25), (1, 0.75)]
-
-
-def test_metropolis_hastings_is_uniform_on_a_regular_graph():
-    for row in metropolis_hastings(neighbours(make("random_regular", degree=4), 10, 0, 0)):
-        assert [weight for _, weight in row] == pytest.approx([0.2] * 5)
-
-
-def test_metropolis_hastings_rows_and_columns_sum_to_one():
-    table = neighbours(make("erdos_renyi", edge_probability=0.3), 20, 0, 1)
-    columns = [0.0] * 20
-    for node, row in enumerate(metropolis_hastings(table)):
-        assert sum(weight for _, weight in row) == pytest.approx(1)
-        assert [peer for peer, _ in row] == sorted([node, *table[node]])
-        for peer, weight in row:
-            columns[peer] += weight
-    assert columns == pytest.approx([1] * 20)
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3, 4, 8])

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ddlsim.engine.node import Node
     from ddlsim.engine.simulation import Steps
     from ddlsim.learning.bank import Params
-    from ddlsim.learning.kinds import Model
 
 
 @dataclass
@@ -68,10 +67,6 @@ class ADPSGD:
         answers = yield node.pull(node.random_peer(round_num), round_num)
         node.send([answer.src for answer in answers], round_num, model=state.model)
         self._average(node, state, answers)
-
-    def stopped(self, node: "Node", state: State, best: "Model") -> None:
-        (state.model,) = best
-        self._show(node, state)
 
     def serving(self, node: "Node", state: State) -> Serving:
         return Serving([(state.model,)])

@@ -1,11 +1,17 @@
-"""When and how a run is measured. Measuring costs no simulated time and steers nothing but the stop at a target."""
+"""When and how a run is measured. Measuring costs no simulated time and steers nothing but the stop at a target.
 
+A loss that is no number (a model that has diverged) is worse than every other one.
+"""
+
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+
+from ddlsim import metrics
 
 if TYPE_CHECKING:
     from ddlsim.engine.node import Node
@@ -53,7 +59,7 @@ class Evaluated:
         time_s: simulated time when the last node was there.
         bytes_sent: bytes all nodes had put on the wire when each was there.
         metric: what was measured, see `METRIC_OF`.
-        values: per node; nan for nodes that have not joined yet.
+        values: per node; nan for nodes that have not joined yet, infinity for a squared error that is no number.
     """
 
     completed: int
@@ -63,8 +69,10 @@ class Evaluated:
     values: np.ndarray
 
     def reaches(self, target: float) -> bool:
-        """Whether the mean over all nodes is as good as the target, or better."""
-        return bool(np.nanmean(self.values) <= target if self.metric == "mse" else self.values.mean() >= target)
+        """Whether the mean over the nodes that have joined is as good as the target or better, as reports judge it."""
+        return (
+            metrics.first_reaching([metrics.over_nodes(self.values)], target, falling=self.metric == "mse") is not None
+        )
 
 
 class Awaited:
@@ -162,8 +170,8 @@ class Evaluator:
         self._learner.jobs.force([*tests, *(job for job in choices if job is not None)])
         values = np.full(len(self._test_set), np.nan)
         for (node, snapshot), test, choice in zip(snapshots.items(), tests, choices, strict=True):
-            lowest = int(np.argmin([loss for _, loss in test.value]))
-            chosen = lowest if choice is None else int(np.argmin(choice.value))
+            lowest = _lowest([loss for _, loss in test.value])
+            chosen = lowest if choice is None else _lowest(choice.value)
             values[node] = self._write(node, completed, snapshot, test.value, chosen, lowest)
         for node in everybody.keys() - snapshots.keys():  # a server has bytes, but nothing to be tested
             self._recorder.row(everybody[node].time_s, node, completed, "bytes_sent", everybody[node].bytes_sent)
@@ -199,7 +207,16 @@ class Evaluator:
         return value
 
 
+def _lowest(losses: Sequence[float]) -> int:
+    """The index of the lowest loss; one that is no number is lowest only where no other is left."""
+    return int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))
+
+
 def _measured(tested: "Tested") -> float:
-    """The accuracy; of a regression, whose test loss it is, the mean squared error."""
+    """The accuracy; of a regression, whose test loss it is, the mean squared error: infinity for a diverged model, so
+    that a mean over nodes which skips absent ones does not skip it.
+    """
     confusion, loss = tested
-    return loss if confusion is None else float(np.trace(confusion) / confusion.sum())
+    if confusion is None:
+        return math.inf if math.isnan(loss) else loss
+    return float(np.trace(confusion) / confusion.sum())

@@ -134,10 +134,6 @@ class Node(Models):
         """All other nodes, ascending."""
         return tuple(peer for peer in range(self.num_nodes) if peer != self.id)
 
-    def evaluation_due(self, completed: int) -> bool:
-        """Whether the run is evaluated when this many rounds are completed."""
-        return self._sim.evaluation_due(completed)
-
     # -- verbs that take time --------------------------------------------------------------------------------------
 
     def train(
@@ -184,6 +180,7 @@ class Node(Models):
         common: bool = False,
         split: str = "train",
         later: bool = False,
+        takes_time: bool = True,
     ) -> Verb:
         """Mean loss of each model over mini-batches of this node's samples; outcome: a list of floats.
 
@@ -193,11 +190,13 @@ class Node(Models):
             common: the same mini-batches for all models.
             split: "train" or "validation".
             later: the outcome is a `Later`, for a node that has no use for the losses yet.
+            takes_time: false: the device is not charged for the forward passes.
         """
         batches = self._sim.learner.batches_in(split, self.id) if batches is None else batches
         learner = self._sim.learner
         job = learner.losses(self.id, models, batches, self._batch_rng("loss batches"), common, split)
-        duration_s = self._sim.computing_s(self.id, len(models) * batches * FORWARD_SHARE)
+        steps = len(models) * batches * FORWARD_SHARE if takes_time else 0.0
+        duration_s = self._sim.computing_s(self.id, steps)
         value = Later(lambda: learner.value(job))
         return self._after(duration_s, (lambda: value) if later else value)
 
@@ -205,15 +204,21 @@ class Node(Models):
         """Waits."""
         return self._after(seconds, lambda: None)
 
-    def receive(self, round_num: int, senders: Iterable[int] | None = None, *, wait: bool = True) -> Verb:
+    def receive(self, round_num: int, senders: Iterable[int] | None = None, *, wait: bool | None = None) -> Verb:
         """Messages pushed to this node, ordered by sender, at most one of each.
 
         Synchronous: all of this round, once everything that can still come from `senders` (the round's peers by
         default) has come, or at the deadline (protocol.deadline_s); what came too late for its own round is among them
-        if protocol.late is `keep`. Asynchronous, and without `wait` in either mode: at once, the newest of every sender
-        that is at most protocol.staleness rounds older than this round.
+        if protocol.late is `keep`. Asynchronous: at once, the newest of every sender that is at most protocol.staleness
+        rounds older than this round.
+
+        Args:
+            round_num: the round.
+            senders: whose messages are waited for; None: the round's peers.
+            wait: true: as in synchronous runs, whatever the mode; false: as in asynchronous ones; None: as the mode
+                has it.
         """
-        if not (wait and (self._sim.synchronous or self.is_server)):
+        if not (self._sim.synchronous if wait is None else wait):
             oldest = round_num - self._sim.staleness
             return self._after(0.0, lambda: self._sim.mailboxes.take_all(self.id, PUSH, oldest))
         return self._collect(PUSH, round_num, self.peers(round_num) if senders is None else senders)
@@ -237,7 +242,7 @@ class Node(Models):
             keys: of what they publish; None: everything.
             stages: per peer the stage of the round that is asked for, where peers publish several; a number that
                 travels with the request. In synchronous runs the answer is just what was published then, even if the
-                peer is further by now. None: whatever is newest.
+                peer is further by now. None: the first of the round, or the newest if peers publish without stages.
         """
         peers = tuple(peers)
         if stages is None:
@@ -335,7 +340,7 @@ class Node(Models):
         self._sim.recorder.row(self.now_s, self.id, round_num + 1, name, value)
 
     def stop(self) -> None:
-        """Ends its rounds for good: what it has published answers all pulls from now on, of whatever round."""
+        """Ends its rounds for good: what it published last answers the pulls of that round and all later ones."""
         self.stopped = True
         self._shelf.close()
         self._answer_waiting()

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ddlsim.mixing import metropolis_hastings_row
+
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
     from ddlsim.learning.bank import Params
@@ -60,15 +62,10 @@ class Models:
         return self.merge([params for _, params in all_of_them], [1 / len(all_of_them)] * len(all_of_them))
 
     def mix(self, own: "Params", received: "Mapping[int, Params]", round_num: int) -> "Params":
-        """This node's row of the round's Metropolis-Hastings mixing matrix (see topologies.metropolis_hastings).
+        """The mean by this node's row of the round's Metropolis-Hastings mixing matrix, see mixing.py.
 
-        Each neighbour weighs 1 / (1 + the larger of the two degrees); oneself weighs the rest, and with it the weights
-        of neighbours whose message did not come.
+        The weights of neighbors whose message did not come fall to the node itself.
         """
-        graph = self.neighbours(round_num)
-        degree = len(graph[self.id])
-        weights = {peer: 1 / (1 + max(degree, len(graph[peer]))) for peer in received}
-        weights[self.id] = 1 - sum(weights.values())
+        weights = metropolis_hastings_row(self.id, self.neighbours(round_num), received)
         everything = {**received, self.id: own}
-        peers = sorted(everything)
-        return self.merge([everything[peer] for peer in peers], [weights[peer] for peer in peers])
+        return self.merge([everything[peer] for peer in weights], list(weights.values()))

@@ -373,7 +373,7 @@ class Simulation:
 
     def _snapshot(self, node: Node) -> Snapshot:
         serving = self.algorithm.serving(node, self._states[node.id])
-        if (node.stopped or self._evaluates_best) and node.best.model is not None:
+        if self._evaluates_best and node.best.model is not None:
             serving = Serving([node.best.model])
         seen = self._similarities.seen(self._states[node.id])
         return Snapshot(self.env.now, self.network.bytes_sent(node.id), serving, seen)

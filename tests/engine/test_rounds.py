@@ -42,7 +42,8 @@ class Exchange:
     """Keeps per (node, round) whose messages of which rounds it got, and when it had them.
 
     Args:
-        how: push: send and receive; pull: publish and pull; look: send and take what is there.
+        how: push: send and receive; pull: publish and pull; look: send and take what is there; wait: send and wait in
+            either mode.
     """
 
     def __init__(self, how="push"):
@@ -60,7 +61,7 @@ class Exchange:
             inbox = yield node.pull(node.peers(round_num), round_num)
         else:
             node.send(node.peers(round_num), round_num, number=round_num)
-            inbox = yield node.receive(round_num, wait=self.how == "push")
+            inbox = yield node.receive(round_num, wait={"push": None, "wait": True, "look": False}[self.how])
         self.got[node.id, round_num] = [(message.src, message.round_num) for message in inbox]
         self.at_s[node.id, round_num] = node.now_s
 
@@ -170,6 +171,12 @@ def test_messages_from_nodes_that_are_ahead_are_never_stale():
     exchange = Exchange()
     simulate(exchange, rounds=5, synchronous=False, staleness=0)
     assert exchange.got[2, 0] == [(0, 4), (1, 4)]
+
+
+def test_who_waits_in_either_mode_gets_every_message_of_the_round():
+    exchange = Exchange("wait")
+    simulate(exchange, rounds=3, synchronous=False)
+    assert exchange.got[0, 2] == [(1, 2), (2, 2)]
 
 
 def test_who_only_looks_waits_for_nobody_in_synchronous_mode_either():

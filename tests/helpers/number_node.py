@@ -17,7 +17,8 @@ class NumberNode:
         self.num_samples, self.true_cluster = 30, node_id % 2
         self.rounds = 6
         self._streams: dict[str, np.random.Generator] = {}
-        self.due: set[int] = set()
+        self.measured: list[tuple[str, object, int]] = []
+        self.round_num = 0
         self.sent: list[tuple[tuple[int, ...], int, dict]] = []
         self.recorded: list[tuple[str, object, int]] = []
         self.published: list[tuple[int, dict]] = []
@@ -40,9 +41,6 @@ class NumberNode:
     def others(self):
         return tuple(peer for peer in range(self.num_nodes) if peer != self.id)
 
-    def evaluation_due(self, completed):
-        return completed in self.due
-
     def average(self, own, received):
         return sum([own, *received.values()]) / (1 + len(received))
 
@@ -54,11 +52,11 @@ class NumberNode:
     def train(self, model, steps=None, only=None):
         return "train", model, steps, only
 
-    def losses(self, models, batches, *, common=False, split="train", later=False):
-        return "losses", models, batches, common
+    def losses(self, models, batches, *, common=False, split="train", later=False, takes_time=True):
+        return ("losses" if takes_time else "free losses"), models, batches, common
 
-    def receive(self, round_num, senders=None, *, wait=True):
-        return "receive" if wait else "look", round_num, senders
+    def receive(self, round_num, senders=None, *, wait=None):
+        return {None: "receive", True: "wait", False: "look"}[wait], round_num, senders
 
     def pull(self, peers, round_num, stages=None):
         return "pull", list(peers), round_num, stages
@@ -74,6 +72,9 @@ class NumberNode:
 
     def publish(self, round_num, *, stage=None, **payload):
         self.published.append((round_num, payload) if stage is None else (round_num, stage, payload))
+
+    def measure(self, name, model, round_num):
+        self.measured.append((name, model, round_num))
 
     def record(self, name, value, round_num):
         self.recorded.append((name, value, round_num))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ddlsim import kernels, merges
-from ddlsim.topologies import metropolis_hastings
+from ddlsim.mixing import metropolis_hastings_row
 
 NEIGHBOURS = ((1, 2, 3), (0, 2), (0, 1), (0,))
 SAMPLES = {0: 10, 1: 70, 2: 5, 3: 15}
@@ -15,7 +15,7 @@ SCORES = {0: 0.9, 1: -0.2, 2: 0.4, 3: 0.1}
 def rows_of(rule):
     """Per node its mixing row, {node: weight}."""
     if rule == "metropolis_hastings":
-        return [dict(row) for row in metropolis_hastings(NEIGHBOURS)]
+        return [metropolis_hastings_row(node, NEIGHBOURS) for node in range(len(NEIGHBOURS))]
     rows = []
     for node, peers in enumerate(NEIGHBOURS):
         those = {other: SAMPLES[other] for other in sorted((*peers, node))}
