@@ -1,12 +1,16 @@
 """What an evaluation makes of diverged models, and when a target counts as reached."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ddlsim import build
 from ddlsim.engine.evaluation import Evaluated, _lowest, _measured
+from ddlsim.scenario import load
 
+SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 NAN = float("nan")
 
 
@@ -34,3 +38,16 @@ def test_a_diverged_node_does_not_help_to_reach_the_target():
 
 def test_without_any_value_no_target_is_reached():
     assert not evaluated("accuracy", [NAN, NAN]).reaches(0.0)
+
+
+def test_the_run_stops_at_the_evaluation_that_its_report_calls_the_first_to_reach_the_target(tmp_path):
+    """With one node that never joins: its missing value counts neither there nor here."""
+    sets = (
+        "algorithm={name: el}",
+        "churn={name: schedule, offline: [{node: 2, start_s: 0, end_s: 1e9}]}",
+        "rounds=40",
+        "evaluation={every: 1, target_accuracy: 0.3, stop_at_target: true}",
+    )
+    summary = build.run(load(SMOKE, sets), out=tmp_path)
+    assert summary["target"]["reached"]
+    assert summary["target"]["round"] == summary["evaluated_round"] < 40
