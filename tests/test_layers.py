@@ -13,14 +13,14 @@ LEVELS = [
     {"reproduce"},
     {"build", "rundir"},
     {"scenario"},
-    {"algorithms", "compression", "data", "models", "topologies", "metrics"},
+    {"algorithms", "compression", "data", "models", "topologies"},
     {"similarities", "merges", "selection"},
     {"engine"},
     {"learning"},
     {"kernels"},
     {"native"},
     {"graph_files", "large_graphs"},
-    {"_native", "_cuda", "errors", "units", "rng", "registry"},
+    {"_native", "_cuda", "errors", "metrics", "mixing", "units", "rng", "registry"},
 ]
 LEVEL = {room: depth for depth, rooms in enumerate(LEVELS) for room in rooms}
 FILES = sorted(PACKAGE.rglob("*.py"))

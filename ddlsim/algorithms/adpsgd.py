@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddlsim.learning.bank import Params
-    from ddlsim.learning.kinds import Model
     from ddlsim.messages.message import Message
     from ddlsim.node.node import Node, Steps
 
@@ -69,10 +68,6 @@ class ADPSGD(Algorithm):
         answers = yield node.pull(node.random_peer(round_num), round_num)
         node.send([answer.src for answer in answers], round_num, model=state.model)
         self._average(node, state, answers)
-
-    def stopped(self, node: "Node", state: State, best: "Model") -> None:
-        (state.model,) = best
-        self._show(node, state)
 
     def serving(self, node: "Node", state: State) -> Serving:
         return Serving([(state.model,)])

@@ -64,8 +64,14 @@ class Algorithm(ABC):
         return
         yield
 
-    def stopped(self, node: "Node", state: Any, best: "Model") -> None:
-        """Early stopping has ended the node's rounds; `best` has its lowest validation loss. Default: nothing."""
+    def stopped(self, node: "Node", state: Any, best: "Model | None", round_num: int) -> None:
+        """Early stopping has ended the node's rounds with this one. Default: nothing.
+
+        Args:
+            node, state: as of `round`.
+            best: the model of lowest validation loss; None if no loss was a number.
+            round_num: the node's last round.
+        """
 
     @property
     def has_final_exchange(self) -> bool:

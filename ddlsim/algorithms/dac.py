@@ -10,7 +10,7 @@ null is as the variant has it:
 
                     listo_zec_2022   hagander_2024      text               facade
     schedule        immediate        merge-then-train   merge-then-train   train-then-merge
-    order           turns            turns              at_once            newest
+    order           turns            turns              at_once            at_once
     init            own              shared             shared             own
     two_hop         max, chained     min                max                none
     unknown_peers   zero_similarity  floor              zero_similarity    zero_similarity
@@ -19,9 +19,19 @@ null is as the variant has it:
     tau_schedule    constant         constant           constant           sigmoid
     remote_scoring  false            false              true               false
     loss_batches    all              all                all                local_steps
+    stopped_serves  best             best               best               best
+    stopped_compared served          last               served             served
 
 `facade` is how the FACADE paper (Biswas et al., SaTML 2025) ran DAC. Its published runs re-seed the sampler identically
 in every round, so that a node meets only a handful of peers; `frozen_sampling: true` does the same.
+
+Only hagander_2024 was published with early stopping. There a stopped peer's best model is merged, and scored by the
+inverse loss, while the cosines and the L2 distance are taken to its last one; with `stopped_compared: last` the peer
+sends both, so that its answers are larger by one model.
+
+Under `text` k* of the two-hop estimate is the most alike of the peers sampled in this round; the text lets it be the
+most alike of all ever sampled, the codes have this round's. Probabilities are float64 here; FACADE's code has float32,
+where a large tau underflows to 0 and the missing peers are drawn uniformly.
 
 Under `text` a node sends its model to the peers, who score it on their data (inverse_loss only), so models travel both
 ways; both codes score the pulled model on the node's own data instead. FedSim's weights are, in the code (`priors`),
@@ -36,7 +46,17 @@ from annotated_types import Ge, Gt, Le
 
 from ddlsim.aggregation import weights as merges
 from ddlsim.aggregation.weights import MergeName
-from ddlsim.algorithms.pulling import Init, LossBatches, Order, Pulling, Schedule, State, Weights, batches_scored
+from ddlsim.algorithms.pulling import (
+    Init,
+    LossBatches,
+    Order,
+    Pulling,
+    Schedule,
+    State,
+    StoppedServes,
+    Weights,
+    batches_scored,
+)
 from ddlsim.errors import ScenarioError
 from ddlsim.node.deferred import Later
 from ddlsim.rng import stream
@@ -47,6 +67,7 @@ from ddlsim.similarity.two_hop import Knowledge, TwoHop, table_bytes
 from ddlsim.units import Count
 
 if TYPE_CHECKING:
+    from ddlsim.learning.bank import Params
     from ddlsim.node.node import Node, Verb
 
 Variant = Literal["listo_zec_2022", "hagander_2024", "text", "facade"]
@@ -63,6 +84,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "fedsim_weights": "priors",
         "tau_schedule": "constant",
         "remote_scoring": False,
+        "stopped_serves": "best",
+        "stopped_compared": "served",
         "loss_batches": "all",
         "sampled_peers": 5,
     },
@@ -77,6 +100,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "fedsim_weights": "priors",
         "tau_schedule": "constant",
         "remote_scoring": False,
+        "stopped_serves": "best",
+        "stopped_compared": "last",
         "loss_batches": "all",
         "sampled_peers": 5,
     },
@@ -91,12 +116,14 @@ PRESETS: dict[str, dict[str, Any]] = {
         "fedsim_weights": "similarities",
         "tau_schedule": "constant",
         "remote_scoring": True,
+        "stopped_serves": "best",
+        "stopped_compared": "served",
         "loss_batches": "all",
         "sampled_peers": 5,
     },
     "facade": {
         "schedule": "train-then-merge",
-        "order": "newest",
+        "order": "at_once",
         "init": "own",
         "two_hop": "none",
         "chained_estimates": False,
@@ -105,6 +132,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "fedsim_weights": "priors",
         "tau_schedule": "sigmoid",
         "remote_scoring": False,
+        "stopped_serves": "best",
+        "stopped_compared": "served",
         "loss_batches": "local_steps",
         "sampled_peers": 4,
     },
@@ -139,6 +168,8 @@ class DAC(Pulling):
         fedsim_weights: of merge fedsim: `priors` or `similarities`.
         remote_scoring: whether peers score the node's model on their data, instead of the node theirs on its own.
         loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
+        stopped_compared: which model of a stopped peer the cosines and the L2 distance are taken to: the one it serves
+            (`served`) or its `last` one.
         frozen_sampling: draw with the same random numbers in every round, as FACADE's published runs.
     """
 
@@ -162,6 +193,8 @@ class DAC(Pulling):
     fedsim_weights: Literal["priors", "similarities"] | None = None
     remote_scoring: bool | None = None
     loss_batches: LossBatches | None = None
+    stopped_serves: StoppedServes | None = None
+    stopped_compared: Literal["served", "last"] | None = None
 
     def __post_init__(self) -> None:
         preset = PRESETS[self.variant]
@@ -190,6 +223,9 @@ class DAC(Pulling):
     def remember(self, node: "Node", state: State) -> Memory:
         nothing = Knowledge.nothing(node.num_nodes)
         return Memory(Later(lambda: nothing), {})
+
+    def compared_when_stopped(self, state: State) -> "Params | None":
+        return state.model if self.stopped_compared == "last" and self.similarity != "inverse_loss" else None
 
     def extras(self, node: "Node", state: State) -> dict[str, Any]:
         found = super().extras(node, state)

@@ -5,6 +5,9 @@ with Randomized Communication", NeurIPS 2023. `oracle` uses the topology's graph
 topology random_regular that is EL-Oracle, and what the FACADE paper calls EL). `local` lets every node draw its own
 `fanout` receivers; as in the authors' code, the others get an empty notice, so that a receiver knows when a round is
 complete. Models of peers that are away, and those that are lost or too late, are left out of the mean.
+
+The final all-reduce is FACADE's, not this paper's. Its bytes count like all others, which the published curves leave
+out. In `mode: async` it waits for no node, and is a mean over the final models that have come so far.
 """
 
 from dataclasses import dataclass

@@ -4,11 +4,16 @@ Source: Biswas, Kermarrec, Sharma, Trinca, de Vos, "Fair Decentralized Learning"
 authors' published code, which made the paper's tables. Where the two differ `variant` chooses:
 
 - initial models: the paper starts every node from the same k models, the code from different ones on every node;
-- the head is picked, in the paper, by its loss on the mini-batch about to be trained on; in the code, on as many fresh
-  mini-batches as there are local steps, other ones for every head, and right after an evaluation on up to 100.
-  `common_batches` and `selection_batches` choose apart from the variant. With other batches for every head the noise of
-  the batches hides small differences: on CIFAR-10 at 30:2, heads that were equal after the warm-up did not come apart
-  in 400 rounds; compared on the same batches they did within 40.
+- the head is picked, in the paper, by its loss on the mini-batch about to be trained on (here: on one more, drawn like
+  it); in the code, on as many fresh mini-batches as there are local steps, other ones for every head. `common_batches`
+  and `selection_batches` choose apart from the variant;
+- the code picks on up to 100 mini-batches where it has just evaluated, and trains that head in the next round: it
+  evaluates after the rounds 1, 41, 81, ... That rhythm belongs to the algorithm and is `thorough_every` here, so that
+  how often a run is evaluated changes nothing. `thorough_takes_time` says whether the device is charged for these
+  choices; the paper reports no times.
+
+With other batches for every head the noise of the batches hides small differences: on CIFAR-10 at 30:2, heads that were
+equal after the warm-up did not come apart in 400 rounds; compared on the same batches they did within 40.
 
 Heads of equal loss (equal heads on common batches) are picked from at random, or all nodes would train the first one
 and the others never; both published texts are silent here.
@@ -18,6 +23,9 @@ listing starts with the aggregation, which is the same sequence of operations.
 
 At evaluation a node uses the head with the lowest loss on its own training data. The published tables use the head
 with the lowest loss on the test set; `evaluation_head: lowest_test_loss` does so and every report says it.
+
+Bytes of the final all-reduce count like all others; the published curves leave them out. In `mode: async` it waits for
+no node, and takes in the final models that have come so far.
 
 Peers that are away, and messages that are lost or too late, are left out of the means; a head that nobody trained of
 those who came through stays as it is.
@@ -41,6 +49,10 @@ if TYPE_CHECKING:
     from ddlsim.node.node import Node, Steps
 
 
+THOROUGH_EVERY = 40
+"""Rounds between two evaluations of the published CIFAR-10 runs."""
+
+
 @dataclass
 class State:
     """A node's memory: its core, all its heads, and the head it trained last."""
@@ -62,6 +74,9 @@ class Facade(Algorithm):
         final_all_reduce: whether all nodes exchange models with all others after the last round.
         common_batches: whether all heads are compared on the same mini-batches; null: as the variant has it.
         selection_batches: how many mini-batches pick the head to train; null: as the variant has it.
+        thorough_every: rounds from one choice on 100 mini-batches to the next, the first in the second round; 0: no
+            such choices; null: 40 with variant code, if selection_batches is null too, else 0.
+        thorough_takes_time: whether such a choice takes its device's time, as all other choices do.
     """
 
     needs_core: ClassVar[bool] = True
@@ -72,6 +87,13 @@ class Facade(Algorithm):
     final_all_reduce: bool = True
     common_batches: bool | None = None
     selection_batches: StepCount | None = None
+    thorough_every: CountOrZero | None = None
+    thorough_takes_time: bool = True
+
+    def __post_init__(self) -> None:
+        if self.thorough_every is None:
+            published = self.variant == "code" and self.selection_batches is None
+            object.__setattr__(self, "thorough_every", THOROUGH_EVERY if published else 0)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -88,8 +110,13 @@ class Facade(Algorithm):
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         warming_up = round_num < self.warmup_rounds
-        batches, common = self._selection_batches(node, round_num)
-        losses = yield node.losses([(state.core, head) for head in state.heads], batches, common=common)
+        thorough = self._is_thorough(round_num)
+        losses = yield node.losses(
+            [(state.core, head) for head in state.heads],
+            SELECTION_BATCHES if thorough else self._batches(node),
+            common=self.variant == "paper" if self.common_batches is None else self.common_batches,
+            takes_time=self.thorough_takes_time or not thorough,
+        )
         chosen = state.head_index = _lowest(losses, node)
         state.core, state.heads[chosen] = yield node.train((state.core, state.heads[chosen]))
         if warming_up:
@@ -112,15 +139,17 @@ class Facade(Algorithm):
     def serving(self, node: "Node", state: State) -> Serving:
         return Serving([(state.core, head) for head in state.heads], self.evaluation_head)
 
-    def _selection_batches(self, node: "Node", round_num: int) -> tuple[int, bool]:
-        """How many mini-batches pick the head, and whether all heads see the same ones."""
-        paper = self.variant == "paper"
-        common = paper if self.common_batches is None else self.common_batches
+    def _is_thorough(self, round_num: int) -> bool:
+        """Whether the round's head is picked on 100 mini-batches: in rounds 1, 1 + thorough_every, ..., from 0."""
+        return (
+            bool(self.thorough_every) and round_num % self.thorough_every == 1 % self.thorough_every and round_num > 0
+        )
+
+    def _batches(self, node: "Node") -> int:
+        """How many mini-batches pick the head in all other rounds."""
         if self.selection_batches is not None:
-            return self.selection_batches, common
-        if paper:
-            return 1, common
-        return SELECTION_BATCHES if round_num > 0 and node.evaluation_due(round_num) else node.local_steps, common
+            return self.selection_batches
+        return 1 if self.variant == "paper" else node.local_steps
 
     def _aggregate(self, node: "Node", state: State, inbox: "Sequence[Message]", warming_up: bool) -> None:
         """Equations 3 and 4: cores over all; head c over those who trained head c, and one's own head c always."""

@@ -4,7 +4,11 @@ Source: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-efficien
 decentralized data", AISTATS 2017, Algorithm 1 with all clients in every round (C = 1). The average is of whole models,
 BatchNorm statistics included, over the nodes whose models come: those that are away are left out. A round ends with the
 new average, which is what is tested; where it does not come in time, a node goes on with its own model. In the first
-round all have the same model, so nobody needs to fetch it.
+round all have the same model, so no node needs to fetch it.
+
+Rounds are synchronous by definition: in `mode: async` too the server waits for the models of a round and a node for the
+new average, up to protocol.deadline_s. A node that went on without the answer would train a second chain of models,
+and each average would overwrite a newer model with an older one.
 """
 
 from dataclasses import dataclass
@@ -44,7 +48,7 @@ class FedAvg(Algorithm):
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         if node.is_server:
-            inbox = yield node.receive(round_num)
+            inbox = yield node.receive(round_num, wait=True)
             if inbox:
                 shares = [m.payload["samples"] if self.weights == "samples" else 1 for m in inbox]
                 average = node.merge([m.payload["model"] for m in inbox], [share / sum(shares) for share in shares])
@@ -52,7 +56,7 @@ class FedAvg(Algorithm):
             return
         (state.model,) = yield node.train((state.model,))
         node.send(node.peers(round_num), round_num, model=state.model, samples=node.num_samples)
-        inbox = yield node.receive(round_num)
+        inbox = yield node.receive(round_num, wait=True)
         for message in inbox:
             state.model = message.payload["model"]
 

@@ -6,7 +6,7 @@ distance of features from the global prototype of their class (nothing for class
 the class means of the features seen in the last local epoch, as training went; the server takes plain means over the
 nodes that hold a class. Tested with the classifier, as the number that code tracks. A message holds a prototype for
 each of the node's classes, with its label. Nodes that are away are left out of the means; where none come in time, a
-node keeps those it has.
+node keeps those it has. As with FedAvg, a node waits for the prototypes of its round in either mode.
 """
 
 from dataclasses import dataclass, field
@@ -56,14 +56,14 @@ class FedProto(Algorithm):
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         if node.is_server:
-            inbox = yield node.receive(round_num)
+            inbox = yield node.receive(round_num, wait=True)
             means = self._average(node, [m.payload["prototypes"] for m in inbox])
             node.send([m.src for m in inbox], round_num, prototypes=means, labels=list(means))
             return
         objective = Objective(self.local_loss, targets=state.prototypes, class_means=True)
         state.model, means = yield node.train(state.model, objective=objective)
         node.send(node.peers(round_num), round_num, prototypes=means, labels=list(means))
-        inbox = yield node.receive(round_num)
+        inbox = yield node.receive(round_num, wait=True)
         for message in inbox:
             state.prototypes = message.payload["prototypes"]
 

@@ -13,8 +13,13 @@ published code. Where the two differ `variant` chooses, both for the losses (see
 A node asks its candidates for their classifiers, and those to whom it then gives weight for their prototypes. In the
 code candidates are all nodes in all rounds; in the thesis the neighbours of positive weight (`candidates`). How many
 samples a node has, for the confidence, it tells with its first prototypes. Models are tested after local training,
-before prototypes are mixed, as in the code. MAPL+ (`share_backbone`) mixes the cores' trained values as well, BatchNorm
-statistics stay; all nodes then need one architecture.
+before anything is mixed, as in the code. MAPL+ (`share_backbone`) mixes the cores' trained values as well, BatchNorm
+statistics stay; all nodes then need one architecture. It too is tested with the core that the node has trained, whose
+BatchNorm statistics and head belong to it; the thesis does not say.
+
+The published code normalises CIFAR-10 by ImageNet's mean and deviation, and Fashion-MNIST by MNIST's; images here lie
+in -1..1. It replaces GoogLeNet's last layer after that network's own initialisation (uniform, +-1/32); here that layer
+is initialised with the rest (normal, deviation 0.01).
 
 Who is away, or whose answer is lost or too late, counts as unlike when the graph is learned, and the weight that he has
 falls to oneself when prototypes are mixed.
@@ -47,9 +52,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """A node's memory: (core, head, projection, prototypes), its row of the graph, how many samples others have."""
+    """A node's memory.
+
+    Args:
+        model: (core, head, projection, prototypes) that the next round starts from, mixed with those of peers.
+        trained: the same parts as its last training left them; tested.
+        weights: its row of the graph.
+        samples: how many samples others have.
+    """
 
     model: "Model"
+    trained: "Model"
     weights: np.ndarray
     samples: dict[int, int] = field(default_factory=dict)
 
@@ -106,15 +119,15 @@ class MAPL(Algorithm):
 
     def start(self, node: "Node") -> State:
         (model,) = node.init_models()
-        return State(model, np.full(node.num_nodes, 1 / node.num_nodes), {node.id: node.num_samples})
+        return State(model, model, np.full(node.num_nodes, 1 / node.num_nodes), {node.id: node.num_samples})
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
-        state.model = yield node.train(state.model, objective=Objective(self.local_loss, views=2))
-        core, head, projection, prototypes = state.model
+        state.trained = yield node.train(state.model, objective=Objective(self.local_loss, views=2))
+        core, head, projection, prototypes = state.trained
         shared = {"prototypes": prototypes}
         if self.share_backbone:
             shared["core"] = node.trained_values(core)
-        node.publish(round_num, **shared, classifier=node.classifier(head), samples=node.num_samples)
+        node.publish(round_num, stage=0, **shared, classifier=node.classifier(head), samples=node.num_samples)
         if round_num >= self.warmup_rounds:
             inbox = yield node.pull(self._candidates(node, state), round_num, keys=("classifier",))
             others = {m.src: m.payload["classifier"] for m in inbox if "classifier" in m.payload}
@@ -132,7 +145,7 @@ class MAPL(Algorithm):
         state.model = core, head, projection, prototypes
 
     def serving(self, node: "Node", state: State) -> Serving:
-        return Serving([state.model])
+        return Serving([state.trained])
 
     def local_loss(self, step: LocalStep) -> "torch.Tensor":
         """Algorithm 1, lines 3 to 8: cross-entropy, contrast among samples and to prototypes, prototypes apart."""
@@ -168,8 +181,9 @@ class MAPL(Algorithm):
 
     def _learn_graph(self, node: "Node", state: State, classifiers: "Mapping[int, Params]") -> np.ndarray:
         """Algorithm 2, lines 1 to 8. Who did not answer counts as unlike, who has not told its samples as oneself."""
-        cosines = node.class_cosines(node.classifier(state.model[1]), classifiers)
+        cosines = node.class_cosines(node.classifier(state.trained[1]), classifiers)
         similarity = np.zeros(node.num_nodes)
+        cosines = {peer: 0.0 if np.isnan(cosine) else cosine for peer, cosine in cosines.items()}  # it has diverged
         similarity[list(cosines)] = list(cosines.values())
         if self.variant == "code" and cosines:
             similarity /= max(cosines.values())

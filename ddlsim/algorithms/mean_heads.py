@@ -4,7 +4,7 @@ itself.
 A node trains, sends its head, and goes on with the plain mean of all heads that the server got. It is tested with the
 head that it has trained itself, before the new mean comes, as MAPL's code does (Mukherjee, 2023). Cores may be of any
 architecture, as long as heads are alike. Nodes that are away are left out of the mean; where no mean comes in time, a
-node goes on with its own head.
+node goes on with its own head. As with FedAvg, a node waits for the mean of its round in either mode.
 """
 
 from dataclasses import dataclass
@@ -47,14 +47,14 @@ class MeanHeads(Algorithm):
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         if node.is_server:
-            inbox = yield node.receive(round_num)
+            inbox = yield node.receive(round_num, wait=True)
             if inbox:
                 mean = node.merge([m.payload["head"] for m in inbox], [1 / len(inbox)] * len(inbox))
                 node.send([m.src for m in inbox], round_num, head=mean)
             return
         core, head = state.trained = yield node.train(state.model, objective=self.objective())
         node.send(node.peers(round_num), round_num, head=head)
-        inbox = yield node.receive(round_num)
+        inbox = yield node.receive(round_num, wait=True)
         for message in inbox:
             head = message.payload["head"]
         state.model = core, head

@@ -8,6 +8,14 @@ has drawn, so the run ends with the same models and still overlaps what can over
 
 A peer that is drawn while it is away, or whose answer is lost or too late, is neither compared nor merged, and nobody
 is drawn in its place.
+
+A node that early stopping has ended goes on answering pulls, in the rounds after the one in which it stopped. In
+Hagander's code the peers of DAC get its best model by validation loss, those of all other algorithms its last one;
+`stopped_serves` chooses. Its own memory keeps the last one: that is what is looked at (true similarities, accuracies
+of merges) and, under evaluation.checkpoint last, tested.
+
+cosine_gradients with alpha above 0 compares what a training has changed. A peer whose turn was earlier in the round
+answers with what it has merged since, so that its last update contains the merge; no published run has such an alpha.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -35,6 +43,7 @@ Schedule = Literal["immediate", "merge-then-train", "train-then-merge"]
 Order = Literal["turns", "at_once", "newest"]
 Init = Literal["own", "shared"]
 LossBatches = Literal["all", "local_steps"]
+StoppedServes = Literal["best", "last"]
 
 Weights = Mapping[int, float]
 """Node id -> what its model weighs in a merge, the node's own included."""
@@ -75,7 +84,10 @@ class Pulling(Algorithm):
         order: what a peer answers with: `turns` (what it had before or after its turn, whichever a loop over the nodes
             in the round's random order would see), `at_once` (what it had when the exchange began) or `newest`.
         init: whether nodes start from the same model (`shared`) or each from its own.
-        record_merges: whether each merge's validation accuracy before and after is recorded.
+        stopped_serves: what a node hands out that early stopping has ended: its `best` model by validation loss or its
+            `last` one.
+        record_merges: whether each merge's validation accuracy before and after is recorded; of a node that has
+            stopped once more, what it holds from then on.
         record_similarities: nodes whose measured similarities are recorded.
     """
 
@@ -85,6 +97,7 @@ class Pulling(Algorithm):
     schedule: Schedule = "merge-then-train"
     order: Order = "turns"
     init: Init = "shared"
+    stopped_serves: StoppedServes = "last"
     record_merges: bool = False
     record_similarities: tuple[CountOrZero, ...] = ()
 
@@ -112,6 +125,10 @@ class Pulling(Algorithm):
 
     def similarity_measure(self, node: "Node | None") -> Similarity | None:
         """How models are compared on this node; None if they are not."""
+        return None
+
+    def compared_when_stopped(self, state: State) -> "Params | None":
+        """The model of a stopped node that peers compare with theirs; None: the one that it serves."""
         return None
 
     def extras(self, node: "Node", state: State) -> dict[str, Any]:
@@ -177,9 +194,17 @@ class Pulling(Algorithm):
 
     # --------------------------------------------------------------------------------------------------------------
 
-    def stopped(self, node: "Node", state: State, best: "Model") -> None:
-        (state.model,) = best
-        self._offer(node, state, node.rounds, 0)
+    def stopped(self, node: "Node", state: State, best: "Model | None", round_num: int) -> None:
+        """From the next round on the node answers with the model that it serves for good."""
+        after = round_num + 1
+        served, compared = state.model, self.compared_when_stopped(state)
+        if self.stopped_serves == "best" and best is not None:
+            (served,) = best
+        extra = {} if compared is None or compared is served else {"compared": compared}
+        self._offer(node, replace(state, model=served), after, 0, **extra)
+        if self.record_merges and after < node.rounds:
+            for name in ("before_merge", "after_merge"):
+                node.measure(name, (state.model,), after)
 
     def _train(self, node: "Node", state: State) -> "Steps":
         begun_with = state.model
@@ -187,8 +212,8 @@ class Pulling(Algorithm):
         if state.last is not None:
             state.last = begun_with
 
-    def _offer(self, node: "Node", state: State, round_num: int, stage: int) -> None:
-        payload = {"model": state.model, **self.extras(node, state)}
+    def _offer(self, node: "Node", state: State, round_num: int, stage: int, **more: "Params") -> None:
+        payload = {"model": state.model, **self.extras(node, state), **more}
         if self.merge == "fedavg":
             payload["samples"] = node.num_samples
         node.publish(round_num, stage=None if self.order == "newest" else stage, **payload)
@@ -197,9 +222,7 @@ class Pulling(Algorithm):
         """What these peers offer, by node id."""
         if not peers:
             return {}
-        stages = None
-        if self.order != "newest":
-            stages = node.turn_stages(peers, round_num) if self.order == "turns" else dict.fromkeys(peers, 0)
+        stages = node.turn_stages(peers, round_num) if self.order == "turns" else None
         inbox = yield node.pull(sorted(peers), round_num, stages=stages)
         return {message.src: message.payload for message in inbox}
 
@@ -208,7 +231,7 @@ class Pulling(Algorithm):
     ) -> "Generator[Verb, Any, Later]":
         """Later a mapping from peer to how alike its model is."""
         peers = list(received)
-        seen = [Seen(received[peer]["model"], received[peer].get("last")) for peer in peers]
+        seen = [Seen(of.get("compared", of["model"]), of.get("last")) for of in received.values()]
         own = Seen(state.model, state.last)
         found = yield from self.similarity_measure(node).measure(node, own, seen, state.start)
         return self._recorded(node, found.then(lambda values: dict(zip(peers, values, strict=True))), round_num)

@@ -116,10 +116,6 @@ class Membership:
         self._count(member, 1)
         self._reached = max(self._reached, rounds)
 
-    def stopped(self, member: Member) -> None:
-        """Early stopping has ended a node's rounds."""
-        member.stopped = True
-
     def finished(self, member: Member) -> None:
         """A node has no round left to do."""
         member.finished = True

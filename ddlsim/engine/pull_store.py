@@ -33,20 +33,22 @@ class PullStore:
         self._published = {**kept, (round_num, stage or 0): payload}
 
     def close(self) -> None:
-        """Nothing more will come: the newest answers all pulls, of whatever round."""
+        """Nothing more will come: what was last published answers the pulls of its round and all later ones."""
         self._closed = True
 
     def answer_to(self, request: Message) -> dict[str, Any] | None:
-        """What to answer with: the newest, or the first that is as new as the stage asked for; None: not there yet."""
+        """What to answer with: the first that is as new as the round and the stage asked for; in an asynchronous run,
+        and where nothing newer can come, the newest. None: not there yet.
+        """
         if not self._published:
             return None
-        newest = next(reversed(self._published))
-        if self._closed or not self._synchronous:
-            return self._published[newest]
-        if "stage" not in request.payload:
-            return self._published[newest] if newest[0] >= request.round_num else None
-        wanted = (request.round_num, request.payload["stage"])
-        return next((payload for key, payload in self._published.items() if key >= wanted), None)
+        newest = self._published[next(reversed(self._published))]
+        if not self._synchronous:
+            return newest
+        wanted = (request.round_num, request.payload.get("stage", 0))
+        return next(
+            (payload for key, payload in self._published.items() if key >= wanted), newest if self._closed else None
+        )
 
     def wait(self, request: Message) -> None:
         """Keeps a request until something new is published."""

@@ -149,12 +149,12 @@ class Simulation:
 
     def _validate(self, member: Member) -> None:
         """Looks at what the trainings of the round were worth, and stops the node if its patience is over."""
-        node, now_s, completed = member.node, self.env.now, member.round_num + 1
+        now_s, completed = self.env.now, member.round_num + 1
         for loss in member.best.resolve(self._compute.value):
             self._ports.log.row(now_s, member.id, completed, "validation_loss", loss)
         if member.best.run_out:
             self._ports.log.row(now_s, member.id, completed, "stopped", 1)
-            self.algorithm.stopped(node, member.state, member.best.model)
+            self.algorithm.stopped(member.node, member.state, member.best.model, member.round_num)
             member.stopped = True
             self.transport.stopped(member.id)
 

@@ -1,8 +1,9 @@
 """The best model of a node by validation loss, and when it has gone too long without a better one.
 
 A node validates what each of its local trainings made, never a merged model, on its own validation samples: the mean
-over mini-batches of the batch mean loss, as the published codes of DAC and its successors do. It stops when as many
-trainings in a row as its patience have brought no strictly lower loss.
+over mini-batches of the batch mean loss, as the published codes of DAC and its successors do. (DAC's first code
+validates with batches of one sample; where the last batch is smaller, ours weighs its samples more.) It stops when as
+many trainings in a row as its patience have brought no strictly lower loss.
 """
 
 import math

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddlsim import metrics
 from ddlsim.report.frame import COLOURS, DASHES, new_figure
 from ddlsim.report.records import Records
 
@@ -56,7 +57,9 @@ def similarities(records: Records, rows_of: str = SIMILARITY) -> dict[int, tuple
 
 
 def merge_accuracy(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
-    """Mean validation accuracy before and after the merges of a round.
+    """Mean validation accuracy before and after the merges of a round, over all nodes of a cluster.
+
+    A node that early stopping has ended counts in all later rounds with what it then held, as in the published curves.
 
     Returns:
         Rounds [R], and float [R, C, 2] per cluster; None if it was not recorded.
@@ -65,14 +68,16 @@ def merge_accuracy(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     cluster = records.node_cluster
     rounds = np.unique(records.rows[MERGES[0]].round)
-    sums, counts = (np.zeros((len(rounds), cluster.max() + 1, 2)) for _ in range(2))
+    found = np.full((len(rounds), len(cluster), 2), np.nan)
     for which, name in enumerate(MERGES):
         rows = records.rows[name]
-        at = (np.searchsorted(rounds, rows.round), cluster[rows.node], which)
-        np.add.at(sums, at, rows.value)
-        np.add.at(counts, at, 1)
-    with np.errstate(invalid="ignore"):
-        return rounds, sums / counts
+        found[np.searchsorted(rounds, rows.round), rows.node, which] = rows.value
+    stopped = records.rows.get("stopped")
+    for node in () if stopped is None else np.unique(stopped.node):
+        last = np.flatnonzero(~np.isnan(found[:, node, 0]))
+        if len(last):
+            found[last[-1] + 1 :, node] = found[last[-1], node]
+    return rounds, metrics.over_clusters(found.transpose(0, 2, 1), cluster).transpose(0, 2, 1)
 
 
 def contact_figures(records: Records) -> "dict[str, Figure]":

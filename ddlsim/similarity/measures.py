@@ -6,9 +6,11 @@ learning under distributional shift", section 3 (the four of them, equation 5); 
 federated learning: a peer-to-peer framework with adaptive neighbor matching" (PANM: alpha). The larger, the more alike.
 
 The texts write the inverse of the sum of losses; the published codes take the mean over mini-batches of the batch
-means, and so does this. Only trained parameters count, never buffers.
+batch means, and so does this. Only trained parameters count, never buffers. A model that has diverged (a loss or a
+product that is no number) is as unlike as a model can be, so that no rule ever prefers it.
 """
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -68,8 +70,10 @@ class Similarity:
         return self.name == "cosine_gradients" and self.alpha < 1
 
     def of_loss(self, loss: float) -> float:
-        """The inverse of a loss; a loss of 0 is as good as the smallest number, not infinitely good."""
-        return 1 / max(loss + self.offset, SMALLEST_LOSS)
+        """The inverse of a loss; a loss of 0 is as good as the smallest number, not infinitely good. One that is no
+        number is as bad as an infinite one.
+        """
+        return 0.0 if math.isnan(loss) else 1 / max(loss + self.offset, SMALLEST_LOSS)
 
     def check(self, init: str) -> None:
         """Whether the measure makes sense.
@@ -102,7 +106,7 @@ class Similarity:
         if self.name == "inverse_loss":
             losses = yield node.losses(models, self.batches, common=True, later=True)
             return losses.then(lambda found: [self.of_loss(loss) for loss in found])
-        return node.compare(self.name, (own.model,), models, **self._references(own, peers, start))
+        return node.compare(self.name, (own.model,), models, **self._references(own, peers, start)).then(self._numbers)
 
     def look(
         self,
@@ -127,7 +131,12 @@ class Similarity:
             losses = learner.losses(node, models, batches, rng, common=True)
             return Later(lambda: [self.of_loss(loss) for loss in learner.value(losses)])
         job = learner.compare(self.name, (own.model,), models, **self._references(own, peers, start))
-        return Later(lambda: learner.value(job))
+        return Later(lambda: self._numbers(learner.value(job)))
+
+    def _numbers(self, similarities: Sequence[float]) -> list[float]:
+        """Cosines or inverse distances; what is no number becomes the least that there is."""
+        least = 0.0 if self.name == "inverse_l2" else -1.0
+        return [least if math.isnan(found) else found for found in similarities]
 
     def _references(self, own: Seen, peers: Sequence[Seen], start: "Params | None") -> dict[str, Any]:
         """What is subtracted from the models, see learning/kinds.py: SimilarityJob."""

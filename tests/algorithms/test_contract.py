@@ -308,3 +308,34 @@ def test_newcomers_join_and_are_evaluated_from_then_on(tmp_path, name):
     lines = (tmp_path / "run" / "communication.jsonl").read_text().splitlines()
     there = {*range(7), *([8] if ALGORITHMS[name].has_server else [])}
     assert {pair[end] for pair in map(json.loads, lines) for end in ("src", "dst")} <= there
+
+
+LOOKS = {"accuracy", "accuracy_lowest_test_loss", "bytes_sent", "confusion", "evaluated_head", "test_loss"}
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_how_often_a_run_is_evaluated_changes_neither_training_nor_clocks(tmp_path, name, mode):
+    """Between evaluations, and after the last one, everything is the same to the byte."""
+    found = []
+    for every in (1, 2, 6, 1000):
+        out = f"every {every}"
+        changes = (f"evaluation.every={every}", f"mode={mode}", "devices={name: lognormal}")
+        summary, rows = run(tmp_path, name, *changes, out=out)
+        last = max(row["round"] for row in rows if row["name"] == "accuracy")
+        trained = [row for row in rows if row["name"] not in LOOKS or row["round"] == last]
+        files = [
+            (tmp_path / out / file).read_bytes() for file in ("communication.jsonl", "contents.jsonl", "links.jsonl")
+        ]
+        found.append((trained, files, summary["sim_time_s"]))
+    assert len(found[0][0]) >= 8 * 4
+    assert all(other == found[0] for other in found[1:])
+
+
+@pytest.mark.parametrize("name", sorted(name for name in ALGORITHMS if ALGORITHMS[name].has_server))
+def test_nodes_of_a_server_wait_for_its_answer_in_either_mode(tmp_path, name):
+    """A node that went on would train one chain of models while the answers to another one overwrite it."""
+    found = []
+    for mode in ("sync", "async"):
+        summary, rows = run(tmp_path, name, f"mode={mode}", "devices={name: lognormal}", out=mode)
+        found.append((summary["sim_time_s"], [row for row in rows if row["name"] != "online"]))
+    assert found[0] == found[1]

@@ -46,7 +46,7 @@ def test_facade_variant_trains_then_pulls_and_likes_peers_with_low_loss():
     assert state.model == 7.0
     known = state.memory.knowledge().scores
     assert known[3] == 2.0 and known[5] == 0.5 and np.isnan(known[4])
-    assert node.published == [(0, {"model": 12.0})]
+    assert node.published == [(0, 0, {"model": 12.0})]
 
 
 def test_facade_variant_draws_by_the_sigmoid_of_the_round_before():

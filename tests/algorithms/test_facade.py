@@ -67,15 +67,37 @@ def test_all_reduce_merges_by_the_same_rules():
     assert state.heads == [1.0, (2 + 3 * 8) / 4]
 
 
+def choice(facade, round_num):
+    """The first verb of a round: what picks the head."""
+    node = NumberNode()
+    return answer(facade.round(node, facade.start(node), round_num), [0.1, 0.9], (11.0, 1.5), [])[0]
+
+
+@pytest.mark.parametrize(("variant", "batches", "common"), [("code", 10, False), ("paper", 1, True)])
+def test_variants_pick_the_head_on_different_batches(variant, batches, common):
+    assert choice(Facade(heads=2, variant=variant), 4)[2:] == (batches, common)
+
+
 @pytest.mark.parametrize(
-    ("variant", "due", "batches", "common"),
-    [("code", False, 10, False), ("code", True, 100, False), ("paper", True, 1, True)],
+    ("keys", "thorough"),
+    [
+        ({}, [1, 41, 81]),
+        ({"thorough_every": 0}, []),
+        ({"thorough_every": 30}, [1, 31, 61, 91]),
+        ({"thorough_every": 1}, list(range(1, 100))),
+        ({"variant": "paper"}, []),
+        ({"selection_batches": 7}, []),
+        ({"selection_batches": 7, "thorough_every": 50}, [1, 51]),
+    ],
 )
-def test_variants_pick_the_head_on_different_batches(variant, due, batches, common):
-    node, facade = NumberNode(), Facade(heads=2, variant=variant)
-    node.due = {4} if due else set()
-    verbs = answer(facade.round(node, facade.start(node), 4), [0.1, 0.9], (11.0, 1.5), [])
-    assert verbs[0][2:] == (batches, common)
+def test_rounds_in_which_a_hundred_batches_pick_the_head(keys, thorough):
+    assert [number for number in range(100) if choice(Facade(heads=2, **keys), number)[2] == 100] == thorough
+
+
+def test_time_of_the_thorough_choice_alone_can_be_left_out():
+    facade = Facade(heads=2, thorough_takes_time=False)
+    assert [choice(facade, number)[0] for number in (1, 2)] == ["free losses", "losses"]
+    assert choice(Facade(heads=2), 1)[0] == "losses"
 
 
 @pytest.mark.parametrize("variant", ["code", "paper"])

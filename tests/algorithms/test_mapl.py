@@ -30,7 +30,7 @@ class GraphNode:
 def state(weights=(0.25, 0.25, 0.25, 0.25), samples=(100, 100, 100, 100)):
     from ddlsim.algorithms.mapl import State
 
-    return State((None, 0, None, None), np.array(weights), dict(enumerate(samples)))
+    return State((None, 9, None, None), (None, 0, None, None), np.array(weights), dict(enumerate(samples)))
 
 
 COSINES = {1: 0.4, 2: 0.1, 3: -0.2}
@@ -102,3 +102,8 @@ def test_weights_of_those_who_did_not_answer_fall_to_oneself():
 
 def test_projection_is_euclidean():
     assert _project(np.array([0.7, 0.7, -1.0])) == pytest.approx([0.5, 0.5, 0])
+
+
+def test_a_peer_whose_classifier_has_diverged_counts_as_unlike():
+    with_nan, with_zero = learn(MAPL(), COSINES | {3: float("nan")}), learn(MAPL(), COSINES | {3: 0.0})
+    assert with_nan == pytest.approx(with_zero)

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ddlsim.node.node import Node
+from ddlsim.aggregation import metropolis_hastings
 
 
 class NumberNode:
-    """Stands in for engine.node.Node; `sent` and `recorded` keep what an algorithm did."""
+    """Stands in for node.node.Node; `sent` and `recorded` keep what an algorithm did."""
 
     def __init__(self, node_id=1, num_nodes=4, peers=(0, 2), models=((10.0, 1.0), (20.0, 2.0))):
         self.id, self.num_nodes, self.seed, self.local_steps, self.steps_per_epoch = node_id, num_nodes, 0, 10, 7
@@ -17,7 +17,8 @@ class NumberNode:
         self.num_samples, self.true_cluster = 30, node_id % 2
         self.rounds = 6
         self._streams: dict[str, np.random.Generator] = {}
-        self.due: set[int] = set()
+        self.measured: list[tuple[str, object, int]] = []
+        self.round_num = 0
         self.sent: list[tuple[tuple[int, ...], int, dict]] = []
         self.recorded: list[tuple[str, object, int]] = []
         self.published: list[tuple[int, dict]] = []
@@ -40,13 +41,12 @@ class NumberNode:
     def others(self):
         return tuple(peer for peer in range(self.num_nodes) if peer != self.id)
 
-    def evaluation_due(self, completed):
-        return completed in self.due
-
     def average(self, own, received):
         return sum([own, *received.values()]) / (1 + len(received))
 
-    mix = Node.mix
+    def mix(self, own, received, round_num):
+        weights = metropolis_hastings.row(self.id, self.neighbours(round_num), received)
+        return self.merge([{**received, self.id: own}[peer] for peer in weights], list(weights.values()))
 
     def merge(self, sources, weights):
         return sum(source * weight for source, weight in zip(sources, weights, strict=True))
@@ -54,11 +54,11 @@ class NumberNode:
     def train(self, model, steps=None, only=None):
         return "train", model, steps, only
 
-    def losses(self, models, batches, *, common=False, split="train", later=False):
-        return "losses", models, batches, common
+    def losses(self, models, batches, *, common=False, split="train", later=False, takes_time=True):
+        return ("losses" if takes_time else "free losses"), models, batches, common
 
-    def receive(self, round_num, senders=None, *, wait=True):
-        return "receive" if wait else "look", round_num, senders
+    def receive(self, round_num, senders=None, *, wait=None):
+        return {None: "receive", True: "wait", False: "look"}[wait], round_num, senders
 
     def pull(self, peers, round_num, stages=None):
         return "pull", list(peers), round_num, stages
@@ -74,6 +74,9 @@ class NumberNode:
 
     def publish(self, round_num, *, stage=None, **payload):
         self.published.append((round_num, payload) if stage is None else (round_num, stage, payload))
+
+    def measure(self, name, model, round_num):
+        self.measured.append((name, model, round_num))
 
     def record(self, name, value, round_num):
         self.recorded.append((name, value, round_num))

@@ -107,3 +107,19 @@ def test_figures_are_saved(make_run, tmp_path):
     run = make_run(rows=make_run.rows() + PULLS + MEASURED + TRUE + MERGES)
     names = {path.stem for path in save_plots(run, tmp_path / "plots")}
     assert {"contacts", "pulls", "similarities_0", "true_similarities_0", "true_similarities_2", "merges"} <= names
+
+
+def test_a_stopped_node_counts_in_later_merges_with_what_it_then_held(make_run):
+    """Node 0 stops in round 1 with a model that is right on 20 %; node 1 goes on to round 3."""
+    later = rows(
+        (0, 1, "stopped", 1),
+        (0, 2, "accuracy_before_merge", 0.2),
+        (0, 2, "accuracy_after_merge", 0.2),
+        (1, 2, "accuracy_before_merge", 0.6),
+        (1, 2, "accuracy_after_merge", 0.8),
+        (1, 3, "accuracy_before_merge", 0.8),
+        (1, 3, "accuracy_after_merge", 1.0),
+    )
+    _, accuracy = merge_accuracy(read(make_run(rows=make_run.rows() + MERGES + later)))
+    assert accuracy[:, 0].tolist() == [pytest.approx(pair) for pair in ([0.6, 0.6], [0.4, 0.5], [0.5, 0.6])]
+    assert np.isnan(accuracy[2, 1]).all()  # node 2 neither merged nor stopped

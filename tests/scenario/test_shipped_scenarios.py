@@ -90,3 +90,15 @@ def test_schema_holds_texts_and_defaults_of_every_named_part():
     assert (heads["default"], heads["minimum"]) == (2, 1) and "number of heads" in heads["description"]
     assert all(definitions[key]["properties"]["name"]["enum"] == list(table(key)) for key in TABLES)
     json.dumps(definitions)
+
+
+CELLS = [
+    path for path in FILES if "extends" in path.read_text() and "accuracy:" in path.read_text().partition("paper:")[2]
+]
+
+
+@pytest.mark.parametrize("path", CELLS, ids=[path.stem for path in CELLS])
+def test_published_numbers_of_a_cell_are_its_own_and_not_those_of_the_file_it_extends(path):
+    """`extends` lays `paper` over key by key, so a deviation left out would be another cell's."""
+    own = YAML(typ="safe", pure=True).load(path.read_text())["paper"]
+    assert load(path).paper == own

@@ -1,0 +1,53 @@
+"""What an evaluation makes of diverged models, and when a target counts as reached."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ddlsim import build
+from ddlsim.evaluation.evaluator import Evaluated, _lowest, _measured
+from ddlsim.scenario import load
+
+SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+NAN = float("nan")
+
+
+def evaluated(metric, values):
+    return Evaluated(completed=1, time_s=1.0, bytes_sent=1, metric=metric, values=np.array(values))
+
+
+@pytest.mark.parametrize(
+    ("losses", "lowest"), [([0.5, NAN, 0.3], 2), ([NAN, 0.4], 1), ([NAN, NAN], 0), ([0.2, 0.2], 0)]
+)
+def test_a_loss_that_is_no_number_is_never_the_lowest(losses, lowest):
+    assert _lowest(losses) == lowest
+
+
+def test_nodes_that_have_not_joined_do_not_hold_up_the_target():
+    assert evaluated("accuracy", [0.9, 0.9, NAN]).reaches(0.8)
+    assert not evaluated("accuracy", [0.9, 0.6, NAN]).reaches(0.8)
+    assert evaluated("mse", [0.1, 0.1, NAN]).reaches(0.2)
+
+
+def test_a_diverged_node_does_not_help_to_reach_the_target():
+    assert _measured((None, NAN)) == math.inf
+    assert not evaluated("mse", [0.1, 0.1, math.inf]).reaches(0.2)
+
+
+def test_without_any_value_no_target_is_reached():
+    assert not evaluated("accuracy", [NAN, NAN]).reaches(0.0)
+
+
+def test_the_run_stops_at_the_evaluation_that_its_report_calls_the_first_to_reach_the_target(tmp_path):
+    """With one node that never joins: its missing value counts neither there nor here."""
+    sets = (
+        "algorithm={name: el}",
+        "churn={name: schedule, offline: [{node: 2, start_s: 0, end_s: 1e9}]}",
+        "rounds=40",
+        "evaluation={every: 1, target_accuracy: 0.3, stop_at_target: true}",
+    )
+    summary = build.run(load(SMOKE, sets), out=tmp_path)
+    assert summary["target"]["reached"]
+    assert summary["target"]["round"] == summary["evaluated_round"] < 40
