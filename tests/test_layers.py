@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "ddlsim"
 LEVELS = [
     {"cli", "report", "__main__"},
     {"reproduce"},
-    {"build", "rundir"},
+    {"build", "rundir", "runs"},
     {"scenario"},
     {"algorithms", "compression", "data", "models", "topologies", "metrics"},
     {"similarities", "merges", "selection"},
