@@ -1,4 +1,4 @@
-"""How samples lie over nodes and classes, from samples.jsonl (see rundir.py)."""
+"""How samples lie over nodes and classes, from samples.jsonl (see runs/directory.py)."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
