@@ -1,4 +1,4 @@
-"""The signals that end a run, each as one KeyboardInterrupt; later ones cannot cut short the writing of what there is."""
+"""The signals that end a run: the first is a KeyboardInterrupt, later ones cannot cut short the writing of records."""
 
 import os
 import signal
