@@ -1,5 +1,6 @@
 """ddlsim report and ddlsim compare: what runs achieved."""
 
+from contextlib import nullcontext, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ddlsim.cli.exits import FAILED
-from ddlsim.errors import DdlsimError
+from ddlsim.errors import DdlsimError, RecordsDamaged
 
 Runs = Annotated[list[Path], typer.Argument(help="Run directories, or folders with runs below them.", metavar="RUN...")]
 
@@ -52,8 +53,9 @@ def report(
         for given in runs:
             for run in find_runs([given]):
                 below = run.name if run == given else run.relative_to(given)
-                for path in save_plots(run, plots / below):
-                    typer.echo(path)
+                with suppress(RecordsDamaged) if damaged else nullcontext():  # it has been told already
+                    for path in save_plots(run, plots / below):
+                        typer.echo(path)
     if damaged:
         raise typer.Exit(FAILED)
 

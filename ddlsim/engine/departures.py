@@ -1,6 +1,5 @@
 """Nodes that leave and return: what becomes of their work, their messages and their state."""
 
-import math
 from collections.abc import Generator, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -8,10 +7,17 @@ from typing import TYPE_CHECKING, Any
 import simpy
 
 from ddlsim.engine.churn import Absences
+from ddlsim.errors import DdlsimError
+from ddlsim.units import END_OF_TIME_S
 
 if TYPE_CHECKING:
     from ddlsim.engine.node import Node
     from ddlsim.engine.simulation import Simulation
+
+
+HOPELESS_DEPARTURES, AND_PER_NODE = 10_000, 200
+"""So many departures in a row, without one completed round among them, and the run would practically never end: a
+round that as few as one stay in a hundred is long enough for is completed long before."""
 
 
 class Departures:
@@ -31,6 +37,8 @@ class Departures:
         self._sim = sim
         self._state_lost = state_lost
         self._planned = self._plan(absences)
+        self._in_vain = 0  # departures since a node has last completed a round
+        self._completions = 0
 
     def begin(self) -> None:
         """Starts the processes; the nodes' lives have begun."""
@@ -59,11 +67,13 @@ class Departures:
         env = self._sim.env
         for start_s, end_s in stays_away:
             if node.joined:
+                if start_s > END_OF_TIME_S:
+                    return
                 yield env.timeout(max(0.0, start_s - env.now))
                 if node.done:
                     return
                 self._leave(node, end_s)
-            if math.isinf(end_s):
+            if end_s > END_OF_TIME_S:  # a time that the run cannot reach
                 return
             yield env.timeout(max(0.0, end_s - env.now))
             self._return(node)
@@ -71,6 +81,7 @@ class Departures:
     def _leave(self, node: "Node", returns_s: float) -> None:
         """Its flows and its training are aborted, its mail is lost; its state stays, at least until it returns."""
         sim = self._sim
+        self._count_departure()
         sim.presence.left(node, returns_s)
         sim.recorder.row(sim.env.now, node.id, node.completed_rounds, "online", 0)
         self.returned[node.id] = sim.env.event()
@@ -80,6 +91,20 @@ class Departures:
             sim.fail(request)
         sim.mailboxes.clear(node.id)
         sim.abandon_round(node)
+
+    def _count_departure(self) -> None:
+        """Raises DdlsimError if nodes leave and leave again before any of them gets through a round."""
+        sim, presence = self._sim, self._sim.presence
+        if presence.completions != self._completions or presence.anybody_through:
+            self._completions, self._in_vain = presence.completions, 0
+        self._in_vain += 1
+        if self._in_vain > HOPELESS_DEPARTURES + AND_PER_NODE * sim.num_nodes:
+            raise DdlsimError(
+                f"churn: at {sim.env.now:.3f} simulated seconds nodes have left {self._in_vain} times in a row before "
+                f"any of them completed a round (furthest: {sim.completed_by_all} of {sim.rounds} rounds), so the run "
+                "would never end. Nodes must stay longer, or rounds be shorter: see churn, training.local_steps, "
+                "devices and network.links."
+            )
 
     def _return(self, node: "Node") -> None:
         """It comes back stale, or afresh; a newcomer joins."""

@@ -169,6 +169,8 @@ class Evaluator:
             self._recorder.row(everybody[node].time_s, node, completed, "bytes_sent", everybody[node].bytes_sent)
         self._similarities.write(completed, snapshots)
         self._recorder.flush()
+        if not snapshots:  # a server alone: no node has joined yet
+            return
         time_s = max(snapshot.time_s for snapshot in snapshots.values())
         bytes_sent = sum(snapshot.bytes_sent for snapshot in everybody.values())
         self._on_evaluated(Evaluated(completed, time_s, bytes_sent, self._metric, values))

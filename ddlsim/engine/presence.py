@@ -29,6 +29,11 @@ class Presence:
     Args:
         nodes: all nodes; newcomers are marked as not joined and offline already.
         synchronous: whether rounds wait for each other.
+
+    Attributes:
+        num_online: nodes that are there.
+        completions: rounds completed, of all nodes together.
+        anybody_through: whether a node has no round left to do.
     """
 
     def __init__(self, nodes: "Sequence[Node]", synchronous: bool):
@@ -37,7 +42,8 @@ class Presence:
         self.num_online = self._num_busy = sum(node.online for node in nodes)  # busy: online and not through
         self._online_at = Counter(node.completed_rounds for node in nodes if node.online)  # rounds completed -> nodes
         self._reached = 0
-        self._anybody_through = False
+        self.anybody_through = False
+        self.completions = 0
         self._returns_s: dict[int, float] = {}
         self._wait_until_s: float | None = None
 
@@ -59,6 +65,7 @@ class Presence:
 
     def completed(self, node: "Node", rounds: int) -> None:
         """A node has completed so many rounds."""
+        self.completions += 1
         self._count(node, -1)
         node.completed_rounds = rounds
         self._count(node, 1)
@@ -68,11 +75,11 @@ class Presence:
         """A node has no round left to do."""
         node.done = True
         self._num_busy -= 1
-        self._anybody_through = True
+        self.anybody_through = True
 
     def over(self, now_s: float) -> bool:
         """Whether the run ends now."""
-        if self._num_busy or not self._anybody_through:
+        if self._num_busy or not self.anybody_through:
             return False
         if self._synchronous:
             return True

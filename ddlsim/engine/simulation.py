@@ -206,9 +206,12 @@ class Simulation:
     def _why_stuck(self) -> str:
         if self.network.num_sending == 0:
             return "An algorithm must receive only from nodes that send to it."
+        instead = (
+            ", or set protocol.deadline_s or mode: async, where no node waits for ever" if self.synchronous else ""
+        )
         return (
             f"{self.network.num_sending} messages are on links without capacity, or with too little for centuries: "
-            "give them more, or set protocol.deadline_s or mode: async, where nobody waits for ever."
+            f"give them more{instead}."
         )
 
     def state(self, node: Node) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim.errors import DdlsimError, RecordsDamaged, ScenarioError
+from ddlsim.errors import RecordsDamaged, ScenarioError
 from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, damage_of, json_lines, torn_line
 from ddlsim.report.links import Links, read_links
 

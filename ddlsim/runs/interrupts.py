@@ -1,4 +1,4 @@
-"""The signals that end a run: the first is a KeyboardInterrupt, later ones cannot cut short the writing of records."""
+"""The signals that end a run as KeyboardInterrupt, until the run begins to write its end: that cannot be cut short."""
 
 import os
 import signal
@@ -12,34 +12,46 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP")
 _STILL_WRITING = b"Writing what has been computed; another signal changes nothing (kill -9 ends it at once).\n"
 
 
+class Interrupts:
+    """What the handlers of one `interruptible` block know."""
+
+    def __init__(self) -> None:
+        self._came = False
+        self._held = False
+
+    def hold(self) -> None:
+        """From here on signals only say a word."""
+        self._held = True
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt if one came and was lost: Python ignores exceptions of destructors and callbacks."""
+        if self._came and not self._held:
+            raise KeyboardInterrupt
+
+    def handle(self, number: int, frame) -> None:
+        """The handler."""
+        self._came = True
+        if not self._held:
+            raise KeyboardInterrupt
+        with suppress(OSError):  # the terminal may have gone
+            os.write(2, _STILL_WRITING)
+
+
 @contextmanager
-def interrupted_once() -> Iterator[None]:
-    """While this is open the first of these signals raises KeyboardInterrupt, and the next ones only say a word.
+def interruptible() -> Iterator[Interrupts]:
+    """While this is open each of these signals raises KeyboardInterrupt, unless they are held.
 
     Signals that are ignored already (nohup, a background job of a shell) stay ignored. Outside the main thread, where
-    no handlers can be set, it does nothing.
+    no handlers can be set, nothing is changed.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in ENDING}
-    heard = {number for number, handler in before.items() if handler not in (signal.SIG_IGN, None, _later, _first)}
+    interrupts, before = Interrupts(), {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in ENDING}
+    heard = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
     for number in heard:
-        signal.signal(number, _first)
+        signal.signal(number, interrupts.handle)
     try:
-        yield
+        yield interrupts
     finally:
         for number in heard:
             signal.signal(number, before[number])
-
-
-def _first(number: int, frame) -> None:
-    for other in ENDING:
-        if signal.getsignal(other) is _first:
-            signal.signal(other, _later)
-    raise KeyboardInterrupt
-
-
-def _later(number: int, frame) -> None:
-    with suppress(OSError):  # the terminal may have gone
-        os.write(2, _STILL_WRITING)

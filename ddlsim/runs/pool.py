@@ -9,11 +9,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from ddlsim.errors import ScenarioError
 
 POLL_S = 0.05
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,14 @@ class _Started:
 def _start(job: Job, cores: set[int]) -> _Started:
     said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  # closed when it is read
     command = [sys.executable, "-m", "ddlsim", *job.words]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
+    paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]  # this very ddlsim, wherever we are
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=said,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
     if cores and process.poll() is None:
         with suppress(ProcessLookupError):  # it may have ended already
             os.sched_setaffinity(process.pid, cores)  # before the process starts threads, which inherit this

@@ -13,8 +13,9 @@ from ddlsim import metrics
 from ddlsim.errors import DdlsimError, RecordsFailed
 from ddlsim.runs import directory as directories
 from ddlsim.runs.directory import RunDirectory
-from ddlsim.runs.interrupts import interrupted_once
+from ddlsim.runs.interrupts import Interrupts, interruptible
 from ddlsim.runs.loading import choose_device, load_data, prepare
+from ddlsim.runs.lock import LOCK
 from ddlsim.runs.manifest import finish_manifest, start_manifest, write_manifest
 from ddlsim.runs.profile import wall_profile
 from ddlsim.runs.progress import Progress
@@ -63,7 +64,7 @@ def run(
     started = time.perf_counter()
     console = Progress(scenario.name, scenario.rounds, mode=progress)
     try:
-        with interrupted_once():
+        with interruptible() as interrupts:
             device = "none" if scenario.learning == "none" else choose_device(device or scenario.device)
             data_started = time.perf_counter()
             loaded = load_data(scenario, data_dir, fallback, download)
@@ -80,7 +81,7 @@ def run(
             data_s = time.perf_counter() - data_started
             with directories.run_directory(path, console.message) as place:
                 manifest = start_manifest(scenario, prepared, device, loaded.missing, command)
-                life = _Life(place, scenario, prepared, device, console, manifest, started, data_s, profile)
+                life = _Life(place, scenario, prepared, device, console, interrupts, manifest, started, data_s, profile)
                 return _run_in(life)
     finally:
         console.close()
@@ -95,6 +96,7 @@ class _Life:
     prepared: Any
     device: str
     console: Progress
+    interrupts: Interrupts
     manifest: dict
     started: float
     data_s: float
@@ -113,14 +115,20 @@ def _run_in(life: _Life) -> dict:
     """Runs with the directory locked; whatever happens, what was computed is kept and summarized."""
     status, failure = "failed", None
     try:
-        _make(life)
-        life.simulation.run()
-        status = "done"
-    except KeyboardInterrupt:
-        status = "interrupted"
+        try:
+            _make(life)
+            life.simulation.run()
+            status = "done"
+        except KeyboardInterrupt:
+            status = "interrupted"
+        except Exception as error:
+            failure = error
+        life.interrupts.hold()
+    except KeyboardInterrupt:  # a second one on the way out of the first
+        life.interrupts.hold()
+        status = "interrupted" if status == "failed" else status
+    if status == "interrupted":
         life.console.message(f"Interrupted. What has been computed is in {life.path}.")
-    except Exception as error:
-        failure = error
     summary, unwritten = _close(life, status)
     failure = failure or unwritten
     if isinstance(failure, RecordsFailed):
@@ -143,12 +151,16 @@ def _make(life: _Life) -> None:
         if scenario.records.detail == "full":
             directories.write_samples(path, life.prepared)
     except OSError as error:
+        for name in directories.OF_A_RUN - {LOCK}:  # half a beginning is of no use to a reader
+            with suppress(OSError):
+                (path / name).unlink(missing_ok=True)
         raise RecordsFailed(f"{error.filename or path} cannot be written: {error.strerror or error}.") from error
     life.recorder = Recorder(path / "metrics.jsonl")
     life.learner = build_learner(scenario, life.prepared, life.device)
 
     def on_round(completed: int, time_s: float, bytes_sent: int) -> None:
         life.place.check()
+        life.interrupts.check()
         life.console.round(completed, time_s, bytes_sent)
 
     life.simulation = build_simulation(
