@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import simpy
 
-from ddlsim import build
+from ddlsim import build, runs
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import load
 
@@ -37,7 +37,7 @@ def scenario():
 
 def simulated(scenario, tmp_path):
     """One run in this process, from the built objects on; returns the simulation."""
-    prepared = build.prepare(build.load_data(scenario, None, True, False))
+    prepared = runs.prepare(runs.load_data(scenario, None, True, False))
     recorder = Recorder(tmp_path / "metrics.jsonl")
     learner = build.build_learner(scenario, prepared, "none")
     simulation = build.build_simulation(scenario, prepared, learner, recorder)

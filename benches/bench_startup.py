@@ -40,6 +40,7 @@ def test_check(ratio):
         ("ddlsim.cli", False),
         ("ddlsim.scenario", False),
         ("ddlsim.build", False),
+        ("ddlsim.runs", False),
         ("ddlsim.kernels", True),
         ("ddlsim.learning.learner", True),
     ],

@@ -1,4 +1,4 @@
-"""The errors a user can cause; each carries the exit code of the command line (see cli.py)."""
+"""The errors a user can cause; each carries the exit code of the command line (see cli/exits.py)."""
 
 
 class DdlsimError(Exception):
@@ -23,3 +23,11 @@ class DataDamaged(DdlsimError):
     """Data that is there but cannot be read; no fallback is taken, since the user meant this data."""
 
     exit_code = 3
+
+
+class RecordsFailed(DdlsimError):
+    """Records of a run that could not be written, e.g. since the disk is full; what was complete before is kept."""
+
+
+class RecordsDamaged(DdlsimError):
+    """Records of an earlier run that cannot be read; the text names the file and the line."""

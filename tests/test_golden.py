@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlsim import build
+from ddlsim import runs
 from ddlsim.scenario import load
 
 GOLDEN = Path(__file__).parent / "golden" / "smoke.jsonl"
@@ -23,7 +23,7 @@ TOLERANCE = {"test_loss": 2e-3, "accuracy": 0.01, "accuracy_lowest_test_loss": 0
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory) -> list[dict]:
     out = tmp_path_factory.mktemp("golden") / "run"
-    build.run(load(SMOKE), out=out)
+    runs.run(load(SMOKE), out=out)
     found = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     kept = [row for row in found if row["name"] != "confusion"]
     if os.environ.get("DDLSIM_RENEW_GOLDEN"):

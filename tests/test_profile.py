@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ddlsim import build
+from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.report.summary import table
-from ddlsim.rundir import wall_profile
+from ddlsim.runs.profile import wall_profile
 from ddlsim.scenario import load
 
 SMOKE = Path(__file__).parents[1] / "scenarios" / "smoke.yaml"
@@ -34,7 +34,7 @@ def test_event_loop_is_what_is_left():
 
 @pytest.mark.parametrize("learning", ["real", "none"])
 def test_a_run_tells_all_parts_and_they_add_up(tmp_path, learning):
-    summary = build.run(load(SMOKE, ("rounds=2", f"learning={learning}")), out=tmp_path / "run", profile=True)
+    summary = runs.run(load(SMOKE, ("rounds=2", f"learning={learning}")), out=tmp_path / "run", profile=True)
     found = dict(summary["profile"])
     assert list(found)[: len(PARTS)] == PARTS
     total_s, rate = found.pop("total"), found.pop("simulated to wall")
@@ -55,7 +55,7 @@ def test_a_run_tells_all_parts_and_they_add_up(tmp_path, learning):
 )
 def test_a_run_tells_why_models_do_not_train_natively(tmp_path, model, reason):
     scenario = load(SMOKE, ("rounds=1", "algorithm={name: el}", f"model={model}", "training.local_steps=1"))
-    summary = build.run(scenario, out=tmp_path / "run", profile=True)
+    summary = runs.run(scenario, out=tmp_path / "run", profile=True)
     assert summary["through_pytorch"] == ({reason: 8} if reason else {})
     assert (f"8 times: {reason}" in table(summary)) == (reason is not None)
 
@@ -71,10 +71,10 @@ def test_the_command_prints_where_time_went(tmp_path):
 @pytest.mark.parametrize("algorithm", ["dac, sampled_peers: 4, similarity: cosine_weights", "mapl, warmup_rounds: 0"])
 def test_comparing_models_is_counted_as_similarity(tmp_path, algorithm):
     scenario = load(SMOKE, ("rounds=2", f"algorithm={{name: {algorithm}}}"))
-    found = build.run(scenario, out=tmp_path / "run", profile=True)["profile"]
+    found = runs.run(scenario, out=tmp_path / "run", profile=True)["profile"]
     assert found["similarity"] > 0
     assert "comparison" not in found
 
 
 def test_without_the_option_nothing_is_told(tmp_path):
-    assert "profile" not in build.run(load(SMOKE, ("rounds=1",)), out=tmp_path / "run")
+    assert "profile" not in runs.run(load(SMOKE, ("rounds=1",)), out=tmp_path / "run")

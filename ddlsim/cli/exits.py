@@ -1,17 +1,16 @@
 """What a user sees when something goes wrong, and the exit code that a script sees."""
 
-import signal
+import os
 import sys
-import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 
 import typer
 from typer.core import TyperGroup
 
 from ddlsim.errors import DdlsimError
+from ddlsim.runs.interrupts import interruptible
 
 FAILED = 1
 INTERRUPTED = 130
@@ -21,17 +20,20 @@ class Commands(TyperGroup):
     """Runs a command and turns what it raises into one message on stderr and an exit code."""
 
     def invoke(self, ctx):
+        _open_closed_streams()
         try:
-            with _terminated_as_interrupted():
-                return super().invoke(ctx)
+            with interruptible():
+                found = super().invoke(ctx)
+                sys.stdout.flush()
+                return found
         except DdlsimError as error:
-            typer.echo(message_of(error), err=True)
+            say(message_of(error))
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
-            typer.echo("Interrupted.", err=True)
+            say("Interrupted.")
             raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:  # the reader of our output has gone, e.g. `| head`
-            sys.stderr.close()
+        except BrokenPipeError:  # the reader of our output has gone, e.g. `| head`; a run is over by then, see Progress
+            _drop_output()
             raise typer.Exit(0) from None
         except Exception as error:
             if _is_click(error):
@@ -40,17 +42,37 @@ class Commands(TyperGroup):
             raise typer.Exit(FAILED) from error
 
 
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM, by which batch systems end a job that is out of time, keeps what has been computed as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():  # who alone may set handlers
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def say(text: str) -> None:
+    """A line on standard error, which may be closed, full or a pipe that nothing reads."""
+    with suppress(OSError, ValueError):
+        typer.echo(text, err=True)
+
+
+def _open_closed_streams() -> None:
+    """Gives a process that was started without some of the standard streams (`2>&-`) the null device instead.
+
+    Otherwise the next file that is opened, such as one with records, would get the stream's number, and what a library
+    writes on standard error would end in it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            if getattr(sys, name) is None:
+                setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
+
+
+def _drop_output() -> None:
+    """What is left in the buffers goes to the null device, so that Python's end does not fail on it once more."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # tests put streams without a number in their place
+            os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 def message_of(error: DdlsimError) -> str:
@@ -78,16 +100,27 @@ def _tell_unexpected(error: Exception, verbose: bool) -> None:
     text = "".join(traceback.format_exception(error))
     directory = getattr(error, "run_dir", None)
     if verbose:
-        typer.echo(text, err=True)
+        say(text)
     line = f"{type(error).__name__}: {error}".splitlines()[0]
     if _is_memory(error):
         line = f"not enough memory; fewer nodes, a smaller model or smaller batches need less ({line:.200})"
-    if directory and Path(directory).is_dir():
-        log = Path(directory) / "log.txt"
+    log = _log(directory, text)
+    if log:
+        say(f"The run failed: {line} (traceback in {log})")
+    elif verbose:
+        say(f"Failed: {line}")
+    else:
+        say(f"Failed: {line} (`ddlsim -v ...` shows the traceback)")
+
+
+def _log(directory: str | Path | None, text: str) -> Path | None:
+    """Adds a traceback to the log of a run, and says where it is; None if there is no such place or no room in it."""
+    if not directory or not Path(directory).is_dir():
+        return None
+    log = Path(directory) / "log.txt"
+    try:
         with log.open("a", encoding="utf-8") as file:
             file.write(text)
-        typer.echo(f"The run failed: {line} (traceback in {log})", err=True)
-    elif verbose:
-        typer.echo(f"Failed: {line}", err=True)
-    else:
-        typer.echo(f"Failed: {line} (`ddlsim -v ...` shows the traceback)", err=True)
+    except OSError:
+        return None
+    return log

@@ -35,13 +35,15 @@ def list_names(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """List what a scenario can name, with keys and defaults."""
+    from ddlsim.report.text import printable
+
     rows = rows_of(kind.value)
     if as_json:
         typer.echo(json.dumps({"schema_version": 1, kind.value: rows}, indent=1))
         return
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
-        typer.echo(f"{row['name']:{width}}  {row['about']}".rstrip())
+        typer.echo(printable(f"{row['name']:{width}}  {row['about']}").rstrip())
         keys = row.get("keys", [])
         key_width = max((len(key["key"]) for key in keys), default=0)
         for key in keys:

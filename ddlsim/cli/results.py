@@ -1,10 +1,14 @@
 """ddlsim report and ddlsim compare: what runs achieved."""
 
+from contextlib import nullcontext, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from ddlsim.cli.exits import FAILED
+from ddlsim.errors import DdlsimError, RecordsDamaged
 
 Runs = Annotated[list[Path], typer.Argument(help="Run directories, or folders with runs below them.", metavar="RUN...")]
 
@@ -37,8 +41,11 @@ def report(
 ) -> None:
     """Show each run in depth: accuracy over rounds, fairness, bytes, heads, published numbers beside ours."""
     from ddlsim.report import report
+    from ddlsim.report.text import printable
 
-    typer.echo(report(runs), nl=False)
+    damaged: list[DdlsimError] = []
+    typer.echo(printable(report(runs, damaged.append)), nl=False)
+    _tell(damaged)
     if plots:
         from ddlsim.report.plots import save_plots
         from ddlsim.report.records import find_runs
@@ -46,8 +53,11 @@ def report(
         for given in runs:
             for run in find_runs([given]):
                 below = run.name if run == given else run.relative_to(given)
-                for path in save_plots(run, plots / below):
-                    typer.echo(path)
+                with suppress(RecordsDamaged) if damaged else nullcontext():  # it has been told already
+                    for path in save_plots(run, plots / below):
+                        typer.echo(path)
+    if damaged:
+        raise typer.Exit(FAILED)
 
 
 def compare(
@@ -66,9 +76,22 @@ def compare(
 ) -> None:
     """Show runs side by side, seeds of one setting in one row."""
     from ddlsim.report import compare
+    from ddlsim.report.text import printable
 
-    typer.echo(compare(runs, "json" if as_json else format.value).rstrip("\n"))
+    damaged: list[DdlsimError] = []
+    text = compare(runs, "json" if as_json else format.value, damaged.append)
+    if text:
+        typer.echo(printable(text).rstrip("\n"))
+    _tell(damaged)
     if plot:
         from ddlsim.report.side_by_side import save_comparison
 
         save_comparison(runs, plot, figure.value, over)
+    if damaged:
+        raise typer.Exit(FAILED)
+
+
+def _tell(damaged: list[DdlsimError]) -> None:
+    """A line for each run that was left out."""
+    for error in damaged:
+        typer.echo(f"!! left out: {error}", err=True)

@@ -69,10 +69,10 @@ def run(
     changes = [f"{key}={value}" for key, value in options.items() if value is not None]
     checked = load(scenario, [*overrides, *changes])
 
-    from ddlsim import build
+    from ddlsim import runs
 
     try:
-        summary = build.run(
+        summary = runs.run(
             checked,
             out=out,
             data_dir=data_dir,

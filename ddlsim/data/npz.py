@@ -12,6 +12,9 @@ from ddlsim.data.readers import read_keras_npz
 from ddlsim.errors import DataDamaged, ScenarioError
 from ddlsim.units import Count
 
+MANY_CLASSES = 1000
+"""So many classes may be counted from the highest label even where there are fewer samples."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Npz:
@@ -46,15 +49,25 @@ class Npz:
         """
         path = find_path(self.path, search, "npz", "a file with x_train, y_train, x_test and y_test (numpy.savez).")
         x_train, y_train, x_test, y_test = read_keras_npz(path, self.task)
-        classes = self.num_classes or int(max(y_train.max(initial=0), y_test.max(initial=0))) + 1
-        if self.task == "regression":
-            classes = 1
+        classes = 1 if self.task == "regression" else self.num_classes or _count_classes(path, y_train, y_test)
         channels, is_bytes = x_train.shape[3], x_train.dtype == np.uint8
         if x_test.dtype != x_train.dtype:
             raise DataDamaged(f"{path}: x_train is {x_train.dtype}, x_test {x_test.dtype}; they must be alike.")
         mean = per_channel(self.mean or (0.5 if is_bytes else 0.0,), channels, "data.mean", str(path))
         std = per_channel(self.std or (0.5 if is_bytes else 1.0,), channels, "data.std", str(path))
         return Dataset("npz", x_train, y_train, x_test, y_test, classes, mean, std, str(path), self.task)
+
+
+def _count_classes(path: Path, y_train: np.ndarray, y_test: np.ndarray) -> int:
+    """The highest label + 1; a model has an output for each, so labels that are far apart are refused."""
+    classes = int(max(y_train.max(initial=0), y_test.max(initial=0))) + 1
+    samples = len(y_train) + len(y_test)
+    if classes > max(samples, MANY_CLASSES):
+        raise DataDamaged(
+            f"{path}: labels must be whole numbers from 0, one after the other; the highest is {classes - 1}, which "
+            f"would be {classes} classes of {samples} samples. Number the classes anew, or give data.num_classes."
+        )
+    return classes
 
 
 def find_path(path: str, search: DataSearch, name: str, layout: str) -> Path:

@@ -7,7 +7,6 @@ Keras's .npz (x_train, y_train, x_test, y_test).
 import gzip
 import math
 import pickle
-import zipfile
 import zlib
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from ddlsim.errors import DataDamaged
 
 IDX_UINT8 = 0x08
 KERAS_KEYS = ("x_train", "y_train", "x_test", "y_test")
-_UNREADABLE = (OSError, ValueError, EOFError, AttributeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 _PICKLED_NUMPY = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
@@ -84,16 +82,33 @@ def read_keras_npz(path: Path, task: str = "classification") -> tuple[np.ndarray
     Raises:
         DataDamaged: if an array is missing, cut, or of another kind.
     """
+    arrays = dict(zip(KERAS_KEYS, _arrays(path), strict=True))
+    return (
+        _images(path, "x_train", arrays["x_train"]),
+        _labels(path, "y_train", arrays["y_train"], task),
+        _images(path, "x_test", arrays["x_test"]),
+        _labels(path, "y_test", arrays["y_test"], task),
+    )
+
+
+def _arrays(path: Path) -> list[np.ndarray]:
+    """The four arrays as they are in the file."""
     try:
         with np.load(path, allow_pickle=False) as file:
             lacking = [key for key in KERAS_KEYS if key not in file]
             if lacking:
                 raise damaged(path, f"no {', '.join(lacking)} in it; it has {', '.join(file.files) or 'nothing'}")
             arrays = [file[key] for key in KERAS_KEYS]
-    except _UNREADABLE as error:
-        raise damaged(path, str(error)) from error
-    x_train, y_train, x_test, y_test = arrays
-    return _images(path, x_train), _labels(path, y_train, task), _images(path, x_test), _labels(path, y_test, task)
+    except DataDamaged:
+        raise
+    except MemoryError as error:
+        raise damaged(path, f"an array in it asks for more memory than there is ({error})") from error
+    except Exception as error:  # a damaged head fails in any way it likes
+        raise damaged(path, str(error) or type(error).__name__) from error
+    for key, array in zip(KERAS_KEYS, arrays, strict=True):
+        if not isinstance(array, np.ndarray):  # numpy hands out an entry without a head of its own as bytes
+            raise damaged(path, f"{key} is no array")
+    return arrays
 
 
 def damaged(path: Path, what: str) -> DataDamaged:
@@ -103,7 +118,7 @@ def damaged(path: Path, what: str) -> DataDamaged:
     )
 
 
-def _images(path: Path, array: np.ndarray) -> np.ndarray:
+def _images(path: Path, key: str, array: np.ndarray) -> np.ndarray:
     if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
         raise damaged(path, f"images must be uint8 or floating point, got {array.dtype}")
     if array.ndim == 2:
@@ -112,16 +127,36 @@ def _images(path: Path, array: np.ndarray) -> np.ndarray:
         array = array[..., None]
     if array.ndim != 4:
         raise damaged(path, f"images must be [N, H, W], [N, H, W, C] or a table [N, F], got {list(array.shape)}")
-    return array if array.dtype == np.uint8 else array.astype(np.float32, copy=False)
+    if array.dtype == np.uint8:
+        return array
+    with np.errstate(over="ignore"):  # told below
+        return _finite(path, key, array.astype(np.float32, copy=False))
 
 
-def _labels(path: Path, array: np.ndarray, task: str) -> np.ndarray:
+def _labels(path: Path, key: str, array: np.ndarray, task: str) -> np.ndarray:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if task == "regression":
         if array.ndim != 1 or not np.issubdtype(array.dtype, np.number):
             raise damaged(path, f"labels of a regression must be numbers [N], got {array.dtype} {list(array.shape)}")
-        return array.astype(np.float32)
+        with np.errstate(over="ignore"):
+            return _finite(path, key, array.astype(np.float32))
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise damaged(path, f"labels must be whole numbers [N], got {array.dtype} {list(array.shape)}")
     return array.astype(np.int64)
+
+
+def _finite(path: Path, key: str, array: np.ndarray) -> np.ndarray:
+    """The same array; one value that is not finite would make every model that sees it so.
+
+    Raises:
+        DataDamaged: if there is one; says where the first is.
+    """
+    finite = np.isfinite(array)
+    if finite.all():
+        return array
+    at = np.unravel_index(int(np.argmin(finite)), array.shape)
+    raise DataDamaged(
+        f"{path}: {key}: {array.size - int(finite.sum())} values are not finite in float32, the first is "
+        f"{array[at]} in sample {at[0]}. Take these samples out, or fill in numbers."
+    )

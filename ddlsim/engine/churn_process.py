@@ -1,6 +1,5 @@
 """Nodes that leave and return: what becomes of their work, their messages and their state."""
 
-import math
 from collections.abc import Generator, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import simpy
 
 from ddlsim.churn.schedule import Absences
+from ddlsim.units import END_OF_TIME_S
 
 if TYPE_CHECKING:
     from ddlsim.engine.membership import Member
@@ -61,11 +61,13 @@ class ChurnProcess:
         env = self._env
         for start_s, end_s in stays_away:
             if member.joined:
+                if start_s > END_OF_TIME_S:
+                    return
                 yield env.timeout(max(0.0, start_s - env.now))
                 if member.finished:
                     return
                 population.leave(member, end_s)
-            if math.isinf(end_s):
+            if end_s > END_OF_TIME_S:  # a time that the run cannot reach
                 return
             yield env.timeout(max(0.0, end_s - env.now))
             population.come(member)

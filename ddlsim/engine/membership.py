@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 WAIT_FACTOR = 2.0
 
+HOPELESS_DEPARTURES, AND_PER_NODE = 10_000, 200
+"""So many departures in a row, without one completed round among them, and the run would practically never end: a
+round that as few as one stay in a hundred is long enough for is completed long before."""
+
 
 @dataclass(slots=True, eq=False)
 class Member:
@@ -72,6 +76,7 @@ class Membership:
 
     Attributes:
         num_taking_part: members that are online and have not been stopped early.
+        departures_in_vain: departures since a node last completed a round; 0 once a node has finished.
     """
 
     def __init__(self, members: Sequence[Member], synchronous: bool):
@@ -84,6 +89,7 @@ class Membership:
         self._returns_s: dict[int, float] = {}
         self._wait_until_s: float | None = None
         self._found_at: dict[int, int] = {}
+        self.departures_in_vain = 0
 
     def absent_from_start(self, member: Member) -> None:
         """A newcomer: it has never been there."""
@@ -96,6 +102,7 @@ class Membership:
         """A node has left, to return at that time."""
         member.online = False
         member.stay += 1
+        self.departures_in_vain += not self._any_finished
         self._count(member, -1)
         self.num_taking_part -= 1
         self._num_busy -= 1
@@ -111,6 +118,7 @@ class Membership:
 
     def completed(self, member: Member, rounds: int) -> None:
         """A node has completed so many rounds."""
+        self.departures_in_vain = 0
         self._count(member, -1)
         member.completed_rounds = rounds
         self._count(member, 1)
@@ -123,6 +131,12 @@ class Membership:
             self.num_taking_part -= 1
         self._num_busy -= 1
         self._any_finished = True
+        self.departures_in_vain = 0
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether nodes leave and leave again before any of them gets through a round."""
+        return self.departures_in_vain > HOPELESS_DEPARTURES + AND_PER_NODE * len(self._members)
 
     def over(self, now_s: float) -> bool:
         """Whether the run ends now."""

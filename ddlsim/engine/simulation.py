@@ -77,6 +77,11 @@ class Simulation:
         self._lives = env.processes(self._life(member) for member in members)
         churn.begin(self)
 
+    @property
+    def evaluated(self) -> int:
+        """Completed rounds at the last evaluation."""
+        return self._monitor.evaluated
+
     def run(self) -> None:
         """Runs until every node that is online has finished, or until the target is reached.
 
@@ -103,13 +108,23 @@ class Simulation:
         if self.network.num_sending == 0:
             why = "An algorithm must receive only from nodes that send to it."
         else:
+            instead = ", or set protocol.deadline_s or mode: async, where no node waits for ever"
             why = (
                 f"{self.network.num_sending} messages are on links without capacity, or with too little for centuries: "
-                "give them more, or set protocol.deadline_s or mode: async, where no node waits for ever."
+                f"give them more{instead if self._run.synchronous else ''}."
             )
         return (
             f"at {self.env.now:.3f} simulated seconds nothing can happen any more, but nodes still wait "
             f"(node: round: senders): {waiting}. {why}"
+        )
+
+    def _why_hopeless(self) -> str:
+        run = self._run
+        return (
+            f"churn: at {self.env.now:.3f} simulated seconds nodes have left {self.membership.departures_in_vain} "
+            "times in a row before any of them completed a round "
+            f"(furthest: {run.completed_by_all} of {run.rounds} rounds), so the run would never end. Nodes must stay "
+            "longer, or rounds be shorter: see churn, training.local_steps, devices and network.links."
         )
 
     # -- lives -----------------------------------------------------------------------------------------------------
@@ -229,6 +244,8 @@ class Simulation:
     def leave(self, member: Member, returns_s: float) -> None:
         """A node goes away: its flows and its training are aborted, its mail is lost; its state stays until then."""
         self.membership.left(member, returns_s)
+        if self.membership.hopeless:
+            raise DdlsimError(self._why_hopeless())
         self._leave_network(member)
         self._lives[member.id].interrupt()
         self.transport.abandons_round(member.id)

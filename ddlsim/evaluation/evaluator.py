@@ -138,10 +138,12 @@ class Evaluator:
                 if taken is None or is_server:
                     snapshots[node] = population.snapshot(node)
             outcome = self._evaluate(completed, dict(sorted(snapshots.items())))
+            if outcome is None:
+                continue
             self._on_evaluated(outcome)
             self.target_reached |= self._stop_at is not None and outcome.reaches(self._stop_at)
 
-    def _evaluate(self, completed: int, everybody: dict[int, Snapshot]) -> Evaluated:
+    def _evaluate(self, completed: int, everybody: dict[int, Snapshot]) -> Evaluated | None:
         snapshots = {node: snapshot for node, snapshot in everybody.items() if snapshot.serving is not None}
         served = {node: self._candidates(snapshot) for node, snapshot in snapshots.items()}
         tests = [self._compute.test(serving.models, int(self._test_set[node])) for node, serving in served.items()]
@@ -158,6 +160,8 @@ class Evaluator:
             self._recorder.row(everybody[node].time_s, node, completed, "bytes_sent", everybody[node].bytes_sent)
         self._similarities.write(completed, snapshots)
         self._recorder.flush()
+        if not snapshots:  # a server alone: no node has joined yet
+            return None
         time_s = max(snapshot.time_s for snapshot in snapshots.values())
         bytes_sent = sum(snapshot.bytes_sent for snapshot in everybody.values())
         return Evaluated(completed, time_s, bytes_sent, self._metric, values)

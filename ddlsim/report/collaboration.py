@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddlsim.report.json_lines import json_lines
+from ddlsim.report.json_lines import damage_of, json_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,7 +46,8 @@ def read_graphs(directory: Path, num_nodes: int) -> Graphs | None:
     found: dict[int, np.ndarray] = {}
     for row in json_lines(path) if path.is_file() else ():
         if row["name"] == "collaboration":
-            present[row["node"]] = row["value"]
+            with damage_of(path):
+                present[row["node"]] = row["value"]
             found[row["round"]] = present.copy()
     if not found:
         return None

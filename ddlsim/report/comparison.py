@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.report.published import published
-from ddlsim.report.records import Records, find_runs, read
-from ddlsim.report.summary import quality, summary_of
+from ddlsim.report.records import Records
+from ddlsim.report.summary import quality, raise_it, read_all
 from ddlsim.report.text import (
     bytes_text,
     columns,
@@ -54,7 +54,9 @@ class Row:
     labels: list[str]
 
 
-def compare(run_dirs: Iterable[str | Path], format: Format = "table") -> str:
+def compare(
+    run_dirs: Iterable[str | Path], format: Format = "table", on_damaged: Callable[[DdlsimError], None] = raise_it
+) -> str:
     """A table of runs, those that differ only in their seed in one row as mean and population standard deviation.
 
     Runs that ended differently (status, last evaluated round, data used) never share a row.
@@ -62,27 +64,30 @@ def compare(run_dirs: Iterable[str | Path], format: Format = "table") -> str:
     Args:
         run_dirs: run directories, or folders with runs below them.
         format: table (plain text), md (GitHub markdown), csv or json (both with every number on its own).
+        on_damaged: takes the error of a run that cannot be read, which is then left out; by default it is raised.
     Raises:
         ScenarioError: if a path is no run and holds none, or the format is not known.
+        RecordsDamaged: see `on_damaged`.
     """
-    rows = compared(map(read, find_runs(run_dirs)))
+    rows = compared(read_all(run_dirs, on_damaged))
     if format == "json":
         return json.dumps({"schema_version": 1, "rows": [vars(row) for row in rows]}, indent=2)
     if format == "csv":
         return comma_separated(*_csv(rows))
     if format not in ("table", "md"):
         raise ScenarioError(f"compare: unknown format {format!r}. Known: table, md, csv, json.")
+    if not rows:
+        return ""
     header, cells = _cells(rows)
     text = (columns if format == "table" else markdown)(header, cells, left=3)
     notes = _notes(rows)
     return "\n".join([text, *([""] if notes else []), *notes])
 
 
-def compared(runs: Iterable[Records]) -> list[Row]:
-    """The rows of a comparison, in the order in which the runs come."""
+def compared(runs: Iterable[tuple[Records, dict]]) -> list[Row]:
+    """The rows of a comparison, in the order in which the runs come with their summaries."""
     groups: dict[str, list[tuple[dict, Records]]] = {}
-    for records in runs:
-        summary = summary_of(records)
+    for records, summary in runs:
         key = {name: summary[name] for name in ("scenario", "algorithm", "status", "evaluated_round", "data")}
         groups.setdefault(json.dumps([key, _settings(records.scenario)], sort_keys=True), []).append((summary, records))
     members = list(groups.values())

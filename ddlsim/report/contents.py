@@ -24,7 +24,7 @@ def read_contents(directory: Path) -> tuple[np.ndarray, dict[str, np.ndarray]] |
         first; None if nothing was sent or the run has not ended.
     """
     path = directory / "contents.jsonl"
-    rows = list(json_lines(path)) if path.is_file() else []
+    rows = list(json_lines(path, {"round": int, "content": str, "bytes": int})) if path.is_file() else []
     if not rows:
         return None
     rounds = np.unique([row["round"] for row in rows])

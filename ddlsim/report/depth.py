@@ -1,40 +1,50 @@
 """One run in depth, as text: its summary, its curves, which heads its clusters chose, who sent how much to whom."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 
 from ddlsim import metrics
+from ddlsim.errors import DdlsimError
 from ddlsim.report import links
 from ddlsim.report.comparison import compare
 from ddlsim.report.contents import read_contents
 from ddlsim.report.contents import table as contents_table
+from ddlsim.report.json_lines import damage_of
 from ddlsim.report.published import published, source
-from ddlsim.report.records import Records, find_runs, read
-from ddlsim.report.summary import quality, summary_of, table
+from ddlsim.report.records import Records
+from ddlsim.report.summary import quality, raise_it, read_all, table
 from ddlsim.report.text import bytes_text, columns, number_text, percent_text, quality_text, seconds_text
 
 MAX_CURVE_ROWS = 16
 
 
-def report(run_dirs: Iterable[str | Path]) -> str:
+def report(run_dirs: Iterable[str | Path], on_damaged: Callable[[DdlsimError], None] = raise_it) -> str:
     """Every run in depth, and a comparison behind them if there are several.
 
     Args:
         run_dirs: run directories, or folders with runs below them.
+        on_damaged: takes the error of a run that cannot be read, which is then left out; by default it is raised.
     Raises:
         ScenarioError: if one of them is no run and holds none.
+        RecordsDamaged: see `on_damaged`.
     """
-    found = find_runs(run_dirs)
-    parts = [_one(read(path)) for path in found]
-    if len(found) > 1:
-        parts.append(_section("All runs", compare(found)))
-    return "\n\n\n".join(parts) + "\n"
+    parts, shown = [], []
+    for records, summary in read_all(run_dirs, on_damaged):
+        try:
+            with damage_of(records.directory):
+                parts.append(_one(records, summary))
+        except DdlsimError as error:
+            on_damaged(error)
+        else:
+            shown.append(records.directory)
+    if len(shown) > 1:
+        parts.append(_section("All runs", compare(shown)))
+    return "\n\n\n".join(parts) + "\n" if parts else ""
 
 
-def _one(records: Records) -> str:
-    summary = summary_of(records)
+def _one(records: Records, summary: dict) -> str:
     parts = [_section(str(records.directory), table(summary, terminal=False))]
     if len(records.evaluations):
         what = "Mean squared error" if records.metric == "mse" else "Accuracy %"

@@ -1,4 +1,4 @@
-"""How samples lie over nodes and classes, from samples.jsonl (see rundir.py)."""
+"""How samples lie over nodes and classes, from samples.jsonl (see runs/directory.py)."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddlsim.report.frame import new_figure
-from ddlsim.report.json_lines import json_lines
+from ddlsim.report.json_lines import damage_of, json_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 def class_counts(directory: Path) -> np.ndarray | None:
     """Training samples per node and class, int [N, C]; of a regression [N, 1]; None if it was not recorded."""
     path = directory / "samples.jsonl"
-    rows = list(json_lines(path)) if path.is_file() else []
-    return np.array([row.get("classes", [row["train"]]) for row in rows]) if rows else None
+    rows = list(json_lines(path, {"train": int})) if path.is_file() else []
+    with damage_of(path):
+        return np.array([row.get("classes", [row["train"]]) for row in rows], dtype=int) if rows else None
 
 
 def distribution_figure(records: "Records", counts: np.ndarray) -> "Figure":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim.report.json_lines import json_lines
+from ddlsim.report.json_lines import damage_of, json_lines
 from ddlsim.report.text import bytes_text, columns, percent_text, seconds_text
 
 KINDS = ("push", "request", "response")
@@ -67,8 +67,9 @@ def read_links(path: Path) -> Links | None:
     if not rows:
         return None
     names = [name for name in rows[0] if name not in ("node", "nodes")]
-    table = np.array([[row[name] for name in names] for row in rows], dtype=float)
-    return Links(dict(zip(names, table.T, strict=True)), sum(row.get("nodes", 1) for row in rows))
+    with damage_of(path):
+        table = np.array([[row[name] for name in names] for row in rows], dtype=float)
+        return Links(dict(zip(names, table.T, strict=True)), sum(row.get("nodes", 1) for row in rows))
 
 
 def table(links: Links) -> str:

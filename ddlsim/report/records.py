@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim.errors import DdlsimError, ScenarioError
-from ddlsim.report.json_lines import json_lines
+from ddlsim.errors import RecordsDamaged, ScenarioError
+from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, damage_of, json_lines, torn_line
 from ddlsim.report.links import Links, read_links
 
 MANIFEST = "manifest.json"
+LOSSES = ("test_loss", "mse")
+"""Rows whose value is not finite where a node's training has diverged."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,32 @@ class Records:
         return self.manifest.get("status", "unknown")
 
     @property
+    def diverged(self) -> dict[int, int]:
+        """Nodes whose loss was not a finite number, with the completed rounds at the first evaluation that found so."""
+        found: dict[int, int] = {}
+        for rows in (self.rows[name] for name in LOSSES if name in self.rows):
+            bad = ~np.isfinite(rows.value) & (rows.node >= 0)
+            for node, completed in zip(rows.node[bad].tolist(), rows.round[bad].tolist(), strict=True):
+                found[node] = min(completed, found.get(node, completed))
+        return dict(sorted(found.items()))
+
+    def lost_rows(self) -> list[str]:
+        """A sentence on every file of a finished run that is not as long as it was then, or ends in a torn line."""
+        if self.status == "running":
+            return []
+        written = self.manifest.get("files") or {}
+        found = []
+        for path in sorted(self.directory.glob("*.jsonl")):
+            size, then = path.stat().st_size, written.get(path.name)
+            torn = torn_line(path)
+            if torn:
+                found.append(f"{path.name}:{torn}: the last line is cut off; rows are lost")
+            elif then is not None and size != then:
+                what = "lost" if size < then else "added"
+                found.append(f"{path.name} has {size} bytes, but {then} when the run ended; rows were {what} since")
+        return found + [f"{name} is missing" for name in sorted(written) if not (self.directory / name).is_file()]
+
+    @property
     def metric(self) -> str:
         """What the nodes are measured by: accuracy, or of a regression mse."""
         return "mse" if self.manifest.get("task") == "regression" else "accuracy"
@@ -212,7 +240,8 @@ def read(run_dir: str | Path) -> Records:
 
     Raises:
         ScenarioError: if the directory is no run.
-        DdlsimError: if one of its files is damaged (a cut last line of a JSON-lines file is not damage).
+        RecordsDamaged: if one of its files is damaged (a cut last line of a JSON-lines file is not damage, see
+            `Records.lost_rows`).
     """
     directory = Path(run_dir)
     missing = [name for name in (MANIFEST, "scenario.yaml") if not (directory / name).is_file()]
@@ -222,17 +251,18 @@ def read(run_dir: str | Path) -> Records:
             f"{run_dir} is no run: it {what}. A run is the folder that `ddlsim run` wrote, "
             "by default runs/<scenario>/<algorithm>-s<seed>-<hash>."
         )
-    manifest = _read_json(directory / MANIFEST)
-    rows, confusions = _read_metrics(directory / "metrics.jsonl")
-    return Records(
-        directory=directory,
-        manifest=manifest,
-        scenario=_read_yaml(directory / "scenario.yaml"),
-        rows=rows,
-        communication=_read_communication(directory / "communication.jsonl"),
-        links=read_links(directory / "links.jsonl"),
-        confusions=confusions,
-    )
+    manifest = _read_manifest(directory / MANIFEST)
+    rows, confusions = _read_metrics(directory / "metrics.jsonl", len(manifest["node_cluster"]))
+    with damage_of(directory):
+        return Records(
+            directory=directory,
+            manifest=manifest,
+            scenario=_read_yaml(directory / "scenario.yaml"),
+            rows=rows,
+            communication=_read_communication(directory / "communication.jsonl", len(manifest["node_cluster"])),
+            links=read_links(directory / "links.jsonl"),
+            confusions=confusions,
+        )
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
@@ -256,18 +286,37 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _read_metrics(path: Path) -> tuple[dict[str, Rows], list]:
+def _read_metrics(path: Path, num_nodes: int) -> tuple[dict[str, Rows], list]:
     columns: dict[str, list[tuple]] = {}
     newest: dict[int, list] = {}
-    for row in json_lines(path) if path.is_file() else ():
-        node = -1 if row["node"] is None else row["node"]
+    kinds = {"time_s": NUMBER, "node": MAYBE_NODE, "round": int, "name": str}
+    for row in json_lines(path, kinds) if path.is_file() else ():
+        node = -1 if row["node"] is None else _node(path, row["node"], num_nodes)
         if row["name"] == "confusion":
             # Only the newest ones are kept: all of them would be the largest part of a run by far.
-            entry = (row["round"], node, np.asarray(row["value"], dtype=int))
+            entry = (row["round"], node, _confusion(path, row))
             newest[node] = [*newest.get(node, [])[-1:], entry]
-        elif isinstance(row["value"], int | float):
+        elif isinstance(row.get("value"), int | float):
             columns.setdefault(row["name"], []).append((row["time_s"], node, row["round"], row["value"]))
-    return {name: _columns(rows) for name, rows in columns.items()}, [e for pair in newest.values() for e in pair]
+    with damage_of(path):
+        return {name: _columns(rows) for name, rows in columns.items()}, [e for pair in newest.values() for e in pair]
+
+
+def _node(path: Path, node: int, num_nodes: int) -> int:
+    """The node of a row; a server has the number behind the last node's."""
+    if not 0 <= node <= num_nodes:
+        raise RecordsDamaged(f"{path}: a row is of node {node}, but the run has {num_nodes} nodes.")
+    return node
+
+
+def _confusion(path: Path, row: dict) -> np.ndarray:
+    with damage_of(path):
+        matrix = np.asarray(row["value"], dtype=int)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise RecordsDamaged(
+            f"{path}: the confusion matrix of node {row['node']} after round {row['round']} is no square."
+        )
+    return matrix
 
 
 def _columns(rows: list[tuple]) -> Rows:
@@ -275,26 +324,59 @@ def _columns(rows: list[tuple]) -> Rows:
     return Rows(np.array(time_s, float), np.array(node, int), np.array(round_num, int), np.array(value, float))
 
 
-def _read_communication(path: Path) -> Communication | None:
+def _read_communication(path: Path, num_nodes: int) -> Communication | None:
     if not path.is_file():
         return None
     names = ("src", "dst", "messages", "payload_bytes", "header_bytes", "wasted_bytes", "in_flight_bytes")
+    kinds = {name: MAYBE_NODE if name in ("src", "dst") else int for name in names[:-1]}
     rows, num_pairs = [], 0
-    for row in json_lines(path):
+    for row in json_lines(path, kinds):
         num_pairs += row.get("pairs", 1)
         row.setdefault("in_flight_bytes", 0)  # older runs did not count them
+        for node in (row["src"], row["dst"]):
+            if node is not None:
+                _node(path, node, num_nodes)
         rows.append([-1 if row[name] is None else row[name] for name in names])
     return Communication(*np.array(rows, dtype=np.int64).reshape(-1, len(names)).T, num_pairs)
 
 
-def _read_json(path: Path) -> dict:
+def _read_manifest(path: Path) -> dict:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
-        raise DdlsimError(f"{path}:{error.lineno}: not JSON: {error.msg}.") from error
+        raise RecordsDamaged(f"{path}:{error.lineno}: not JSON: {error.msg}.") from error
+    except (ValueError, RecursionError) as error:
+        raise RecordsDamaged(f"{path}: not JSON: {error}.") from error
     if not isinstance(found, dict):
-        raise DdlsimError(f"{path}: expected a JSON object, got {found!r:.60}.")
+        raise RecordsDamaged(f"{path}: expected a JSON object, got {found!r:.60}.")
+    clusters = found.get("node_cluster")
+    if not (
+        clusters and isinstance(clusters, list) and all(type(c) is int and 0 <= c < len(clusters) for c in clusters)
+    ):
+        raise RecordsDamaged(f"{path}: node_cluster: expected the cluster of every node, got {clusters!r:.60}.")
+    for key, kind, words in _MANIFEST_KINDS:
+        if found.get(key) is not None and not isinstance(found[key], kind):
+            raise RecordsDamaged(f"{path}: {key}: expected {words}, got {found[key]!r:.60}.")
+    if not all(isinstance(label, str) for label in found.get("labels") or ()):
+        raise RecordsDamaged(f"{path}: labels: expected a list of texts, got {found['labels']!r:.60}.")
     return found
+
+
+_MANIFEST_KINDS = (
+    ("status", str, "text"),
+    ("scenario", str, "text"),
+    ("algorithm", str, "text"),
+    ("device", str, "text"),
+    ("task", str, "text"),
+    ("seed", int, "a whole number"),
+    ("rounds", int, "a whole number"),
+    ("wall_s", NUMBER, "a number"),
+    ("peak_rss_mib", NUMBER, "a number"),
+    ("data", dict, "an object"),
+    ("labels", list, "a list"),
+    ("files", dict, "an object"),
+)
+"""What reports rely on where a manifest has it."""
 
 
 def _read_yaml(path: Path) -> dict:
@@ -303,8 +385,10 @@ def _read_yaml(path: Path) -> dict:
 
     try:
         found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")) or {}
-    except (YAMLError, ValueError, LookupError, RecursionError) as error:
-        raise DdlsimError(f"{path}: not valid YAML: {error}") from error
+    except (YAMLError, ValueError, LookupError, RecursionError, OverflowError) as error:
+        raise RecordsDamaged(
+            f"{path}: not valid YAML: {str(error).splitlines()[0] if str(error) else error!r}."
+        ) from error
     if not isinstance(found, dict):
-        raise DdlsimError(f"{path}: expected a mapping (key: value) at the top level, found {found!r:.60}.")
+        raise RecordsDamaged(f"{path}: expected a mapping (key: value) at the top level, found {found!r:.60}.")
     return found

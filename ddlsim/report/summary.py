@@ -2,14 +2,17 @@
 
 import math
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from ddlsim import metrics
+from ddlsim.errors import DdlsimError
+from ddlsim.report.json_lines import damage_of
 from ddlsim.report.links import CAUSES, KINDS
-from ddlsim.report.records import Records, read
-from ddlsim.report.text import bytes_text, columns, number_text, percent_text, quality_text, seconds_text
+from ddlsim.report.records import Records, find_runs, read
+from ddlsim.report.text import bytes_text, columns, number_text, percent_text, printable, quality_text, seconds_text
 
 SCHEMA_VERSION = 1
 PROFILED = ("profile", "through_pytorch", "one_by_one")  # what a run with --profile tells beside its results
@@ -57,11 +60,37 @@ def summary_of(records: Records) -> dict:
             "target": _target(records),
             "settlement": _settlement(records),
             "cut_off": len(records.rows.get("cut_off", ())),
-            "labels": list(manifest.get("labels") or []),
+            "diverged": _diverged(records),
+            "labels": [*(manifest.get("labels") or []), *_warnings(records)],
             "peak_rss_mib": manifest.get("peak_rss_mib"),
             **{name: manifest[name] for name in PROFILED if name in manifest},
         }
     )
+
+
+def raise_it(error: DdlsimError) -> None:
+    """What is done about a run that cannot be read, unless something else is asked for."""
+    raise error
+
+
+def read_all(
+    paths: Iterable[str | Path], on_damaged: Callable[[DdlsimError], None] = raise_it
+) -> Iterator[tuple[Records, dict]]:
+    """Every run named by paths (see `find_runs`) with its summary.
+
+    Args:
+        paths: run directories, or folders with runs below them.
+        on_damaged: takes the error of a run that cannot be read, which is then left out; by default it is raised.
+    """
+    for path in find_runs(paths):
+        try:
+            records = read(path)
+            with damage_of(path):
+                summary = summary_of(records)
+        except DdlsimError as error:
+            on_damaged(error)
+        else:
+            yield records, summary
 
 
 def _quality(records: Records) -> dict:
@@ -162,6 +191,26 @@ def _settlement(records: Records) -> dict | None:
         "agreement": found.agreement,
         "apart": found.apart,
     }
+
+
+def _diverged(records: Records) -> dict | None:
+    """Nodes whose loss was not finite at an evaluation, and the completed rounds at the first such one; or None."""
+    found = records.diverged
+    return {"nodes": list(found), "round": min(found.values())} if found else None
+
+
+def _warnings(records: Records) -> list[str]:
+    """What a reader of the numbers must know, and the records alone can tell."""
+    found = records.lost_rows()
+    diverged = _diverged(records)
+    if diverged:
+        nodes = diverged["nodes"]
+        which = ", ".join(map(str, nodes[:10])) + (", ..." if len(nodes) > 10 else "")
+        found.append(
+            f"DIVERGED: the loss of {len(nodes)} of {records.num_nodes} nodes (node {which}) is not a finite number, "
+            f"first at the evaluation after round {diverged['round']}"
+        )
+    return found
 
 
 def _plain(value):
@@ -320,7 +369,8 @@ def table(summary: dict, terminal: bool | None = None) -> str:
         terminal: whether the text goes to a terminal; None: whether standard output is one.
     """
     terminal = sys.stdout.isatty() if terminal is None else terminal
-    loud, lines = loud_lines(summary), rows(summary)
+    loud = [printable(line) for line in loud_lines(summary)]
+    lines = [(what, printable(value)) for what, value in rows(summary)]
     if not terminal:
         return "\n".join([*(f"!! {line}" for line in loud), columns([], lines, left=2)])
     import io

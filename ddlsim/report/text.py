@@ -78,9 +78,24 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
 
 
 def comma_separated(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table as CSV; None gives an empty cell."""
+    """A table as CSV; None gives an empty cell. Text that a spreadsheet would run as a formula gets a `'` before it."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+    writer.writerow(map(_cell, header))
+    writer.writerows(map(_cell, row) for row in rows)
     return out.getvalue().rstrip("\n")
+
+
+def _cell(value: object) -> object:
+    if value is None:
+        return ""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: control characters that it would obey, but for new lines and tabs, as `\\x1b`."""
+    return "".join(char if char in "\n\t" or not _is_control(char) else f"\\x{ord(char):02x}" for char in text)
+
+
+def _is_control(char: str) -> bool:
+    return char < " " or "\x7f" <= char <= "\x9f"

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from ddlsim import build, rundir
 from ddlsim.errors import ScenarioError
 from ddlsim.reproduce.matrix import Cell, Matrix, is_meant
+from ddlsim.runs import run as run_scenario
+from ddlsim.runs.directory import complete_summary, same_scenario
 from ddlsim.scenario import Scenario, from_mapping
 from ddlsim.scenario.model import to_plain
 
@@ -31,8 +32,8 @@ class Run:
 
     def summary(self) -> dict | None:
         """Its summary, if it has been run to its end as the matrix is now."""
-        finished = rundir.complete_summary(self.directory)
-        return finished if finished and rundir.same_scenario(self.directory, self.scenario) else None
+        finished = complete_summary(self.directory)
+        return finished if finished and same_scenario(self.directory, self.scenario) else None
 
 
 def runs_of(matrix: Matrix, out: Path, seeds: int | None = None, patterns: Sequence[str] = ()) -> list[Run]:
@@ -113,7 +114,7 @@ def _line(run: Run, summary: dict, done: int, total: int, spent_s: float) -> str
 
 def _in_turn(runs: Sequence[Run], options: dict) -> Iterator[tuple[Run, dict]]:
     for run in runs:
-        yield run, build.run(run.scenario, out=run.directory, fallback=False, progress="none", **options)
+        yield run, run_scenario(run.scenario, out=run.directory, fallback=False, progress="none", **options)
 
 
 def _side_by_side(runs: Sequence[Run], options: dict, jobs: int) -> Iterator[tuple[Run, dict]]:
@@ -140,4 +141,4 @@ def _take_cores(number, jobs: int) -> None:
 
 
 def _run_elsewhere(scenario: dict, directory: Path, options: dict) -> dict:
-    return build.run(from_mapping(scenario), out=directory, fallback=False, progress="none", **options)
+    return run_scenario(from_mapping(scenario), out=directory, fallback=False, progress="none", **options)

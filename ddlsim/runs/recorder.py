@@ -1,14 +1,21 @@
 """Rows of a run, written as they happen."""
 
 import json
+import math
+import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from ddlsim.errors import RecordsFailed
 from ddlsim.messages.breakdown import Contents
 from ddlsim.network.link_use import NodeUse
 from ddlsim.network.traffic import Traffic
+
+LOSSES = ("test_loss", "mse")
+"""Rows whose value tells whether a node's model has diverged."""
 
 
 class Recorder:
@@ -19,32 +26,56 @@ class Recorder:
 
     Attributes:
         wall_s: wall time spent on writing so far, for `--profile`.
+        diverged: node -> completed rounds at the first evaluation that found its loss not finite.
     """
 
     def __init__(self, path: Path | None = None):
         self.rows: list[dict[str, Any]] = []
         self.wall_s = 0.0
-        self._file = path.open("w", encoding="utf-8") if path else None
+        self.diverged: dict[int, int] = {}
+        self._path = path
+        self._file = None
+        if path:
+            with _told(path):
+                self._file = path.open("w", encoding="utf-8")
 
     def row(self, time_s: float, node: int | None, round_num: int, name: str, value: Any) -> None:
-        """One row; `round` counts completed rounds."""
+        """One row; `round` counts completed rounds.
+
+        Raises:
+            RecordsFailed: if it cannot be written, as the other methods.
+        """
         start = time.perf_counter()
         found = {"time_s": float(time_s), "node": node, "round": round_num, "name": name, "value": value}
+        if name in LOSSES and not math.isfinite(value):
+            self.diverged.setdefault(node, round_num)
         if self._file is None:
             self.rows.append(found)
         else:
-            self._file.write(json.dumps(found, separators=(",", ":")) + "\n")
+            try:  # and no context manager: this is called for every row
+                self._file.write(json.dumps(found, separators=(",", ":")) + "\n")
+            except OSError as error:
+                raise _failed(self._path, error) from error
         self.wall_s += time.perf_counter() - start
 
     def flush(self) -> None:
         if self._file is not None:
             start = time.perf_counter()
-            self._file.flush()
+            with _told(self._path):
+                self._file.flush()
             self.wall_s += time.perf_counter() - start
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        """Closes the file; if its last rows cannot be written, it ends with the last whole one."""
+        if self._file is None or self._file.closed:
+            return
+        try:
+            with _told(self._path):
+                self._file.close()
+        except RecordsFailed:
+            with suppress(OSError):
+                _cut_torn_line(self._path)
+            raise
 
 
 def write_communication(path: Path, traffic: Traffic, detail: Literal["full", "total"] = "full") -> None:
@@ -69,6 +100,39 @@ def write_contents(path: Path, contents: Contents) -> None:
 
 
 def _write_rows(path: Path, rows: Iterable[dict]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for row in rows:
-            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+    """All rows or no file at all: sums of half the rows would be wrong."""
+    try:
+        with _told(path), path.open("w", encoding="utf-8") as file:
+            for row in rows:
+                file.write(json.dumps(row, separators=(",", ":")) + "\n")
+    except RecordsFailed:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _failed(path, error) from error
+
+
+def _failed(path: Path, error: OSError) -> RecordsFailed:
+    return RecordsFailed(f"{path} cannot be written: {error.strerror or error}.")
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Ends a file after its last newline."""
+    with path.open("rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - 65536)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
+                break
+            end = start
+        file.truncate(end)

@@ -71,8 +71,13 @@ def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         yield ("validation", "source"), f"{data} comes without a validation set. Use train, test or node"
     if getattr(scenario.partition, "by_domain", False):
         clusters = len(scenario.nodes.clusters)
-        domains = scenario.data.domains_for(clusters) if hasattr(scenario.data, "domains_for") else 1
-        if domains != clusters:
+        domains = scenario.data.domains_for(clusters) if hasattr(scenario.data, "domains_for") else None
+        if domains is None:
+            text = (
+                f"deals one domain to each cluster; {data} has none. Use random, or data that has (joined, synthetic)"
+            )
+            yield ("partition", "name"), text
+        elif domains != clusters:
             text = f"deals one domain to each cluster; {data} has {domains}, nodes.clusters names {clusters} clusters"
             yield ("partition", "name"), text
 

@@ -88,9 +88,9 @@ class Training(_Section):
     """
 
     optimizer: Literal["sgd", "adam"] = "sgd"
-    learning_rate: Annotated[float, Gt(0)]
+    learning_rate: Annotated[float, Gt(0), Le(1e30)]
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
-    weight_decay: Annotated[float, Ge(0)] = 0.0
+    weight_decay: Annotated[float, Ge(0), Le(1e30)] = 0.0
     batch_size: Count = 8
     local_steps: StepCount | None = None
     epochs: StepCount | None = None

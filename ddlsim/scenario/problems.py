@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from ddlsim.errors import ScenarioError
 
+MOST_SHOWN, MOST_TEXT = 200, 1000
+"""Characters of a source line, an option or a path, and of an explanation, that a message shows."""
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -24,7 +27,8 @@ class Mark:
     text: str | None = None
 
     def __str__(self) -> str:
-        return self.source if self.line is None else f"{self.source}:{self.line}:{self.column}"
+        source = cut(self.source)
+        return source if self.line is None else f"{source}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,29 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        head = f"{self.mark}: " + (f"{self.path}: " if self.path else "") + self.text
+        head = f"{self.mark}: " + (f"{cut(self.path)}: " if self.path else "") + cut(self.text, MOST_TEXT)
         if self.mark.line is None or self.mark.text is None:
             return head
+        line, column = _around(self.mark.text, self.mark.column)
         # Tabs stay tabs under the text, so that the caret stands under the right character whatever their width.
-        indent = "".join("\t" if c == "\t" else " " for c in self.mark.text[: self.mark.column - 1])
-        return f"{head}\n{self.mark.line:6d} | {self.mark.text}\n{'':6} | {indent}^"
+        indent = "".join("\t" if c == "\t" else " " for c in line[: column - 1])
+        return f"{head}\n{self.mark.line:6d} | {line}\n{'':6} | {indent}^"
+
+
+def cut(text: str, most: int = MOST_SHOWN) -> str:
+    """The text, or its two ends where it is longer than that."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
+
+
+def _around(line: str, column: int) -> tuple[str, int]:
+    """A source line cut to what stands around a column, and the column in what is left."""
+    if len(line) <= MOST_SHOWN:
+        return line, column
+    start = max(0, column - 1 - MOST_SHOWN // 2)
+    end = start + MOST_SHOWN
+    left, right = "... " if start else "", " ..." if end < len(line) else ""
+    return f"{left}{line[start:end]}{right}", column - start + len(left)
 
 
 class ScenarioProblems(ScenarioError):

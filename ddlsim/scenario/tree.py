@@ -131,6 +131,9 @@ def _parse(text: str, mark_of, top: Mark, path: str = "") -> Tree:
         raise ScenarioProblems([Problem(mark_of(at) if at else top, "", f"not valid YAML: {what}")]) from error
     except YAMLError as error:
         raise ScenarioProblems([Problem(top, "", f"not valid YAML: {str(error).splitlines()[0]}")]) from error
+    except (ValueError, OverflowError) as error:  # an escape such as "\U00110000" that names no character
+        what = "an escape (a backslash and U, u or x in double quotes) names no character"
+        raise ScenarioProblems([Problem(top, path, f"not valid YAML: {what} ({error})")]) from error
     if root is None:
         return Tree(None, top)
     builder = _Builder(mark_of, top, len(text) + MAX_ALIASED)

@@ -116,6 +116,14 @@ class ErdosRenyi(Topology):
     seed: Annotated[int, Ge(0)] | None = None
     connected: bool = True
 
+    def check(self, num_nodes: int) -> None:
+        """Raises ScenarioError if the probability is so small that floating-point numbers cannot tell it from none."""
+        if 1 - self.edge_probability == 1:
+            raise ScenarioError(
+                f"topology.edge_probability: {self.edge_probability:g} is no edge at all in double precision. "
+                "Give 1e-15 or more."
+            )
+
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
         """The graph of a round: `networkx.fast_gnp_random_graph`."""
         import networkx as nx

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddlsim import build
+from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.engine.simulation import Simulation
 from ddlsim.learning import learner
@@ -34,7 +34,7 @@ LARGEST_BYTES = 102_100  # the model of smoke.yaml, 25,450 parameters, with a he
 
 def run(tmp_path: Path, name: str, *overrides: str, out: str = "run") -> tuple[dict, list[dict]]:
     scenario = load(SMOKE, (f"algorithm={{name: {name}{SETTINGS.get(name, '')}}}", *overrides))
-    summary = build.run(scenario, out=tmp_path / out)
+    summary = runs.run(scenario, out=tmp_path / out)
     rows = [json.loads(line) for line in (tmp_path / out / "metrics.jsonl").read_text().splitlines()]
     return summary, rows
 

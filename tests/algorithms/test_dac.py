@@ -9,7 +9,7 @@ import pytest
 import torch
 from number_node import NumberNode, answer, message
 
-from ddlsim import build
+from ddlsim import build, runs
 from ddlsim.algorithms.dac import DAC
 from ddlsim.algorithms.oracle import Oracle
 from ddlsim.algorithms.random import RandomGossip
@@ -150,7 +150,7 @@ class NoRows:
 def simulated(tmp_path, algorithm, rounds) -> tuple[SimpleNamespace, list[torch.Tensor]]:
     """The scenario and what every node holds after a run in simulated time."""
     scenario = load(SMOKE, (f"algorithm={algorithm}", f"rounds={rounds}", "devices={name: lognormal}"))
-    prepared = build.prepare(build.load_data(scenario))
+    prepared = runs.prepare(runs.load_data(scenario))
     learner = build.build_learner(scenario, prepared, "cpu")
     simulation = build.build_simulation(scenario, prepared, learner, NoRows())
     simulation.run()
@@ -235,7 +235,7 @@ def test_mean_loss_of_nothing_is_not_infinitely_good():
 def test_merges_and_similarities_are_recorded_where_asked_for(tmp_path):
     algorithm = "{name: random, sampled_peers: 2, record_merges: true}"
     sets = ("validation={source: node, fraction: 0.2}", "rounds=2")
-    build.run(load(SMOKE, (f"algorithm={algorithm}", *sets)), out=tmp_path / "merges")
+    runs.run(load(SMOKE, (f"algorithm={algorithm}", *sets)), out=tmp_path / "merges")
     rows = [json.loads(line) for line in (tmp_path / "merges" / "metrics.jsonl").read_text().splitlines()]
     for name in ("accuracy_before_merge", "accuracy_after_merge", "loss_before_merge", "loss_after_merge"):
         found = [(row["node"], row["round"]) for row in rows if row["name"] == name]
@@ -243,7 +243,7 @@ def test_merges_and_similarities_are_recorded_where_asked_for(tmp_path):
 
     keys = "variant: hagander_2024, similarity: inverse_l2, sampled_peers: 2, record_similarities: [3]"
     algorithm = f"{{name: dac, {keys}}}"
-    build.run(load(SMOKE, (f"algorithm={algorithm}", *sets)), out=tmp_path / "similar")
+    runs.run(load(SMOKE, (f"algorithm={algorithm}", *sets)), out=tmp_path / "similar")
     rows = [json.loads(line) for line in (tmp_path / "similar" / "metrics.jsonl").read_text().splitlines()]
     measured = {(r["node"], r["round"], int(r["name"][11:])) for r in rows if r["name"].startswith("similarity_")}
     pulled = {(r["node"], r["round"], r["value"]) for r in rows if r["name"] == "pulled_from" and r["node"] == 3}
@@ -255,6 +255,6 @@ def test_remote_scoring_sends_every_model_twice_and_a_score(tmp_path):
     total = []
     for remote in ("false", "true"):
         keys = f"name: dac, variant: text, sampled_peers: 2, two_hop: none, remote_scoring: {remote}"
-        summary = build.run(load(SMOKE, (f"algorithm={{{keys}}}",)), out=tmp_path / remote)
+        summary = runs.run(load(SMOKE, (f"algorithm={{{keys}}}",)), out=tmp_path / remote)
         total.append(summary["bytes"]["payload"])
     assert total[1] - total[0] == 6 * 8 * 2 * (25_450 * 4 + 8)

@@ -6,7 +6,7 @@ from statistics import mean
 import pytest
 from dac_in_numpy import mean_error
 
-from ddlsim import build
+from ddlsim import runs
 from ddlsim.reproduce.matrix import read_matrix
 from ddlsim.reproduce.running import runs_of
 
@@ -15,7 +15,7 @@ from ddlsim.reproduce.running import runs_of
 def test_the_synthetic_problem_as_in_plain_numpy(tmp_path):
     ours = []
     for run in runs_of(read_matrix("synthetic"), tmp_path, seeds=3, patterns=["cosine_gradients/fedavg"]):
-        build.run(run.scenario, out=run.directory)
+        runs.run(run.scenario, out=run.directory)
         ours.append(json.loads((run.directory / "summary.json").read_text())["mse"]["all"])
     theirs = [mean_error(seed) for seed in range(1, 11)]
     assert len(ours) == 3

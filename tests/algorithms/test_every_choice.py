@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ddlsim import build
+from ddlsim import build, runs
 from ddlsim.errors import ScenarioError
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import from_mapping
@@ -67,7 +67,7 @@ def test_every_similarity_with_every_merge(algorithm, mode):
                 from_mapping({**BASE, "algorithm": keys, "mode": mode})
             continue
         scenario = from_mapping({**BASE, "algorithm": keys, "mode": mode})
-        prepared = build.prepare(build.load_data(scenario))
+        prepared = runs.prepare(runs.load_data(scenario))
         learner, recorder = build.build_learner(scenario, prepared, "cpu"), Recorder()
         build.build_simulation(scenario, prepared, learner, recorder).run()
         learner.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddlsim import build
+from ddlsim import runs
 from ddlsim.errors import DataMissing
 from ddlsim.scenario import load
 
@@ -26,7 +26,7 @@ SETTINGS = (
 def test_the_learned_graph_separates_nodes_of_disjoint_classes(tmp_path):
     scenario = load(BASE, SETTINGS)
     try:
-        build.run(scenario, out=tmp_path / "run", fallback=False, download=False)
+        runs.run(scenario, out=tmp_path / "run", fallback=False, download=False)
     except DataMissing as error:
         pytest.skip(str(error))
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlsim import build
+from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.cli import app
 from ddlsim.errors import DdlsimError
@@ -20,7 +20,7 @@ VALUES_STEER_NOTHING = ("adpsgd", "deprl", "dpsgd", "el", "facade", "gossip")  #
 
 
 def run(out: Path, name: str, *overrides: str) -> dict:
-    return build.run(load(SMOKE, (f"algorithm={{name: {name}}}", *overrides)), out=out)
+    return runs.run(load(SMOKE, (f"algorithm={{name: {name}}}", *overrides)), out=out)
 
 
 def metrics(out: Path) -> list[dict]:
@@ -106,11 +106,11 @@ def test_reports_of_network_only_runs_hold_times_and_no_accuracy(tmp_path):
 
 def test_neither_data_nor_torch_is_needed(tmp_path):
     code = (
-        "import sys\nfrom pathlib import Path\nfrom ddlsim import build\nfrom ddlsim.scenario import load\n"
+        "import sys\nfrom pathlib import Path\nfrom ddlsim import runs\nfrom ddlsim.scenario import load\n"
         "changes = ['learning=none', 'model={name: sizes, core: 1000, head: 10}', 'rounds=2']\n"
         f"scenario = load({str(SCENARIOS / 'facade_30_2.yaml')!r}, changes)\n"
         f"out = Path({str(tmp_path / 'run')!r})\n"
-        "summary = build.run(scenario, out=out, data_dir=Path('nowhere'), download=False)\n"
+        "summary = runs.run(scenario, out=out, data_dir=Path('nowhere'), download=False)\n"
         "assert summary['data'] == {'name': 'cifar10', 'fallback': False}, summary['data']\n"
         "assert summary['bytes']['payload'] == (2 * 4 + 31) * 32 * (1010 * 4 + 8), summary['bytes']\n"
         "sys.exit('torch' in sys.modules)"

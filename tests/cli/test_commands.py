@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from ddlsim import build
+from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.errors import DataMissing
 
@@ -25,8 +25,8 @@ def ddlsim(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def runs(monkeypatch):
-    """Puts something else in the place of build.run; returns the calls it got."""
+def replaced(monkeypatch):
+    """Puts something else in the place of runs.run; returns the calls it got."""
 
     def replace(outcome):
         calls = []
@@ -37,7 +37,7 @@ def runs(monkeypatch):
                 raise outcome
             return outcome
 
-        monkeypatch.setattr(build, "run", run)
+        monkeypatch.setattr(runs, "run", run)
         return calls
 
     return replace
@@ -71,8 +71,8 @@ def test_wrong_usage_is_exit_code_2(ddlsim, words):
     assert ddlsim(*words).exit_code == 2
 
 
-def test_run_hands_its_options_on(ddlsim, runs):
-    calls = runs({"status": "done"})
+def test_run_hands_its_options_on(ddlsim, replaced):
+    calls = replaced({"status": "done"})
     words = ("--seed", 7, "--out", "o", "--data-dir", "d", "--no-fallback", "--no-download", "--device", "cpu", "-q")
     result = ddlsim("run", SMOKE, "--set", "algorithm.heads=3", *words, "--force", "--profile", "--json")
     assert result.exit_code == 0, result.output
@@ -91,8 +91,8 @@ def test_run_hands_its_options_on(ddlsim, runs):
     }
 
 
-def test_json_is_one_object_on_stdout(ddlsim, runs):
-    runs({"status": "done", "seed": 0})
+def test_json_is_one_object_on_stdout(ddlsim, replaced):
+    replaced({"status": "done", "seed": 0})
     assert json.loads(ddlsim("run", SMOKE, "--json").stdout) == {"status": "done", "seed": 0}
 
 
@@ -104,8 +104,8 @@ def test_json_is_one_object_on_stdout(ddlsim, runs):
         (RuntimeError("broken\nmore"), 1, "Failed: RuntimeError: broken (`ddlsim -v ...` shows the traceback)"),
     ],
 )
-def test_errors_are_one_message_and_an_exit_code(ddlsim, runs, outcome, code, told):
-    runs(outcome)
+def test_errors_are_one_message_and_an_exit_code(ddlsim, replaced, outcome, code, told):
+    replaced(outcome)
     result = ddlsim("run", SMOKE)
     assert result.exit_code == code
     assert result.stderr.strip() == told
@@ -113,22 +113,22 @@ def test_errors_are_one_message_and_an_exit_code(ddlsim, runs, outcome, code, to
 
 
 @pytest.mark.parametrize(("status", "code"), [("done", 0), ("failed", 1), ("interrupted", 130)])
-def test_exit_code_follows_the_status(ddlsim, runs, status, code):
-    runs({"status": status})
+def test_exit_code_follows_the_status(ddlsim, replaced, status, code):
+    replaced({"status": status})
     assert ddlsim("run", SMOKE, "--json").exit_code == code
 
 
-def test_traceback_goes_to_the_log_of_the_run(ddlsim, runs, tmp_path):
+def test_traceback_goes_to_the_log_of_the_run(ddlsim, replaced, tmp_path):
     (tmp_path / "out").mkdir()
-    runs(RuntimeError("broken"))
+    replaced(RuntimeError("broken"))
     result = ddlsim("run", SMOKE, "--out", "out")
     assert result.stderr.strip() == "The run failed: RuntimeError: broken (traceback in out/log.txt)"
     assert "Traceback" in (tmp_path / "out" / "log.txt").read_text()
 
 
 @pytest.mark.parametrize("words", [("-v", "run", SMOKE), ("run", SMOKE, "-v")])
-def test_traceback_is_shown_when_asked_for(ddlsim, runs, words):
-    runs(RuntimeError("broken"))
+def test_traceback_is_shown_when_asked_for(ddlsim, replaced, words):
+    replaced(RuntimeError("broken"))
     assert "Traceback (most recent call last)" in ddlsim(*words).stderr
 
 

@@ -2,6 +2,7 @@ import gzip
 import os
 import pickle
 import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -253,3 +254,47 @@ def test_the_digest_tells_data_apart_wherever_it_lies(tmp_path):
         keras_npz(tmp_path / folder / "cifar10.npz", fill=fill)
     a, b, c = (Cifar10().load(offline(tmp_path / folder)).sha256 for folder in "abc")
     assert a == b != c
+
+
+def entry(head: bytes) -> bytes:
+    """An .npy whose head is this text."""
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "told"),
+    [
+        (b"no numpy at all", "x_test is no array"),
+        (entry(b"{'descr': '|u1', 'fortran_order': False, 'shape': (4L, '\n"), "cannot be read"),
+        (entry(b"{'descr': '|u1', 'fortran_order': False, 'shape': (9000000000000, 5), }\n"), "cannot be read"),
+        (entry(b"{'descr': '|u1', 'fortran_order': False, 'shape': (2e99, 'a'), }\n"), "cannot be read"),
+        (entry(b"{'descr': 3, 'fortran_order': [], 'shape': 7}\n"), "cannot be read"),
+    ],
+)
+def test_an_array_with_a_damaged_head_is_data_damaged(tmp_path, spoilt, told):
+    keras_npz(tmp_path / "mine.npz", x_test=None)
+    with zipfile.ZipFile(tmp_path / "mine.npz", "a") as file:
+        file.writestr("x_test.npy", spoilt)
+    with pytest.raises(DataDamaged, match=told):
+        Npz(path=str(tmp_path / "mine.npz")).load(offline(tmp_path))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_a_value_that_is_not_finite_is_told_with_its_sample(tmp_path, value):
+    table = np.zeros((4, 5))
+    table[2, 3] = value
+    keras_npz(tmp_path / "mine.npz", x_train=table, x_test=np.zeros((2, 5)))
+    with pytest.raises(DataDamaged, match=r"x_train: 1 values are not finite in float32, the first is .* in sample 2"):
+        Npz(path=str(tmp_path / "mine.npz")).load(offline(tmp_path))
+
+
+def test_a_target_that_is_not_finite_is_told_with_its_sample(tmp_path):
+    keras_npz(tmp_path / "mine.npz", y_train=np.array([0.0, np.nan, 1.0, 2.0]), y_test=np.zeros(2))
+    with pytest.raises(DataDamaged, match=r"y_train: 1 values .* in sample 1"):
+        Npz(path=str(tmp_path / "mine.npz"), task="regression").load(offline(tmp_path))
+
+
+def test_labels_too_far_apart_are_no_classes(tmp_path):
+    keras_npz(tmp_path / "mine.npz", y_train=np.array([0, 1, 2, 2**40]))
+    with pytest.raises(DataDamaged, match="the highest is 1099511627776, which would be 1099511627777 classes of 6"):
+        Npz(path=str(tmp_path / "mine.npz")).load(offline(tmp_path))

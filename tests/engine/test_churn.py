@@ -228,3 +228,23 @@ def test_counts_of_rounds_say_what_looking_at_every_node_would(synchronous):
         else:
             node.round_num += 1
             membership.completed(node, node.round_num)
+
+
+def stays_of(seconds):
+    """Away from 0.5 s on and back for so many seconds again and again."""
+    return ((0.5 + k * (seconds + 0.25), 0.75 + k * (seconds + 0.25)) for k in count())
+
+
+def test_run_whose_nodes_never_stay_for_a_whole_round_is_told_and_ended():
+    with pytest.raises(DdlsimError, match=r"nodes have left 10401 times in a row .*furthest: 0 of 5 rounds.*never end"):
+        simulate(Counting(2), {0: stays_of(0.5), 1: stays_of(0.5)})  # a round takes 1 s
+
+
+def test_run_whose_nodes_stay_just_long_enough_goes_on():
+    sim = simulate(Counting(2), {0: stays_of(1.25), 1: stays_of(1.25)})
+    assert any(member.finished for member in sim.members)
+
+
+def test_return_that_simulated_time_cannot_reach_is_none():
+    with pytest.raises(DdlsimError, match="all nodes have left for good"):
+        simulate(Counting(2), {0: [(0.0, 1e30), (2e30, 3e30)], 1: [(0.0, 1e30)]})

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("simpy")
-from ddlsim import build
+from ddlsim import runs
 from ddlsim.evaluation.early_stopping import BestModel
 from ddlsim.scenario import load
 
@@ -41,7 +41,7 @@ def test_lost_state_begins_anew():
 
 
 def run(tmp_path, *overrides) -> tuple[dict, list[dict]]:
-    summary = build.run(load(SMOKE, (VALIDATION, *overrides)), out=tmp_path)
+    summary = runs.run(load(SMOKE, (VALIDATION, *overrides)), out=tmp_path)
     return summary, [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -81,6 +81,6 @@ def test_epochs_are_passes_over_a_nodes_samples(tmp_path):
     times = []
     for epochs in (1, 2):
         sets = ("training.local_steps=null", f"training.epochs={epochs}", "network.fidelity=ideal", "rounds=2")
-        summary = build.run(load(SMOKE, ("algorithm={name: el}", *sets)), out=tmp_path / str(epochs))
+        summary = runs.run(load(SMOKE, ("algorithm={name: el}", *sets)), out=tmp_path / str(epochs))
         times.append(summary["sim_time_s"])
     assert times[1] == pytest.approx(2 * times[0])

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ddlsim import build
+from ddlsim import build, runs
 from ddlsim.errors import ScenarioError
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import from_mapping
@@ -66,7 +66,7 @@ def test_values_by_hand(similarity, expected):
 
 def finished(algorithm, **sections):
     scenario = from_mapping({**BASE, "algorithm": algorithm, **sections})
-    prepared = build.prepare(build.load_data(scenario))
+    prepared = runs.prepare(runs.load_data(scenario))
     learner, recorder = build.build_learner(scenario, prepared, "cpu"), Recorder()
     simulation = build.build_simulation(scenario, prepared, learner, recorder)
     simulation.run()

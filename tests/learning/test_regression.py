@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ddlsim import build
+from ddlsim import runs
 from ddlsim.errors import ScenarioError
 from ddlsim.learning.tasks import LOSSES, squared_error
 from ddlsim.report import compare, report
@@ -37,7 +37,7 @@ def scenario(**sections):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("regression") / "run"
-    return build.run(scenario(), out=out), out
+    return runs.run(scenario(), out=out), out
 
 
 def test_squared_error_is_that_of_the_single_output():
@@ -68,13 +68,13 @@ def test_one_cluster_comes_near_the_noise(tmp_path):
         training={"learning_rate": 0.001, "epochs": 1},
         data={"name": "synthetic_regression"},
     )
-    assert 8 < build.run(alone, out=tmp_path / "run")["mse"]["all"] < 12  # the noise alone is 9
+    assert 8 < runs.run(alone, out=tmp_path / "run")["mse"]["all"] < 12  # the noise alone is 9
 
 
 def test_target_is_reached_from_above(tmp_path):
     stops = {"every": 1, "target_mse": 600.0, "stop_at_target": True}
     alone = scenario(evaluation=stops, rounds=40, nodes={"clusters": [4]}, training={"learning_rate": 0.0003})
-    summary = build.run(alone, out=tmp_path / "run")
+    summary = runs.run(alone, out=tmp_path / "run")
     assert summary["target"]["reached"] and summary["mse"]["all"] <= 600
     assert summary["evaluated_round"] < 40
     assert summary["target"]["round"] == summary["evaluated_round"] > 1
@@ -130,7 +130,7 @@ def test_own_numbers_in_a_file_can_be_a_regression(tmp_path):
     x = rng.normal(size=(80, 4)).astype(np.float32)
     y = x @ np.array([1.0, -2.0, 0.5, 3.0])
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
-    summary = build.run(
+    summary = runs.run(
         scenario(
             data={"name": "npz", "path": str(tmp_path / "own.npz"), "task": "regression"},
             partition={"name": "random"},

@@ -3,7 +3,7 @@
 import networkx as nx
 import pytest
 
-from ddlsim import build
+from ddlsim import runs
 from ddlsim.errors import ScenarioError
 from ddlsim.network.routed_links import Routed, Routes
 from ddlsim.scenario import from_mapping
@@ -38,7 +38,7 @@ def round_times_s(tmp_path, clusters, topology, links, fidelity="flow", rounds=1
             "devices": {"name": "constant", "step_time_s": 0.0},
         }
     )
-    summary = build.run(scenario, out=tmp_path / "run")
+    summary = runs.run(scenario, out=tmp_path / "run")
     return [row["last_s"] for row in summary["timetable"]][:rounds]
 
 

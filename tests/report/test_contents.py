@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from ddlsim import build
+from ddlsim import runs
 from ddlsim.report import report
 from ddlsim.report.contents import contents_figure, read_contents
 from ddlsim.report.distribution import class_counts, distribution_figure
@@ -67,7 +67,7 @@ SHARDS = ("partition={name: shards, shards_per_node: 2}", "rounds=2", "learning=
 
 def test_tiny_run_records_both(tmp_path):
     scenario = load("scenarios/smoke.yaml", (*SHARDS, "algorithm={name: facade, heads: 2}"))
-    build.run(scenario, out=tmp_path / "run")
+    runs.run(scenario, out=tmp_path / "run")
     counts = class_counts(tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert counts.shape == (8, 10)
@@ -81,7 +81,7 @@ def test_tiny_run_records_both(tmp_path):
 
 
 def test_large_networks_record_no_samples_of_nodes(tmp_path):
-    build.run(load("scenarios/smoke.yaml", (*SHARDS, "records.detail=total")), out=tmp_path / "run")
+    runs.run(load("scenarios/smoke.yaml", (*SHARDS, "records.detail=total")), out=tmp_path / "run")
     assert class_counts(tmp_path / "run") is None and read_contents(tmp_path / "run") is not None
 
 
@@ -96,7 +96,7 @@ def test_regression_records_sizes_alone(tmp_path):
         "model={name: linear}",
         "shift={name: none}",
     )
-    build.run(load("scenarios/smoke.yaml", settings), out=tmp_path / "run")
+    runs.run(load("scenarios/smoke.yaml", settings), out=tmp_path / "run")
     assert class_counts(tmp_path / "run").shape == (8, 1)
     pytest.importorskip("matplotlib")
     assert "samples" in {path.stem for path in save_plots(tmp_path / "run", tmp_path / "plots")}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ddlsim import build
+from ddlsim import runs
 from ddlsim.errors import ScenarioError
 from ddlsim.report.contacts import merge_accuracy
 from ddlsim.report.panels import merge_panels, sweep_figure, title_of
@@ -33,7 +33,7 @@ def deluded(tmp_path_factory):
     for cell, count in (("none", 0), ("three", 3)):
         oracle = f"algorithm={{name: oracle, sampled_peers: 2, deluded: {count}, deluded_cluster: 1, delusion_start: 2"
         scenario = load("scenarios/smoke.yaml", (*TINY, oracle + ", record_merges: true}"))
-        build.run(scenario, out=folder / cell / "seed-1")
+        runs.run(scenario, out=folder / cell / "seed-1")
     return folder
 
 

@@ -147,12 +147,12 @@ def test_a_million_nodes_are_not_too_many(write):
 
 
 def test_no_memory_is_told_with_what_to_do(write, monkeypatch):
-    from ddlsim import build
+    from ddlsim import runs
 
     def no_memory(*_, **__):
         raise MemoryError("Unable to allocate 8.00 PiB")
 
-    monkeypatch.setattr(build, "run", no_memory)
+    monkeypatch.setattr(runs, "run", no_memory)
     done = RUNNER.invoke(app, ["run", write()])
     assert done.exit_code == 1
     assert "not enough memory; fewer nodes, a smaller model or smaller batches need less" in done.output

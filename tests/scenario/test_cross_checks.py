@@ -76,3 +76,19 @@ def test_odd_degree_on_an_odd_number_of_nodes(problems):
 def test_local_training_that_contradicts_itself(problems, sets, told):
     (found,) = problems(sets=sets)
     assert told in found
+
+
+def test_data_of_no_domains_cannot_be_dealt_by_domain_even_to_one_cluster(problems):
+    sets = ["nodes.clusters=[4]", "shift={name: none}", "partition={name: domains}", "algorithm={name: el}"]
+    told = "partition.name: deals one domain to each cluster; fashion-mnist-mini has none"
+    assert any(told in found for found in problems(sets=sets))
+
+
+def test_a_probability_that_is_nothing_in_floating_point_is_refused(problems):
+    (found,) = problems(sets=["topology={name: erdos_renyi, edge_probability: 1e-17, connected: false}"])
+    assert "topology.edge_probability: 1e-17 is no edge at all in double precision" in found
+
+
+def test_a_learning_rate_beyond_single_precision_is_refused(problems):
+    (found,) = problems(sets=["training.learning_rate=1e300"])
+    assert "training.learning_rate: expected a number of at most 1e+30" in found

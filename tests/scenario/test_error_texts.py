@@ -215,3 +215,37 @@ def test_what_simulated_time_cannot_count_is_refused(problems, option, told):
 def test_only_an_absence_may_end_at_infinity(write):
     offline = "churn={name: schedule, offline: [{node: 1, start_s: 2, end_s: .inf}]}"
     assert load(write(), [offline]).churn.absences(8, 0) == {1: [(2, float("inf"))]}
+
+
+@pytest.mark.parametrize("text", ['description: "\\U00110000"\n', 'description: "\\UFFFFFFFF"\n'])
+def test_an_escape_that_names_no_character_is_bad_yaml(problems, text):
+    (told,) = problems(text)
+    assert told.startswith("test.yaml:1:1: not valid YAML: an escape")
+
+
+def test_an_escape_in_an_option_that_names_no_character_is_bad_yaml(problems):
+    (told,) = problems(sets=['description="\\U00110000"'])
+    assert told.startswith("--set description=") and "not valid YAML: an escape" in told
+
+
+@pytest.mark.parametrize("text", ["rounds: {}\n", "{}: 1\n", "rounds: [{}]\n", "rounds: 0 # {}\n"])
+def test_a_line_of_a_megabyte_is_not_echoed(here, text):
+    (here / "test.yaml").write_text(text.format("x" * 1_000_000))
+    with pytest.raises(ScenarioError) as caught:
+        load("test.yaml")
+    assert all(len(str(problem)) < 2500 for problem in caught.value.problems)
+
+
+def test_an_option_of_a_megabyte_is_not_echoed(here):
+    with pytest.raises(ScenarioError) as caught:
+        load("smoke", ["rounds=" + "x" * 1_000_000])
+    assert all(len(str(problem)) < 2500 for problem in caught.value.problems)
+
+
+def test_the_caret_stands_under_its_character_in_a_line_that_is_cut(here):
+    (here / "test.yaml").write_text("{" + " " * 900 + "rounds: -7, " + " " * 900 + "c: 1}\n")
+    with pytest.raises(ScenarioError) as caught:
+        load("test.yaml")
+    (told,) = (str(problem) for problem in caught.value.problems if problem.path == "rounds")
+    _, line, caret = told.split("\n")
+    assert line[caret.index("^") :].startswith("-7, ")

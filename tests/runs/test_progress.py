@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from ddlsim.report.console import Progress
+from ddlsim.runs.progress import Progress
 
 
 class Clock:

@@ -1,8 +1,13 @@
-"""Progress of a run on standard error: a live bar on a terminal, plain lines every so often elsewhere."""
+"""Progress of a run on standard error: a live bar on a terminal, plain lines every so often elsewhere.
+
+A stream that cannot be written to any more (the reader of a pipe or the terminal has gone, the disk is full) ends the
+progress, never the run.
+"""
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal, TextIO
 
 from ddlsim.report.text import bytes_text, seconds_text
@@ -31,13 +36,16 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._rounds = rounds
-        self._stream = sys.stderr if stream is None else stream
+        self._stream: TextIO | None = sys.stderr if stream is None else stream  # None: standard error is closed
         self._clock = clock
         self._mode = mode
         self._first: tuple[int, float] | None = None
         self._last_line_s = clock()
         self._quality = ""
-        self._bar = _Bar(scenario_name, rounds, self._stream) if mode == "auto" and self._stream.isatty() else None
+        self._bar: _Bar | None = None
+        with self._going_on():
+            if mode == "auto" and self._stream is not None and self._stream.isatty():
+                self._bar = _Bar(scenario_name, rounds, self._stream)
 
     def __enter__(self) -> "Progress":
         return self
@@ -57,7 +65,8 @@ class Progress:
         if self._first is None:
             self._first = (completed, now)
         if self._bar:
-            self._bar.update(completed, self._status(completed, time_s, bytes_sent))
+            with self._going_on():
+                self._bar.update(completed, self._status(completed, time_s, bytes_sent))
         elif now - self._last_line_s >= HEARTBEAT_S:
             self._line(completed, time_s, bytes_sent)
 
@@ -77,27 +86,44 @@ class Progress:
         if self._first is None:
             self._first = (completed, self._clock())
         if self._bar:
-            self._bar.update(completed, self._status(completed, time_s, bytes_sent))
+            with self._going_on():
+                self._bar.update(completed, self._status(completed, time_s, bytes_sent))
         else:
             self._line(completed, time_s, bytes_sent)
 
     def message(self, text: str) -> None:
         """A line that stays, in every mode."""
-        if self._bar:
-            self._bar.message(text)
-        else:
-            print(text, file=self._stream, flush=True)
+        with self._going_on():
+            if self._bar:
+                self._bar.message(text)
+            else:
+                self._print(text)
 
     def close(self) -> None:
         """Take the bar away; more calls are harmless."""
         if self._bar:
-            self._bar.stop()
+            with self._going_on():
+                self._bar.stop()
+            self._bar = None
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """Silence from here on if the stream fails; OSError: no reader or no room; ValueError: it was closed."""
+        try:
+            yield
+        except (OSError, ValueError):
+            self._stream, self._bar = None, None
+
+    def _print(self, text: str) -> None:
+        if self._stream is not None:
+            print(text, file=self._stream, flush=True)
 
     def _line(self, completed: int, time_s: float, bytes_sent: int) -> None:
         self._last_line_s = self._clock()
         if self._mode != "none":
             status = self._status(completed, time_s, bytes_sent)
-            print(f"round {completed}/{self._rounds}  {status}", file=self._stream, flush=True)
+            with self._going_on():
+                self._print(f"round {completed}/{self._rounds}  {status}")
 
     def _status(self, completed: int, time_s: float, bytes_sent: int) -> str:
         parts = [f"sim {seconds_text(time_s)}", bytes_text(bytes_sent), self._quality, *self._speed(completed)]

@@ -1,0 +1,184 @@
+"""The directory of a run: where it lies, how it is made and locked, what is written into it besides the records."""
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddlsim.errors import RecordsFailed, ScenarioError
+from ddlsim.runs.lock import LOCK, Lock, acquire
+
+if TYPE_CHECKING:
+    from ddlsim.scenario import Scenario
+
+OF_A_RUN = {LOCK, "manifest.json", "manifest.draft", "scenario.yaml", "log.txt", "samples.jsonl", "metrics.jsonl"}
+"""What a run that did not get far may have left."""
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A directory that this process alone writes into.
+
+    Args:
+        path: where it is.
+        lock: held until the run has ended.
+    """
+
+    path: Path
+    lock: Lock
+
+    def check(self) -> None:
+        """Raises RecordsFailed if the directory has been removed or replaced: everything written since is lost."""
+        if not self.is_there():
+            raise RecordsFailed(
+                f"{self.path} has been removed or replaced by something else while the run was writing into it, so "
+                "the run was ended. What it had written is where the directory is now, if anywhere."
+            )
+
+    def is_there(self) -> bool:
+        """Whether the path still leads to it."""
+        return self.lock.guards(self.path)
+
+
+def default_path(scenario: "Scenario") -> Path:
+    """runs/<scenario>/<algorithm>-s<seed>-<digest of the resolved scenario>."""
+    from ddlsim.scenario import digest
+
+    return Path("runs") / scenario.name / f"{scenario.algorithm_name}-s{scenario.seed}-{digest(scenario)}"
+
+
+def complete_summary(directory: Path) -> dict[str, Any] | None:
+    """The summary of a run that ended, or None."""
+    try:
+        summary = json.loads((directory / "summary.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return summary if isinstance(summary, dict) and summary.get("status") == "done" else None
+
+
+def same_scenario(directory: Path, scenario: "Scenario") -> bool:
+    """Whether the directory's run was of this very scenario."""
+    from ddlsim.scenario import to_yaml
+
+    try:
+        return (directory / "scenario.yaml").read_text(encoding="utf-8") == to_yaml(scenario)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+@contextmanager
+def run_directory(wanted: Path, tell: Callable[[str], None] = lambda _: None) -> Iterator[RunDirectory]:
+    """Makes and locks the directory; an earlier run in it is moved aside, never overwritten.
+
+    Args:
+        wanted: a path; one that names no folder of its own, such as `.`, is taken in full.
+        tell: takes a sentence on an earlier run that was moved aside.
+    Raises:
+        DirectoryInUse: if another process writes into it.
+        ScenarioError: if it holds something else than a run, or cannot be made.
+    """
+    path = wanted.resolve() if wanted.name in ("", "..") else wanted
+    try:
+        lock = _made_and_locked(path, tell)
+    except OSError as error:
+        reason = error.strerror or error
+        raise ScenarioError(
+            f"--out {path}: expected a directory to be made and written to, got: {reason}. Name another path."
+        ) from error
+    try:
+        yield RunDirectory(path, lock)
+    finally:
+        lock.release(path)
+
+
+def _made_and_locked(path: Path, tell: Callable[[str], None]) -> Lock:
+    while True:  # until no other process has come in between
+        if path.exists():
+            _refuse_strangers(path)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        lock = acquire(path)
+        if lock is None:
+            continue
+        try:
+            held = {entry.name for entry in path.iterdir()} - {LOCK}
+            if not held:
+                return lock
+            _refuse_strangers(path)
+            aside = _move_aside(path)
+        except BaseException:
+            lock.release(path)
+            raise
+        lock.release(aside)
+        tell(f"{path} held an earlier run{_how_it_ended(aside)}; it is now {aside}.")
+
+
+def _refuse_strangers(path: Path) -> None:
+    """Raises ScenarioError unless the path is a directory that is empty or holds a run, or the first files of one."""
+    if not path.is_dir():
+        raise ScenarioError(f"--out {path}: expected a directory, found a file. Name another path.")
+    held = sorted(entry.name for entry in path.iterdir())
+    if "manifest.json" not in held and not OF_A_RUN.issuperset(held):
+        raise ScenarioError(
+            f"--out {path}: expected an empty directory or an earlier run, found {', '.join(held[:5])}. "
+            "Name a new directory."
+        )
+
+
+def _move_aside(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.earlier-{number}")).exists():
+        number += 1
+    return path.rename(aside)
+
+
+def _how_it_ended(directory: Path) -> str:
+    """In brackets how the run in a directory ended, if it did not end well."""
+    if complete_summary(directory):
+        return ""
+    try:
+        status = json.loads((directory / "manifest.json").read_text())["status"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return " that had hardly begun"
+    return " that was killed before its end" if status == "running" else f" (status {status})"
+
+
+def write_scenario(directory: Path, scenario: "Scenario") -> None:
+    """Writes scenario.yaml, the scenario as it is resolved."""
+    from ddlsim.scenario import to_yaml
+
+    (directory / "scenario.yaml").write_text(to_yaml(scenario), encoding="utf-8")
+
+
+def write_samples(directory: Path, prepared) -> None:
+    """Writes samples.jsonl: per node its cluster, training samples and, of classes, how many of each.
+
+    Nothing where no data was read.
+    """
+    if not hasattr(prepared, "class_counts"):
+        return
+    counts = prepared.class_counts()
+    with (directory / "samples.jsonl").open("w", encoding="utf-8") as file:
+        for node, (cluster, (_, labels)) in enumerate(zip(prepared.node_cluster, prepared.node_train, strict=True)):
+            row = {"node": node, "cluster": int(cluster), "train": len(labels)}
+            if counts is not None:
+                row["classes"] = counts[node].tolist()
+            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+
+
+def write_json(path: Path, value: dict) -> None:
+    """Whole or not at all: a reader never sees half a file."""
+    draft = path.with_suffix(".draft")
+    try:
+        draft.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        os.replace(draft, path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,57 @@
+"""The signals that end a run as KeyboardInterrupt, until the run begins to write its end: that cannot be cut short."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Ctrl-C; a batch system whose time is over; a terminal that was closed."""
+
+_STILL_WRITING = b"Writing what has been computed; another signal changes nothing (kill -9 ends it at once).\n"
+
+
+class Interrupts:
+    """What the handlers of one `interruptible` block know."""
+
+    def __init__(self) -> None:
+        self._came = False
+        self._held = False
+
+    def hold(self) -> None:
+        """From here on signals only say a word."""
+        self._held = True
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt if one came and was lost: Python ignores exceptions of destructors and callbacks."""
+        if self._came and not self._held:
+            raise KeyboardInterrupt
+
+    def handle(self, number: int, frame) -> None:
+        """The handler."""
+        self._came = True
+        if not self._held:
+            raise KeyboardInterrupt
+        with suppress(OSError):  # the terminal may have gone
+            os.write(2, _STILL_WRITING)
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupts]:
+    """While this is open each of these signals raises KeyboardInterrupt, unless they are held.
+
+    Signals that are ignored already (nohup, a background job of a shell) stay ignored. Outside the main thread, where
+    no handlers can be set, nothing is changed.
+    """
+    interrupts, before = Interrupts(), {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in ENDING}
+    heard = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
+    for number in heard:
+        signal.signal(number, interrupts.handle)
+    try:
+        yield interrupts
+    finally:
+        for number in heard:
+            signal.signal(number, before[number])

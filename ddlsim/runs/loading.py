@@ -1,0 +1,76 @@
+"""What a run needs before it has a directory: its data, or its fallback's, and a device."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddlsim.errors import DataMissing
+
+if TYPE_CHECKING:
+    from ddlsim.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A scenario with the data it will really run on.
+
+    Args:
+        scenario: the scenario, or its fallback.
+        dataset: what was loaded; for a network-only run its outline.
+        missing: why the fallback is used; None when it is not.
+    """
+
+    scenario: "Scenario"
+    dataset: object
+    missing: str | None = None
+
+
+def load_data(
+    scenario: "Scenario", data_dir: Path | None = None, fallback: bool = True, download: bool = True
+) -> Loaded:
+    """Finds the scenario's data set, or goes over to the scenario's fallback.
+
+    Raises:
+        DataMissing: if the data is not there and there is no fallback, or it is not wanted.
+    """
+    from ddlsim.data import DataSearch, load_dataset, outline
+
+    search = DataSearch(data_dir, download)
+
+    def read(wanted: "Scenario"):
+        if wanted.learning == "none":
+            return outline(wanted.data, wanted.nodes, wanted.validation, wanted.seed, search)
+        return load_dataset(wanted.data, wanted.nodes, wanted.seed, search)
+
+    try:
+        return Loaded(scenario, read(scenario))
+    except DataMissing as error:
+        other = scenario.fallback_scenario() if fallback else None
+        if other is None:
+            raise
+        return Loaded(other, read(other), str(error))
+
+
+def choose_device(wanted: str) -> str:
+    """`auto` takes a GPU when there is one.
+
+    Raises:
+        DataMissing: if CUDA is wanted and torch sees none.
+    """
+    import torch
+
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise DataMissing("device: cuda was asked for, but torch sees no CUDA device. Use --device auto or cpu.")
+    return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def prepare(loaded: Loaded):
+    """The data of every node and cluster; see ddlsim.data.prepare. Of a network-only run: the outline."""
+    from ddlsim.data import prepare as prepare_data
+
+    scenario = loaded.scenario
+    if scenario.learning == "none":
+        return loaded.dataset
+    return prepare_data(
+        loaded.dataset, scenario.partition, scenario.shift, scenario.validation, scenario.nodes, scenario.seed
+    )

@@ -1,0 +1,88 @@
+"""The manifest of a run: what a reader must know to trust and repeat it."""
+
+import os
+import platform
+import resource
+import socket
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddlsim.runs.directory import write_json
+
+if TYPE_CHECKING:
+    from ddlsim.scenario import Scenario
+
+NETWORK_ONLY = "learning: none: only the network ran; where learned values steer, every loss was taken as equal"
+PACKAGES = ("torch", "torchvision", "numpy", "simpy", "networkx", "pydantic")
+
+
+def start_manifest(scenario: "Scenario", prepared, device: str, missing: str | None, command: list[str] | None) -> dict:
+    """What a reader must know to trust and repeat the run."""
+    labels = [NETWORK_ONLY] if scenario.learning == "none" else []
+    return {
+        "ddlsim": metadata.version("ddlsim") if _installed("ddlsim") else None,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in PACKAGES if _installed(name)},
+        "device": _device_name(device),
+        "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpu": _cpu_name(),
+        "command": command or sys.argv,
+        "process": {"pid": os.getpid(), "host": socket.gethostname()},
+        "seed": scenario.seed,
+        "scenario": scenario.name,
+        "algorithm": scenario.algorithm_name,
+        "nodes": scenario.nodes.count,
+        "rounds": scenario.rounds,
+        "node_cluster": np.asarray(prepared.node_cluster).tolist(),
+        "data": {**prepared.about, "name": scenario.data_name, "fallback": missing is not None, "missing": missing},
+        "learning": scenario.learning,
+        "task": prepared.task,
+        "labels": [*labels, *getattr(scenario.algorithm, "labels", ())],
+        "status": "running",
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "wall_s": None,
+        "sim_time_s": None,
+        "peak_rss_mib": None,
+    }
+
+
+def finish_manifest(manifest: dict, status: str, started: float, sim_time_s: float) -> None:
+    """Adds how it ended."""
+    manifest["status"] = status
+    manifest["wall_s"] = round(time.perf_counter() - started, 3)
+    manifest["sim_time_s"] = sim_time_s
+    manifest["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def write_manifest(directory: Path, manifest: dict) -> None:
+    """Writes manifest.json, whole or not at all."""
+    write_json(directory / "manifest.json", manifest)
+
+
+def _installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _device_name(device: str) -> str:
+    if device != "cuda":
+        return device
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()

@@ -1,0 +1,135 @@
+"""Records that were damaged after the run: one line that says where, and the other runs are shown."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ddlsim.cli import app
+from ddlsim.errors import RecordsDamaged
+from ddlsim.report import compare, report
+from ddlsim.report.records import read
+from ddlsim.report.summary import summarise, summary_of
+from ddlsim.report.text import comma_separated, printable
+
+
+def changed(directory, file, line, **values):
+    """Changes keys of one line (from 1) of a JSON-lines file; None takes a key away."""
+    lines = (directory / file).read_text().splitlines()
+    row = json.loads(lines[line - 1])
+    for key, value in values.items():
+        row.pop(key) if value is None else row.update({key: value})
+    lines[line - 1] = json.dumps(row)
+    (directory / file).write_text("\n".join(lines) + "\n")
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "values", "told"),
+    [
+        ("metrics.jsonl", 3, {"round": None}, r"metrics\.jsonl:3: no 'round' in this row"),
+        ("metrics.jsonl", 5, {"time_s": "x"}, r'metrics\.jsonl:5: time_s: expected a number, got "x"'),
+        ("metrics.jsonl", 5, {"node": [1]}, r"metrics\.jsonl:5: node: expected a whole number or null, got \[1\]"),
+        ("metrics.jsonl", 5, {"node": 10**9}, r"metrics\.jsonl: a row is of node 1000000000, but the run has 3 nodes"),
+        ("communication.jsonl", 2, {"messages": None}, r"communication\.jsonl:2: no 'messages' in this row"),
+        ("communication.jsonl", 2, {"payload_bytes": "9"}, r"communication\.jsonl:2: payload_bytes: expected a whole"),
+    ],
+)
+def test_a_wrong_row_is_told_with_its_line(make_run, file, line, values, told):
+    with pytest.raises(RecordsDamaged, match=told):
+        read(changed(make_run(), file, line, **values))
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"node_cluster": [0, 0, 10**9]}, r"manifest\.json: node_cluster: expected the cluster of every node"),
+        ({"node_cluster": "x"}, r"manifest\.json: node_cluster"),
+        ({"status": {}}, r"manifest\.json: status: expected text, got \{\}"),
+        ({"labels": [1]}, r"manifest\.json: labels: expected a list of texts"),
+        ({"data": 3}, r"manifest\.json: data: expected an object, got 3"),
+        ({"wall_s": "1"}, r"manifest\.json: wall_s: expected a number, got '1'"),
+    ],
+)
+def test_a_wrong_manifest_is_told_with_its_key(make_run, values, told):
+    with pytest.raises(RecordsDamaged, match=told):
+        read(make_run(**values))
+
+
+def test_what_no_check_foresees_is_told_with_the_directory(make_run):
+    directory = make_run()
+    (directory / "scenario.yaml").write_text("evaluation: {target_accuracy: [1]}\nalgorithm: {name: facade}\n")
+    with pytest.raises(RecordsDamaged, match=r"run: its records do not fit together.*TypeError"):
+        report([directory])
+
+
+def test_damaged_runs_are_left_out_and_the_others_shown(make_run, tmp_path):
+    make_run("all/good")
+    (make_run("all/torn") / "manifest.json").write_text('{"seed": 1,\n')
+    changed(make_run("all/wrong"), "metrics.jsonl", 3, round=None)
+    damaged = []
+    assert "facade" in compare([tmp_path / "all"], on_damaged=damaged.append)
+    assert [str(error).split(": ")[0].removeprefix(str(tmp_path)) for error in damaged] == [
+        "/all/torn/manifest.json:2",
+        "/all/wrong/metrics.jsonl:3",
+    ]
+    for command in ("compare", "report"):
+        done = CliRunner().invoke(app, [command, str(tmp_path / "all")])
+        assert done.exit_code == 1 and "facade" in done.stdout
+        assert [line.startswith("!! left out: ") for line in done.stderr.splitlines()] == [True, True]
+
+
+def test_a_torn_last_line_of_a_finished_run_is_told(make_run):
+    directory = make_run()
+    whole = (directory / "metrics.jsonl").read_text()
+    (directory / "metrics.jsonl").write_text(whole[:-9])
+    assert summarise(directory)["labels"] == [
+        f"metrics.jsonl:{whole.count(chr(10))}: the last line is cut off; rows are lost"
+    ]
+    assert "!! NOTE: metrics.jsonl:" in report([directory]) and "cut off" in compare([directory])
+
+
+def test_rows_that_are_lost_as_whole_lines_are_told(make_run):
+    directory = make_run(files={"metrics.jsonl": 10**6, "links.jsonl": 10})
+    size = (directory / "metrics.jsonl").stat().st_size
+    assert summarise(directory)["labels"] == [
+        f"metrics.jsonl has {size} bytes, but 1000000 when the run ended; rows were lost since",
+        "links.jsonl is missing",
+    ]
+
+
+def test_a_run_that_is_going_on_has_no_lost_rows(make_run):
+    directory = make_run(status="running")
+    (directory / "metrics.jsonl").write_text((directory / "metrics.jsonl").read_text()[:-9])
+    assert summarise(directory)["labels"] == []
+
+
+def test_nodes_whose_loss_is_not_finite_are_named_with_the_first_round(make_run):
+    rows = make_run.rows()
+    for row in rows:
+        if row["name"] == "test_loss" and (row["node"], row["round"]) in ((1, 4), (2, 2), (2, 4)):
+            row["value"] = float("nan") if row["node"] == 1 else float("inf")
+    records = read(make_run(rows=rows))
+    assert records.diverged == {1: 4, 2: 2}
+    summary = summary_of(records)
+    assert summary["diverged"] == {"nodes": [1, 2], "round": 2}
+    assert summary["labels"] == [
+        "DIVERGED: the loss of 2 of 3 nodes (node 1, 2) is not a finite number, first at the evaluation after round 2"
+    ]
+
+
+def test_a_manifest_cannot_send_commands_to_a_terminal(make_run):
+    directory = make_run(labels=["\x1b]0;pwn\x07\x9b2J"])
+    for command in ("report", "compare"):
+        out = CliRunner().invoke(app, [command, str(directory)]).stdout
+        assert "\\x1b]0;pwn\\x07\\x9b2J" in out
+        assert not any(char in out for char in "\x1b\x07\x9b")
+
+
+def test_control_characters_are_shown_and_lines_stay_lines():
+    assert printable("a\tb\nç\x00\x7f\u009b") == "a\tb\nç\\x00\\x7f\\x9b"
+
+
+@pytest.mark.parametrize("cell", ["=cmd()", "+1", "-1", "@x", "\t=x"])
+def test_a_spreadsheet_takes_no_cell_for_a_formula(cell):
+    assert comma_separated(["a"], [[cell], [-1.5]]) == f"a\n'{cell}\n-1.5"

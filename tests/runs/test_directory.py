@@ -1,0 +1,125 @@
+"""Where a run's directory may be made, and what becomes of an earlier run in it."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from ddlsim.errors import RecordsFailed, ScenarioError
+from ddlsim.runs import directory as directories
+from ddlsim.runs.directory import Path, run_directory
+from ddlsim.runs.lock import LOCK, DirectoryInUse
+
+
+def test_an_earlier_run_is_moved_aside_and_never_overwritten(tmp_path):
+    for number in (1, 2, 3):
+        with run_directory(tmp_path / "run") as made:
+            (made.path / "manifest.json").write_text(str(number))
+    kept = {path.parent.name: path.read_text() for path in tmp_path.glob("*/manifest.json")}
+    assert kept == {"run.earlier-1": "1", "run.earlier-2": "2", "run": "3"}
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [("running", " that was killed before its end"), ("interrupted", r" \(status interrupted\)"), ("done", "")],
+)
+def test_what_was_moved_aside_is_told_with_how_it_ended(tmp_path, status, told, capsys):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps({"status": status}))
+    if status == "done":
+        (tmp_path / "run" / "summary.json").write_text('{"status": "done"}')
+    with run_directory(tmp_path / "run", print):
+        pass
+    assert re.fullmatch(rf"\S+run held an earlier run{told}; it is now \S+run\.earlier-1\.\n", capsys.readouterr().out)
+
+
+def test_an_earlier_run_in_the_current_folder_is_moved_aside(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "manifest.json").write_text("first")
+    monkeypatch.chdir(tmp_path / "here")
+    with run_directory(Path(".")) as made:
+        assert made.path == tmp_path / "here" and [file.name for file in made.path.iterdir()] == [LOCK]
+    assert (tmp_path / "here.earlier-1" / "manifest.json").read_text() == "first"
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years")
+    with (
+        pytest.raises(ScenarioError, match=r"expected an empty directory or an earlier run, found thesis\.tex"),
+        run_directory(tmp_path),
+    ):
+        pass
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_the_first_files_of_a_run_that_found_no_room_do_not_block_the_next_one(tmp_path):
+    (tmp_path / "run").mkdir()
+    for name in ("scenario.yaml", "log.txt"):
+        (tmp_path / "run" / name).write_text("")
+    with run_directory(tmp_path / "run") as made:
+        assert [file.name for file in made.path.iterdir()] == [LOCK]
+
+
+@pytest.mark.parametrize("path", ["file", "file/below", "/proc/nowhere"])
+def test_a_path_where_no_directory_can_be_is_refused_and_named(tmp_path, path):
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(ScenarioError, match=f"--out .*{path}: expected a directory.* Name another path"),
+        run_directory(tmp_path / path),
+    ):
+        pass
+
+
+def test_a_directory_that_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(directories.os, "access", lambda path, mode: False)  # root may write anywhere
+    with pytest.raises(ScenarioError, match="got: Permission denied"), run_directory(tmp_path / "run"):
+        pass
+
+
+HOLD = """
+import sys, pathlib
+from ddlsim.runs.directory import run_directory
+with run_directory(pathlib.Path(sys.argv[1])) as made:
+    (made.path / "manifest.json").write_text('{"status": "running"}')
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that writes into tmp_path / "run"."""
+    words = [sys.executable, "-c", HOLD, str(tmp_path / "run")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_directory_that_a_run_writes_into_is_refused_with_its_process_and_since_when(tmp_path, holder):
+    told = rf"writing into it since 20\d\d-.* \(process {holder.pid} on .*\)\. Wait for its end, or name another path"
+    with pytest.raises(DirectoryInUse, match=told), run_directory(tmp_path / "run"):
+        pass
+    assert (tmp_path / "run" / "manifest.json").exists()  # nothing was moved
+
+
+def test_a_killed_run_leaves_no_lock_behind(tmp_path, holder):
+    holder.kill()
+    holder.wait()
+    with run_directory(tmp_path / "run") as made:
+        assert made.is_there()
+    assert not (tmp_path / "run" / LOCK).exists()
+    assert (tmp_path / "run.earlier-1" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_directory_that_was_removed_or_replaced_is_noticed(tmp_path, replaced):
+    with run_directory(tmp_path / "run") as made:
+        made.check()
+        made.path.rename(tmp_path / "elsewhere")
+        if replaced:
+            made.path.mkdir()
+        with pytest.raises(RecordsFailed, match="has been removed or replaced"):
+            made.check()

@@ -1,0 +1,203 @@
+"""What a run leaves behind when something goes wrong around it: signals, full disks, lost directories, no streams."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ddlsim import runs
+from ddlsim.engine.simulation import Simulation
+from ddlsim.errors import RecordsFailed
+from ddlsim.report.summary import summarise
+from ddlsim.runs.progress import Progress
+from ddlsim.scenario import load
+
+ROOT = Path(__file__).parents[2]
+SMOKE = str(ROOT / "scenarios" / "smoke.yaml")
+EL = "algorithm={name: el}"
+COMMAND = [sys.executable, "-m", "ddlsim"]
+ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def after_round(monkeypatch, number, act):
+    """Does something once when so many rounds are completed by all nodes."""
+    complete, done = Simulation._complete, []
+
+    def then_act(self, node):
+        complete(self, node)
+        if self.completed_by_all == number and not done:
+            done.append(True)
+            act()
+
+    monkeypatch.setattr(Simulation, "_complete", then_act)
+
+
+@pytest.fixture
+def under_way(tmp_path):
+    """Starts a long run in another process; it has written its first rows."""
+    started = []
+
+    def start(*words, **options):
+        out = tmp_path / "run"
+        command = [*COMMAND, "run", SMOKE, "--set", "rounds=2000", "--set", EL, "--out", str(out), "-q", *words]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=ENV, **options)
+        started.append(process)
+        while not ((out / "metrics.jsonl").is_file() and (out / "metrics.jsonl").stat().st_size):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        return process, out
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_a_second_run_into_the_directory_of_a_first_is_refused_and_harms_nothing(under_way):
+    first, out = under_way()
+    second = subprocess.run(
+        [*COMMAND, "run", SMOKE, "--set", "rounds=1", "--out", str(out)], capture_output=True, env=ENV, text=True
+    )
+    assert second.returncode == 2
+    assert "a run has been writing into it since 20" in second.stderr and f"(process {first.pid} on" in second.stderr
+    assert first.poll() is None
+    assert json.loads((out / "manifest.json").read_text())["rounds"] == 2000
+
+
+@pytest.mark.parametrize("signals", [["SIGINT"], ["SIGTERM"], ["SIGHUP"], ["SIGINT", "SIGINT", "SIGTERM", "SIGINT"]])
+def test_signals_end_a_run_with_everything_written_however_many_come(under_way, signals):
+    process, out = under_way()
+    for name in signals:
+        process.send_signal(getattr(signal, name))
+        time.sleep(0.02)
+    assert process.wait(60) == 130
+    assert json.loads((out / "summary.json").read_text())["status"] == "interrupted"
+    assert {path.name for path in out.iterdir()} >= {"communication.jsonl", "links.jsonl", "contents.jsonl"}
+    assert b"Interrupted. What has been computed is in" in process.stderr.read()
+
+
+def test_an_interrupt_that_a_destructor_swallows_ends_the_run_at_the_next_round(tmp_path, monkeypatch):
+    class Dying:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    after_round(monkeypatch, 2, Dying)
+    rounds = []
+    monkeypatch.setattr(Progress, "round", lambda self, completed, *_: rounds.append(completed))
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    summary = runs.run(load(SMOKE, (EL, "rounds=20")), out=tmp_path / "run")
+    assert summary["status"] == "interrupted" and max(rounds) <= 3
+
+
+def test_a_signal_that_is_ignored_already_stays_ignored(under_way):
+    process, _ = under_way(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))  # as under nohup
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.5)
+    assert process.poll() is None
+
+
+def test_a_reader_of_the_progress_that_goes_away_does_not_end_the_run(tmp_path):
+    words = [*COMMAND, "run", SMOKE, "--set", "rounds=3", "--set", EL, "--out", str(tmp_path / "run")]
+    read, write = os.pipe()
+    os.close(read)
+    code = subprocess.run(words, stdout=write, stderr=write, env=ENV).returncode
+    os.close(write)
+    assert code == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "done"
+
+
+def test_a_run_without_standard_error_runs_and_keeps_it_out_of_its_records(tmp_path):
+    words = [*COMMAND, "run", SMOKE, "--set", "rounds=1", "--set", EL, "--out", str(tmp_path / "run")]
+    done = subprocess.run(words, stdout=subprocess.PIPE, env=ENV, preexec_fn=lambda: os.close(2))
+    assert done.returncode == 0 and b"accuracy" in done.stdout
+    assert all(json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open())
+
+
+def test_a_full_disk_ends_in_one_sentence_and_keeps_whole_rows(tmp_path):
+    words = [*COMMAND, "run", SMOKE, "--set", "rounds=50", "--set", EL, "--out", str(tmp_path / "run"), "-q"]
+    limit = 40_000  # bytes a file may have; the operating system refuses more as a full disk does
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        env=ENV,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert (
+        "metrics.jsonl cannot be written: File too large. The run has failed; evaluations up to round " in done.stderr
+    )
+    text = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert text.endswith("\n") and all(json.loads(line) for line in text.splitlines())
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["status"] == "failed" and summary["evaluated_round"] > 0
+
+
+def test_a_run_that_finds_no_room_for_its_first_files_leaves_none_of_them(tmp_path, monkeypatch):
+    def full(directory, scenario):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(runs.directory, "write_scenario", full)
+    with pytest.raises(RecordsFailed, match=r"No space left on device.*nothing that can be used is in"):
+        runs.run(load(SMOKE, (EL, "rounds=1")), out=tmp_path / "run")
+    monkeypatch.undo()
+    assert runs.run(load(SMOKE, (EL, "rounds=1")), out=tmp_path / "run")["status"] == "done"
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_directory_that_is_removed_ends_the_run_at_the_next_round(tmp_path, monkeypatch, replaced):
+    out, rounds = tmp_path / "run", []
+
+    def remove():
+        shutil.rmtree(out)
+        if replaced:
+            out.mkdir()
+            (out / "mine.txt").write_text("mine")
+
+    after_round(monkeypatch, 2, remove)
+    monkeypatch.setattr(Progress, "round", lambda self, completed, *_: rounds.append(completed))
+    with pytest.raises(RecordsFailed, match="removed or replaced"):
+        runs.run(load(SMOKE, (EL, "rounds=20")), out=out)
+    assert max(rounds) <= 3
+    assert not out.exists() or [path.name for path in out.iterdir()] == ["mine.txt"]
+
+
+def test_diverged_training_is_told_while_it_runs_and_in_the_summary(tmp_path, capsys):
+    summary = runs.run(
+        load(SMOKE, (EL, "rounds=2", "evaluation.every=1", "training.learning_rate=1e30")), out=tmp_path / "run"
+    )
+    assert summary["diverged"] == {"nodes": list(range(8)), "round": 1}
+    assert any("DIVERGED: the loss of 8 of 8 nodes (node 0, 1," in label for label in summary["labels"])
+    warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("WARNING")]
+    assert (
+        len(warned) == 1 and "after round 1 the loss of 8 nodes (0, 1, 2, 3, 4, 5, 6, 7) is not a finite" in warned[0]
+    )
+
+
+def test_training_that_converges_is_not_called_diverged(tmp_path):
+    summary = runs.run(load(SMOKE, (EL, "rounds=1")), out=tmp_path / "run")
+    assert summary["diverged"] is None and summary["labels"] == []
+
+
+def test_an_earlier_run_that_is_moved_aside_is_told(tmp_path, capsys):
+    for seed in (0, 1):
+        runs.run(load(SMOKE, (EL, "rounds=1", f"seed={seed}", "learning=none")), out=tmp_path / "run")
+    assert capsys.readouterr().err.endswith(f"run held an earlier run; it is now {tmp_path / 'run'}.earlier-1.\n")
+
+
+def test_the_manifest_tells_how_long_each_file_is(tmp_path):
+    runs.run(load(SMOKE, (EL, "rounds=1", "learning=none")), out=tmp_path / "run")
+    told = json.loads((tmp_path / "run" / "manifest.json").read_text())["files"]
+    assert told == {path.name: path.stat().st_size for path in (tmp_path / "run").glob("*.jsonl")}
+    assert summarise(tmp_path / "run")["labels"] == [
+        "learning: none: only the network ran; where learned values steer, every loss was taken as equal"
+    ]
