@@ -10,6 +10,7 @@ import numpy as np
 
 from ddlsim import metrics, rundir
 from ddlsim.errors import DataMissing
+from ddlsim.rng import stream_seed
 
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
@@ -78,26 +79,29 @@ def prepare(loaded: Loaded):
     scenario = loaded.scenario
     if scenario.learning == "none":
         return loaded.dataset
-    return prepare_data(
+    prepared = prepare_data(
         loaded.dataset, scenario.partition, scenario.shift, scenario.validation, scenario.nodes, scenario.seed
     )
+    prepared.check_augmentation(scenario.training.augmentation)
+    return prepared
 
 
 def build_learner(scenario: "Scenario", prepared, device: str):
     """Parameters, data and waves of all nodes on a device; for a network-only run what stands in for them."""
     shape, classes, model = prepared.image_shape, prepared.num_classes, scenario.model
+    buffers = getattr(model, "buffers", "shared")
     builders, assigned = {type(model).__name__: lambda: model.build(shape, classes)}, None
     if hasattr(model, "assignment"):
         builders, assigned = model.builders(shape, classes), model.assignment(scenario.nodes.count, scenario.seed)
     if scenario.algorithm.has_extra_parts:
-        builders = {name: _extended(build, scenario.algorithm, shape, classes) for name, build in builders.items()}
+        builders = {name: _extended(build, scenario.algorithm, prepared) for name, build in builders.items()}
     if scenario.learning == "none":
         from ddlsim.learning.sizes import SizeLearner, parts_of, parts_of_sizes
 
         if hasattr(model, "part_sizes"):
             parts = {type(model).__name__: parts_of_sizes(model.part_sizes())}
         else:
-            parts = {name: parts_of(name, build) for name, build in builders.items()}
+            parts = {name: parts_of(name, build, buffers) for name, build in builders.items()}
         return SizeLearner(parts, classes, prepared.samples, scenario.training.batch_size, assigned)
     import os
 
@@ -111,15 +115,26 @@ def build_learner(scenario: "Scenario", prepared, device: str):
         keep_freed_memory()
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Learner(
-        builders, prepared, scenario.training, torch.device(device), threads, scenario.evaluation.batch_size, assigned
+        builders,
+        prepared,
+        scenario.training,
+        torch.device(device),
+        threads,
+        scenario.evaluation.batch_size,
+        assigned,
+        stream_seed(scenario.seed, "untrained values"),
+        buffers,
     )
 
 
-def _extended(build, algorithm, image_shape, num_classes: int):
+def _extended(build, algorithm, prepared):
     """A model with the parts that an algorithm trains beside it."""
+    import torch
+
     from ddlsim.learning.heads import with_extra_parts
 
-    return with_extra_parts(build, lambda latent: algorithm.extra_parts(latent, num_classes), image_shape)
+    make = lambda latent: algorithm.extra_parts(latent, prepared.num_classes)  # noqa: E731
+    return with_extra_parts(build, make, prepared.image_shape, getattr(torch, prepared.dtype))
 
 
 def build_network(scenario: "Scenario", env, has_server: bool):
@@ -306,14 +321,18 @@ def run(
         prepared = prepare(loaded)
         scenario.model.check(prepared.image_shape)
         data_s = time.perf_counter() - data_started
-        directory = rundir.prepare(directory)
-        manifest = rundir.start_manifest(scenario, prepared, device, loaded.missing, command)
-        return _run_in(directory, manifest, scenario, prepared, device, console, started, data_s, profile)
+        learner = build_learner(scenario, prepared, device)  # a model that does not fit leaves no directory behind
+        try:
+            directory = rundir.prepare(directory)
+            manifest = rundir.start_manifest(scenario, prepared, device, loaded.missing, command)
+            return _run_in(directory, manifest, scenario, prepared, learner, console, started, data_s, profile)
+        finally:
+            learner.close()
     finally:
         console.close()
 
 
-def _run_in(directory, manifest, scenario, prepared, device, console, started, data_s, profile) -> dict:
+def _run_in(directory, manifest, scenario, prepared, learner, console, started, data_s, profile) -> dict:
     """Runs with the directory's files open; whatever happens, what was computed is kept and summarised."""
     from ddlsim.report.summary import summarise
     from ddlsim.runs.recorder import Recorder, write_communication, write_contents, write_links
@@ -323,7 +342,6 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
     if scenario.records.detail == "full":
         rundir.write_samples(directory, prepared)
     recorder = Recorder(directory / "metrics.jsonl")
-    learner = build_learner(scenario, prepared, device)
     node_cluster = np.asarray(prepared.node_cluster)
 
     def on_evaluated(outcome: "Evaluated") -> None:
@@ -352,7 +370,6 @@ def _run_in(directory, manifest, scenario, prepared, device, console, started, d
         error.run_dir = directory  # type: ignore[attr-defined]  # where the command line puts the traceback
         raise
     finally:
-        learner.close()
         closing = time.perf_counter()
         recorder.close()
         network, detail = simulation.network, scenario.records.detail

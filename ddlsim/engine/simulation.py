@@ -154,6 +154,7 @@ class Simulation:
             self._ports.log.row(now_s, member.id, completed, "validation_loss", loss)
         if member.best.run_out:
             self._ports.log.row(now_s, member.id, completed, "stopped", 1)
+            node.kept = member.best.kept
             self.algorithm.stopped(node, member.state, member.best.model)
             member.stopped = True
             self.transport.stopped(member.id)
@@ -203,6 +204,8 @@ class Simulation:
             self.algorithm.serving(member.node, member.state),
             member.best.model if member.best else None,
             self.algorithm.seen(member.state) if self._monitor.compares_models else None,
+            member.node.kept,
+            member.best.kept if member.best else None,
         )
 
     def _measure_complete(self) -> None:
