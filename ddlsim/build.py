@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddlsim import metrics, rundir
-from ddlsim.errors import DataMissing
+from ddlsim.errors import DataMissing, ScenarioError
 from ddlsim.rng import stream_seed
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def build_learner(scenario: "Scenario", prepared, device: str):
             parts = {type(model).__name__: parts_of_sizes(model.part_sizes())}
         else:
             parts = {name: parts_of(name, build, buffers) for name, build in builders.items()}
+        _require_core(scenario, {name: own["core"].size for name, own in parts.items()})
         return SizeLearner(parts, classes, prepared.samples, scenario.training.batch_size, assigned)
     import os
 
@@ -114,7 +115,7 @@ def build_learner(scenario: "Scenario", prepared, device: str):
 
         keep_freed_memory()
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Learner(
+    learner = Learner(
         builders,
         prepared,
         scenario.training,
@@ -125,6 +126,22 @@ def build_learner(scenario: "Scenario", prepared, device: str):
         stream_seed(scenario.seed, "untrained values"),
         buffers,
     )
+    _require_core(scenario, {name: found.layout.parts["core"].size for name, found in learner.architectures.items()})
+    return learner
+
+
+def _require_core(scenario: "Scenario", sizes: dict[str, int]) -> None:
+    """Whether every architecture has a trained core, if the algorithm keeps core and head apart.
+
+    Raises:
+        ScenarioError: if one has none.
+    """
+    lacking = [name for name, size in sizes.items() if not size]
+    if lacking and getattr(scenario.algorithm, "needs_core", False):
+        raise ScenarioError(
+            f"model: {lacking[0]} has no core that is trained, and {scenario.algorithm_name} keeps core and head "
+            "apart. Choose a model with a core, or an algorithm that shares whole models (el, dpsgd, dac, ...)."
+        )
 
 
 def _extended(build, algorithm, prepared):

@@ -65,8 +65,8 @@ class Dataset:
             ranks = (1,) if self.task == "regression" else (1, 2)
             if images.ndim == 0 or labels.ndim not in ranks or len(images) != len(labels) or len(labels) == 0:
                 raise DataDamaged(
-                    f"{self.origin}: expected {split} images [N, H, W, C] or other samples [N, ...], and as many labels "
-                    f"[N] (or, of a classification, [N, T]), at least one, got samples {list(images.shape)} and "
+                    f"{self.origin}: expected {split} images [N, H, W, C] or other samples [N, ...], and as many "
+                    f"labels [N] (or, of a classification, [N, T]), at least one, got samples {list(images.shape)} and "
                     f"labels {list(labels.shape)}."
                 )
             if self.task == "regression":

@@ -49,7 +49,8 @@ class Template:
                     self._parameters.append((entry.name, tensors[entry.name], slice(entry.start, entry.stop)))
                 else:
                     owner, _, name = entry.name.rpartition(".")
-                    self._buffers.append((self.module.get_submodule(owner), name, view))
+                    # .data: else a count that BatchNorm raises would make autograd refuse the statistics beside it
+                    self._buffers.append((self.module.get_submodule(owner), name, view.data))
         for module, name, view in self._buffers:
             module._buffers[name] = view
 
