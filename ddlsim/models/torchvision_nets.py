@@ -8,7 +8,7 @@ whatever the network, heads of equal latent size are alike. Where we differ from
 classifiers, which are never trained there. Other than three channels change the first convolution alone.
 
 Trainable parameters of the core with 512 latent features and three channels: resnet18 11,439,168, shufflenet_v2
-1,778,404, googlenet 6,124,704; resnet18 as a whole with 100 classes 11,227,812, and 9,620 buffer values, of which 20 counts of batches.
+1,778,404, googlenet 6,124,704; resnet18 as a whole with 100 classes 11,227,812, and 9,620 buffer values (20 are counts).
 """
 
 from collections.abc import Callable
