@@ -71,6 +71,8 @@ def prepare(loaded: Loaded):
     scenario = loaded.scenario
     if scenario.learning == "none":
         return loaded.dataset
-    return prepare_data(
+    prepared = prepare_data(
         loaded.dataset, scenario.partition, scenario.shift, scenario.validation, scenario.nodes, scenario.seed
     )
+    prepared.check_augmentation(scenario.training.augmentation)
+    return prepared
