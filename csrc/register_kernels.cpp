@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "checked_rows.h"
-#include "cpu/lanes/lanes.h"
+#include "simd/kernel_table.h"
 #include "merge.h"
 #include "parts.h"
 #include "similarity.h"
@@ -161,16 +161,16 @@ void project_simplex(Address rows, int64_t stride, Address out, int64_t out_stri
         cpu::project_simplex(projection_of<float>(rows, stride, out, out_stride, num_rows, num_columns), threads);
 }
 
-std::string isa() { return cpu::lanes().name; }
+std::string isa() { return simd::kernels().name; }
 
 void set_isa(const std::string& name) {
-    if (!cpu::set_isa(name.c_str())) throw std::invalid_argument("no instruction set " + name + " here; see isas()");
+    if (!simd::set_isa(name.c_str())) throw std::invalid_argument("no instruction set " + name + " here; see isas()");
 }
 
 py::list isas() {
     py::list names;
-    for (auto table = cpu::built_lanes(); *table; ++table)
-        if (cpu::can_run(**table)) names.append((*table)->name);
+    for (auto table = simd::built_tables(); *table; ++table)
+        if (simd::can_run(**table)) names.append((*table)->name);
     return names;
 }
 

@@ -4,12 +4,18 @@
 #include <limits>
 #include <vector>
 
-#include "lanes/lanes.h"
+#include "simd/kernel_table.h"
 #include "scratch.h"
 #include "threads.h"
 
 namespace ddlsim::cpu {
 namespace {
+
+using simd::kernels;
+using simd::KernelTable;
+using simd::MergeBlock;
+using simd::NARROW_BLOCK;
+using simd::WIDE_BLOCK;
 
 constexpr int64_t CACHE_FLOATS = 32 * 1024;          // a block of all sources: a quarter of a small L2
 constexpr int64_t STREAM_FROM_FLOATS = 2 * 1024 * 1024;  // results of 8 MB and more go past the caches
@@ -99,8 +105,8 @@ void merge_rows(const Merge& m, int threads) {
         : sources.count() <= FEW_SOURCES    ? STREAM_IN_PLACE_FROM
                                             : std::numeric_limits<int64_t>::max();
     const bool stream = aligned(out) && m.out_stride % 16 == 0 && m.num_targets * num_columns >= stream_from;
-    const Lanes& lane = lanes();
-    const auto merge_block = shared ? lane.merge_shared_block : lane.merge_block;
+    const KernelTable& table = kernels();
+    const auto merge_block = shared ? table.merge_shared_block : table.merge_block;
     // With shared sources a block is read often; fetching the next must not push it out of the cache.
     const bool fetch_ahead = !shared || sources.count() * block <= 2 * CACHE_FLOATS;
 
@@ -124,10 +130,10 @@ void merge_rows(const Merge& m, int threads) {
             b.num_columns = std::min(block, num_columns - c);
             b.ahead = fetch_ahead && i + 1 < last ? x + block : nullptr;
             b.x = m.in_place ? copy : x;
-            if (m.in_place) lane.copy_rows(x, offsets.rows.data(), sources.count(), copy, block, b.num_columns);
+            if (m.in_place) table.copy_rows(x, offsets.rows.data(), sources.count(), copy, block, b.num_columns);
             merge_block(b);
         }
-        if (stream) lane.fence();
+        if (stream) table.fence();
     });
 }
 

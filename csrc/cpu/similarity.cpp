@@ -4,12 +4,18 @@
 #include <utility>
 #include <vector>
 
-#include "lanes/lanes.h"
+#include "simd/kernel_table.h"
 #include "scratch.h"
 #include "threads.h"
 
 namespace ddlsim::cpu {
 namespace {
+
+using simd::GRAM_BLOCK;
+using simd::GramBlock;
+using simd::kernels;
+using simd::PAIR_BLOCK;
+using simd::PairChunk;
 
 constexpr int64_t BLOCK = GRAM_BLOCK;
 constexpr int64_t PANEL_STRIDE = BLOCK + 16;  // rows a power of two apart would meet in the same sets of a cache
@@ -57,7 +63,7 @@ public:
             block_.num_ahead = static_cast<int64_t>(ahead_.size());
             block_.ahead_column = c + BLOCK;
             block_.ahead_columns = std::max<int64_t>(0, std::min(BLOCK, stop - block_.ahead_column));
-            lanes().gram_block(block_);
+            kernels().gram_block(block_);
         }
     }
 
@@ -69,7 +75,7 @@ private:
     void subtract(int64_t c, int64_t count) {
         for (size_t i = 0; i < rows_.size(); ++i) {
             float* const difference = panel_ + i * PANEL_STRIDE;
-            lanes().subtract_block(at_[i], references_[i] + c, difference, count);
+            kernels().subtract_block(at_[i], references_[i] + c, difference, count);
             at_[i] = difference;
         }
     }
@@ -217,7 +223,7 @@ std::vector<double> sum_lists(const RowSet& set, const Lists& lists, Product pro
             p.sums = parts.data() + item * num_entries;
             p.squared = product == Product::squared_distance;
             p.panel = panel, p.panel_rows = panel_rows.data();
-            lanes().pair_chunk(p);
+            kernels().pair_chunk(p);
         });
         for (int64_t item = 0; item < count; ++item)
             for (int64_t e = 0; e < num_entries; ++e) sums[e] += parts[item * num_entries + e];

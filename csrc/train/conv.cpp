@@ -4,14 +4,14 @@
 #include <cmath>
 #include <limits>
 
-#include "../cpu/lanes/lanes.h"
+#include "simd/kernel_table.h"
 
 namespace ddlsim::train {
 
-using cpu::lanes;
+using simd::kernels;
 
 // An input without border lies compactly, own channels only, so that a row of the kernel meets consecutive floats; what
-// a stage writes beyond them is overwritten by the next pixel. With a border the pixels keep their padding.
+// a layer writes beyond them is overwritten by the next pixel. With a border the pixels keep their padding.
 Conv::Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t first_value, bool is_first)
     : spec_(spec), height_(in_height), width_(in_width),
       panels_(spec.kernel_height * spec.kernel_width * spec.inputs, spec.outputs),
@@ -95,7 +95,7 @@ void Conv::take_image(const float* planes, int64_t image) const {
                 to.at[y * to.row + x * to.pixel + c] = planes[(c * height_ + y) * width_ + x];
 }
 
-Stage Conv::stage(int64_t image, bool keep) {
+NormReluPool Conv::output_of(int64_t image, bool keep) {
     uint8_t* const winner = winner_.data() + image * out_height_ * out_width_ * channels_;
     return {conv_height_, conv_width_, channels_, spec_.pool, conv_.data() + image * conv_floats_,
             keep ? winner : nullptr};
@@ -122,7 +122,7 @@ void Conv::convolve(const float* packed, int64_t image) {
         conv_height_, conv_width_, channels_,
         spec_.kernel_height, parts, compact ? spec_.kernel_width * inputs : inputs,
         packed + bias_at_, false};
-    lanes().product(product);
+    kernels().product(product);
 }
 
 void Conv::forward(const float* packed, int64_t image, const Sink& out, bool keep) {
@@ -135,7 +135,7 @@ void Conv::forward(const float* packed, int64_t image, const Sink& out, bool kee
         for (int64_t c = 0; c < channels_; ++c) scale[c] = 1, shift[c] = 0;
     }
     const float floor = spec_.relu ? 0 : -std::numeric_limits<float>::infinity();
-    lanes().stage_forward({stage(image, keep), scale, shift, floor, out.at, out.pixel, out.row});
+    kernels().norm_relu_pool({output_of(image, keep), scale, shift, floor, out.at, out.pixel, out.row});
 }
 
 // Statistics of every group of the image in two passes; factor and summand per channel.
@@ -145,7 +145,7 @@ void Conv::normalise(const float* packed, int64_t image, float* scale, float* sh
     double* const rstd = rstd_.data() + image * spec_.groups;
     ChannelSums call = {conv_height_, conv_width_, channels_, conv_.data() + image * conv_floats_, nullptr,
                         sums_.data(), nullptr};
-    lanes().channel_sums(call);
+    kernels().channel_sums(call);
     for (int64_t g = 0; g < spec_.groups; ++g) {
         double sum = 0;
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) sum += sums_[c];
@@ -154,7 +154,7 @@ void Conv::normalise(const float* packed, int64_t image, float* scale, float* sh
     }
     call.centre = shift;
     call.squares = products_.data();
-    lanes().channel_sums(call);
+    kernels().channel_sums(call);
     for (int64_t g = 0; g < spec_.groups; ++g) {
         double square = 0, rest = 0;  // rest: what the centre's rounding leaves
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) square += products_[c], rest += sums_[c];
@@ -183,20 +183,20 @@ void Conv::clear_gradients(float* gradients) const {
 }
 
 void Conv::backward(const float* packed, float* gradients, int64_t image, float* grad_input) {
-    stage_gradients(packed, gradients, image);
+    norm_relu_pool_gradients(packed, gradients, image);
     weight_gradients(gradients, image);
     if (grad_input) input_gradients(grad_input);
 }
 
 // grad_conv_, and the gradients of bias, factor and summand.
-void Conv::stage_gradients(const float* packed, float* gradients, int64_t image) {
-    const Stage of = stage(image, true);
+void Conv::norm_relu_pool_gradients(const float* packed, float* gradients, int64_t image) {
+    const NormReluPool of = output_of(image, true);
     const float* const grad_out = grad_out_.data();
     const int64_t top = spec_.kernel_height - 1 - spec_.pad_height, left = spec_.kernel_width - 1 - spec_.pad_width;
     float* const grad_conv = grad_conv_.data() + top * grad_row_ + left * channels_;
     if (!spec_.groups) {
-        lanes().stage_backward({of, grad_out, nullptr, sums_.data(), nullptr});
-        lanes().stage_spread({of, grad_out, nullptr, nullptr, nullptr, grad_conv, grad_row_, nullptr});
+        kernels().norm_relu_pool_sums({of, grad_out, nullptr, sums_.data(), nullptr});
+        kernels().norm_relu_pool_backward({of, grad_out, nullptr, nullptr, nullptr, grad_conv, grad_row_, nullptr});
         for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
         return;
     }
@@ -205,7 +205,7 @@ void Conv::stage_gradients(const float* packed, float* gradients, int64_t image)
     const double* const mean = mean_.data() + image * spec_.groups;
     const double* const rstd = rstd_.data() + image * spec_.groups;
     for (int64_t c = 0; c < spec_.outputs; ++c) centre.data()[c] = static_cast<float>(mean[c / per_group]);
-    lanes().stage_backward({of, grad_out, centre.data(), sums_.data(), products_.data()});
+    kernels().norm_relu_pool_sums({of, grad_out, centre.data(), sums_.data(), products_.data()});
     for (int64_t g = 0; g < spec_.groups; ++g) {
         double grads = 0, products = 0;
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) {
@@ -223,7 +223,7 @@ void Conv::stage_gradients(const float* packed, float* gradients, int64_t image)
         }
     }
     std::fill(sums_.begin(), sums_.end(), 0.0);
-    lanes().stage_spread({of, grad_out, scale_.data(), slope.data(), offset.data(), grad_conv, grad_row_,
+    kernels().norm_relu_pool_backward({of, grad_out, scale_.data(), slope.data(), offset.data(), grad_conv, grad_row_,
                           sums_.data()});
     for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
 }
@@ -244,7 +244,7 @@ void Conv::weight_gradients(float* gradients, int64_t image) {
     const int64_t items = compact ? spec_.kernel_width * spec_.inputs : spec_.inputs;
     const int64_t step = panels_.step, row = spec_.kernel_width * spec_.inputs * step;
     for (int64_t x = 0; x < (compact ? 1 : spec_.kernel_width); ++x)
-        lanes().product({input + x * pixel_, row_, 1, row_, 0, pixel_,
+        kernels().product({input + x * pixel_, row_, 1, row_, 0, pixel_,
                          grad_conv, 0, grad_row_, 0, channels_, PANEL,
                          gradients + weights_at_ + x * items * step, row, step, panels_.stride,
                          spec_.kernel_height, items, channels_, conv_height_, 1, conv_width_, nullptr, true});
@@ -258,7 +258,7 @@ void Conv::input_gradients(float* grad_input) const {
     }
     const bool compact = channels_ == spec_.outputs;
     const int64_t inputs = padded(spec_.inputs), outputs = spec_.outputs, parts = compact ? 1 : spec_.kernel_width;
-    lanes().product({grad_conv_.data(), grad_row_, channels_, grad_row_, channels_, 1,
+    kernels().product({grad_conv_.data(), grad_row_, channels_, grad_row_, channels_, 1,
                      turned_.data(), 0, spec_.kernel_width * outputs * turned_panels_.step, outputs * turned_panels_.step,
                      turned_panels_.step, turned_panels_.stride,
                      grad_input, width_ * inputs, inputs, PANEL, height_, width_, inputs,

@@ -5,7 +5,7 @@
 
 namespace ddlsim::train {
 
-// Where a stage writes its image: pixel by pixel, rows apart.
+// Where a layer writes its image: pixel by pixel, rows apart.
 struct Sink {
     float* at;
     int64_t pixel, row;  // floats from one to the next
@@ -19,7 +19,7 @@ public:
     // Makes room for a batch; what lay there is lost.
     void reserve(int64_t num_images);
 
-    // Between the flat vector and packed values (or moments): weights in panels, bias, factor and summand of the
+    // Between the flat vector and packed values (or the optimizer's state): weights in panels, bias, factor and summand of the
     // normalisation.
     void pack(const float* flat, float* packed) const;
     void unpack(const float* packed, float* flat) const;
@@ -49,10 +49,10 @@ public:
     int64_t num_values() const;
 
 private:
-    Stage stage(int64_t image, bool keep);
+    NormReluPool output_of(int64_t image, bool keep);
     void convolve(const float* packed, int64_t image);
     void normalise(const float* packed, int64_t image, float* scale, float* shift);
-    void stage_gradients(const float* packed, float* gradients, int64_t image);
+    void norm_relu_pool_gradients(const float* packed, float* gradients, int64_t image);
     void weight_gradients(float* gradients, int64_t image);
     void input_gradients(float* grad_input) const;
     template <class Visit>

@@ -1,4 +1,4 @@
-// What training needs of one instruction set; the functions stand in csrc/cpu/lanes/{product,stage,update}.inc.
+// The arguments of the kernels that training uses; the kernels are csrc/simd/{product,norm_relu_pool,update,winograd}.inc.
 //
 // Images are float32, pixel by pixel with their channels together; "channels" is a number of floats that is a multiple
 // of CHANNEL_BLOCK, and those beyond the layer's own are zero. Everything runs on the calling thread in a fixed order.
@@ -54,15 +54,15 @@ struct WinogradSums {
 };
 
 // What follows a convolution, of one image: factor and summand per channel, ReLU, 2x2 max pooling.
-struct Stage {
+struct NormReluPool {
     int64_t height, width, channels;  // of z
     bool pool;
     const float* z;                   // [height][width][channels], what the convolution gave
     uint8_t* winner;                  // like the result: 0..3, row by row in the window, or 4: no gradient passes
 };
 
-struct StageForward {
-    Stage of;                         // winner: null where no gradient will be asked for
+struct NormReluPoolForward {
+    NormReluPool of;                         // winner: null where no gradient will be asked for
     const float* scale;               // [channels] result = z * scale + shift
     const float* shift;
     float floor;                      // 0: ReLU; -infinity: none
@@ -79,8 +79,8 @@ struct ChannelSums {
     double* squares;                  // of its square; null without centre
 };
 
-struct StageBackward {
-    Stage of;
+struct NormReluPoolSums {
+    NormReluPool of;
     const float* grad_out;            // [pooled height][pooled width][channels]
     const float* centre;              // [channels] subtracted from z in products
     double* grads;                    // [channels] sum of the gradients that pass
@@ -88,8 +88,8 @@ struct StageBackward {
 };
 
 // grad_z = the gradient where it came from * scale + z * slope + offset; without scale the gradient alone.
-struct StageSpread {
-    Stage of;
+struct NormReluPoolBackward {
+    NormReluPool of;
     const float* grad_out;
     const float* scale;               // [channels], or null
     const float* slope;

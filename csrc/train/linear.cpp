@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "../cpu/lanes/lanes.h"
+#include "simd/kernel_table.h"
 
 namespace ddlsim::train {
 
-using cpu::lanes;
+using simd::kernels;
 
 Linear::Linear(const LinearSpec& spec, std::vector<int64_t> order, int64_t first_value)
     : spec_(spec), order_(std::move(order)), panels_(spec.inputs, spec.outputs), columns_(padded(spec.outputs)),
@@ -38,7 +38,7 @@ void Linear::unpack(const float* packed, float* flat) const {
 }
 
 void Linear::forward(const float* packed, const float* inputs, int64_t stride, int64_t num_items) {
-    lanes().product({inputs, 0, stride, 0, 0, 1, packed + weights_at_, 0, 0, 0, panels_.step, panels_.stride,
+    kernels().product({inputs, 0, stride, 0, 0, 1, packed + weights_at_, 0, 0, 0, panels_.step, panels_.stride,
                      output_.data(), 0, columns_, PANEL, 1, num_items, columns_, 1, 1, spec_.inputs, packed + bias_at_, false});
     if (!spec_.relu) return;
     for (int64_t i = 0; i < num_items * columns_; ++i)
@@ -51,7 +51,7 @@ void Linear::backward(const float* packed, float* gradients, const float* inputs
     if (spec_.relu)
         for (int64_t i = 0; i < num_items * columns_; ++i) grad[i] = output_.data()[i] <= 0 ? 0 : grad[i];
     if (gradients) {
-        lanes().product({inputs, 0, 1, 0, 0, stride, grad, 0, 0, 0, columns_, PANEL,
+        kernels().product({inputs, 0, 1, 0, 0, stride, grad, 0, 0, 0, columns_, PANEL,
                          gradients + weights_at_, 0, panels_.step, panels_.stride, 1, spec_.inputs, columns_, 1, 1, num_items, nullptr, false});
         for (int64_t o = 0; o < columns_; ++o) gradients[bias_at_ + o] = 0;
         for (int64_t n = 0; n < num_items; ++n)
@@ -62,7 +62,7 @@ void Linear::backward(const float* packed, float* gradients, const float* inputs
     float* const turned = turned_.data();
     for (int64_t o = 0; o < spec_.outputs; ++o)
         for (int64_t n = 0; n < items; ++n) turned[o * items + n] = n < num_items ? grad[n * columns_ + o] : 0;
-    lanes().product({packed + weights_at_, 0, panels_.step, panels_.stride, 0, 1,
+    kernels().product({packed + weights_at_, 0, panels_.step, panels_.stride, 0, 1,
                      turned, 0, panels_.step * items, 0, items, PANEL,
                      grad_input_.data(), 0, items, PANEL, 1, spec_.inputs, items, panels_.count, 1, panels_.step,
                      nullptr, false});

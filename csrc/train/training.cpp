@@ -4,7 +4,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "../cpu/lanes/lanes.h"
+#include "simd/kernel_table.h"
 #include "plan.h"
 
 namespace ddlsim::train {
@@ -21,7 +21,7 @@ void Plan::train(float* flat, const Samples& samples, const int64_t* rows, const
     reserve(*std::max_element(batches.begin(), batches.end()), true);
     if (!gradients_.size()) gradients_ = Floats(num_values_), first_ = Floats(num_values_), second_ = Floats(num_values_);
     load(flat, true, true);
-    move_moments(optimizer, true);
+    move_optimizer_state(optimizer, true);
     int64_t done = 0;
     for (const int64_t count : batches) {
         step(samples, rows, count, optimizer);
@@ -30,10 +30,10 @@ void Plan::train(float* flat, const Samples& samples, const int64_t* rows, const
     }
     for (const Conv& conv : convs_) conv.unpack(values_.data(), flat);
     for (const Linear& linear : linears_) linear.unpack(values_.data(), flat);
-    move_moments(optimizer, false);
+    move_optimizer_state(optimizer, false);
 }
 
-void Plan::move_moments(const Optimizer& optimizer, bool in) {
+void Plan::move_optimizer_state(const Optimizer& optimizer, bool in) {
     for (auto [flat, packed] : {std::pair{optimizer.first, first_.data()}, std::pair{optimizer.second, second_.data()}}) {
         if (in) std::fill_n(packed, num_values_, 0.0f);
         if (!flat) continue;
@@ -113,7 +113,7 @@ void Plan::update(const Optimizer& optimizer, int64_t steps_done) {
         const int64_t first = head ? core_values_ : 0, stop = head ? num_values_ : core_values_;
         const double steps = static_cast<double>(steps_done + (head ? optimizer.head_steps : optimizer.core_steps));
         const bool remembers = optimizer.adam || optimizer.momentum > 0;
-        cpu::lanes().update({
+        simd::kernels().update({
             stop - first, values_.data() + first, gradients_.data() + first,
             remembers ? first_.data() + first : nullptr, optimizer.adam ? second_.data() + first : nullptr,
             static_cast<float>(optimizer.rate), static_cast<float>(optimizer.momentum),

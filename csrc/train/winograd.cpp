@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "../cpu/lanes/lanes.h"
+#include "simd/kernel_table.h"
 
 namespace ddlsim::train {
 
-using cpu::lanes;
+using simd::kernels;
 
 constexpr int64_t POSITIONS = 36, KERNEL = 25;
 constexpr int64_t TILES = 16;  // at a time, so that all positions of them stay in the second cache
@@ -20,7 +20,7 @@ Winograd::Winograd(int64_t inputs, int64_t outputs)
 // Panel by panel [36][inputs][PANEL], so that a position's rows lie together.
 void Winograd::take_weights(const float* weights) {
     for (int64_t p = 0; p < panels_.count; ++p)
-        lanes().winograd_weights({transformed_panels_.stride, weights + p * panels_.stride,
+        kernels().winograd_weights({transformed_panels_.stride, weights + p * panels_.stride,
                                   weights_.data() + p * POSITIONS * transformed_panels_.stride});
 }
 
@@ -33,14 +33,14 @@ void Winograd::apply(const Bordered& image, float* out, int64_t height, int64_t 
     for (int64_t first = 0; first < rows; first += some) {
         const int64_t count = std::min(some, rows - first), tiles = count * columns;
         const int64_t from = tiles * inputs_ + APART, to = tiles * outputs_ + APART;
-        lanes().winograd_input({count, columns, inputs_, image.at + 2 * first * image.row, nullptr, image.pixel,
+        kernels().winograd_input({count, columns, inputs_, image.at + 2 * first * image.row, nullptr, image.pixel,
                                 image.row, 0, 0, nullptr, input_.data(), from});
-        lanes().product({input_.data(), from, inputs_, 0, 0, 1,
+        kernels().product({input_.data(), from, inputs_, 0, 0, 1,
                          weights_.data(), transformed_panels_.stride, 0, 0, transformed_panels_.step,
                          POSITIONS * transformed_panels_.stride,
                          output_.data(), to, outputs_, PANEL,
                          POSITIONS, tiles, outputs_, 1, 1, inputs_, nullptr, false});
-        lanes().winograd_output({count, columns, outputs_, nullptr, out + 2 * first * width * outputs_, outputs_,
+        kernels().winograd_output({count, columns, outputs_, nullptr, out + 2 * first * width * outputs_, outputs_,
                                  width * outputs_, height - 2 * first, width, start, output_.data(), to});
     }
 }
@@ -58,9 +58,9 @@ void WinogradGradients::add(const Bordered& image, const Bordered& gradient) {
             multiply();
             continue;
         }
-        lanes().winograd_input({count, columns_, inputs_, image.at + 2 * first * image.row, nullptr, image.pixel,
+        kernels().winograd_input({count, columns_, inputs_, image.at + 2 * first * image.row, nullptr, image.pixel,
                                 image.row, 0, 0, nullptr, input_.data() + held_ * inputs_, room_ * inputs_ + APART});
-        lanes().winograd_output_back({count, columns_, outputs_, gradient.at + 2 * first * gradient.row, nullptr,
+        kernels().winograd_output_back({count, columns_, outputs_, gradient.at + 2 * first * gradient.row, nullptr,
                                       gradient.pixel, gradient.row, 0, 0, nullptr, gradient_.data() + held_ * outputs_,
                                       room_ * outputs_ + APART});
         held_ += count * columns_;
@@ -69,7 +69,7 @@ void WinogradGradients::add(const Bordered& image, const Bordered& gradient) {
 }
 
 void WinogradGradients::multiply() {
-    lanes().product({input_.data(), room_ * inputs_ + APART, 1, 0, 0, inputs_,
+    kernels().product({input_.data(), room_ * inputs_ + APART, 1, 0, 0, inputs_,
                      gradient_.data(), room_ * outputs_ + APART, 0, 0, outputs_, PANEL,
                      sums_.data(), transformed_panels_.stride, transformed_panels_.step,
                      POSITIONS * transformed_panels_.stride,
@@ -82,7 +82,7 @@ void WinogradGradients::finish(float* gradients) {
     if (held_) multiply();
     if (!begun_) return;
     for (int64_t p = 0; p < panels_.count; ++p)
-        lanes().winograd_weights_back({transformed_panels_.stride, sums_.data() + p * POSITIONS * transformed_panels_.stride,
+        kernels().winograd_weights_back({transformed_panels_.stride, sums_.data() + p * POSITIONS * transformed_panels_.stride,
                                        gradients + p * panels_.stride});
     begun_ = false;
 }

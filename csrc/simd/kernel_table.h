@@ -1,18 +1,18 @@
-// What one instruction set offers the kernels: a table of functions, one table per level of dispatch.
+// The inner loops of all kernels as a table of functions: one table per instruction set, chosen at run time.
 //
-// lanes.cpp is compiled once per level. Nothing in it may come from the standard library or be inline in a shared
-// header: the linker keeps one copy of such a function for all levels, and it could be the one that needs AVX-512.
+// kernels.cpp is compiled once per instruction set. Nothing in it may come from the standard library or be inline in a
+// shared header: the linker keeps one copy of such a function for all of them, perhaps the one that needs AVX-512.
 #pragma once
 #include <cstdint>
 
-#include "../../group_norm_pool.h"
-#include "../../train/kernels.h"
+#include "group_norm_pool.h"
+#include "train/kernels.h"
 
-namespace ddlsim::cpu {
+namespace ddlsim::simd {
 
 constexpr int64_t WIDE_BLOCK = 128, NARROW_BLOCK = 64;  // columns of the fastest merge steps
 
-// A block of rows in cache: every pointer and size that one merge step needs (see ../../merge.h). Offsets are floats.
+// A block of rows in cache: every pointer and size that one merge step needs (see ../merge.h). Offsets are floats.
 struct MergeBlock {
     const float* x;
     const int64_t* indptr;
@@ -64,7 +64,7 @@ struct PairChunk {
     const float* const* panel_rows;   // and where each row's start
 };
 
-struct Lanes {
+struct KernelTable {
     const char* name;  // "x86-64-v3", "baseline", ...
     void (*merge_block)(const MergeBlock&);
     void (*merge_shared_block)(const MergeBlock&);  // every target has the sources of the first, at least one
@@ -80,13 +80,13 @@ struct Lanes {
     void (*simplex_doubles)(const double* rows, int64_t stride, double* out, int64_t out_stride, int64_t num_rows,
                             int64_t num_columns, double* work);
     // The whole batch, image by image; sums: 2 * C doubles of work.
-    void (*pool_images)(const GroupNormPoolForward&);
-    void (*pool_images_back)(const GroupNormPoolBackward&, double* sums);
+    void (*group_norm_pool)(const GroupNormPoolForward&);
+    void (*group_norm_pool_backward)(const GroupNormPoolBackward&, double* sums);
     void (*product)(const train::Product&);
     void (*channel_sums)(const train::ChannelSums&);
-    void (*stage_forward)(const train::StageForward&);
-    void (*stage_backward)(const train::StageBackward&);
-    void (*stage_spread)(const train::StageSpread&);
+    void (*norm_relu_pool)(const train::NormReluPoolForward&);
+    void (*norm_relu_pool_sums)(const train::NormReluPoolSums&);
+    void (*norm_relu_pool_backward)(const train::NormReluPoolBackward&);
     void (*update)(const train::Update&);
     void (*winograd_input)(const train::WinogradImage&);
     void (*winograd_output)(const train::WinogradImage&);
@@ -97,13 +97,13 @@ struct Lanes {
 };
 
 // The tables that this build contains, best first, ending with a null pointer.
-const Lanes* const* built_lanes();
+const KernelTable* const* built_tables();
 
 // The table in use: the best that this machine can run unless set_isa chose another.
-const Lanes& lanes();
+const KernelTable& kernels();
 
 // Chooses a table by name; false when the build or the machine does not have it.
 bool set_isa(const char* name);
-bool can_run(const Lanes& table);
+bool can_run(const KernelTable& table);
 
-}  // namespace ddlsim::cpu
+}  // namespace ddlsim::simd
