@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "simd/kernel_table.h"
 #include "scratch.h"
+#include "simd/kernel_table.h"
 #include "threads.h"
 
 namespace ddlsim::cpu {
@@ -19,8 +19,8 @@ using simd::PairChunk;
 
 constexpr int64_t BLOCK = GRAM_BLOCK;
 constexpr int64_t PANEL_STRIDE = BLOCK + 16;  // rows a power of two apart would meet in the same sets of a cache
-constexpr int64_t CHUNK = 16 * BLOCK; // columns summed in float64 before they join the total: the unit of threads
-constexpr int64_t GROUP = 96;         // rows of one operand: two groups of blocks stay in a 512 KB L2
+constexpr int64_t CHUNK = 16 * BLOCK;  // columns summed in float64 before they join the total: the unit of threads
+constexpr int64_t GROUP = 96;          // rows of one operand: two groups of blocks stay in a 512 KB L2
 constexpr int64_t ALONE_BELOW = 400 * 1024;  // multiply-adds that one thread does in some 20 us
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -83,7 +83,7 @@ private:
     int64_t num_columns_;
     std::vector<const float*> rows_, references_;  // of the first group, then of the second if it is another
     std::vector<const float*> at_, ahead_;
-    float* panel_ = nullptr;                        // [rows, PANEL_STRIDE]
+    float* panel_ = nullptr;  // [rows, PANEL_STRIDE]
     GramBlock block_{};
 };
 
@@ -166,10 +166,10 @@ constexpr int64_t FEW_ROWS = 64;  // whose blocks may be twice as wide: they sti
 
 // Pairs gathered by their first row, so that it is read once for all of its peers.
 struct Lists {
-    std::vector<int64_t> rows;              // the rows that any pair names, in order
-    std::vector<int64_t> indptr, peers;     // entries of row i; positions in `rows`
+    std::vector<int64_t> rows;           // the rows that any pair names, in order
+    std::vector<int64_t> indptr, peers;  // entries of row i; positions in `rows`
     std::vector<int64_t> entry_of_pair;
-    std::vector<int64_t> entry_of_square;   // per row, if squares are wanted: the row with itself
+    std::vector<int64_t> entry_of_square;  // per row, if squares are wanted: the row with itself
 
     Lists(int64_t num_rows, const int64_t* pairs, int64_t num_pairs, bool squares) : entry_of_pair(num_pairs) {
         std::vector<int64_t> place(num_rows, 0);

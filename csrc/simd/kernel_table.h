@@ -16,15 +16,15 @@ constexpr int64_t WIDE_BLOCK = 128, NARROW_BLOCK = 64;  // columns of the fastes
 struct MergeBlock {
     const float* x;
     const int64_t* indptr;
-    const int64_t* sources;      // [nnz] offsets of the source rows from x
-    const float* weights;        // [nnz]
+    const int64_t* sources;  // [nnz] offsets of the source rows from x
+    const float* weights;    // [nnz]
     float* out;
-    const int64_t* targets;      // offsets of the target rows from out
+    const int64_t* targets;  // offsets of the target rows from out
     int64_t row_start, row_stop;
     int64_t num_columns;
-    bool stream;                 // store past the caches; out rows are then 64-byte aligned
-    const float* ahead;          // the next block, as many columns, fetched meanwhile; null: none
-    const int64_t* ahead_rows;   // [num_ahead] offsets of its rows
+    bool stream;                // store past the caches; out rows are then 64-byte aligned
+    const float* ahead;         // the next block, as many columns, fetched meanwhile; null: none
+    const int64_t* ahead_rows;  // [num_ahead] offsets of its rows
     int64_t num_ahead;
 };
 
@@ -39,29 +39,29 @@ struct GramBlock {
     int64_t num_columns;
     double* sums;
     int64_t sums_stride;
-    bool upper;               // a and b are the same rows: what lies left of the diagonal's tile is not computed
-    bool squared;             // squared distances instead of dot products
-    const float* const* ahead;             // [num_ahead] rows whose next block is fetched meanwhile
+    bool upper;                 // a and b are the same rows: what lies left of the diagonal's tile is not computed
+    bool squared;               // squared distances instead of dot products
+    const float* const* ahead;  // [num_ahead] rows whose next block is fetched meanwhile
     int64_t num_ahead;
-    int64_t ahead_column, ahead_columns;   // the first of it, and how many; 0: none
+    int64_t ahead_column, ahead_columns;  // the first of it, and how many; 0: none
 };
 
 constexpr int64_t PAIR_BLOCK = 128;  // columns of a list's rows that are summed in float32
 
 // Some columns of rows with their peers, whose products are added to sums [indptr[num_rows]].
 struct PairChunk {
-    const float* const* rows;         // [num_rows] first columns
-    const float* const* references;   // [num_rows] to be subtracted, or null
+    const float* const* rows;        // [num_rows] first columns
+    const float* const* references;  // [num_rows] to be subtracted, or null
     int64_t num_rows;
-    int64_t num_columns;              // of the rows: up to there the next columns are fetched
+    int64_t num_columns;  // of the rows: up to there the next columns are fetched
     int64_t column_start, column_stop;
-    int64_t block;                    // columns that are read together: PAIR_BLOCK, or twice as many
+    int64_t block;  // columns that are read together: PAIR_BLOCK, or twice as many
     const int64_t* indptr;
     const int64_t* peers;
     double* sums;
     bool squared;
-    float* panel;                     // with references: num_rows * block floats of work,
-    const float* const* panel_rows;   // and where each row's start
+    float* panel;                    // with references: num_rows * block floats of work,
+    const float* const* panel_rows;  // and where each row's start
 };
 
 struct KernelTable {
@@ -93,7 +93,7 @@ struct KernelTable {
     void (*winograd_weights)(const train::WinogradWeights&);
     void (*winograd_output_back)(const train::WinogradImage&);
     void (*winograd_weights_back)(const train::WinogradSums&);
-    void (*fence)();   // makes streamed stores visible to the other threads
+    void (*fence)();  // makes streamed stores visible to the other threads
 };
 
 // The tables that this build contains, best first, ending with a null pointer.
