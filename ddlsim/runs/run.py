@@ -127,7 +127,8 @@ def _run_in(life: _Life) -> dict:
         except KeyboardInterrupt:
             status = "interrupted"
         except Exception as error:
-            failure = error
+            # An interrupt in the middle of compiled code may come out of it as another exception.
+            failure, status = (None, "interrupted") if life.interrupts.came else (error, "failed")
         life.interrupts.hold()
     except KeyboardInterrupt:  # a second one on the way out of the first
         life.interrupts.hold()
