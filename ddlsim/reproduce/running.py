@@ -1,18 +1,19 @@
-"""Runs what a matrix asks for and is not there yet: seed after seed, cell after cell, in one process or in several."""
+"""Runs what a matrix asks for and is not there yet: seed after seed, cell after cell, each in a process of its own.
 
-import os
+It can be stopped at any time and started again: what has run to its end is there, and is not run again. A run that
+fails is told at the end, with all others that did.
+"""
+
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
+from ddlsim import rundir
 from ddlsim.errors import ScenarioError
 from ddlsim.reproduce.matrix import Cell, Matrix, is_meant
-from ddlsim.runs import run as run_scenario
-from ddlsim.runs.directory import complete_summary, same_scenario
-from ddlsim.scenario import Scenario, from_mapping
+from ddlsim.reproduce.workers import Task, run_all
+from ddlsim.scenario import Scenario
 from ddlsim.scenario.model import to_plain
 
 
@@ -32,8 +33,8 @@ class Run:
 
     def summary(self) -> dict | None:
         """Its summary, if it has been run to its end as the matrix is now."""
-        finished = complete_summary(self.directory)
-        return finished if finished and same_scenario(self.directory, self.scenario) else None
+        finished = rundir.complete_summary(self.directory)
+        return finished if finished and rundir.same_scenario(self.directory, self.scenario) else None
 
 
 def runs_of(matrix: Matrix, out: Path, seeds: int | None = None, patterns: Sequence[str] = ()) -> list[Run]:
@@ -61,6 +62,35 @@ def runs_of(matrix: Matrix, out: Path, seeds: int | None = None, patterns: Seque
     return found
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A run that did not come to its end.
+
+    Args:
+        run: which.
+        reason: what went wrong.
+    """
+
+    run: Run
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.run.cell.name} seed {self.run.scenario.seed}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it went.
+
+    Args:
+        interrupted: the user has stopped it; what is missing is run when it is started again.
+        failures: in the order in which they happened.
+    """
+
+    interrupted: bool
+    failures: tuple[Failure, ...]
+
+
 def reproduce(
     runs: Sequence[Run],
     *,
@@ -68,8 +98,9 @@ def reproduce(
     download: bool = True,
     jobs: int = 1,
     tell: Callable[[str], None] = lambda _: None,
+    keep: Callable[[Run, dict], None] = lambda *_: None,
     command: list[str] | None = None,
-) -> bool:
+) -> Outcome:
     """Runs what has not been run yet.
 
     The scenarios' fallbacks are never taken: published numbers are of the data that they name.
@@ -80,24 +111,28 @@ def reproduce(
         download: whether torchvision may download.
         jobs: processes that run side by side.
         tell: takes progress, line by line.
+        keep: called with every run that has come to its end, and its summary.
         command: for the manifests.
-    Returns:
-        Whether all of them are there now; False if the user has interrupted.
-    Raises:
-        DataMissing, DataDamaged: see `ddlsim run`.
     """
     wanted = [run for run in runs if run.summary() is None]
     if len(wanted) < len(runs):
         tell(f"{len(runs) - len(wanted)} of {len(runs)} runs are there already.")
     options = {"data_dir": data_dir, "download": download, "command": command}
-    started = time.perf_counter()
-    outcomes = _in_turn(wanted, options) if jobs == 1 else _side_by_side(wanted, options, jobs)
-    for done, (run, summary) in enumerate(outcomes, 1):
-        if summary["status"] != "done":
-            return False
-        spent_s = time.perf_counter() - started
-        tell(_line(run, summary, done, len(wanted), spent_s))
-    return True
+    tasks = [Task(to_plain(run.scenario), run.directory, options) for run in wanted]
+    started, failures = time.perf_counter(), []
+    try:
+        for done, (index, wrong) in enumerate(run_all(tasks, jobs), 1):
+            run, place = wanted[index], f"[{done}/{len(wanted)}]"
+            summary = run.summary()
+            if wrong or summary is None:
+                failures.append(Failure(run, wrong or "it has ended without a summary"))
+                tell(f"{place} {failures[-1]}")
+            else:
+                keep(run, summary)
+                tell(f"{place} {_line(run, summary, done, len(wanted), time.perf_counter() - started)}")
+    except KeyboardInterrupt:
+        return Outcome(True, tuple(failures))
+    return Outcome(False, tuple(failures))
 
 
 def _line(run: Run, summary: dict, done: int, total: int, spent_s: float) -> str:
@@ -107,38 +142,5 @@ def _line(run: Run, summary: dict, done: int, total: int, spent_s: float) -> str
     value = quality_text(metric, summary[metric]["all"])
     left = seconds_text(spent_s / done * (total - done))
     return (
-        f"[{done}/{total}] {run.cell.name} seed {run.scenario.seed}: {metric} {value}"
-        f"  ({seconds_text(summary['wall_s'])}, ETA {left})"
+        f"{run.cell.name} seed {run.scenario.seed}: {metric} {value}  ({seconds_text(summary['wall_s'])}, ETA {left})"
     )
-
-
-def _in_turn(runs: Sequence[Run], options: dict) -> Iterator[tuple[Run, dict]]:
-    for run in runs:
-        yield run, run_scenario(run.scenario, out=run.directory, fallback=False, progress="none", **options)
-
-
-def _side_by_side(runs: Sequence[Run], options: dict, jobs: int) -> Iterator[tuple[Run, dict]]:
-    """Fresh processes, each with its share of the cores; a scenario travels as its YAML keys."""
-    context = get_context("spawn")
-    number = context.Value("i", 0)
-    with ProcessPoolExecutor(jobs, context, _take_cores, (number, jobs)) as pool:
-        pending = {pool.submit(_run_elsewhere, to_plain(run.scenario), run.directory, options): run for run in runs}
-        try:
-            for future in as_completed(pending):
-                yield pending[future], future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _take_cores(number, jobs: int) -> None:
-    """Limits a worker process to its share of the cores, so that its waves have as many threads."""
-    with number.get_lock():
-        own, number.value = number.value, number.value + 1
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        share = max(1, len(cores) // jobs)
-        os.sched_setaffinity(0, {cores[(own * share + i) % len(cores)] for i in range(share)})
-
-
-def _run_elsewhere(scenario: dict, directory: Path, options: dict) -> dict:
-    return run_scenario(from_mapping(scenario), out=directory, fallback=False, progress="none", **options)
