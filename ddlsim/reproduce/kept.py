@@ -7,14 +7,13 @@ cell whose settings have changed since are left alone but not shown: a file carr
 """
 
 import json
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ddlsim.reproduce.matrix import Cell, Matrix
 from ddlsim.reproduce.measures import measured
-from ddlsim.reproduce.running import Run
+from ddlsim.reproduce.running import ORIGIN, Run
 from ddlsim.rundir import write_json
 
 FROM_MANIFEST = ("command", "device", "cpu", "threads", "started")
@@ -95,19 +94,5 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _origin(directory: Path) -> dict[str, Any]:
     """Which code, on which machine, when and by which command."""
     manifest = _read(directory / "manifest.json") or {}
-    return {**{key: manifest.get(key) for key in FROM_MANIFEST}, "commit": _commit()}
-
-
-def _commit() -> str | None:
-    """The commit of the sources that run, with a `+` if they differ from it; None: they are not in a repository."""
-    root = Path(__file__).parents[2]
-    try:
-        commit = _git(root, "rev-parse", "--short=12", "HEAD")
-        return commit + ("+" if _git(root, "status", "--porcelain", "--", "ddlsim", "scenarios", "csrc") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    source = _read(directory / ORIGIN) or {}
+    return {**{key: manifest.get(key) for key in FROM_MANIFEST}, "commit": source.get("commit")}

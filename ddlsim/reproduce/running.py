@@ -4,6 +4,7 @@ It can be stopped at any time and started again: what has run to its end is ther
 fails is told at the end, with all others that did.
 """
 
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from ddlsim.reproduce.matrix import Cell, Matrix, is_meant
 from ddlsim.reproduce.workers import Task, run_all
 from ddlsim.scenario import Scenario
 from ddlsim.scenario.model import to_plain
+
+ORIGIN = "origin.json"
+"""In a run's directory: the commit of the sources that it ran with."""
 
 
 @dataclass(frozen=True)
@@ -111,15 +115,19 @@ def reproduce(
         download: whether torchvision may download.
         jobs: processes that run side by side.
         tell: takes progress, line by line.
-        keep: called with every run that has come to its end, and its summary.
+        keep: called with every run that has come to its end, now or earlier, and its summary.
         command: for the manifests.
     """
-    wanted = [run for run in runs if run.summary() is None]
+    there = {run.directory: run.summary() for run in runs}
+    wanted = [run for run in runs if there[run.directory] is None]
+    for run in runs:
+        if there[run.directory] is not None:
+            keep(run, there[run.directory])
     if len(wanted) < len(runs):
         tell(f"{len(runs) - len(wanted)} of {len(runs)} runs are there already.")
     options = {"data_dir": data_dir, "download": download, "command": command}
     tasks = [Task(to_plain(run.scenario), run.directory, options) for run in wanted]
-    started, failures = time.perf_counter(), []
+    started, failures, commit = time.perf_counter(), [], source_commit()
     try:
         for done, (index, wrong) in enumerate(run_all(tasks, jobs), 1):
             run, place = wanted[index], f"[{done}/{len(wanted)}]"
@@ -128,11 +136,27 @@ def reproduce(
                 failures.append(Failure(run, wrong or "it has ended without a summary"))
                 tell(f"{place} {failures[-1]}")
             else:
+                rundir.write_json(run.directory / ORIGIN, {"commit": commit})
                 keep(run, summary)
                 tell(f"{place} {_line(run, summary, done, len(wanted), time.perf_counter() - started)}")
     except KeyboardInterrupt:
         return Outcome(True, tuple(failures))
     return Outcome(False, tuple(failures))
+
+
+def source_commit() -> str | None:
+    """The commit of the sources that run, with a `+` if they differ from it; None: they are not in a repository."""
+    root = Path(__file__).parents[2]
+    try:
+        commit = _git(root, "rev-parse", "--short=12", "HEAD")
+        return commit + ("+" if _git(root, "status", "--porcelain", "--", "ddlsim", "scenarios", "csrc") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def _line(run: Run, summary: dict, done: int, total: int, spent_s: float) -> str:

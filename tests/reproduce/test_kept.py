@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlsim.reproduce import Keeper, read_matrix, results, runs_of, write_pages
+from ddlsim.reproduce import Keeper, read_matrix, reproduce, results, runs_of, write_pages
 from ddlsim.reproduce.kept import file_of, folder_of, kept
 from ddlsim.reproduce.measures import MEASURES, measured
 from ddlsim.reproduce.pages import standing
@@ -42,6 +42,16 @@ def test_a_file_says_where_its_numbers_come_from(filled):
     assert found["published"] == {"mean": 9000.0, "std": 100.0, "clusters": [8000.0, 9500.0], "measures": {}}
     assert set(found["seeds"]) == {"1", "2"}
     assert {"command", "commit", "cpu", "started", "all", "clusters"} <= set(found["seeds"]["1"])
+
+
+def test_what_was_run_before_is_kept_with_the_commit_of_then(write, tmp_path):
+    matrix = read_matrix(write(), ["rounds=1"])
+    runs = runs_of(matrix, tmp_path / "runs", patterns=["alone"])
+    reproduce(runs)
+    (runs[0].directory / "origin.json").write_text('{"commit": "0123456789ab"}')
+    reproduce(runs, keep=Keeper(matrix, tmp_path / "results").keep)
+    (seed,) = json.loads((tmp_path / "results" / "tiny+rounds=1" / "alone.json").read_text())["seeds"].values()
+    assert seed["commit"] == "0123456789ab"
 
 
 def test_results_of_other_settings_are_not_shown(filled, write):
