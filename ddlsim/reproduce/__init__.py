@@ -1,6 +1,6 @@
 """Matrices: published tables as files that one command runs again and prints beside the published numbers.
 
-matrix.py is the file's form, running.py runs what is not there yet (workers.py: in a process each), kept.py keeps a
+matrix.py is the file's form, running.py runs what is not there yet (in a process each), kept.py keeps a
 small file of results per cell, table.py lays ours beside theirs, pages.py makes the pages of all matrices.
 """
 

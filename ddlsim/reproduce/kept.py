@@ -14,9 +14,10 @@ from typing import Any
 from ddlsim.reproduce.matrix import Cell, Matrix
 from ddlsim.reproduce.measures import measured
 from ddlsim.reproduce.running import ORIGIN, Run
-from ddlsim.rundir import write_json
+from ddlsim.runs.directory import write_json
 
-FROM_MANIFEST = ("command", "device", "cpu", "threads", "started")
+FROM_MANIFEST = ("device", "cpu", "threads", "started")
+FROM_ORIGIN = ("commit", "command")
 
 
 def folder_of(matrix: Matrix, folder: Path) -> Path:
@@ -95,4 +96,4 @@ def _origin(directory: Path) -> dict[str, Any]:
     """Which code, on which machine, when and by which command."""
     manifest = _read(directory / "manifest.json") or {}
     source = _read(directory / ORIGIN) or {}
-    return {**{key: manifest.get(key) for key in FROM_MANIFEST}, "commit": source.get("commit")}
+    return {key: source.get(key) for key in FROM_ORIGIN} | {key: manifest.get(key) for key in FROM_MANIFEST}

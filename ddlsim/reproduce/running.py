@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddlsim import rundir
 from ddlsim.errors import ScenarioError
 from ddlsim.reproduce.matrix import Cell, Matrix, is_meant
-from ddlsim.reproduce.workers import Task, run_all
-from ddlsim.scenario import Scenario
-from ddlsim.scenario.model import to_plain
+from ddlsim.runs.directory import complete_summary, same_scenario, write_json
+from ddlsim.runs.pool import Job, run_jobs
+from ddlsim.scenario import Scenario, to_yaml
 
 ORIGIN = "origin.json"
-"""In a run's directory: the commit of the sources that it ran with."""
+"""In a run's directory: the commit of the sources that it ran with, and the command that asked for it."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,13 @@ class Run:
 
     def summary(self) -> dict | None:
         """Its summary, if it has been run to its end as the matrix is now."""
-        finished = rundir.complete_summary(self.directory)
-        return finished if finished and rundir.same_scenario(self.directory, self.scenario) else None
+        finished = complete_summary(self.directory)
+        return finished if finished and same_scenario(self.directory, self.scenario) else None
+
+    @property
+    def file(self) -> Path:
+        """The scenario that its process reads: beside its directory."""
+        return self.directory.with_name(f"{self.directory.name}.yaml")
 
 
 def runs_of(matrix: Matrix, out: Path, seeds: int | None = None, patterns: Sequence[str] = ()) -> list[Run]:
@@ -116,7 +120,7 @@ def reproduce(
         jobs: processes that run side by side.
         tell: takes progress, line by line.
         keep: called with every run that has come to its end, now or earlier, and its summary.
-        command: for the manifests.
+        command: of the user, for results files.
     """
     there = {run.directory: run.summary() for run in runs}
     wanted = [run for run in runs if there[run.directory] is None]
@@ -125,23 +129,32 @@ def reproduce(
             keep(run, there[run.directory])
     if len(wanted) < len(runs):
         tell(f"{len(runs) - len(wanted)} of {len(runs)} runs are there already.")
-    options = {"data_dir": data_dir, "download": download, "command": command}
-    tasks = [Task(to_plain(run.scenario), run.directory, options) for run in wanted]
-    started, failures, commit = time.perf_counter(), [], source_commit()
+    options = [] if data_dir is None else ["--data-dir", str(data_dir)]
+    options += ["-q", "--no-fallback", *([] if download else ["--no-download"])]
+    for run in wanted:
+        run.file.parent.mkdir(parents=True, exist_ok=True)
+        run.file.write_text(to_yaml(run.scenario), encoding="utf-8")
+    tasks = {Job(str(run.directory), _words(run, options)): run for run in wanted}
+    started, failures, origin = time.perf_counter(), [], {"commit": source_commit(), "command": command}
     try:
-        for done, (index, wrong) in enumerate(run_all(tasks, jobs), 1):
-            run, place = wanted[index], f"[{done}/{len(wanted)}]"
+        for done, ended in enumerate(run_jobs(list(tasks), jobs), 1):
+            run, place = tasks[ended.job], f"[{done}/{len(wanted)}]"
             summary = run.summary()
-            if wrong or summary is None:
-                failures.append(Failure(run, wrong or "it has ended without a summary"))
+            if ended.code or summary is None:
+                failures.append(Failure(run, ended.cause or "it has ended without a summary"))
                 tell(f"{place} {failures[-1]}")
             else:
-                rundir.write_json(run.directory / ORIGIN, {"commit": commit})
+                write_json(run.directory / ORIGIN, origin)
                 keep(run, summary)
                 tell(f"{place} {_line(run, summary, done, len(wanted), time.perf_counter() - started)}")
     except KeyboardInterrupt:
         return Outcome(True, tuple(failures))
     return Outcome(False, tuple(failures))
+
+
+def _words(run: Run, options: Sequence[str]) -> tuple[str, ...]:
+    """The arguments of `ddlsim` that make the run."""
+    return ("run", str(run.file), "--out", str(run.directory), *options)
 
 
 def source_commit() -> str | None:

@@ -4,7 +4,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ddlsim.cli import app
-from ddlsim.reproduce import read_matrix, reproduce, runs_of, workers
+from ddlsim.reproduce import read_matrix, reproduce, runs_of
+from ddlsim.runs import pool
 
 
 @pytest.fixture
@@ -12,20 +13,21 @@ def one_round(write):
     return read_matrix(write(), ["rounds=1"])
 
 
-def test_a_killed_worker_is_told_and_the_next_run_goes_on(one_round, tmp_path, monkeypatch):
-    start = workers._start
+def test_a_killed_run_is_told_and_the_next_one_goes_on(one_round, tmp_path, monkeypatch):
+    start, started = pool._start, []
 
-    def start_and_kill_the_first(context, index, *arguments):
-        worker = start(context, index, *arguments)
-        if index == 0:
-            worker.process.kill()
-        return worker
+    def start_and_kill_the_first(job, cores):
+        found = start(job, cores)
+        if not started:
+            found.process.kill()
+        started.append(job)
+        return found
 
-    monkeypatch.setattr(workers, "_start", start_and_kill_the_first)
+    monkeypatch.setattr(pool, "_start", start_and_kill_the_first)
     runs = runs_of(one_round, tmp_path, seeds=1, patterns=["*/*"])
     outcome = reproduce(runs)
     assert [str(failure) for failure in outcome.failures] == [
-        "slow/ring seed 1: its process was killed by SIGKILL, as by a lack of memory"
+        "slow/ring seed 1: killed by SIGKILL, perhaps for want of memory"
     ]
     assert not outcome.interrupted
     assert [run.summary() is not None for run in runs] == [False, True]
@@ -41,16 +43,3 @@ def test_a_command_with_failed_runs_lists_them_and_ends_with_code_5(write, tmp_p
     assert done.exit_code == 5, done.output
     assert "1 of 2 runs failed:\n  alone seed 7: --out" in done.stderr
     assert "fast/complete" in done.stdout and "1/2" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("exit_code", "text"),
-    [(-9, "its process was killed by SIGKILL, as by a lack of memory"), (3, "its process ended with exit code 3")],
-)
-def test_what_a_worker_that_tells_nothing_died_of(exit_code, text):
-    assert workers._killed(exit_code) == text
-
-
-def test_whatever_a_run_raises_becomes_text():
-    assert workers._told(lambda: 1 / 0) == "ZeroDivisionError: division by zero"
-    assert workers._told(lambda: None) is None
