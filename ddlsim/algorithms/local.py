@@ -1,14 +1,21 @@
-"""Local: every node trains alone. The baseline of those who do not talk. Who is away does not train."""
+"""Local: every node trains alone. The baseline of those who do not talk. A node that is away does not train."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.algorithms.base import Algorithm
+from ddlsim.algorithms.pulling import OnlookerSimilarity
 from ddlsim.evaluation.candidates import Serving
+from ddlsim.similarity.measures import Seen, Similarity
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ddlsim.learning.bank import Params
+    from ddlsim.node.deferred import Later
     from ddlsim.node.node import Node, Steps
+    from ddlsim.node.ports import Compute
 
 
 @dataclass
@@ -24,11 +31,13 @@ class Local(Algorithm):
 
     Args:
         init: whether nodes start from the same model (`shared`) or each from its own.
+        onlooker_similarity: how records.true_similarities compares models; the nodes themselves compare none.
     """
 
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "nothing"
 
     init: Literal["own", "shared"] = "shared"
+    onlooker_similarity: OnlookerSimilarity = "inverse_loss"
 
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=self.init == "own")
@@ -39,3 +48,19 @@ class Local(Algorithm):
 
     def serving(self, node: "Node", state: State) -> Serving:
         return Serving([(state.model,)])
+
+    # -- for onlookers, see pulling.py -----------------------------------------------------------------------------
+
+    def similarity_measure(self, node: "Node | None") -> Similarity:
+        return Similarity(self.onlooker_similarity)
+
+    def seen(self, state: State) -> State:
+        return replace(state)
+
+    def similarities_of(
+        self, node: "Node", own: State, others: Mapping[int, State], compute: "Compute", rng: "np.random.Generator"
+    ) -> "Later":
+        peers = sorted(others)
+        seen = [Seen(others[peer].model) for peer in peers]
+        found = self.similarity_measure(node).look(node.id, Seen(own.model), seen, None, compute, rng)
+        return found.then(lambda values: dict(zip(peers, values, strict=True)))

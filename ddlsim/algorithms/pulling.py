@@ -9,10 +9,11 @@ has drawn, so the run ends with the same models and still overlaps what can over
 A peer that is drawn while it is away, or whose answer is lost or too late, is neither compared nor merged, and nobody
 is drawn in its place.
 
-A node that early stopping has ended goes on answering pulls, in the rounds after the one in which it stopped. In
-Hagander's code the peers of DAC get its best model by validation loss, those of all other algorithms its last one;
-`stopped_serves` chooses. Its own memory keeps the last one: that is what is looked at (true similarities, accuracies
-of merges) and, under evaluation.checkpoint last, tested.
+A node that early stopping has ended goes on answering pulls, in the rounds after the one in which it stopped. By the
+text of Hagander's thesis (chapter 3) with its best model by validation loss; in the code that made its numbers only the
+peers of DAC get that one, those of all other algorithms get its last. `stopped_serves` chooses. Its own memory keeps
+the last one: that is what is looked at (true similarities, accuracies of merges) and, under evaluation.checkpoint last,
+tested.
 
 cosine_gradients with alpha above 0 compares what a training has changed. A peer whose turn was earlier in the round
 answers with what it has merged since, so that its last update contains the merge; no published run has such an alpha.
@@ -44,6 +45,7 @@ Order = Literal["turns", "at_once", "newest"]
 Init = Literal["own", "shared"]
 LossBatches = Literal["all", "local_steps"]
 StoppedServes = Literal["best", "last"]
+OnlookerSimilarity = Literal["inverse_loss", "cosine_weights", "inverse_l2"]
 
 Weights = Mapping[int, float]
 """Node id -> what its model weighs in a merge, the node's own included."""

@@ -13,6 +13,8 @@ from ddlsim.errors import DdlsimError
 from ddlsim.runs.interrupts import interruptible
 
 FAILED = 1
+RUNS_FAILED = 5
+"""Some of several runs have failed; the others are there."""
 INTERRUPTED = 130
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ddlsim.cli.exits import INTERRUPTED
+from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED
 from ddlsim.cli.run import Overrides
 
 
@@ -29,18 +29,23 @@ def reproduce(
     ] = True,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that run side by side, each with its cores.")] = 1,
     table: Annotated[bool, typer.Option("--table", help="Run nothing, show what is there.")] = False,
+    kept: Annotated[
+        Path | None,
+        typer.Option("--results", help="Folder of a small results file per cell: written after each run, and shown."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
     """Run a published table again and show ours beside it; what is there already is not run again.
 
-    The table is also written to <out>/table.md.
+    Every run has a process of its own. A run that fails ends no other one: failures are listed at the end, and the exit
+    code is then 5. The table is also written to <out>/table.md.
     """
-    from ddlsim.reproduce import console_table, markdown_table, read_matrix, results, runs_of
+    from ddlsim.reproduce import Keeper, Outcome, console_table, markdown_table, read_matrix, results, runs_of
 
     checked = read_matrix(matrix, overrides, cells)
     folder = out or Path("runs") / checked.name
     runs = runs_of(checked, folder, seeds, cells)
-    through = True
+    outcome = Outcome(interrupted=False, failures=())
     if not table:
         from ddlsim.reproduce import reproduce as run_all
 
@@ -48,16 +53,25 @@ def reproduce(
             if not quiet:
                 typer.echo(text, err=True)
 
-        try:
-            through = run_all(
-                runs, data_dir=data_dir, download=download, jobs=jobs, tell=tell, command=["ddlsim", *sys.argv[1:]]
-            )
-        except KeyboardInterrupt:
-            through = False
-    found = results(checked, runs)
+        outcome = run_all(
+            runs,
+            data_dir=data_dir,
+            download=download,
+            jobs=jobs,
+            tell=tell,
+            keep=Keeper(checked, kept).keep if kept else lambda *_: None,
+            command=["ddlsim", *sys.argv[1:]],
+        )
+    found = results(checked, runs, kept)
     typer.echo(console_table(checked, found))
     if any(result.seeds for result in found):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "table.md").write_text(markdown_table(checked, found), encoding="utf-8")
-    if not through:
+    if outcome.failures:
+        typer.echo(f"\n{len(outcome.failures)} of {len(runs)} runs failed:", err=True)
+        for failure in outcome.failures:
+            typer.echo(f"  {failure}", err=True)
+    if outcome.interrupted:
         raise typer.Exit(INTERRUPTED)
+    if outcome.failures:
+        raise typer.Exit(RUNS_FAILED)

@@ -11,6 +11,9 @@
     cells:
       l2/fedavg: {scenario: {algorithm: {tau: 19}}, published: {mean: 21.10, std: 2.51}}
       oracle: {scenario: {algorithm: {name: oracle}}, published: {mean: 9.43, std: 0.33}}
+    measures: [fair_accuracy]                columns beside the accuracy, see measures.py; published: {measures: ...}
+    shapes:                                  what a figure without numbers shows, see shapes.py
+      - {claim: the oracle is best, order: [oracle, l2/fedavg]}
 
 A cell named after values of the axes is the common scenario with their settings, in the order of the name, and then its
 own laid over it, by the rule of `extends`; any other name is a cell with nothing but its own. Accuracies are in
@@ -18,6 +21,8 @@ percent, as published tables have them.
 """
 
 import fnmatch
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +32,8 @@ from annotated_types import Ge, MinLen
 from pydantic import BaseModel, ConfigDict
 
 from ddlsim.errors import ScenarioError
+from ddlsim.reproduce.measures import MEASURES
+from ddlsim.reproduce.shapes import Shape, unknown_cells
 from ddlsim.scenario.find import find
 from ddlsim.scenario.load import apply_overrides, extended, finish
 from ddlsim.scenario.merge import merge
@@ -38,24 +45,47 @@ from ddlsim.scenario.validate import check_section
 Seeds = Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
 Overlay = dict[str, Any]
 """Part of a scenario."""
+NO_SETTINGS = ("seed", "name", "description", "paper", "fallback")
+"""Keys of a scenario that change no result of a cell."""
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class Published(_Section):
-    """What a paper reports of one cell; accuracies in percent.
+class PublishedMeasure(_Section):
+    """A published value with its deviation.
 
     Args:
         mean: over the seeds.
-        std: of that mean, see `spread`; null: not published.
-        clusters: the mean of each cluster.
+        std: of that mean; null: not published.
     """
 
     mean: float
     std: Annotated[float, Ge(0)] | None = None
-    clusters: tuple[float, ...] | None = None
+
+
+class Published(_Section):
+    """What a paper reports of one cell; accuracies in percent. Each of them may be missing.
+
+    Args:
+        mean: over the seeds.
+        std: of that mean, see `spread`; null: not published.
+        clusters: the mean of each cluster; null: of this one it is not published.
+        clusters_std: their deviations.
+        measures: measure -> its value, or its {mean, std}.
+    """
+
+    mean: float | None = None
+    std: Annotated[float, Ge(0)] | None = None
+    clusters: tuple[float | None, ...] | None = None
+    clusters_std: tuple[Annotated[float, Ge(0)] | None, ...] | None = None
+    measures: dict[str, float | PublishedMeasure] = {}
+
+    def measure(self, name: str) -> PublishedMeasure | None:
+        """The published value of a measure, if there is one."""
+        found = self.measures.get(name)
+        return PublishedMeasure(mean=found) if isinstance(found, int | float) else found
 
 
 class _CellFile(_Section):
@@ -66,12 +96,14 @@ class _CellFile(_Section):
         seeds: instead of those of the matrix.
         published: the number to meet; null: none is known.
         note: a remark, shown under the table.
+        outside: why ours lies outside two published deviations, where that is known.
     """
 
     scenario: Overlay = {}
     seeds: Seeds | None = None
     published: Published | None = None
     note: str = ""
+    outside: str = ""
 
 
 class _MatrixFile(_Section):
@@ -87,6 +119,8 @@ class _MatrixFile(_Section):
         scenario: what all cells have in common.
         axes: axis -> value -> its settings.
         cells: name -> cell.
+        measures: columns beside the accuracy, see measures.py.
+        shapes: what figures show, see shapes.py.
     """
 
     description: str = ""
@@ -98,6 +132,8 @@ class _MatrixFile(_Section):
     scenario: Overlay
     axes: dict[str, dict[str, Overlay]] = {}
     cells: dict[str, Overlay]
+    measures: tuple[str, ...] = ()
+    shapes: tuple[Shape, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,6 +146,8 @@ class Cell:
         seeds: in order.
         published: the number to meet, or None.
         note: a remark.
+        outside: why ours lies outside two published deviations, where that is known.
+        written: 12 hex digits of its settings as they stand in the files, without seed, names and published numbers.
     """
 
     name: str
@@ -117,6 +155,8 @@ class Cell:
     seeds: tuple[int, ...]
     published: Published | None
     note: str
+    outside: str = ""
+    written: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,6 +172,8 @@ class Matrix:
         spread: "seeds", "clusters" or "nodes": what a standard deviation is over.
         cells: in the file's order.
         overrides: settings from the command line, laid over every cell.
+        measures: columns beside the accuracy.
+        shapes: what figures show.
     """
 
     name: str
@@ -142,6 +184,13 @@ class Matrix:
     spread: str
     cells: tuple[Cell, ...]
     overrides: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
+    shapes: tuple[Shape, ...] = ()
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The overrides that can change results; without any the matrix is as published."""
+        return tuple(override for override in self.overrides if not override.startswith("records."))
 
     @property
     def metric(self) -> str:
@@ -170,6 +219,7 @@ def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Seque
     if whole is None:
         raise ScenarioProblems(in_order(problems))
     problems += _axes_problems(tree)
+    problems += _name_problems(tree, whole)
     if not tree.value["cells"].value:
         problems.append(Problem(tree.value["cells"].mark, "cells", "expected at least one cell"))
     if problems:
@@ -195,6 +245,8 @@ def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Seque
         whole.spread,
         tuple(cells),
         tuple(overrides),
+        whole.measures,
+        whole.shapes,
     )
 
 
@@ -227,6 +279,29 @@ def _axes_problems(tree: Tree) -> list[Problem]:
     return problems
 
 
+def _name_problems(tree: Tree, whole: _MatrixFile) -> list[Problem]:
+    """Measures and cells that do not exist."""
+    problems = []
+    for index, name in enumerate(whole.measures):
+        if name not in MEASURES:
+            text = f"unknown measure {name!r}.{did_you_mean(name, MEASURES)} Known: {', '.join(MEASURES)}"
+            problems.append(Problem(tree.value["measures"].value[index].mark, f"measures[{index}]", text))
+    cells = list(tree.value["cells"].value)
+    for index, name in unknown_cells(whole.shapes, cells):
+        text = f"no cell is named {name!r}.{did_you_mean(name, cells)}"
+        problems.append(Problem(tree.value["shapes"].value[index].mark, f"shapes[{index}]", text))
+    for index, shape in enumerate(whole.shapes):
+        if isinstance(shape.of, str) and shape.of not in whole.measures:
+            text = f"of: {shape.of!r} is none of the measures of this matrix"
+            problems.append(Problem(tree.value["shapes"].value[index].mark, f"shapes[{index}]", text))
+    return problems
+
+
+def _written(tree: Tree) -> str:
+    said = {key: value for key, value in tree.plain().items() if key not in NO_SETTINGS}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+
+
 def _cell(
     matrix: str,
     name: str,
@@ -256,13 +331,21 @@ def _cell(
     label = f"{matrix}-{name.replace('/', '-')}"
     own_seeds = cell.seeds or seeds
     scenario_tree.value.pop("name", None)
+    written = _written(scenario_tree)
     try:
         scenario = finish(apply_overrides(scenario_tree, [*overrides, f"seed={own_seeds[0]}"]), label)
     except ScenarioProblems as error:
         return None, error.problems
     clusters = len(scenario.nodes.clusters)
-    if cell.published and cell.published.clusters and len(cell.published.clusters) != clusters:
-        where = tree.value["published"].value["clusters"]
-        text = f"expected one number for each of the {clusters} clusters, got {len(cell.published.clusters)}"
-        return None, [Problem(where.mark, f"cells.{name}.published.clusters", text)]
-    return Cell(name, scenario, own_seeds, cell.published, cell.note), []
+    for key in ("clusters", "clusters_std"):
+        numbers = getattr(cell.published, key) if cell.published else None
+        if numbers and len(numbers) != clusters:
+            where = tree.value["published"].value[key]
+            text = f"expected one number for each of the {clusters} clusters, got {len(numbers)}"
+            return None, [Problem(where.mark, f"cells.{name}.published.{key}", text)]
+    for measure in cell.published.measures if cell.published else ():
+        if measure not in MEASURES:
+            where = tree.value["published"].value["measures"].value[measure]
+            text = f"unknown measure {measure!r}.{did_you_mean(measure, MEASURES)}"
+            return None, [Problem(where.key, f"cells.{name}.published.measures.{measure}", text)]
+    return Cell(name, scenario, own_seeds, cell.published, cell.note, cell.outside, written), []

@@ -1,19 +1,23 @@
-"""Runs what a matrix asks for and is not there yet: seed after seed, cell after cell, in one process or in several."""
+"""Runs what a matrix asks for and is not there yet: seed after seed, cell after cell, each in a process of its own.
 
-import os
+It can be stopped at any time and started again: what has run to its end is there, and is not run again. A run that
+fails is told at the end, with all others that did.
+"""
+
+import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 from ddlsim.errors import ScenarioError
 from ddlsim.reproduce.matrix import Cell, Matrix, is_meant
-from ddlsim.runs import run as run_scenario
-from ddlsim.runs.directory import complete_summary, same_scenario
-from ddlsim.scenario import Scenario, from_mapping
-from ddlsim.scenario.model import to_plain
+from ddlsim.runs.directory import complete_summary, same_scenario, write_json
+from ddlsim.runs.pool import Job, run_jobs
+from ddlsim.scenario import Scenario, to_yaml
+
+ORIGIN = "origin.json"
+"""In a run's directory: the commit of the sources that it ran with, and the command that asked for it."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,11 @@ class Run:
         """Its summary, if it has been run to its end as the matrix is now."""
         finished = complete_summary(self.directory)
         return finished if finished and same_scenario(self.directory, self.scenario) else None
+
+    @property
+    def file(self) -> Path:
+        """The scenario that its process reads: beside its directory."""
+        return self.directory.with_name(f"{self.directory.name}.yaml")
 
 
 def runs_of(matrix: Matrix, out: Path, seeds: int | None = None, patterns: Sequence[str] = ()) -> list[Run]:
@@ -61,6 +70,35 @@ def runs_of(matrix: Matrix, out: Path, seeds: int | None = None, patterns: Seque
     return found
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A run that did not come to its end.
+
+    Args:
+        run: which.
+        reason: what went wrong.
+    """
+
+    run: Run
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.run.cell.name} seed {self.run.scenario.seed}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it went.
+
+    Args:
+        interrupted: the user has stopped it; what is missing is run when it is started again.
+        failures: in the order in which they happened.
+    """
+
+    interrupted: bool
+    failures: tuple[Failure, ...]
+
+
 def reproduce(
     runs: Sequence[Run],
     *,
@@ -68,8 +106,9 @@ def reproduce(
     download: bool = True,
     jobs: int = 1,
     tell: Callable[[str], None] = lambda _: None,
+    keep: Callable[[Run, dict], None] = lambda *_: None,
     command: list[str] | None = None,
-) -> bool:
+) -> Outcome:
     """Runs what has not been run yet.
 
     The scenarios' fallbacks are never taken: published numbers are of the data that they name.
@@ -80,24 +119,57 @@ def reproduce(
         download: whether torchvision may download.
         jobs: processes that run side by side.
         tell: takes progress, line by line.
-        command: for the manifests.
-    Returns:
-        Whether all of them are there now; False if the user has interrupted.
-    Raises:
-        DataMissing, DataDamaged: see `ddlsim run`.
+        keep: called with every run that has come to its end, now or earlier, and its summary.
+        command: of the user, for results files.
     """
-    wanted = [run for run in runs if run.summary() is None]
+    there = {run.directory: run.summary() for run in runs}
+    wanted = [run for run in runs if there[run.directory] is None]
+    for run in runs:
+        if there[run.directory] is not None:
+            keep(run, there[run.directory])
     if len(wanted) < len(runs):
         tell(f"{len(runs) - len(wanted)} of {len(runs)} runs are there already.")
-    options = {"data_dir": data_dir, "download": download, "command": command}
-    started = time.perf_counter()
-    outcomes = _in_turn(wanted, options) if jobs == 1 else _side_by_side(wanted, options, jobs)
-    for done, (run, summary) in enumerate(outcomes, 1):
-        if summary["status"] != "done":
-            return False
-        spent_s = time.perf_counter() - started
-        tell(_line(run, summary, done, len(wanted), spent_s))
-    return True
+    options = [] if data_dir is None else ["--data-dir", str(data_dir)]
+    options += ["-q", "--no-fallback", *([] if download else ["--no-download"])]
+    for run in wanted:
+        run.file.parent.mkdir(parents=True, exist_ok=True)
+        run.file.write_text(to_yaml(run.scenario), encoding="utf-8")
+    tasks = {Job(str(run.directory), _words(run, options)): run for run in wanted}
+    started, failures, origin = time.perf_counter(), [], {"commit": source_commit(), "command": command}
+    try:
+        for done, ended in enumerate(run_jobs(list(tasks), jobs), 1):
+            run, place = tasks[ended.job], f"[{done}/{len(wanted)}]"
+            summary = run.summary()
+            if ended.code or summary is None:
+                failures.append(Failure(run, ended.cause or "it has ended without a summary"))
+                tell(f"{place} {failures[-1]}")
+            else:
+                write_json(run.directory / ORIGIN, origin)
+                keep(run, summary)
+                tell(f"{place} {_line(run, summary, done, len(wanted), time.perf_counter() - started)}")
+    except KeyboardInterrupt:
+        return Outcome(True, tuple(failures))
+    return Outcome(False, tuple(failures))
+
+
+def _words(run: Run, options: Sequence[str]) -> tuple[str, ...]:
+    """The arguments of `ddlsim` that make the run."""
+    return ("run", str(run.file), "--out", str(run.directory), *options)
+
+
+def source_commit() -> str | None:
+    """The commit of the sources that run, with a `+` if they differ from it; None: they are not in a repository."""
+    root = Path(__file__).parents[2]
+    try:
+        commit = _git(root, "rev-parse", "--short=12", "HEAD")
+        return commit + ("+" if _git(root, "status", "--porcelain", "--", "ddlsim", "scenarios", "csrc") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def _line(run: Run, summary: dict, done: int, total: int, spent_s: float) -> str:
@@ -107,38 +179,5 @@ def _line(run: Run, summary: dict, done: int, total: int, spent_s: float) -> str
     value = quality_text(metric, summary[metric]["all"])
     left = seconds_text(spent_s / done * (total - done))
     return (
-        f"[{done}/{total}] {run.cell.name} seed {run.scenario.seed}: {metric} {value}"
-        f"  ({seconds_text(summary['wall_s'])}, ETA {left})"
+        f"{run.cell.name} seed {run.scenario.seed}: {metric} {value}  ({seconds_text(summary['wall_s'])}, ETA {left})"
     )
-
-
-def _in_turn(runs: Sequence[Run], options: dict) -> Iterator[tuple[Run, dict]]:
-    for run in runs:
-        yield run, run_scenario(run.scenario, out=run.directory, fallback=False, progress="none", **options)
-
-
-def _side_by_side(runs: Sequence[Run], options: dict, jobs: int) -> Iterator[tuple[Run, dict]]:
-    """Fresh processes, each with its share of the cores; a scenario travels as its YAML keys."""
-    context = get_context("spawn")
-    number = context.Value("i", 0)
-    with ProcessPoolExecutor(jobs, context, _take_cores, (number, jobs)) as pool:
-        pending = {pool.submit(_run_elsewhere, to_plain(run.scenario), run.directory, options): run for run in runs}
-        try:
-            for future in as_completed(pending):
-                yield pending[future], future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _take_cores(number, jobs: int) -> None:
-    """Limits a worker process to its share of the cores, so that its waves have as many threads."""
-    with number.get_lock():
-        own, number.value = number.value, number.value + 1
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        share = max(1, len(cores) // jobs)
-        os.sched_setaffinity(0, {cores[(own * share + i) % len(cores)] for i in range(share)})
-
-
-def _run_elsewhere(scenario: dict, directory: Path, options: dict) -> dict:
-    return run_scenario(from_mapping(scenario), out=directory, fallback=False, progress="none", **options)

@@ -1,13 +1,18 @@
 """Ours beside the published numbers: per cell mean and standard deviation, and how far apart they are."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ddlsim.report.text import columns, markdown, number_text
-from ddlsim.reproduce.matrix import Cell, Matrix
+from ddlsim.reproduce.kept import kept, values_of
+from ddlsim.reproduce.matrix import Cell, Matrix, PublishedMeasure
+from ddlsim.reproduce.measures import MEASURES
 from ddlsim.reproduce.running import Run
+from ddlsim.reproduce.shapes import Shape, Verdict
 
 
 @dataclass(frozen=True)
@@ -18,9 +23,10 @@ class Result:
         cell: which cell.
         seeds: those that have been run; without any, the numbers are None.
         mean: over seeds.
-        std: population standard deviation over seeds (or over clusters, mean over seeds, as the matrix says); None with
-            one seed.
+        std: population standard deviation over seeds (or over clusters, or over nodes and then the mean over seeds, as
+            the matrix says); None with one seed.
         clusters: mean of each cluster over seeds.
+        measures: measure -> mean over the seeds that have it.
     """
 
     cell: Cell
@@ -28,13 +34,15 @@ class Result:
     mean: float | None
     std: float | None
     clusters: tuple[float, ...]
+    measures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def difference(self) -> float | None:
         """Ours minus the published mean."""
-        if self.mean is None or self.cell.published is None:
+        published = self.cell.published
+        if self.mean is None or published is None or published.mean is None:
             return None
-        return self.mean - self.cell.published.mean
+        return self.mean - published.mean
 
     @property
     def deviations(self) -> float | None:
@@ -43,51 +51,91 @@ class Result:
             return None
         return self.difference / self.cell.published.std
 
+    def value(self, of: int | str | None) -> float | None:
+        """What a shape compares: the mean (None), a cluster or a measure."""
+        if isinstance(of, int):
+            return self.clusters[of] if of < len(self.clusters) else None
+        return self.mean if of is None else self.measures.get(of)
 
-def results(matrix: Matrix, runs: Sequence[Run]) -> list[Result]:
-    """One result per cell that has runs, in the matrix's order, from the summaries that are there.
+
+def results(matrix: Matrix, runs: Sequence[Run], folder: Path | None = None) -> list[Result]:
+    """One result per cell that has runs, in the matrix's order, from the summaries and the result files there are.
 
     Args:
         matrix: whose cells.
         runs: see `runs_of`.
+        folder: of result files; a run that is there counts before its file. None: only runs count.
     """
     found = []
     for cell in matrix.cells:
-        own = [(run.scenario.seed, run.summary()) for run in runs if run.cell is cell]
-        if own:
-            found.append(_result(matrix, cell, [(seed, summary) for seed, summary in own if summary is not None]))
+        own = [run for run in runs if run.cell is cell]
+        if not own:
+            continue
+        values = {} if folder is None else kept(matrix, cell, folder)
+        wanted = {run.scenario.seed for run in own}
+        values = {seed: value for seed, value in values.items() if seed in wanted}
+        values |= {
+            run.scenario.seed: values_of(matrix, run, summary) for run in own if (summary := run.summary()) is not None
+        }
+        found.append(_result(matrix, cell, sorted(values.items())))
     return found
 
 
-def _result(matrix: Matrix, cell: Cell, own: list[tuple[int, dict]]) -> Result:
+def _result(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]]) -> Result:
     scale = 1 if matrix.metric == "mse" else 100
-    measured = [(seed, summary[matrix.metric]) for seed, summary in own]
-    valued = [(seed, values) for seed, values in measured if values["all"] is not None]  # nan: it has diverged
+    valued = [values for _, values in own if values["all"] is not None]  # none: it has diverged
     seeds = tuple(seed for seed, _ in own)
-    if not valued or len(valued) < len(measured):
+    if not valued or len(valued) < len(own):
         return Result(cell, seeds, None, None, ())
-    clusters = scale * np.array([values["clusters"] for _, values in valued])
-    means = clusters.mean(1) if matrix.average == "clusters" else scale * np.array([v["all"] for _, v in valued])
+    clusters = scale * np.array([values["clusters"] for values in valued])
+    means = clusters.mean(1) if matrix.average == "clusters" else scale * np.array([v["all"] for v in valued])
     std = None
-    if matrix.spread == "clusters":
-        std = float(clusters.std(1).mean())
+    if matrix.spread == "clusters":  # as published: of the clusters' means over seeds
+        std = float(clusters.mean(0).std())
     elif matrix.spread == "nodes":
-        std = float(scale * np.mean([values["std"] for _, values in valued]))
+        std = float(scale * np.mean([values["std"] for values in valued]))
     elif len(seeds) > 1:
         std = float(means.std())
-    return Result(cell, seeds, float(means.mean()), std, tuple(clusters.mean(0).tolist()))
+    measures = {name: _mean([values.get("measures", {}).get(name) for values in valued]) for name in matrix.measures}
+    return Result(
+        cell,
+        seeds,
+        float(means.mean()),
+        std,
+        tuple(clusters.mean(0).tolist()),
+        {name: value for name, value in measures.items() if value is not None},
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def verdicts(matrix: Matrix, found: Sequence[Result]) -> list[tuple[Shape, Verdict]]:
+    """Every shape of the matrix with whether it holds."""
+    return [(shape, shape.judge({one.cell.name: one.value(shape.of) for one in found})) for shape in matrix.shapes]
 
 
 def console_table(matrix: Matrix, found: Sequence[Result]) -> str:
-    """The table as aligned text, with its notes."""
-    return "\n".join([columns(*_cells(matrix, found), left=1), "", *_notes(matrix, found)])
+    """The tables as aligned text, with their notes."""
+    parts = [columns(*_cells(matrix, found), left=1)]
+    if matrix.measures:
+        parts.append(columns(*_measures(matrix, found), left=1))
+    if matrix.shapes:
+        parts.append(columns(*_shapes(matrix, found), left=2))
+    return "\n\n".join([*parts, "\n".join(_notes(matrix, found))])
 
 
 def markdown_table(matrix: Matrix, found: Sequence[Result]) -> str:
-    """The table as a GitHub markdown page, with its notes as a list."""
+    """The tables as a GitHub markdown page, with their notes as a list."""
     title = f"# {matrix.name}" + (f": {matrix.description}" if matrix.description else "")
-    notes = [f"- {note}" for note in _notes(matrix, found)]
-    return "\n".join([title, "", markdown(*_cells(matrix, found), left=1), "", *notes, ""])
+    parts = [title, markdown(*_cells(matrix, found), left=1)]
+    if matrix.measures:
+        parts.append(markdown(*_measures(matrix, found), left=1))
+    if matrix.shapes:
+        parts.append(markdown(*_shapes(matrix, found), left=2))
+    return "\n\n".join([*parts, "\n".join(f"- {note}" for note in _notes(matrix, found))]) + "\n"
 
 
 def _cells(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
@@ -108,17 +156,40 @@ def _cells(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[lis
     return header, rows
 
 
+def _measures(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    """Each measure as `ours | published`; where nothing is published, ours alone."""
+    header = ["cell", *(MEASURES[name].title for name in matrix.measures)]
+    rows = []
+    for result in found:
+        row = [result.cell.name]
+        for name in matrix.measures:
+            published = result.cell.published.measure(name) if result.cell.published else None
+            row.append(_beside(result.measures.get(name), published, MEASURES[name].digits))
+        rows.append(row)
+    return header, rows
+
+
+def _beside(ours: float | None, published: PublishedMeasure | None, digits: int) -> str:
+    text = number_text(ours, digits)
+    return text if published is None else f"{text} ({_mean_and_std(published.mean, published.std, digits)})"
+
+
+def _shapes(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    return ["what the paper shows", "ours"], [[shape.claim, verdict] for shape, verdict in verdicts(matrix, found)]
+
+
 def _ours(result: Result) -> str:
     if result.mean is None:
         return "diverged" if result.seeds else "-"
     return _mean_and_std(result.mean, result.std)
 
 
-def _mean_and_std(mean: float, std: float | None) -> str:
-    return number_text(mean, 2) if std is None else f"{number_text(mean, 2)} ± {number_text(std, 2)}"
+def _mean_and_std(mean: float | None, std: float | None, digits: int = 2) -> str:
+    text = number_text(mean, digits)
+    return text if std is None else f"{text} ± {number_text(std, digits)}"
 
 
-def _each(values: Sequence[float]) -> str:
+def _each(values: Sequence[float | None]) -> str:
     return " ".join(number_text(value, 2) for value in values) or "-"
 
 
@@ -129,10 +200,12 @@ def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
     notes = [f"published: {matrix.source}", f"{unit}, mean over {over}"]
     if matrix.spread == "seeds":
         notes.append("in std: the difference in published standard deviations")
+    if any(result.cell.published and result.cell.published.measures for result in found):
+        notes.append("measures: ours, and in brackets the published value")
     if matrix.note:
         notes.append(matrix.note)
-    changes = [override for override in matrix.overrides if not override.startswith("records.")]
-    if changes:
-        notes.append(f"NOT AS PUBLISHED: run with {' '.join(changes)}")
+    if matrix.changes:
+        notes.append(f"NOT AS PUBLISHED: run with {' '.join(matrix.changes)}")
     notes += [f"{result.cell.name}: {result.cell.note}" for result in found if result.cell.note]
+    notes += [f"{result.cell.name}: {result.cell.outside}" for result in found if result.cell.outside]
     return notes

@@ -123,7 +123,10 @@ def _compared(scenario: Scenario) -> Iterator[tuple[Place, str]]:
             yield (*place, i), f"node ids are 0 to {scenario.nodes.count - 1} in this scenario, got {node}"
     measure = getattr(algorithm, "similarity_measure", None)
     if chosen and (measure is None or measure(None) is None):
-        yield place, f"{scenario.algorithm_name} compares no models. Choose dac, pens or panm, or leave this list empty"
+        text = (
+            f"{scenario.algorithm_name} compares no models. Choose dac, pens, panm, random, oracle or local, or leave"
+        )
+        yield place, f"{text} this list empty"
 
 
 def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, str]]:

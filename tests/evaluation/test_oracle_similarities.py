@@ -71,13 +71,14 @@ def finished(algorithm, **sections):
     simulation = build.build_simulation(scenario, prepared, learner, recorder)
     simulation.run()
     states = [member.state for member in simulation.members]
-    learner.jobs.force_params([params for state in states for params in (state.model, state.start) if params])
+    starts = [getattr(state, "start", None) for state in states]  # local keeps none
+    learner.jobs.force_params([params for params in (*(state.model for state in states), *starts) if params])
     learner.close()
     return SimpleNamespace(
         rows=recorder.rows,
         prepared=prepared,
         models=[state.model.values().numpy() for state in states],
-        start=states[0].start.values().numpy() if states[0].start else None,
+        start=starts[0].values().numpy() if starts[0] else None,
     )
 
 
@@ -116,6 +117,17 @@ def test_looking_changes_nothing():
     assert [row for row in looking.rows if not row["name"].startswith("true_")] == blind.rows
 
 
+@pytest.mark.parametrize("name", ["random", "oracle", "local"])
+@pytest.mark.parametrize("similarity", ["cosine_weights", "inverse_l2", "inverse_loss"])
+def test_an_onlooker_compares_models_of_nodes_that_compare_none(name, similarity):
+    run = finished({"name": name, "onlooker_similarity": similarity})
+    last = [row for row in run.rows if row["name"].startswith("true_similarity_") and row["round"] == 4]
+    assert len(last) == 2 * 5
+    for row in last:
+        peer = int(row["name"].rsplit("_", 1)[1])
+        assert row["value"] == pytest.approx(HAND[similarity](run, row["node"], peer), rel=1e-5)
+
+
 @pytest.mark.parametrize("algorithm", [{"name": "pens"}, {"name": "panm", "similarity": "cosine_gradients"}])
 def test_other_algorithms_that_compare_models_are_looked_at_too(algorithm):
     assert sum(row["name"].startswith("true_similarity_") for row in finished(algorithm).rows) == 2 * 2 * 5
@@ -124,7 +136,7 @@ def test_other_algorithms_that_compare_models_are_looked_at_too(algorithm):
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"algorithm": {"name": "oracle"}}, r"records.true_similarities: oracle compares no models"),
+        ({"algorithm": {"name": "el"}}, r"records.true_similarities: el compares no models"),
         ({"algorithm": DAC, "records": {"true_similarities": [6]}}, r"true_similarities\[0\]: node ids are 0 to 5"),
     ],
 )

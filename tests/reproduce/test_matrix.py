@@ -47,7 +47,7 @@ def test_overrides_lie_over_every_cell(write):
         ("source: Table 1", "sauce: Table 1", "tiny.yaml:2:1: sauce: unknown key 'sauce'. Did you mean 'source'?"),
         ("seeds: [1, 2]", "seeds: []", "tiny.yaml:4:8: seeds: expected a list of at least 1 entries, got []"),
         ("std: 100.0", "std: -1", "tiny.yaml:14:46: cells.slow/ring.published.std: expected a number of at least 0"),
-        ("mean: 9000.0, ", "", "tiny.yaml:14:15: cells.slow/ring.published.mean: required key 'mean' is missing"),
+        ("mean: 9000.0, ", "means: 9000.0, ", "tiny.yaml:14:27: cells.slow/ring.published.means: unknown key 'means'."),
         ("note: one step", "notes: one step", "tiny.yaml:18:5: cells.fast/complete.notes: unknown key 'notes'."),
         ("slow/ring:", "slow/rink:", "tiny.yaml:14:3: cells.slow/rink: no axis has the value 'rink'."),
         ("slow/ring:", "slow/fast:", "tiny.yaml:14:3: cells.slow/fast: names two values of one axis"),

@@ -8,8 +8,10 @@ from typer.testing import CliRunner
 
 from ddlsim.cli import app
 from ddlsim.errors import ScenarioError
-from ddlsim.reproduce import console_table, markdown_table, read_matrix, reproduce, results, runs_of
+from ddlsim.reproduce import Outcome, console_table, markdown_table, read_matrix, reproduce, results, runs_of
 from ddlsim.reproduce.table import Result
+
+DONE = Outcome(interrupted=False, failures=())
 
 
 @pytest.fixture
@@ -34,10 +36,10 @@ def test_seeds_and_cells_can_be_limited(matrix, tmp_path):
 def test_what_is_there_is_not_run_again(matrix, tmp_path):
     runs = runs_of(matrix, tmp_path, patterns=["alone"])
     lines: list[str] = []
-    assert reproduce(runs, tell=lines.append)
+    assert reproduce(runs, tell=lines.append) == DONE
     written = (runs[0].directory / "manifest.json").stat().st_mtime_ns
     assert re.match(r"\[1/1\] alone seed 7: mse \d+", lines[0])
-    assert reproduce(runs_of(matrix, tmp_path, patterns=["alone"]), tell=lines.append)
+    assert reproduce(runs_of(matrix, tmp_path, patterns=["alone"]), tell=lines.append) == DONE
     assert lines[1:] == ["1 of 1 runs are there already."]
     assert (runs[0].directory / "manifest.json").stat().st_mtime_ns == written
 
@@ -72,13 +74,13 @@ def test_table_holds_means_over_seeds_and_differences(matrix, tmp_path):
 def test_runs_side_by_side_give_the_same_numbers(matrix, tmp_path):
     alone = runs_of(matrix, tmp_path / "one", seeds=1, patterns=["*/*"])
     beside = runs_of(matrix, tmp_path / "two", seeds=1, patterns=["*/*"])
-    assert reproduce(alone) and reproduce(beside, jobs=2)
+    assert reproduce(alone) == reproduce(beside, jobs=2) == DONE
     for one, two in zip(alone, beside, strict=True):
         assert (one.directory / "metrics.jsonl").read_bytes() == (two.directory / "metrics.jsonl").read_bytes()
 
 
 def summary(values, clusters):
-    return {"accuracy": {"all": values, "clusters": clusters}}
+    return {"all": values, "clusters": clusters}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_averages_and_spreads_are_those_of_the_table(matrix, monkeypatch, averag
 def test_a_diverged_seed_is_told(matrix):
     from ddlsim.reproduce import table
 
-    own = [(1, {"mse": {"all": None, "clusters": [1.0, None]}}), (2, {"mse": {"all": 1.0, "clusters": [1.0, 1.0]}})]
+    own = [(1, summary(None, [1.0, None])), (2, summary(1.0, [1.0, 1.0]))]
     result = table._result(matrix, matrix.cells[0], own)
     assert result == Result(matrix.cells[0], (1, 2), None, None, ())
     assert "diverged" in console_table(matrix, [result])

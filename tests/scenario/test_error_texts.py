@@ -28,7 +28,7 @@ bad.yaml:2:24: nodes.clusters[1]: expected a whole number, got 'two'
      2 | nodes: {clusters: [30, two]}
        |                        ^
 bad.yaml:5:3: algorithm.headz: unknown key 'headz'. Did you mean 'heads'? Allowed here: name, heads, warmup_rounds, \
-variant, evaluation_head, final_all_reduce, common_batches, selection_batches
+variant, evaluation_head, final_all_reduce, common_batches, selection_batches, thorough_every, thorough_takes_time
      5 |   headz: 2                # typo
        |   ^
 bad.yaml:6:10: algorithm.heads: expected a whole number, got '10'. Write it without quotes.

@@ -34,7 +34,8 @@ def test_every_cell_is_a_scenario_of_its_own(matrix):
 def test_published_means_are_those_of_their_clusters(matrix):
     """Catches most slips of the typist: nodes (or clusters) weigh the clusters' numbers to the mean."""
     for cell in matrix.cells:
-        if cell.published is None or cell.published.clusters is None:
+        published = cell.published
+        if published is None or published.mean is None or None in (published.clusters or [None]):
             continue
         sizes = cell.scenario.nodes.clusters if matrix.average == "nodes" else None
         mean = np.average(cell.published.clusters, weights=sizes)

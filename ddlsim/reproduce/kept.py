@@ -1,0 +1,99 @@
+"""A small file per cell with what our runs of it gave: it outlives the run directories, and tables are made of it.
+
+    <folder>/<matrix>/<cell, slashes as +>.json         <matrix>+<override>+... where settings were overridden
+
+It holds the published numbers, and per seed ours with the command, the commit, the machine and the date. Results of a
+cell whose settings have changed since are left alone but not shown: a file carries the digest of what it was run with.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddlsim.reproduce.matrix import Cell, Matrix
+from ddlsim.reproduce.measures import measured
+from ddlsim.reproduce.running import ORIGIN, Run
+from ddlsim.runs.directory import write_json
+
+FROM_MANIFEST = ("device", "cpu", "threads", "started")
+FROM_ORIGIN = ("commit", "command")
+
+
+def folder_of(matrix: Matrix, folder: Path) -> Path:
+    """Where the files of a matrix lie; one that is run with other settings has another place."""
+    changes = "+".join(change.replace("/", "|") for change in matrix.changes)
+    return folder / (matrix.name + (f"+{changes}" if changes else ""))
+
+
+def file_of(matrix: Matrix, cell: Cell, folder: Path) -> Path:
+    """The file of a cell."""
+    return folder_of(matrix, folder) / f"{cell.name.replace('/', '+')}.json"
+
+
+def values_of(matrix: Matrix, run: Run, summary: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of one run: of the matrix's metric over all nodes and per cluster, and its measures."""
+    found = summary[matrix.metric]
+    own = {key: found.get(key) for key in ("all", "clusters", "std")}
+    return own | {"measures": measured(summary, run.directory, matrix.measures)}
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """Writes the files of a matrix.
+
+    Args:
+        matrix: whose cells.
+        folder: of all result files.
+    """
+
+    matrix: Matrix
+    folder: Path
+
+    def keep(self, run: Run, summary: dict[str, Any]) -> None:
+        """Adds one run to its cell's file."""
+        path = file_of(self.matrix, run.cell, self.folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = _read(path) or {}
+        seeds = before.get("seeds", {}) if before.get("settings") == run.cell.written else {}
+        seeds[str(run.scenario.seed)] = {
+            **values_of(self.matrix, run, summary),
+            "rounds": summary["rounds"],
+            "wall_s": summary["wall_s"],
+            **_origin(run.directory),
+        }
+        published = run.cell.published
+        write_json(
+            path,
+            {
+                "matrix": self.matrix.name,
+                "cell": run.cell.name,
+                "settings": run.cell.written,
+                "overrides": list(self.matrix.changes),
+                "metric": self.matrix.metric,
+                "published": None if published is None else published.model_dump(exclude_none=True, mode="json"),
+                "seeds": dict(sorted(seeds.items(), key=lambda item: int(item[0]))),
+            },
+        )
+
+
+def kept(matrix: Matrix, cell: Cell, folder: Path) -> dict[int, dict[str, Any]]:
+    """Seed -> its values, of a cell's file; those of seeds that the cell has, if its settings are still the same."""
+    found = _read(file_of(matrix, cell, folder))
+    if found is None or found.get("settings") != cell.written:
+        return {}
+    return {seed: found["seeds"][str(seed)] for seed in cell.seeds if str(seed) in found["seeds"]}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _origin(directory: Path) -> dict[str, Any]:
+    """Which code, on which machine, when and by which command."""
+    manifest = _read(directory / "manifest.json") or {}
+    source = _read(directory / ORIGIN) or {}
+    return {key: source.get(key) for key in FROM_ORIGIN} | {key: manifest.get(key) for key in FROM_MANIFEST}

@@ -1,0 +1,117 @@
+"""The pages of all results: one per matrix, and an overview of how much of each published table is reproduced."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddlsim.report.text import markdown
+from ddlsim.reproduce.kept import folder_of
+from ddlsim.reproduce.matrix import Matrix, read_matrix
+from ddlsim.reproduce.running import runs_of
+from ddlsim.reproduce.table import Result, markdown_table, results, verdicts
+
+CLOSE = 2.0
+"""Published standard deviations within which a cell counts as reproduced."""
+
+INTRODUCTION = """\
+# Published tables, and how much of them is reproduced
+
+This page and those of the tables are made from the JSON files beside them by `python tools/results_pages.py`; the files
+are written by `ddlsim reproduce NAME --results docs/results`. Each holds, per seed, our numbers with the command, the
+commit, the machine and the date.
+
+*reproduced*: our mean lies within two published standard deviations of the published mean. *outside*: further away.
+*beside*: run, where the paper prints no deviation, or none over seeds, so that there is nothing to judge by but the
+difference. *no number*: run, and the paper has no number. *shapes*: what a figure shows without numbers, checked on our
+means: how many hold of those that can be judged. Cells count with whatever seeds have been run; the pages say how many.
+"""
+
+
+def write_pages(folder: Path, matrices: Sequence[Path | str]) -> list[Path]:
+    """Writes README.md and a page per matrix that has results.
+
+    Args:
+        folder: of result files; the pages are written into it.
+        matrices: files of matrices, or their names.
+
+    Returns:
+        The pages.
+    """
+    rows, outside, pages = [], [], []
+    for path in matrices:
+        matrix = read_matrix(path)
+        found = results(matrix, runs_of(matrix, folder / "none"), folder)
+        name = matrix.name
+        if any(result.seeds for result in found):
+            pages.append(folder / f"{name}.md")
+            pages[-1].write_text(markdown_table(matrix, found), encoding="utf-8")
+            name = f"[{name}]({name}.md)"
+        rows.append([name, *_counts(matrix, found)])
+        outside += _outside(matrix, found)
+    rows += _shortened(folder, matrices, pages)
+    header = ["table", "cells", "reproduced", "outside", "beside", "no number", "not run", "shapes"]
+    parts = [INTRODUCTION, markdown(header, rows, left=1)]
+    if outside:
+        rows = [[f"{matrix}: {cell}", deviations, reason] for matrix, cell, deviations, reason in outside]
+        parts += ["", "## Cells outside", "", markdown(["cell", "in std", "reason"], rows, left=1)]
+    pages.append(folder / "README.md")
+    pages[-1].write_text("\n".join([*parts, ""]), encoding="utf-8")
+    return pages
+
+
+def standing(result: Result) -> str:
+    """One of the columns of the overview."""
+    if not result.seeds:
+        return "not run"
+    if result.cell.published is None or result.cell.published.mean is None:
+        return "no number"
+    if result.mean is None:
+        return "outside"  # it has diverged
+    if result.deviations is None:
+        return "beside"
+    return "reproduced" if abs(result.deviations) <= CLOSE else "outside"
+
+
+def _counts(matrix: Matrix, found: Sequence[Result]) -> list[str]:
+    of = Counter(_standing(matrix, result) for result in found)
+    counts = [str(of[name]) for name in ("reproduced", "outside", "beside", "no number", "not run")]
+    judged = [verdict for _, verdict in verdicts(matrix, found) if verdict != "not run"]
+    shapes = f"{judged.count('holds')} of {len(judged)}" if matrix.shapes else "-"
+    return [str(len(found)), *counts, shapes]
+
+
+def _standing(matrix: Matrix, result: Result) -> str:
+    """A deviation over clusters or nodes of one run says nothing of how far means over seeds may lie apart."""
+    found = standing(result)
+    return "beside" if matrix.spread != "seeds" and found in ("reproduced", "outside") else found
+
+
+def _outside(matrix: Matrix, found: Sequence[Result]) -> list[tuple[str, str, str, str]]:
+    return [
+        (
+            matrix.name,
+            result.cell.name,
+            "diverged" if result.deviations is None else f"{result.deviations:+.1f}",
+            result.cell.outside or "not known",
+        )
+        for result in found
+        if _standing(matrix, result) == "outside"
+    ]
+
+
+def _shortened(folder: Path, matrices: Sequence[Path | str], pages: list[Path]) -> list[list[str]]:
+    """Rows of matrices that have been run with other settings than published: they count for nothing."""
+    rows = []
+    for path in matrices:
+        plain = read_matrix(path)
+        for held in sorted(folder.glob(f"{plain.name}+*")):
+            overrides = held.name.removeprefix(f"{plain.name}+").replace("|", "/").split("+")
+            matrix = read_matrix(path, overrides)
+            assert folder_of(matrix, folder) == held, held
+            found = [r for r in results(matrix, runs_of(matrix, folder / "none"), folder) if r.seeds]
+            if found:
+                pages.append(folder / f"{held.name}.md")
+                pages[-1].write_text(markdown_table(matrix, found), encoding="utf-8")
+                text = f"[{plain.name}, with {' '.join(overrides)}]({held.name}.md)"
+                rows.append([text, str(len(found)), *["-"] * 6])
+    return rows

@@ -1,0 +1,45 @@
+"""Runs in processes of their own: what fails, or is killed, ends no other one."""
+
+import pytest
+from typer.testing import CliRunner
+
+from ddlsim.cli import app
+from ddlsim.reproduce import read_matrix, reproduce, runs_of
+from ddlsim.runs import pool
+
+
+@pytest.fixture
+def one_round(write):
+    return read_matrix(write(), ["rounds=1"])
+
+
+def test_a_killed_run_is_told_and_the_next_one_goes_on(one_round, tmp_path, monkeypatch):
+    start, started = pool._start, []
+
+    def start_and_kill_the_first(job, cores):
+        found = start(job, cores)
+        if not started:
+            found.process.kill()
+        started.append(job)
+        return found
+
+    monkeypatch.setattr(pool, "_start", start_and_kill_the_first)
+    runs = runs_of(one_round, tmp_path, seeds=1, patterns=["*/*"])
+    outcome = reproduce(runs)
+    assert [str(failure) for failure in outcome.failures] == [
+        "slow/ring seed 1: killed by SIGKILL, perhaps for want of memory"
+    ]
+    assert not outcome.interrupted
+    assert [run.summary() is not None for run in runs] == [False, True]
+
+
+def test_a_command_with_failed_runs_lists_them_and_ends_with_code_5(write, tmp_path):
+    name = write(("{algorithm: {name: el}}", "{algorithm: {name: el}, rounds: 1, model: {name: linear}}"))
+    (tmp_path / "out" / "alone" / "seed-7").mkdir(parents=True)
+    (tmp_path / "out" / "alone" / "seed-7" / "letter.txt").write_text("not a run")
+    done = CliRunner().invoke(
+        app, ["reproduce", name, "--out", "out", "--cells", "al*", "--cells", "f*", "--seeds", "1"]
+    )
+    assert done.exit_code == 5, done.output
+    assert "1 of 2 runs failed:\n  alone seed 7: --out" in done.stderr
+    assert "fast/complete" in done.stdout and "1/2" in done.stdout

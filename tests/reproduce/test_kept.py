@@ -1,0 +1,132 @@
+"""Result files, the table that is made of them, and the pages of all tables."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ddlsim.reproduce import Keeper, read_matrix, reproduce, results, runs_of, write_pages
+from ddlsim.reproduce.kept import file_of, folder_of, kept
+from ddlsim.reproduce.measures import MEASURES, measured
+from ddlsim.reproduce.pages import standing
+from ddlsim.reproduce.table import Result
+from ddlsim.scenario.find import is_matrix
+
+ROOT = Path(__file__).parents[2]
+
+
+def summary(value, **more):
+    return {"mse": {"all": value, "clusters": [value, value], "std": 0.0}, "rounds": 3, "wall_s": 1.0, **more}
+
+
+@pytest.fixture
+def filled(write, tmp_path):
+    """A matrix, and its folder with both seeds of its first cell."""
+    matrix = read_matrix(write())
+    keeper = Keeper(matrix, tmp_path / "results")
+    for run, value in zip(runs_of(matrix, tmp_path / "runs", patterns=["slow/*"]), (9100.0, 9300.0), strict=True):
+        keeper.keep(run, summary(value))
+    return matrix, tmp_path / "results"
+
+
+def test_a_table_is_made_of_result_files_without_any_run(filled, tmp_path):
+    matrix, folder = filled
+    slow, fast, alone = results(matrix, runs_of(matrix, tmp_path / "no runs"), folder)
+    assert (slow.seeds, slow.mean, slow.std, slow.deviations) == ((1, 2), 9200.0, 100.0, 2.0)
+    assert fast.seeds == alone.seeds == ()
+
+
+def test_a_file_says_where_its_numbers_come_from(filled):
+    _matrix, folder = filled
+    found = json.loads((folder / "tiny" / "slow+ring.json").read_text())
+    assert found["published"] == {"mean": 9000.0, "std": 100.0, "clusters": [8000.0, 9500.0], "measures": {}}
+    assert set(found["seeds"]) == {"1", "2"}
+    assert {"command", "commit", "cpu", "started", "all", "clusters"} <= set(found["seeds"]["1"])
+
+
+def test_what_was_run_before_is_kept_with_the_commit_of_then(write, tmp_path):
+    matrix = read_matrix(write(), ["rounds=1"])
+    runs = runs_of(matrix, tmp_path / "runs", patterns=["alone"])
+    reproduce(runs)
+    (runs[0].directory / "origin.json").write_text('{"commit": "0123456789ab"}')
+    reproduce(runs, keep=Keeper(matrix, tmp_path / "results").keep)
+    (seed,) = json.loads((tmp_path / "results" / "tiny+rounds=1" / "alone.json").read_text())["seeds"].values()
+    assert seed["commit"] == "0123456789ab"
+
+
+def test_results_of_other_settings_are_not_shown(filled, write):
+    _, folder = filled
+    changed = read_matrix(write(("{training: {learning_rate: 0.0001}}", "{training: {learning_rate: 0.0002}}")))
+    assert kept(changed, changed.cells[0], folder) == {}
+    published = read_matrix(write(("mean: 9000.0, std: 100.0", "mean: 8000.0, std: 50.0")))
+    assert len(kept(published, published.cells[0], folder)) == 2  # published numbers change no result
+
+
+def test_shortened_runs_have_a_place_of_their_own(filled, write):
+    matrix, folder = filled
+    short = read_matrix("tiny.yaml", ["rounds=1", "records.detail=total"])
+    assert folder_of(short, folder).name == "tiny+rounds=1"
+    assert kept(short, short.cells[0], folder) == {}
+    assert file_of(matrix, matrix.cells[0], folder).name == "slow+ring.json"
+
+
+def result(cell, mean, seeds=(1,)):
+    return Result(cell, seeds, mean, None, ())
+
+
+def test_standings_of_a_cell(write):
+    slow, fast, alone = read_matrix(write()).cells
+    assert standing(result(slow, 9200.0)) == "reproduced"
+    assert standing(result(slow, 9201.0)) == "outside"
+    assert standing(result(slow, None)) == "outside"  # diverged
+    assert standing(result(slow, None, ())) == "not run"
+    assert standing(result(fast, 1.0)) == "beside"  # no published deviation
+    assert standing(result(alone, 1.0)) == "no number"
+
+
+def test_pages_count_cells_by_their_standing(filled, write):
+    matrix, folder = filled
+    write(
+        ("note: made up", "note: made up\nshapes: [{claim: slow is worse, order: [slow/ring, alone]}]"),
+        ("clusters: [8000.0, 9500.0]}}", "clusters: [8000.0, 9500.0]}, outside: it is slow}"),
+    )
+    for run in runs_of(matrix, folder, patterns=["slow/*"]):
+        Keeper(matrix, folder).keep(run, summary(9500.0))
+    pages = write_pages(folder, ["tiny.yaml"])
+    assert [page.name for page in pages] == ["tiny.md", "README.md"]
+    overview = pages[1].read_text()
+    assert "| [tiny](tiny.md) | 3 | 0 | 1 | 0 | 0 | 2 | 0 of 0 |" in overview
+    assert "| tiny: slow/ring | +5.0 | it is slow |" in overview
+    assert "| slow is worse | not run |" in pages[0].read_text()
+
+
+def test_measures_of_a_run_without_them_are_none(tmp_path):
+    nothing = {"settlement": None, "target": {"bytes": None, "round": None}, "nodes": 4, "accuracy": {"all": 0.5}}
+    names = ("heads_agreed", "gb_per_node_to_target", "fair_accuracy", "accuracy_peeking")
+    assert measured(nothing, tmp_path, names) == {**dict.fromkeys(names), "accuracy_peeking": 50.0}
+    target = {"bytes": 8e9, "round": 680}
+    found = measured({**nothing, "target": target}, tmp_path, ("gb_per_node_to_target", "rounds_to_target"))
+    assert found == {"gb_per_node_to_target": 2.0, "rounds_to_target": 680}
+
+
+def test_a_measure_in_a_matrix_must_exist(write):
+    with pytest.raises(Exception, match=r"measures\[0\]: unknown measure 'fairness'"):
+        read_matrix(write(("note: made up", "note: made up\nmeasures: [fairness]")))
+
+
+def test_the_pages_in_the_repository_are_those_that_the_files_give(tmp_path):
+    """`python tools/results_pages.py` makes them."""
+    folder = ROOT / "docs" / "results"
+    copy = tmp_path / "results"
+    for path in folder.rglob("*.json"):
+        (copy / path.relative_to(folder)).parent.mkdir(parents=True, exist_ok=True)
+        (copy / path.relative_to(folder)).write_text(path.read_text())
+    copy.mkdir(exist_ok=True)
+    matrices = sorted(path for path in (ROOT / "scenarios").rglob("*.yaml") if is_matrix(path))
+    made = {page.name: page.read_text() for page in write_pages(copy, matrices)}
+    assert made == {page.name: page.read_text() for page in folder.glob("*.md")}
+
+
+def test_every_measure_has_a_title_of_its_own():
+    titles = [measure.title for measure in MEASURES.values()]
+    assert len(set(titles)) == len(titles)

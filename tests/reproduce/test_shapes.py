@@ -1,0 +1,35 @@
+"""Claims of figures, judged on made-up means."""
+
+import pytest
+from pydantic import ValidationError
+
+from ddlsim.reproduce.shapes import Shape, unknown_cells
+
+
+@pytest.mark.parametrize(
+    ("keys", "verdict"),
+    [
+        ({"order": ("a", "b", "c")}, "holds"),
+        ({"order": ("b", "a")}, "does not hold"),
+        ({"order": ("a", "b"), "margin": 3.0}, "does not hold"),
+        ({"order": ("b", "a"), "margin": -3.0}, "holds"),  # at most three below
+        ({"near": ("a", "b", "c"), "within": 7.0}, "holds"),
+        ({"near": ("a", "b", "c"), "within": 6.0}, "does not hold"),
+        ({"order": ("a", "none")}, "not run"),
+        ({"near": ("a", "diverged"), "within": 100.0}, "not run"),
+    ],
+)
+def test_a_shape_is_an_order_or_a_nearness(keys, verdict):
+    values = {"a": 9.0, "b": 7.0, "c": 2.0, "diverged": None}
+    assert Shape(claim="", **keys).judge(values) == verdict
+
+
+@pytest.mark.parametrize("keys", [{}, {"order": ("a", "b"), "near": ("a", "b")}])
+def test_a_shape_is_one_of_the_two(keys):
+    with pytest.raises(ValidationError, match="either order or near"):
+        Shape(claim="", **keys)
+
+
+def test_cells_that_a_matrix_has_not_are_found():
+    shapes = [Shape(claim="", order=("a", "b")), Shape(claim="", near=("a", "x"))]
+    assert unknown_cells(shapes, ["a", "b"]) == [(1, "x")]

@@ -1,0 +1,19 @@
+"""Makes docs/results/README.md and the page of every table from the result files beside them."""
+
+import sys
+from pathlib import Path
+
+from ddlsim.reproduce import write_pages
+from ddlsim.scenario.find import is_matrix
+
+ROOT = Path(__file__).parents[1]
+
+
+def main() -> None:
+    matrices = sorted(path for path in (ROOT / "scenarios").rglob("*.yaml") if is_matrix(path))
+    for page in write_pages(ROOT / "docs" / "results", matrices):
+        print(page.relative_to(ROOT), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
