@@ -78,7 +78,7 @@ class Jobs:
 
     Args:
         runners: kind -> function that runs a list of ready jobs of that kind and calls `finish` on each. Where several
-            kinds could run, the first of this mapping does: list cheap kinds, which make others ready, before dear ones.
+            kinds could run, the first of this mapping does: list cheap kinds, which make others ready, first.
     """
 
     def __init__(self, runners: dict[str, Callable[[list], None]]):
