@@ -318,11 +318,11 @@ class Learner:
         return [job.value for job in jobs]
 
     def flush(self) -> None:
-        """Runs everything that is pending."""
+        """Runs what has been pending for long, see jobs.py."""
         self.jobs.flush()
 
     def value(self, job: Job):
-        """What a job computes; runs it, and everything else that is ready, if it has not run yet."""
+        """What a job computes; runs it, and others of the kinds on its way, if it has not run yet."""
         self.jobs.force([job])
         return job.value
 

@@ -62,6 +62,7 @@ class NoJobs:
 
     def __init__(self) -> None:
         self.wall_s: dict[str, float] = {}
+        self.waves: dict[str, list[int]] = {}
 
     def force(self, jobs) -> None:
         """Nothing is pending."""

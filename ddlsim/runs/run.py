@@ -17,7 +17,7 @@ from ddlsim.runs.interrupts import Interrupts, interruptible
 from ddlsim.runs.loading import choose_device, load_data, prepare
 from ddlsim.runs.lock import LOCK
 from ddlsim.runs.manifest import finish_manifest, start_manifest, write_manifest
-from ddlsim.runs.profile import wall_profile
+from ddlsim.runs.profile import wall_profile, wave_counts
 from ddlsim.runs.progress import Progress
 
 if TYPE_CHECKING:
@@ -237,6 +237,7 @@ def _close(life: _Life, status: str) -> tuple[dict | None, Exception | None]:
     if life.profile and life.simulation:
         learner, manifest = life.learner, life.manifest
         manifest["profile"] = wall_profile(learner.jobs.wall_s, life.setup_s, life.data_s, recording_s, manifest)
+        manifest["waves"] = wave_counts(learner.jobs.waves)
         manifest["through_pytorch"], manifest["one_by_one"] = learner.through_pytorch, learner.one_by_one
     summary = None
     try:

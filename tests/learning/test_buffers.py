@@ -123,7 +123,7 @@ def test_an_aborted_training_leaves_the_local_buffers_as_they_were(make_norm):
     before = kept.local.values().clone()
     lost = learner.train_keeping(0, model, 3, rng(), None, kept)
     del lost
-    learner.jobs.flush()
+    learner.jobs.run_all()
     assert torch.equal(kept.local.values(), before)
 
 

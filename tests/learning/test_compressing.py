@@ -54,7 +54,7 @@ def test_a_wave_equals_one_by_one(make_learner):
         for seed, model in enumerate(models[1:]):
             alone.append(values_of(learner, learner.compress(codec, model, models[0], seed)))
         together = [learner.compress(codec, model, models[0], seed) for seed, model in enumerate(models[1:])]
-        learner.jobs.flush()
+        learner.jobs.run_all()
         assert all(torch.equal(one, again.values()) for one, again in zip(alone, together, strict=True))
     assert learner.jobs.waves["compression"] == ([1] * 5 + [5]) * 3
 
@@ -72,6 +72,6 @@ def test_rows_of_old_copies_are_given_back(make_learner):
     copy = models[0]
     for seed in range(20):
         copy = learner.compress(TopK(), models[1], copy, seed)
-        learner.jobs.flush()
+        learner.jobs.run_all()
     gc.collect()
     assert learner._bank(models[0].part).rows_in_use == 3
