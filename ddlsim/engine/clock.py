@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ddlsim.devices.trace import StepTimeTrace
+from ddlsim.devices.base import StepTimeTrace
 
 if TYPE_CHECKING:
     import numpy as np

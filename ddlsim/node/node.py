@@ -12,7 +12,7 @@ import numpy as np
 
 from ddlsim import rng as random_streams
 from ddlsim.aggregation import metropolis_hastings
-from ddlsim.devices.step_times import FORWARD_SHARE
+from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.messages.message import PUSH, RESPONSE, SCORE
 from ddlsim.node.deferred import Later
 
