@@ -1,4 +1,4 @@
-// Python's view of the flow network. The engine uses it through ddlsim/engine/network.py only.
+// Python's view of the flow network. The engine uses it through ddlsim/network/network.py only.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -163,14 +163,14 @@ void register_flow(py::module_& m) {
         .def("capacities",
              [](Network& self) {
                  std::vector<Rate> capacities;
-                 for (Id link = 0; link < self.num_links(); ++link) capacities.push_back(self.levels().capacity(link));
+                 for (Id link = 0; link < self.num_links(); ++link) capacities.push_back(self.share().capacity(link));
                  return column(capacities, [](Rate rate) { return rate; });
              })
         .def("uplink", [](Network& self, std::int64_t node) { return self.uplink(to_node(self, node)); })
         .def("check", &Network::check)
         .def("work",
              [](Network& self) {
-                 const Levels& levels = self.levels();
+                 const FairShare& levels = self.share();
                  return py::dict(py::arg("repairs") = levels.repairs, py::arg("fills") = levels.fills,
                                  py::arg("popped") = levels.popped, py::arg("touched") = levels.touched);
              })
