@@ -2,11 +2,11 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "flow/convert.h"
+#include "flow/fast_call.h"
 #include "flow/gc_support.h"
 #include "flow/send_request.h"
 #include "flow/transport.h"
@@ -24,18 +24,21 @@ py::list take_woken(Transport& self) {
     return events;
 }
 
-// Sends each message to its receivers; returns the (message, receiver) that could not be sent, as one end is away.
-py::list send(Transport& self, double now_s, const py::iterable& messages, const py::object& header_bytes, const py::dict& kinds,
-              Time latency_ns) {
+// (now_s, messages, header_bytes, kinds, latency_ns) -> the (message, receiver) that could not be sent, as one end is away.
+py::object send(Transport& self, const Args& args) {
     struct One {
         SendRequest request;
         Id src;
         std::size_t end;  // of its receivers
     };
+    const double now_s = args.real(0);
+    const auto header_bytes = py::reinterpret_borrow<py::object>(args[2]);
+    const auto kinds = py::reinterpret_borrow<py::dict>(args[3]);
+    const Time latency_ns = args.whole(4);
     // All arguments are read and checked before anything happens.
     std::vector<One> all;
     std::vector<Id> receivers, sent;
-    for (const py::handle one : messages) {
+    for (const py::handle one : args[1]) {
         auto message = py::reinterpret_borrow<py::object>(one);
         stamp(message, now_s, header_bytes);
         const Id src = source(self.network(), message);
@@ -70,25 +73,32 @@ bool send_routed(Transport& self, double now_s, const py::object& message, std::
     return true;
 }
 
-bool wait(Transport& self, std::int64_t node, int box, std::int64_t round, const py::iterable& senders, const py::object& event) {
+// (node, box, round, senders, event) -> whether there is something to wait for; if not, the event is not kept.
+py::object wait(Transport& self, const Args& args) {
     const FlowNetwork& network = self.network();
-    std::vector<Id> ids;
-    for (const py::handle sender : senders) ids.push_back(to_node(network, sender.cast<std::int64_t>()));
-    return self.mailboxes().wait(to_node(network, node), to_box(box), round, ids, event);
+    const Id node = to_node(network, args.whole(0));
+    const int box = to_box(args.whole(1));
+    std::vector<Id> senders;
+    add_nodes(network, args[3], senders);
+    const bool waits = self.mailboxes().wait(node, box, args.whole(2), senders, py::reinterpret_borrow<py::object>(args[4]));
+    return py::bool_(waits);
 }
 
-py::list take(Transport& self, std::int64_t node, int box, std::int64_t first_round, std::int64_t last_round) {
-    std::vector<py::object> taken = self.mailboxes().take(to_node(self.network(), node), to_box(box), first_round, last_round);
+// (node, box, first round, last round) -> its messages, by sender.
+py::object take(Transport& self, const Args& args) {
+    const Id node = to_node(self.network(), args.whole(0));
+    std::vector<py::object> taken = self.mailboxes().take(node, to_box(args.whole(1)), args.whole(2), args.whole(3));
     self.count_forgotten();
     py::list messages(taken.size());
     for (std::size_t i = 0; i < taken.size(); ++i) messages[i] = std::move(taken[i]);
     return messages;
 }
 
-py::list close_round(Transport& self, std::int64_t sender, std::optional<std::int64_t> next_round) {
-    const Id id = to_node(self.network(), sender);
-    self.mailboxes().set_open_round(id, next_round.value_or(Mailboxes::kNoRound));
-    self.mailboxes().reconsider(id);
+// (sender, next round; None: there is none) -> the events of waits that are over.
+py::object close_round(Transport& self, const Args& args) {
+    const Id sender = to_node(self.network(), args.whole(0));
+    self.mailboxes().set_open_round(sender, args[1].is_none() ? Mailboxes::kNoRound : args.whole(1));
+    self.mailboxes().reconsider(sender);
     return take_woken(self);
 }
 
@@ -138,9 +148,13 @@ namespace py = pybind11;
 
 void register_transport(py::module_& m) {
     using namespace ddlsim::flow;
-    py::class_<Transport>(m, "Transport", "Messages over a FlowNetwork, into mailboxes; times in s, capacities in bytes/s.",
-                     py::custom_type_setup(support_gc<Transport>))
-        .def(py::init<bool>(), py::arg("bandwidth"))
+    py::class_<Transport> transport(m, "Transport", "Messages over a FlowNetwork, into mailboxes; times in s, capacities in bytes/s.",
+                                    py::custom_type_setup(support_gc<Transport>));
+    add_fast_call<Transport, &send, 5>(transport, "send", "Messages; those that could not be sent, as (message, receiver).");
+    add_fast_call<Transport, &wait, 5>(transport, "wait", "False: there is nothing to wait for, and the event is not kept.");
+    add_fast_call<Transport, &take, 4>(transport, "take", "The messages of some rounds, by sender.");
+    add_fast_call<Transport, &close_round, 2>(transport, "close_round", "From now on a node sends messages of later rounds only.");
+    transport.def(py::init<bool>(), py::arg("bandwidth"))
         .def_property_readonly("network", &Transport::shared_network)
         .def("add_nodes",
              [](Transport& self, const Floats& uplink, const Floats& downlink, const Ints& latency_ns, double now_s) {
@@ -156,8 +170,6 @@ void register_transport(py::module_& m) {
              [](Transport& self, double now_s, std::int64_t node, double uplink, double downlink) {
                  self.set_capacity(now_s, to_node(self.network(), node), to_rate(uplink), to_rate(downlink), uplink, downlink);
              })
-        .def("send", &send, "To one node or several each; returns the (message, receiver) that could not be sent.",
-             py::arg("now_s"), py::arg("messages"), py::arg("header_bytes"), py::arg("kinds"), py::arg("latency_ns"))
         .def("send_routed", &send_routed, "To one node, over shared links, or to be lost; False: it could not be sent.",
              py::arg("now_s"), py::arg("message"), py::arg("dst"), py::arg("kinds"), py::arg("latency_ns"), py::arg("again"),
              py::arg("lost"), py::arg("links"), py::arg("least_shared"))
@@ -176,8 +188,9 @@ void register_transport(py::module_& m) {
              })
         .def("bytes_sent",
              [](Transport& self, double now_s, std::int64_t node) {
+                 const Id id = to_node(self.network(), node);
                  self.go_to(now_s);
-                 return self.network().bytes_sent(to_node(self.network(), node));
+                 return self.network().bytes_sent(id);
              })
         .def("all_bytes_sent",
              [](Transport& self, double now_s) {
@@ -198,12 +211,6 @@ void register_transport(py::module_& m) {
              "(src, dst, bytes on the wire) of messages on their way.")
         .def("account", &account, "Per node, as columns.")
         // mailboxes
-        .def("wait", &wait, "False: there is nothing to wait for, and the event is not kept.", py::arg("node"), py::arg("box"),
-             py::arg("round"), py::arg("senders"), py::arg("event"))
-        .def("take", &take, "The messages of some rounds, by sender.", py::arg("node"), py::arg("box"), py::arg("first_round"),
-             py::arg("last_round"))
-        .def("close_round", &close_round, "From now on a node sends messages of later rounds only.", py::arg("sender"),
-             py::arg("next_round"))
         .def("deliver",
              [](Transport& self, std::int64_t node, int box, std::int64_t sender, std::int64_t round, py::object message) {
                  self.mailboxes().deliver(to_node(self.network(), node), to_box(box), to_node(self.network(), sender), round,

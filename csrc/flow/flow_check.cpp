@@ -75,7 +75,8 @@ void FlowNetwork::check() {
             return is_full[link] && fastest[link] <= flow.rate;
         });
         require(has_bottleneck, "no bottleneck link for flow", slot);
-        require(flow.rate == 0 || events_.contains(slot), "no event for flow", slot);
+        const bool ends = flow.rate > 0 && flow.left / Work(flow.rate) + 1 < Work(kNever - flow.settled);
+        require(!ends || events_.contains(slot), "no event for flow", slot);
         require(events_.empty() || events_.top_key() >= now_, "an event lies in the past", events_.empty() ? 0 : events_.top());
     }
 }

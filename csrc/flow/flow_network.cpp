@@ -37,6 +37,11 @@ void FlowNetwork::expect(std::size_t messages) {
 }
 
 Id FlowNetwork::send(const Message& message, std::vector<Id> shared_links) {
+    std::int64_t all_bytes;
+    if (__builtin_add_overflow(all_bytes_, message.payload_bytes + message.header_bytes, &all_bytes)) {
+        throw std::overflow_error("the messages of a network must have less than 2^63 bytes together");
+    }
+    all_bytes_ = all_bytes;
     Id slot;
     if (free_slots_.empty()) {
         slot = static_cast<Id>(flows_.size());

@@ -150,6 +150,7 @@ class FlowNetwork {
     bool bandwidth_;
     Time now_ = 0;
     std::uint64_t next_sequence_ = 0;
+    std::int64_t all_bytes_ = 0;  // of all messages; every counter of bytes is a part of it
     FairShare share_;
     IndexedHeap events_;  // flows by the end of their latency or of their last byte
     std::vector<Flow> flows_;

@@ -1,7 +1,5 @@
 #include "flow/send_request.h"
 
-#include <pybind11/stl.h>
-
 #include <utility>
 
 #include "flow/convert.h"
@@ -67,8 +65,9 @@ SendRequest to_request(py::object message, const py::dict& kinds, double sent_s,
     PyObject* known = PyDict_GetItemWithError(kinds.ptr(), get(message, names().kind).ptr());
     if (known == nullptr && PyErr_Occurred()) throw py::error_already_set();
     if (known != nullptr) {
-        const auto [fate, box] = py::cast<std::pair<int, int>>(py::handle(known));
-        request.kind = to_kind(fate);
+        if (!PyTuple_Check(known) || PyTuple_GET_SIZE(known) != 2) throw py::type_error("a kind is a pair (fate, mailbox)");
+        const std::int64_t box = to_whole(PyTuple_GET_ITEM(known, 1));
+        request.kind = to_kind(static_cast<int>(to_whole(PyTuple_GET_ITEM(known, 0))));
         if (box == 0 && !again) request.announced = 0;
         const bool is_followed = py::bool_(get(message, names().streams));  // its sender wants to know of its arrival
         if (box >= 0 && !is_followed) request.box = static_cast<std::int8_t>(to_box(box));
@@ -90,13 +89,19 @@ double sent_s(const py::object& message) { return get(message, names().sent_s).c
 
 void add_receivers(const FlowNetwork& network, const py::object& message, std::vector<Id>& receivers) {
     const py::object dst = get(message, names().dst);
-    if (!PyTuple_Check(dst.ptr())) {
+    if (PyTuple_Check(dst.ptr())) {
+        add_nodes(network, dst, receivers);
+    } else {
         receivers.push_back(to_node(network, to_whole(dst)));
-        return;
     }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(dst.ptr()); ++i) {
-        receivers.push_back(to_node(network, to_whole(PyTuple_GET_ITEM(dst.ptr(), i))));
-    }
+}
+
+void add_nodes(const FlowNetwork& network, py::handle numbers, std::vector<Id>& nodes) {
+    const auto fast = py::reinterpret_steal<py::object>(PySequence_Fast(numbers.ptr(), "expected nodes to iterate over"));
+    if (!fast) throw py::error_already_set();
+    PyObject** items = PySequence_Fast_ITEMS(fast.ptr());
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(fast.ptr());
+    for (Py_ssize_t i = 0; i < count; ++i) nodes.push_back(to_node(network, to_whole(items[i])));
 }
 
 }  // namespace ddlsim::flow

@@ -19,6 +19,8 @@ Id source(const FlowNetwork& network, const py::object& message);
 double sent_s(const py::object& message);
 // Appends the receivers of a message, which has one or a tuple of them.
 void add_receivers(const FlowNetwork& network, const py::object& message, std::vector<Id>& receivers);
+// Appends the nodes of a sequence, or of something else to iterate over.
+void add_nodes(const FlowNetwork& network, py::handle numbers, std::vector<Id>& nodes);
 
 Fate to_kind(int kind);
 int to_box(std::int64_t box);
