@@ -70,6 +70,7 @@ class Simulation:
             member.best = validated() if validated else None
             member.node = Node(member.id, ports, member.best)
         self.membership = Membership(members, ports.run.synchronous)
+        self.any_on_the_way_to = self.membership.any_on_the_way_to
         for member in churn.newcomers:
             self._leave_network(member)
             self.membership.absent_from_start(member)
@@ -195,10 +196,6 @@ class Simulation:
         self.transport.round_closed(member.id, next_round)
 
     # -- measuring (for the monitor) -------------------------------------------------------------------------------
-
-    def any_on_the_way_to(self, completed: int) -> bool:
-        """Whether a node that takes part has not yet completed so many rounds."""
-        return self.membership.any_on_the_way_to(completed)
 
     def joined(self) -> Iterator[int]:
         """All nodes that have ever been there, ascending."""

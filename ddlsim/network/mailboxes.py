@@ -82,7 +82,9 @@ class Mailboxes:
 
         Whoever waits for what cannot come any more stops waiting for it.
         """
-        succeed(self._transport.close_round(sender, next_round))
+        woken = self._transport.close_round(sender, next_round)
+        if woken:
+            succeed(woken)
 
     def reconsider(self, sender: int) -> None:
         """A node has left: whoever waits for what cannot come any more stops waiting for it."""

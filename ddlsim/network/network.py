@@ -123,7 +123,8 @@ class Network:
     def send(self, messages: Sequence[Message]) -> None:
         """Puts messages on their way at this instant, in this order; the same to several nodes is best one message."""
         now_s = self._env.now
-        self._look_at(now_s)
+        if now_s < self._alarm_s:
+            self._look_at(now_s)
         if self._all_alike:
             refused = self._transport.send(now_s, messages, self.header_bytes, self._kinds, self._latencies.of_all_ns)
             for message, receiver in refused:
