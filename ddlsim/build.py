@@ -173,6 +173,8 @@ def build_simulation(
     """All objects of one run, from the ground up."""
     from functools import partial
 
+    import simpy
+
     from ddlsim.engine.churn_process import ChurnProcess
     from ddlsim.engine.clock import SimulatedClock
     from ddlsim.engine.membership import Member
@@ -182,11 +184,10 @@ def build_simulation(
     from ddlsim.evaluation.early_stopping import BestModel
     from ddlsim.evaluation.measurements import Measurements
     from ddlsim.messages.quantized import NoCompression
-    from ddlsim.network.environment import Environment
     from ddlsim.node.ports import Ports
 
     num_nodes, churn, learns = scenario.nodes.count, scenario.churn, scenario.learning != "none"
-    env = Environment()
+    env = simpy.Environment()
     network = build_network(scenario, env, scenario.algorithm.has_server)
     run = build_run(scenario, prepared)
     members = [Member(node, is_server=node == run.server) for node in range(num_nodes + run.has_server)]
