@@ -19,15 +19,18 @@ class Registry(Mapping[str, type]):
         kind: singular noun for messages, e.g. "algorithm".
         package: package that the entries' modules are relative to.
         entries: name -> "module:Class", module relative to `package` (a leading dot).
+        aliases: other names that people type -> names; they are taken, but neither listed nor written.
     """
 
-    def __init__(self, kind: str, package: str, entries: dict[str, str]):
+    def __init__(self, kind: str, package: str, entries: dict[str, str], aliases: Mapping[str, str] | None = None):
         self.kind = kind
+        self.aliases = dict(aliases or {})
         self._package = package
         self._entries = dict(entries)
         self._plugins: dict[str, metadata.EntryPoint] | None = None
 
     def __getitem__(self, name: str) -> type:
+        name = self.aliases.get(name, name)
         if name in self._entries:
             module, _, attribute = self._entries[name].partition(":")
             return getattr(importlib.import_module(module, self._package), attribute)
@@ -46,6 +49,10 @@ class Registry(Mapping[str, type]):
         """The known name closest to a mistyped one, or None."""
         found = difflib.get_close_matches(str(name), list(self), n=1, cutoff=0.5)
         return found[0] if found else None
+
+    def aliases_of(self, name: str) -> list[str]:
+        """Other names that stand for this one."""
+        return [alias for alias, meant in self.aliases.items() if meant == name]
 
     def name_of(self, part: object) -> str:
         """The name under which a part's class stands in this table."""

@@ -40,6 +40,7 @@ PARTITIONS = Registry(
         "domains": ".partitions:Domains",
         "class_clusters": ".class_clusters:ClassClusters",
     },
+    aliases={"iid": "random"},
 )
 
 SHIFTS = Registry(

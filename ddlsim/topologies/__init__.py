@@ -18,4 +18,15 @@ TOPOLOGIES = Registry(
         "star": ".fixed_graphs:Star",
         "file": ".from_file:File",
     },
+    aliases={
+        "full": "complete",
+        "fully_connected": "complete",
+        "clique": "complete",
+        "er": "erdos_renyi",
+        "gnp": "erdos_renyi",
+        "ws": "watts_strogatz",
+        "small_world": "watts_strogatz",
+        "regular": "random_regular",
+        "cycle": "ring",
+    },
 )
