@@ -24,16 +24,26 @@ class Registry(Mapping[str, type]):
         package: package that the entries' modules are relative to.
         entries: name -> "module:Class", module relative to `package` (a leading dot).
         contract: "module:Class" of the base class that every entry extends; None: entries have nothing in common.
+        aliases: other names that people type -> names; they are taken, but neither listed nor written.
     """
 
-    def __init__(self, kind: str, package: str, entries: dict[str, str], contract: str | None = None):
+    def __init__(
+        self,
+        kind: str,
+        package: str,
+        entries: dict[str, str],
+        contract: str | None = None,
+        aliases: Mapping[str, str] | None = None,
+    ):
         self.kind = kind
         self.contract = contract
+        self.aliases = dict(aliases or {})
         self._package = package
         self._entries = dict(entries)
         self._plugins: dict[str, metadata.EntryPoint] | None = None
 
     def __getitem__(self, name: str) -> type:
+        name = self.aliases.get(name, name)
         if name in self._entries:
             return self._load(self._entries[name])
         plugins = self._find_plugins()
@@ -51,6 +61,10 @@ class Registry(Mapping[str, type]):
         """The known name closest to a mistyped one, or None."""
         found = difflib.get_close_matches(str(name), list(self), n=1, cutoff=0.5)
         return found[0] if found else None
+
+    def aliases_of(self, name: str) -> list[str]:
+        """Other names that stand for this one."""
+        return [alias for alias, meant in self.aliases.items() if meant == name]
 
     def name_of(self, part: object) -> str:
         """The name under which a part's class stands in this table."""

@@ -1,14 +1,15 @@
 """The command line. Each command imports what it needs when it runs, so that --help, check and list start at once.
 
 stdout carries the result and nothing else, stderr progress and messages. Exit codes: 0 done, 1 the run failed, 2 usage
-or scenario (nothing was run), 3 data or a part of the environment is missing, 130 interrupted.
+or scenario (nothing was run), 3 data or a part of the environment is missing, 5 some of several runs failed, 130
+interrupted.
 """
 
 from typing import Annotated
 
 import typer
 
-from ddlsim.cli import check, data, doctor, listing, network, reproduce, results, run
+from ddlsim.cli import check, data, doctor, listing, network, reproduce, results, run, sweep
 from ddlsim.cli.exits import Commands
 
 app = typer.Typer(
@@ -41,7 +42,7 @@ def options(
     """Read by Commands.invoke: whatever a command raises is turned into a message and an exit code there."""
 
 
-for module in (run, reproduce, check, listing, results, data, network, doctor):
+for module in (run, sweep, reproduce, check, listing, results, data, network, doctor):
     module.register(app)
 
 

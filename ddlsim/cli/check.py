@@ -23,11 +23,14 @@ def check(
 ) -> None:
     """Check scenarios (and matrices of them) without touching data; every error at once."""
     from ddlsim.scenario import by_name, digest, load
-    from ddlsim.scenario.find import is_matrix
+    from ddlsim.scenario.find import is_matrix, is_sweep
 
     failed = False
     for path in scenarios:
         try:
+            if is_sweep(Path(path)):
+                typer.echo(_sweep_line(path, overrides))
+                continue
             if is_matrix(Path(path)) if Path(path).is_file() else path in by_name(matrices=True):
                 typer.echo(_matrix_line(path, overrides))
                 continue
@@ -51,6 +54,17 @@ def _matrix_line(path: str, overrides: list[str]) -> str:
     matrix = read_matrix(path, overrides)
     runs = sum(len(cell.seeds) for cell in matrix.cells)
     return f"{path}: ok. Matrix {matrix.name}: {len(matrix.cells)} cells, {runs} runs"
+
+
+def _sweep_line(path: str, overrides: list[str]) -> str:
+    from ddlsim.runs.sweep_file import read_sweep
+
+    points = read_sweep(path, None, overrides)
+    refused = [point for point in points if point.scenario is None]
+    if refused:
+        told = "\n".join(f"{path}: {point.name}: {point.refusal}" for point in refused)
+        raise ScenarioError(f"{told}\n{len(refused)} of {len(points)} runs cannot be run.")
+    return f"{path}: ok. Sweep: {len(points)} runs"
 
 
 def schema() -> None:

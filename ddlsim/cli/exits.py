@@ -16,6 +16,7 @@ FAILED = 1
 RUNS_FAILED = 5
 """Some of several runs have failed; the others are there."""
 INTERRUPTED = 130
+RUNS_FAILED = 5
 
 
 class Commands(TyperGroup):

@@ -43,7 +43,8 @@ def list_names(
         return
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
-        typer.echo(printable(f"{row['name']:{width}}  {row['about']}").rstrip())
+        also = f" (also {', '.join(row['aliases'])})" if row.get("aliases") else ""
+        typer.echo(printable(f"{row['name']:{width}}  {row['about']}{also}").rstrip())
         keys = row.get("keys", [])
         key_width = max((len(key["key"]) for key in keys), default=0)
         for key in keys:
@@ -66,7 +67,13 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
         return [{"name": name, "about": _about(path), "path": str(path)} for name, path in sorted(files.items())]
     known = parts.table(TABLE_OF[kind])
     return [
-        {"name": name, "about": parts.first_line(known[name]), "keys": _keys(TABLE_OF[kind], name)} for name in known
+        {
+            "name": name,
+            "about": parts.first_line(known[name]),
+            "aliases": known.aliases_of(name),
+            "keys": _keys(TABLE_OF[kind], name),
+        }
+        for name in known
     ]
 
 

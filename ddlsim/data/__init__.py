@@ -42,6 +42,7 @@ PARTITIONS = Registry(
         "class_clusters": ".class_clusters:ClassClusters",
     },
     contract=".partitions:Partition",
+    aliases={"iid": "random"},
 )
 
 SHIFTS = Registry(

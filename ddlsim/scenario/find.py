@@ -35,11 +35,20 @@ def by_name(matrices: bool = False) -> dict[str, Path]:
 
 
 def is_matrix(file: Path) -> bool:
-    """Whether a file holds a matrix of scenarios (it has `cells`) and not one scenario."""
+    """Whether a file holds several scenarios, as a published table or a sweep, and not one."""
     try:
-        return re.search(r"^cells:", file.read_text(encoding="utf-8"), re.MULTILINE) is not None
+        return re.search(r"^(cells|axes):", file.read_text(encoding="utf-8"), re.MULTILINE) is not None
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def is_sweep(file: Path) -> bool:
+    """Whether a file holds a sweep (it has `axes`, or `cells`, and no published `source`) and not one scenario."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return bool(re.search(r"^(axes|cells):", text, re.MULTILINE)) and not re.search(r"^source:", text, re.MULTILINE)
 
 
 def find(path: str | Path, matrices: bool = False) -> Path:

@@ -23,10 +23,20 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         ScenarioError: every problem of the scenario at once, each with its place; nothing has been run.
     """
     file = find(path)
+    return finish(apply_overrides(read_tree(file), overrides), file.stem)
+
+
+def read_tree(file: Path) -> Tree:
+    """A scenario file laid over what it extends.
+
+    Raises:
+        ScenarioError: if it cannot be read, or holds more than one scenario.
+    """
     tree = _read(file, str(file), ())
-    if "cells" in tree.value:
-        raise ScenarioError(f"{file}: holds a matrix of scenarios, not one. Run it with `ddlsim reproduce {path}`.")
-    return finish(apply_overrides(tree, overrides), file.stem)
+    if "cells" in tree.value or "axes" in tree.value:
+        command = "reproduce" if "source" in tree.value else "sweep"
+        raise ScenarioError(f"{file}: holds a matrix of scenarios, not one. Run it with `ddlsim {command} {file}`.")
+    return tree
 
 
 def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:

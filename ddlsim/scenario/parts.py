@@ -77,7 +77,7 @@ class NamedPart:
 
 def unknown_name(known: Registry, name: object) -> str:
     """What to say to a name that is not in a table."""
-    return f"unknown name {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}"
+    return f"unknown name {name!r}.{did_you_mean(name, [*known, *known.aliases])} Known: {', '.join(known)}"
 
 
 def _located(kind: str, text: str | None, value: Any) -> ValidationError:

@@ -65,12 +65,16 @@ def _section(cls: type[_Section], path: tuple[str, ...]) -> Schema:
 def _part(key: str) -> Schema:
     """A named part: the name decides which other keys there are (if-then per name)."""
     known = parts.table(key)
-    every: Schema = {"name": {"enum": list(known), "description": f"One of: {', '.join(known)}."}}
+    every: Schema = {"name": {"enum": [*known, *known.aliases], "description": f"One of: {', '.join(known)}."}}
     branches = []
     for name in known:
         then = part_keys(known[name], name)
         every.update({own: {} for own in then["properties"] if own not in every})
-        branches.append({"if": {"properties": {"name": {"const": name}}, "required": ["name"]}, "then": then})
+        which: Schema = {"const": name}
+        if known.aliases_of(name):
+            which = {"enum": [name, *known.aliases_of(name)]}
+            then["properties"]["name"] = {**which, "description": then["description"]}
+        branches.append({"if": {"properties": {"name": which}, "required": ["name"]}, "then": then})
     nullable = key == "churn"
     # Without a name a part lies on another file's part, whose keys are not known here.
     return {

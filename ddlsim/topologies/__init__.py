@@ -19,4 +19,15 @@ TOPOLOGIES = Registry(
         "file": ".from_file:File",
     },
     contract=".base:Topology",
+    aliases={
+        "full": "complete",
+        "fully_connected": "complete",
+        "clique": "complete",
+        "er": "erdos_renyi",
+        "gnp": "erdos_renyi",
+        "ws": "watts_strogatz",
+        "small_world": "watts_strogatz",
+        "regular": "random_regular",
+        "cycle": "ring",
+    },
 )

@@ -242,7 +242,7 @@ def test_an_interrupted_run_keeps_its_records_and_says_where(ddlsim, tmp_path, m
 
     def interrupt(self, node):
         complete(self, node)
-        if self.completed_by_all == 4:
+        if self._run.completed_by_all == 4:
             signal.raise_signal(signum)
 
     monkeypatch.setattr(Simulation, "_complete", interrupt)

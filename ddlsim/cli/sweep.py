@@ -1,0 +1,136 @@
+"""ddlsim sweep: one scenario under all combinations of some settings, with several seeds."""
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, say
+from ddlsim.cli.run import Overrides
+from ddlsim.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from ddlsim.runs.sweep import Point
+
+
+class Emit(StrEnum):
+    """What is printed in place of running."""
+
+    commands = "commands"
+    slurm = "slurm"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(sweep)
+
+
+def sweep(
+    scenario: Annotated[str, typer.Argument(help="A scenario or a sweep file, or the name of one.")],
+    grid: Annotated[
+        list[str], typer.Option(metavar="KEY=A,B", help="A key and its values, e.g. topology.name=ring,complete.")
+    ] = [],  # noqa: B006
+    seeds: Annotated[str | None, typer.Option(help="Seeds, e.g. 0..4 or 0,2,7; by default the scenario's.")] = None,
+    overrides: Overrides = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="Folder of the runs; by default runs/sweep-<scenario>.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes that run side by side, each with its cores.")] = 1,
+    emit: Annotated[
+        Emit | None, typer.Option(help="Run nothing; print a command for each missing run, or a script for sbatch.")
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where to look for data first.")] = None,
+    fallback: Annotated[
+        bool, typer.Option("--fallback/--no-fallback", help="Run the scenario's fallback if its data is missing.")
+    ] = True,
+    download: Annotated[
+        bool, typer.Option("--download/--no-download", help="Download data that is missing, where that is possible.")
+    ] = True,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+) -> None:
+    """Run a scenario under all combinations of settings; the same command again runs what is missing.
+
+    Every run has a process of its own: one that fails or is killed ends no other one. Failures are listed at the end,
+    and the exit code is then 5.
+    """
+    folder, points = _points(scenario, grid, seeds, overrides, out)
+    refused = [(point.name, point.refusal) for point in points if point.scenario is None]
+    there = [point for point in points if point.summary() is not None]
+    missing = [point for point in points if point.scenario is not None and point not in there]
+    options = [] if data_dir is None else ["--data-dir", str(data_dir)]
+    options += [*([] if fallback else ["--no-fallback"]), *([] if download else ["--no-download"])]
+    if emit is not None:
+        from ddlsim.runs import emit as texts
+
+        if missing:
+            script = emit is Emit.slurm
+            text = texts.slurm(missing, folder.name, folder, options) if script else texts.commands(missing, options)
+            typer.echo(text, nl=False)
+        _end(refused, len(points))
+        return
+    if there and not quiet:
+        say(f"{len(there)} of {len(points)} runs are there already.")
+    try:
+        failed = _run(missing, [*options, "-q"], jobs, quiet)
+    except KeyboardInterrupt:
+        say("Interrupted. The same command runs what is missing.")
+        raise typer.Exit(INTERRUPTED) from None
+    done = [point.directory for point in points if point.summary() is not None]
+    if done:
+        from ddlsim.report import compare
+        from ddlsim.report.text import printable
+
+        typer.echo(printable(compare(done)))
+    _end([*refused, *failed], len(points))
+
+
+def _points(
+    scenario: str, grid: list[str], seeds: str | None, overrides: list[str], out: Path | None
+) -> "tuple[Path, list[Point]]":
+    """The folder of the runs, and all of them."""
+    from ddlsim.runs.sweep import Base, parse_grid, parse_seeds, points
+    from ddlsim.runs.sweep_file import read_sweep
+    from ddlsim.scenario.find import find, is_sweep
+    from ddlsim.scenario.load import read_tree
+
+    file = find(scenario)
+    axes = [parse_grid(text) for text in grid]
+    numbers = None if seeds is None else parse_seeds(seeds)
+    if is_sweep(file):
+        folder = out or Path("runs") / f"sweep-{file.stem}"
+        return folder, read_sweep(file, folder, overrides, axes, numbers)
+    if not axes and numbers is None:
+        raise ScenarioError("a sweep needs --grid KEY=A,B or --seeds 0..4, or a sweep file. One run: `ddlsim run`.")
+    folder = out or Path("runs") / f"sweep-{file.stem}"
+    return folder, points(Base(file.stem, read_tree(file), tuple(overrides), folder, scenario), axes, numbers)
+
+
+def _run(missing: "list[Point]", options: list[str], jobs: int, quiet: bool) -> list[tuple[str, str]]:
+    """Runs them; what failed, with its cause."""
+    from ddlsim.report.text import quality_text, seconds_text
+    from ddlsim.runs import pool
+    from ddlsim.runs.emit import words_of
+
+    meant = {point.name: point for point in missing}
+    started, failed = time.perf_counter(), []
+    for done, ended in enumerate(pool.run_jobs([pool.Job(p.name, words_of(p, options)) for p in missing], jobs), 1):
+        summary = meant[ended.job.name].summary()
+        if ended.code or summary is None:
+            failed.append((ended.job.name, ended.cause or "it has ended without a summary"))
+            told = f"FAILED: {failed[-1][1]}"
+        else:
+            value = summary[summary["metric"]]["all"]
+            told = f"{summary['metric']} {quality_text(summary['metric'], value)}  ({seconds_text(summary['wall_s'])})"
+        if not quiet:
+            left_s = (time.perf_counter() - started) / done * (len(missing) - done)
+            say(f"[{done}/{len(missing)}] {ended.job.name}: {told}  ETA {seconds_text(left_s)}")
+    return failed
+
+
+def _end(failed: list[tuple[str, str]], total: int) -> None:
+    if not failed:
+        return
+    say(f"{len(failed)} of {total} runs failed:")
+    for name, cause in failed:
+        say(f"  {name}: {cause}")
+    raise typer.Exit(RUNS_FAILED)

@@ -1,0 +1,216 @@
+"""Sweeps: one scenario under all combinations of some settings, each with several seeds.
+
+From the command line, `--grid KEY=a,b` names a key and its values. A sweep file says the same, and more:
+
+    scenario: {extends: smoke.yaml}          the keys of a scenario
+    seeds: [0, 1, 2]
+    axes:
+      topology.name: [ring, complete]        a key and its values, or
+      heads:                                 a name and, per value, any part of a scenario
+        two: {algorithm: {heads: 2}}
+        ten: {algorithm: {heads: 10}, rounds: 40}
+    cells: [ring/two, complete/ten]          optional; without it all combinations
+
+Every combination is checked before anything runs; one that cannot be run does not stop the others.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddlsim.errors import ScenarioError
+from ddlsim.runs.directory import complete_summary, same_scenario
+
+if TYPE_CHECKING:
+    from ddlsim.scenario import Scenario
+    from ddlsim.scenario.tree import Tree
+
+MOST_POINTS = 100_000
+_SEEDS = re.compile(r"(\d+)(?:\.\.(\d+))?$", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value along an axis.
+
+    Args:
+        label: in names of directories.
+        option: "KEY=VALUE", as behind --set; or
+        part: a part of a scenario, laid over the others.
+    """
+
+    label: str
+    option: str = ""
+    part: "Tree | None" = None
+
+
+@dataclass(frozen=True)
+class Base:
+    """What all runs of a sweep have in common.
+
+    Args:
+        name: of the scenario, unless it gives one.
+        tree: the scenario as it is written.
+        overrides: "dotted.key=value" texts, laid over every run.
+        out: folder of the runs: <combination>/seed-<seed>.
+        given: the scenario as it was named on the command line; None: it stands in a sweep file.
+    """
+
+    name: str
+    tree: "Tree"
+    overrides: tuple[str, ...]
+    out: Path
+    given: str | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep.
+
+    Args:
+        name: what sets it apart, e.g. "topology.name=ring,algorithm.heads=2 seed 3".
+        directory: where its run lies, or will lie.
+        scenario: what to run; None where it is refused.
+        refusal: why it cannot be run.
+        words: the arguments of `ddlsim` up to the directory; None: the scenario must be written to a file first.
+    """
+
+    name: str
+    directory: Path
+    scenario: "Scenario | None"
+    refusal: str = ""
+    words: tuple[str, ...] | None = None
+
+    def summary(self) -> dict[str, Any] | None:
+        """Its summary, if it has been run to its end as it is meant now, on its data or its fallback's."""
+        from ddlsim.scenario import with_fallback
+
+        found = complete_summary(self.directory)
+        if found is None or self.scenario is None:
+            return None
+        meant = [self.scenario, with_fallback(self.scenario)]
+        return found if any(one is not None and same_scenario(self.directory, one) for one in meant) else None
+
+    @property
+    def file(self) -> Path:
+        """Where the scenario is written that has no command of its own: beside the directory."""
+        return self.directory.with_name(f"{self.directory.name}.yaml")
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """The seeds of "0..4" (both ends count), "0,2,7" or "0..2,9".
+
+    Raises:
+        ScenarioError: if it is none of these.
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        match = _SEEDS.match(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if last < first or last - first >= MOST_POINTS:
+            raise ScenarioError(
+                f"--seeds {text[:60]}: expected seeds such as 0..4 or 0,2,7, got {part.strip()[:60]!r}."
+            )
+        found += range(first, last + 1)
+    return tuple(dict.fromkeys(found))
+
+
+def parse_grid(text: str) -> tuple[Value, ...]:
+    """The values of "KEY=a,b,...", as YAML: a comma inside brackets does not part them.
+
+    Raises:
+        ScenarioError: if it is none.
+    """
+    from ddlsim.scenario.problems import Mark
+    from ddlsim.scenario.tree import parse_value
+
+    key, equals, values = text.partition("=")
+    if not equals or not key.strip() or not values.strip():
+        raise ScenarioError(
+            f"--grid {text[:200]}: expected KEY=VALUE,VALUE,..., e.g. --grid topology.name=ring,complete"
+        )
+    found = parse_value(f"[{values}]", Mark(f"--grid {text}"), key)
+    return values_of_key(key.strip(), found.plain())
+
+
+def values_of_key(key: str, values: Iterable[Any]) -> tuple[Value, ...]:
+    """An axis of one dotted key of a scenario."""
+    return tuple(Value(f"{key}={_label(plain)}", f"{key}={_as_yaml(plain)}") for plain in values)
+
+
+def points(
+    base: Base,
+    axes: Sequence[Sequence[Value]],
+    seeds: Sequence[int] | None,
+    only: Iterable[tuple[str, ...]] | None = None,
+) -> list[Point]:
+    """All combinations, each with all seeds; the first seed of all of them first, so that results fill up evenly.
+
+    Args:
+        base: what they have in common.
+        axes: per axis its values.
+        seeds: None: the scenario's own.
+        only: the combinations that are meant, as labels; None: all.
+    Raises:
+        ScenarioError: if there are far too many, or two of them have one name.
+    """
+    count = math.prod(map(len, axes)) * len(seeds or [0])
+    if count > MOST_POINTS:
+        raise ScenarioError(f"a sweep may have {MOST_POINTS:,} runs, this one has {count:,}.")
+    meant = None if only is None else set(only)
+    combinations = [
+        combination
+        for combination in product(*axes)
+        if meant is None or tuple(value.label for value in combination) in meant
+    ]
+    found = [_point(base, combination, seed) for seed in seeds or [None] for combination in combinations]
+    name, times = Counter(point.name for point in found).most_common(1)[0]
+    if times > 1:
+        raise ScenarioError(f"{times} runs of the sweep have the name {name!r}. Give every value once.")
+    return found
+
+
+def _point(base: Base, combination: Sequence[Value], seed: int | None) -> Point:
+    from ddlsim.scenario.load import apply_overrides, finish
+    from ddlsim.scenario.merge import merge
+
+    label = ",".join(value.label for value in combination)
+    directory = (base.out / label if label else base.out) / ("run" if seed is None else f"seed-{seed}")
+    title = " ".join(filter(None, (label, "" if seed is None else f"seed {seed}"))) or base.name
+    options = [*base.overrides, *(value.option for value in combination if value.option)]
+    options += [] if seed is None else [f"seed={seed}"]
+    words = None
+    if base.given is not None:
+        words = ("run", base.given, *(word for option in options for word in ("--set", option)))
+    try:
+        tree = base.tree
+        for value in combination:
+            tree = tree if value.part is None else merge(tree, value.part)
+        scenario = finish(apply_overrides(tree, options), base.name)
+    except ScenarioError as error:
+        return Point(title, directory, None, str(error).splitlines()[0], words)
+    return Point(title, directory, scenario, "", words)
+
+
+def _as_yaml(plain: Any) -> str:
+    """A value as it may stand behind `--set KEY=`."""
+    if isinstance(plain, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", plain):
+        return plain if plain.lower() not in ("null", "true", "false", "yes", "no", "on", "off") else json.dumps(plain)
+    return json.dumps(plain)
+
+
+def _label(plain: Any) -> str:
+    """A value in the name of a directory."""
+    if isinstance(plain, Mapping):
+        own = [str(plain["name"])] if "name" in plain else []
+        return "-".join([*own, *(f"{key}={_label(value)}" for key, value in plain.items() if key != "name")])
+    if isinstance(plain, list):
+        return "-".join(map(_label, plain))
+    text = plain if isinstance(plain, str) else json.dumps(plain)
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text)[:60]

@@ -1,0 +1,257 @@
+"""Sweeps: which runs there are, that what is there is not run again, and that one that fails stops no other."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ddlsim import runs
+from ddlsim.cli import app
+from ddlsim.errors import ScenarioError
+from ddlsim.runs import pool
+from ddlsim.runs.sweep import parse_grid, parse_seeds
+from ddlsim.runs.sweep_file import read_sweep
+from ddlsim.scenario import load
+
+BASE = """\
+rounds: 1
+learning: none
+topology: {name: ring}
+nodes: {clusters: [2, 2]}
+algorithm: {name: el}
+model: {name: linear}
+data: {name: fashion-mnist-mini}
+training: {learning_rate: 0.1, local_steps: 1}
+"""
+SWEEP = """\
+scenario: {extends: base.yaml}
+seeds: [0, 1]
+axes:
+  topology.name: [ring, complete]
+  length:
+    short: {rounds: 1}
+    long: {rounds: 2, training: {local_steps: 3}}
+"""
+
+
+@pytest.fixture
+def ddlsim(tmp_path, monkeypatch):
+    """Runs a command line in a folder with base.yaml and sweep.yaml."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base.yaml").write_text(BASE)
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Runs the jobs of the pool in this process, which is faster; returns their words."""
+    calls = []
+
+    def run_jobs(jobs, at_once=1):
+        for job in jobs:
+            calls.append(job.words)
+            done = CliRunner().invoke(app, list(job.words))
+            yield pool.Ended(job, done.exit_code, done.stderr.strip())
+
+    monkeypatch.setattr(pool, "run_jobs", run_jobs)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("3", (3,)), ("0..2", (0, 1, 2)), ("0,5,2", (0, 5, 2)), ("0..1,7,1", (0, 1, 7))]
+)
+def test_seeds_are_numbers_and_ranges(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "2..0", "0..", "-1", "0..999999999"])
+def test_other_seeds_are_refused(text):
+    with pytest.raises(ScenarioError, match=r"expected seeds such as 0\.\.4 or 0,2,7"):
+        parse_seeds(text)
+
+
+def test_values_of_a_grid_are_yaml():
+    values = parse_grid("algorithm={name: facade, heads: 2},{name: el}")
+    assert [value.label for value in values] == ["algorithm=facade-heads=2", "algorithm=el"]
+    assert [value.option for value in parse_grid("seed=1,2")] == ["seed=1", "seed=2"]
+    assert [value.option for value in parse_grid("topology.name=ring,'null'")] == [
+        "topology.name=ring",
+        'topology.name="null"',
+    ]
+
+
+@pytest.mark.parametrize("text", ["rounds", "rounds=", "=1"])
+def test_a_grid_without_key_or_values_is_refused(text):
+    with pytest.raises(ScenarioError, match="expected KEY=VALUE,VALUE"):
+        parse_grid(text)
+
+
+def test_all_combinations_run_once_and_what_is_missing_is_run_again(ddlsim, started, tmp_path):
+    words = ("sweep", "base.yaml", "--grid", "topology.name=ring,complete", "--grid", "rounds=1,2", "--seeds", "0..1")
+    first = ddlsim(*words)
+    assert first.exit_code == 0, first.output
+    assert len(started) == 8 and "[8/8]" in first.stderr
+    found = {str(path.parent.relative_to(tmp_path / "runs")) for path in tmp_path.glob("runs/**/summary.json")}
+    assert "sweep-base/topology.name=ring,rounds=2/seed-1" in found and len(found) == 8
+    (tmp_path / "runs/sweep-base/topology.name=ring,rounds=2/seed-1/summary.json").unlink()
+    started.clear()
+    again = ddlsim(*words)
+    assert again.exit_code == 0 and "7 of 8 runs are there already." in again.stderr
+    assert [words[-2] for words in started] == ["runs/sweep-base/topology.name=ring,rounds=2/seed-1"]
+
+
+def test_a_changed_scenario_is_run_again(ddlsim, started):
+    assert ddlsim("sweep", "base.yaml", "--seeds", "0").exit_code == 0
+    Path("base.yaml").write_text(BASE.replace("local_steps: 1", "local_steps: 2"))
+    assert ddlsim("sweep", "base.yaml", "--seeds", "0").exit_code == 0
+    assert len(started) == 2
+
+
+def test_a_combination_that_is_refused_counts_as_failed_and_the_others_run(ddlsim, started):
+    done = ddlsim("sweep", "base.yaml", "--grid", "topology.name=ring,nix", "--seeds", "0,1")
+    assert done.exit_code == 5
+    assert len(started) == 2
+    assert "2 of 4 runs failed:" in done.stderr
+    assert "  topology.name=nix seed 1: --set topology.name=nix: topology.name: unknown name 'nix'" in done.stderr
+    assert "el" in done.stdout  # the table of what is there
+
+
+def test_a_run_that_fails_is_listed_with_its_cause_and_the_others_run(ddlsim, started, monkeypatch):
+    real = runs.run
+
+    def run(scenario, **options):
+        if scenario.seed == 1:
+            raise RuntimeError("broken")
+        return real(scenario, **options)
+
+    monkeypatch.setattr(runs, "run", run)
+    done = ddlsim("sweep", "base.yaml", "--seeds", "0..2")
+    assert done.exit_code == 5
+    assert "1 of 3 runs failed:\n  seed 1: Failed: RuntimeError: broken" in done.stderr
+    assert "[3/3] seed 2: " in done.stderr
+
+
+def test_an_interrupted_sweep_says_how_to_go_on(ddlsim, monkeypatch):
+    def run_jobs(jobs, at_once):
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(pool, "run_jobs", run_jobs)
+    done = ddlsim("sweep", "base.yaml", "--seeds", "0..2")
+    assert done.exit_code == 130 and "The same command runs what is missing." in done.stderr
+
+
+def test_a_sweep_needs_something_to_vary(ddlsim):
+    done = ddlsim("sweep", "base.yaml")
+    assert done.exit_code == 2 and "needs --grid KEY=A,B or --seeds 0..4, or a sweep file" in done.stderr
+
+
+def test_two_runs_of_one_name_are_refused(ddlsim):
+    done = ddlsim("sweep", "base.yaml", "--grid", "rounds=1,1")
+    assert done.exit_code == 2 and "2 runs of the sweep have the name 'rounds=1'" in done.stderr
+
+
+def test_emitted_commands_make_the_very_runs_of_the_sweep(ddlsim, started):
+    words = ("sweep", "base.yaml", "--set", "rounds=3", "--grid", "algorithm.name=el,gossip", "--seeds", "4")
+    lines = ddlsim(*words, "--emit", "commands").stdout.splitlines()
+    assert len(lines) == 2 and started == []
+    for line in lines:
+        program, *arguments = shlex.split(line)
+        assert program == "ddlsim" and ddlsim(*arguments, "-q").exit_code == 0
+    done = ddlsim(*words)
+    assert "2 of 2 runs are there already." in done.stderr and started == []
+    assert ddlsim(*words, "--emit", "commands").stdout == ""
+
+
+def test_an_array_script_runs_the_line_of_its_task(ddlsim, tmp_path):
+    script = ddlsim("sweep", "base.yaml", "--seeds", "0..2", "--emit", "slurm").stdout
+    for option in ("--array=1-3", "--signal=TERM@120", "--requeue"):
+        assert f"#SBATCH {option}\n" in script
+    (tmp_path / "bin").mkdir()
+    for name, text in (("srun", 'exec "$@"'), ("ddlsim", 'echo "$@"')):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    env = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "2"}
+    done = subprocess.run(["bash"], input=script, env=env, capture_output=True, text=True, cwd="/")
+    assert done.stdout == "run base.yaml --set seed=1 --out runs/sweep-base/seed-1\n", done.stderr
+
+
+def test_a_sweep_file_is_the_product_of_its_axes(ddlsim):
+    found = read_sweep("sweep.yaml")
+    assert len(found) == 8
+    assert [point.name for point in found[:4]] == [
+        "topology.name=ring,short seed 0",
+        "topology.name=ring,long seed 0",
+        "topology.name=complete,short seed 0",
+        "topology.name=complete,long seed 0",
+    ]
+    assert (found[1].scenario.rounds, found[1].scenario.training.local_steps, found[1].scenario.seed) == (2, 3, 0)
+    assert str(found[1].directory) == "runs/sweep-sweep/topology.name=ring,long/seed-0"
+
+
+def test_a_sweep_file_may_name_the_combinations_that_are_meant(ddlsim):
+    Path("sweep.yaml").write_text(SWEEP + "cells: [ring/long, complete/short]\n")
+    names = [point.name for point in read_sweep("sweep.yaml", seeds=[5])]
+    assert names == ["topology.name=ring,long seed 5", "topology.name=complete,short seed 5"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ("[ring/lnog]", r"sweep.yaml:8:9: cells[0]: no value 'lnog' on this axis. Did you mean 'long'?"),
+        ("[ring]", "cells[0]: expected one value of each of the 2 axes, parted by /, got 'ring'"),
+    ],
+)
+def test_a_combination_that_is_none_is_told_with_its_place(ddlsim, cells, told):
+    Path("sweep.yaml").write_text(SWEEP + f"cells: {cells}\n")
+    done = ddlsim("sweep", "sweep.yaml")
+    assert done.exit_code == 2 and told in done.stderr
+
+
+def test_a_sweep_file_is_run_by_written_scenarios(ddlsim, started):
+    done = ddlsim("sweep", "sweep.yaml", "--seeds", "0", "--out", "here")
+    assert done.exit_code == 0, done.output
+    assert len(started) == 4
+    assert started[0][:2] == ("run", "here/topology.name=ring,short/seed-0.yaml")
+    assert load(started[0][1]).rounds == 1
+    assert ddlsim("sweep", "sweep.yaml", "--seeds", "0", "--out", "here").exit_code == 0
+    assert len(started) == 4
+
+
+def test_check_and_run_know_a_sweep_file(ddlsim):
+    assert ddlsim("check", "sweep.yaml").stdout == "sweep.yaml: ok. Sweep: 8 runs\n"
+    done = ddlsim("run", "sweep.yaml")
+    assert done.exit_code == 2 and "Run it with `ddlsim sweep sweep.yaml`" in done.stderr
+    Path("sweep.yaml").write_text(SWEEP.replace("complete", "nix"))
+    done = ddlsim("check", "sweep.yaml")
+    assert done.exit_code == 2 and "4 of 8 runs cannot be run." in done.stderr
+
+
+def test_a_published_table_is_not_swept(ddlsim):
+    Path("sweep.yaml").write_text("source: Table 1\n" + SWEEP)
+    done = ddlsim("sweep", "sweep.yaml", "--seeds", "0")
+    assert done.exit_code == 2 and re.search("ddlsim reproduce", done.stderr)
+
+
+def test_a_killed_run_of_a_sweep_is_told_and_run_again(ddlsim, tmp_path, monkeypatch):
+    """With real processes: the first run of seed 1 kills itself."""
+    real, first = pool.subprocess.Popen, []
+
+    def popen(words, **options):
+        if "seed=1" in words and not first:
+            first.append(words)
+            words = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+        return real(words, **options)
+
+    monkeypatch.setattr(pool.subprocess, "Popen", popen)
+    words = ("sweep", "base.yaml", "--seeds", "0..1", "--jobs", "2")
+    done = ddlsim(*words)
+    assert done.exit_code == 5 and "seed 1: killed by SIGKILL" in done.stderr
+    assert (tmp_path / "runs/sweep-base/seed-0/summary.json").exists()
+    again = ddlsim(*words)
+    assert again.exit_code == 0 and "1 of 2 runs are there already." in again.stderr

@@ -1,0 +1,30 @@
+"""Names that people type for what has another name here."""
+
+import jsonschema
+import pytest
+from ruamel.yaml import YAML
+
+from ddlsim.scenario import json_schema, load, to_yaml
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("topology={name: full}", "topology={name: complete}"),
+        ("topology={name: fully_connected}", "topology={name: complete}"),
+        ("topology={name: er, edge_probability: 0.9}", "topology={name: erdos_renyi, edge_probability: 0.9}"),
+        ("topology={name: ws}", "topology={name: watts_strogatz}"),
+        ("partition={name: iid}", "partition={name: random}"),
+    ],
+)
+def test_another_name_that_people_type_means_the_same_scenario(write, typed, meant):
+    one, other = load(write(), [typed]), load(write(), [meant])
+    assert one == other and to_yaml(one) == to_yaml(other)
+    key, value = typed.split("=", 1)
+    part = json_schema()["$defs"][key]
+    jsonschema.validate(YAML(typ="safe").load(value), part)
+
+
+def test_a_name_that_is_nearly_one_that_people_type_is_led_to_it(problems):
+    (told,) = problems(sets=["topology.name=fuly_connected"])
+    assert "Did you mean 'fully_connected'?" in told
