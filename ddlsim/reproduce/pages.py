@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddlsim.report.text import markdown
-from ddlsim.reproduce.kept import folder_of
+from ddlsim.reproduce.kept import overrides_in
 from ddlsim.reproduce.matrix import Matrix, read_matrix
 from ddlsim.reproduce.running import runs_of
 from ddlsim.reproduce.table import Result, markdown_table, results, verdicts
@@ -105,9 +105,8 @@ def _shortened(folder: Path, matrices: Sequence[Path | str], pages: list[Path]) 
     for path in matrices:
         plain = read_matrix(path)
         for held in sorted(folder.glob(f"{plain.name}+*")):
-            overrides = held.name.removeprefix(f"{plain.name}+").replace("|", "/").split("+")
+            overrides = overrides_in(held)
             matrix = read_matrix(path, overrides)
-            assert folder_of(matrix, folder) == held, held
             found = [r for r in results(matrix, runs_of(matrix, folder / "none"), folder) if r.seeds]
             if found:
                 pages.append(folder / f"{held.name}.md")
