@@ -10,24 +10,24 @@
 namespace ddlsim {
 
 struct GroupNormPool {
-    int64_t num_images;   // N
-    int64_t num_channels; // C
-    int64_t num_groups;   // divides C
-    int64_t height;       // H, at least 2
-    int64_t width;        // W, at least 2
-    const float* x;       // [N, C, H, W]
-    const float* weight;  // [C]
+    int64_t num_images;    // N
+    int64_t num_channels;  // C
+    int64_t num_groups;    // divides C
+    int64_t height;        // H, at least 2
+    int64_t width;         // W, at least 2
+    const float* x;        // [N, C, H, W]
+    const float* weight;   // [C]
 };
 
 struct GroupNormPoolForward {
     GroupNormPool of;
-    const float* bias;    // [C]
-    double epsilon;       // added to the variance
-    float* out;           // [N, C, H / 2, W / 2]
+    const float* bias;  // [C]
+    double epsilon;     // added to the variance
+    float* out;         // [N, C, H / 2, W / 2]
     // What backward needs; all three null for inference.
-    float* mean;          // [N, G]
-    float* rstd;          // [N, G] 1 / standard deviation
-    uint8_t* winner;      // like out: 0..3, row by row in the window, or 4 where ReLU gave 0 and no gradient passes
+    float* mean;      // [N, G]
+    float* rstd;      // [N, G] 1 / standard deviation
+    uint8_t* winner;  // like out: 0..3, row by row in the window, or 4 where ReLU gave 0 and no gradient passes
 };
 
 struct GroupNormPoolBackward {

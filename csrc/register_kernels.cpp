@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "checked_rows.h"
-#include "cpu/lanes/lanes.h"
 #include "merge.h"
 #include "parts.h"
+#include "simd/kernel_table.h"
 #include "similarity.h"
 #include "simplex.h"
 #include "threads.h"
@@ -35,22 +35,32 @@ py::tuple sparse_mixing(const Floats& dense) {
     return py::make_tuple(mixing.indptr, mixing.sources, mixing.weights);
 }
 
-py::tuple checked_mixing(const py::array& indptr, const py::array& sources, const Floats& weights,
-                         int64_t num_targets, int64_t num_sources, bool keep_empty) {
+py::tuple checked_mixing(const py::array& indptr, const py::array& sources, const Floats& weights, int64_t num_targets,
+                         int64_t num_sources, bool keep_empty) {
     Mixing mixing{longs_of(indptr), longs_of(sources), weights};
     check_mixing(mixing, num_targets, num_sources);
     if (keep_empty) mixing = keep_empty_rows(mixing, num_sources);
     return py::make_tuple(mixing.indptr, mixing.sources, mixing.weights);
 }
 
-void merge_rows(Address x, int64_t x_stride, Address out, int64_t out_stride, const Longs& indptr,
-                const Longs& sources, const Floats& weights, const Longs& targets, int64_t column_start,
-                int64_t column_stop, int64_t out_column_start, bool in_place, int threads) {
+void merge_rows(Address x, int64_t x_stride, Address out, int64_t out_stride, const Longs& indptr, const Longs& sources,
+                const Floats& weights, const Longs& targets, int64_t column_start, int64_t column_stop,
+                int64_t out_column_start, bool in_place, int threads) {
     if (indptr.size() != targets.size() + 1 || sources.size() != weights.size())
         throw std::invalid_argument("indptr, sources, weights and targets do not fit together");
-    const Merge merge{reinterpret_cast<const float*>(x), x_stride, reinterpret_cast<float*>(out), out_stride,
-                      targets.size(), indptr.data(), sources.data(), weights.data(), targets.data(),
-                      column_start, column_stop, out_column_start, in_place};
+    const Merge merge{reinterpret_cast<const float*>(x),
+                      x_stride,
+                      reinterpret_cast<float*>(out),
+                      out_stride,
+                      targets.size(),
+                      indptr.data(),
+                      sources.data(),
+                      weights.data(),
+                      targets.data(),
+                      column_start,
+                      column_stop,
+                      out_column_start,
+                      in_place};
     py::gil_scoped_release release;
     cpu::merge_rows(merge, threads);
 }
@@ -82,9 +92,9 @@ struct RowAddresses {
 
 Product product_of(bool squared) { return squared ? Product::squared_distance : Product::dot; }
 
-py::array_t<double> all_pairs(Address x, int64_t stride, const Longs& rows, Address reference,
-                              int64_t reference_stride, const Longs& reference_rows, int64_t column_start,
-                              int64_t column_stop, bool squared, int threads) {
+py::array_t<double> all_pairs(Address x, int64_t stride, const Longs& rows, Address reference, int64_t reference_stride,
+                              const Longs& reference_rows, int64_t column_start, int64_t column_stop, bool squared,
+                              int threads) {
     const RowAddresses at(x, stride, rows, reference, reference_stride, reference_rows, column_start, column_stop);
     py::array_t<double> sums({rows.size(), rows.size()});
     double* data = sums.mutable_data();
@@ -157,20 +167,19 @@ void project_simplex(Address rows, int64_t stride, Address out, int64_t out_stri
     py::gil_scoped_release release;
     if (float64)
         cpu::project_simplex(projection_of<double>(rows, stride, out, out_stride, num_rows, num_columns), threads);
-    else
-        cpu::project_simplex(projection_of<float>(rows, stride, out, out_stride, num_rows, num_columns), threads);
+    else cpu::project_simplex(projection_of<float>(rows, stride, out, out_stride, num_rows, num_columns), threads);
 }
 
-std::string isa() { return cpu::lanes().name; }
+std::string isa() { return simd::kernels().name; }
 
 void set_isa(const std::string& name) {
-    if (!cpu::set_isa(name.c_str())) throw std::invalid_argument("no instruction set " + name + " here; see isas()");
+    if (!simd::set_isa(name.c_str())) throw std::invalid_argument("no instruction set " + name + " here; see isas()");
 }
 
 py::list isas() {
     py::list names;
-    for (auto table = cpu::built_lanes(); *table; ++table)
-        if (cpu::can_run(**table)) names.append((*table)->name);
+    for (auto table = simd::built_tables(); *table; ++table)
+        if (simd::can_run(**table)) names.append((*table)->name);
     return names;
 }
 
@@ -184,11 +193,10 @@ void register_kernels(py::module_& m) {
           "keep_empty"_a, "Returns indptr, sources and weights; with keep_empty, an empty row names itself.");
     m.def("sparse_mixing", &sparse_mixing, "dense"_a, "Returns indptr, sources and weights of what is not zero.");
     m.def("targets_are_read", &targets_are_read, "targets"_a, "sources"_a, "num_rows"_a);
-    m.def("merge_rows", &merge_rows, "x"_a, "x_stride"_a, "out"_a, "out_stride"_a, "indptr"_a, "sources"_a,
-          "weights"_a, "targets"_a, "column_start"_a, "column_stop"_a, "out_column_start"_a, "in_place"_a,
-          "threads"_a);
-    m.def("all_pairs", &all_pairs, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a,
-          "reference_rows"_a, "column_start"_a, "column_stop"_a, "squared"_a, "threads"_a);
+    m.def("merge_rows", &merge_rows, "x"_a, "x_stride"_a, "out"_a, "out_stride"_a, "indptr"_a, "sources"_a, "weights"_a,
+          "targets"_a, "column_start"_a, "column_stop"_a, "out_column_start"_a, "in_place"_a, "threads"_a);
+    m.def("all_pairs", &all_pairs, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a, "reference_rows"_a,
+          "column_start"_a, "column_stop"_a, "squared"_a, "threads"_a);
     m.def("listed_pairs", &listed_pairs, "x"_a, "stride"_a, "rows"_a, "reference"_a, "reference_stride"_a,
           "reference_rows"_a, "column_start"_a, "column_stop"_a, "squared"_a, "pairs"_a, "threads"_a);
     m.def("cosines", &cosines, "terms"_a, "pairs"_a, "divisor"_a, "out"_a, "threads"_a,

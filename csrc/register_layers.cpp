@@ -17,7 +17,9 @@ using Address = uintptr_t;
 using Shape = std::array<int64_t, 5>;  // N, C, G, H, W
 
 template <class T>
-T* at(Address address) { return reinterpret_cast<T*>(address); }
+T* at(Address address) {
+    return reinterpret_cast<T*>(address);
+}
 
 GroupNormPool layer_of(const Shape& shape, Address x, Address weight) {
     const auto [images, channels, groups, height, width] = shape;
@@ -28,18 +30,18 @@ GroupNormPool layer_of(const Shape& shape, Address x, Address weight) {
 
 void group_norm_pool(const Shape& shape, Address x, Address weight, Address bias, double epsilon, Address out,
                      Address mean, Address rstd, Address winner) {
-    const GroupNormPoolForward call{layer_of(shape, x, weight), at<const float>(bias), epsilon, at<float>(out),
-                                    at<float>(mean), at<float>(rstd), at<uint8_t>(winner)};
+    const GroupNormPoolForward call{
+        layer_of(shape, x, weight), at<const float>(bias), epsilon, at<float>(out), at<float>(mean), at<float>(rstd),
+        at<uint8_t>(winner)};
     py::gil_scoped_release release;
     cpu::group_norm_pool(call);
 }
 
-void group_norm_pool_backward(const Shape& shape, Address x, Address weight, Address mean, Address rstd,
-                              Address winner, Address grad_out, Address grad_x, Address grad_weight,
-                              Address grad_bias) {
-    const GroupNormPoolBackward call{layer_of(shape, x, weight), at<const float>(mean), at<const float>(rstd),
-                                     at<const uint8_t>(winner), at<const float>(grad_out), at<float>(grad_x),
-                                     at<float>(grad_weight), at<float>(grad_bias)};
+void group_norm_pool_backward(const Shape& shape, Address x, Address weight, Address mean, Address rstd, Address winner,
+                              Address grad_out, Address grad_x, Address grad_weight, Address grad_bias) {
+    const GroupNormPoolBackward call{layer_of(shape, x, weight), at<const float>(mean),     at<const float>(rstd),
+                                     at<const uint8_t>(winner),  at<const float>(grad_out), at<float>(grad_x),
+                                     at<float>(grad_weight),     at<float>(grad_bias)};
     py::gil_scoped_release release;
     cpu::group_norm_pool_backward(call);
 }

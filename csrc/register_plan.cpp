@@ -15,13 +15,15 @@ using Address = uintptr_t;
 using Longs = py::array_t<int64_t, py::array::c_style>;
 
 template <class T>
-T* at(Address address) { return reinterpret_cast<T*>(address); }
+T* at(Address address) {
+    return reinterpret_cast<T*>(address);
+}
 
 ConvSpec conv_spec(int64_t inputs, int64_t outputs, std::array<int64_t, 2> kernel, std::array<int64_t, 2> padding,
                    int64_t weight, int64_t bias, int64_t groups, int64_t scale, int64_t shift, double epsilon,
                    bool relu, bool pool) {
-    return {inputs, outputs, kernel[0], kernel[1], padding[0], padding[1], weight, bias, groups, scale, shift, epsilon,
-            relu, pool};
+    return {inputs, outputs, kernel[0], kernel[1], padding[0], padding[1], weight,
+            bias,   groups,  scale,     shift,     epsilon,    relu,       pool};
 }
 
 std::unique_ptr<Plan> make_plan(std::array<int64_t, 3> image_shape, const std::vector<ConvSpec>& convs,
@@ -46,8 +48,18 @@ void train(Plan& plan, Address flat, Address images, Address labels, int64_t cou
 
 Optimizer make_optimizer(bool adam, double rate, double momentum, double weight_decay, std::array<double, 2> betas,
                          std::array<Address, 2> moments, std::array<bool, 2> trained, std::array<int64_t, 2> steps) {
-    return {adam, rate, momentum, weight_decay, betas[0], betas[1], at<float>(moments[0]), at<float>(moments[1]),
-            trained[0], trained[1], steps[0], steps[1]};
+    return {adam,
+            rate,
+            momentum,
+            weight_decay,
+            betas[0],
+            betas[1],
+            at<float>(moments[0]),
+            at<float>(moments[1]),
+            trained[0],
+            trained[1],
+            steps[0],
+            steps[1]};
 }
 
 }  // namespace
@@ -55,8 +67,8 @@ Optimizer make_optimizer(bool adam, double rate, double momentum, double weight_
 void register_plan(py::module_& m) {
     using namespace py::literals;
     py::class_<ConvSpec>(m, "ConvSpec")
-        .def(py::init(&conv_spec), py::kw_only(), "inputs"_a, "outputs"_a, "kernel"_a, "padding"_a, "weight"_a, "bias"_a,
-             "groups"_a, "scale"_a, "shift"_a, "epsilon"_a, "relu"_a, "pool"_a);
+        .def(py::init(&conv_spec), py::kw_only(), "inputs"_a, "outputs"_a, "kernel"_a, "padding"_a, "weight"_a,
+             "bias"_a, "groups"_a, "scale"_a, "shift"_a, "epsilon"_a, "relu"_a, "pool"_a);
     py::class_<LinearSpec>(m, "LinearSpec")
         .def(py::init([](int64_t inputs, int64_t outputs, int64_t weight, int64_t bias, bool relu) {
                  return LinearSpec{inputs, outputs, weight, bias, relu};
@@ -69,13 +81,21 @@ void register_plan(py::module_& m) {
         .def(py::init(&make_plan), "image_shape"_a, "convs"_a, "linears"_a, "num_columns"_a, "core_linears"_a)
         .def_property_readonly("feature_stride", &Plan::feature_stride)
         .def_property_readonly("num_outputs", &Plan::num_outputs)
-        .def("load", [](Plan& plan, Address flat, bool core, bool head) { plan.load(at<const float>(flat), core, head); },
-             "flat"_a, "core"_a, "head"_a, py::call_guard<py::gil_scoped_release>())
-        .def("features", [](Plan& plan, Address images, int64_t count, Address out) {
-                 plan.features(at<const float>(images), count, at<float>(out));
-             }, "images"_a, "count"_a, "out"_a, py::call_guard<py::gil_scoped_release>())
-        .def("outputs", [](Plan& plan, Address features, int64_t count, Address out) {
-                 plan.outputs(at<const float>(features), count, at<float>(out));
-             }, "features"_a, "count"_a, "out"_a, py::call_guard<py::gil_scoped_release>())
+        .def(
+            "load",
+            [](Plan& plan, Address flat, bool core, bool head) { plan.load(at<const float>(flat), core, head); },
+            "flat"_a, "core"_a, "head"_a, py::call_guard<py::gil_scoped_release>())
+        .def(
+            "features",
+            [](Plan& plan, Address images, int64_t count, Address out) {
+                plan.features(at<const float>(images), count, at<float>(out));
+            },
+            "images"_a, "count"_a, "out"_a, py::call_guard<py::gil_scoped_release>())
+        .def(
+            "outputs",
+            [](Plan& plan, Address features, int64_t count, Address out) {
+                plan.outputs(at<const float>(features), count, at<float>(out));
+            },
+            "features"_a, "count"_a, "out"_a, py::call_guard<py::gil_scoped_release>())
         .def("train", &train, "flat"_a, "images"_a, "labels"_a, "count"_a, "rows"_a, "batches"_a, "optimizer"_a);
 }

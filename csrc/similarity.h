@@ -15,9 +15,9 @@ enum class Product { dot, squared_distance };
 constexpr double SMALLEST_NORM = 1e-8;  // a row of zeros has cosine 0 with everything
 
 struct RowSet {
-    int64_t num_rows;                   // n
-    const float* const* rows;           // [n] addresses of the rows' first column
-    const float* const* references;     // [n] likewise, or null
+    int64_t num_rows;                // n
+    const float* const* rows;        // [n] addresses of the rows' first column
+    const float* const* references;  // [n] likewise, or null
     int64_t num_columns;
 };
 

@@ -12,7 +12,7 @@ template <class T>
 struct Projection {
     const T* rows;
     int64_t stride;
-    T* out;            // may be rows itself
+    T* out;  // may be rows itself
     int64_t out_stride;
     int64_t num_rows;
     int64_t num_columns;

@@ -15,8 +15,9 @@ void for_each_item(int64_t num_items, int threads, Item body, const void* contex
 // The same for a callable body(int64_t item).
 template <class Body>
 void parallel_for(int64_t num_items, int threads, const Body& body) {
-    for_each_item(num_items, threads,
-                  [](const void* context, int64_t item) { (*static_cast<const Body*>(context))(item); }, &body);
+    for_each_item(
+        num_items, threads, [](const void* context, int64_t item) { (*static_cast<const Body*>(context))(item); },
+        &body);
 }
 
 // "libgomp" or "threads": which of the two runs parallel work now.

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddlsim.errors import ScenarioError
+from ddlsim.rng import stream_seed
+
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
     from ddlsim.evaluation.evaluator import Evaluated
@@ -14,18 +17,20 @@ if TYPE_CHECKING:
 def build_learner(scenario: "Scenario", prepared, device: str):
     """Parameters, data and waves of all nodes on a device; for a network-only run what stands in for them."""
     shape, classes, model = prepared.image_shape, prepared.num_classes, scenario.model
+    buffers = getattr(model, "buffers", "shared")
     builders, assigned = {type(model).__name__: lambda: model.build(shape, classes)}, None
     if hasattr(model, "assignment"):
         builders, assigned = model.builders(shape, classes), model.assignment(scenario.nodes.count, scenario.seed)
     if scenario.algorithm.has_extra_parts:
-        builders = {name: _extended(build, scenario.algorithm, shape, classes) for name, build in builders.items()}
+        builders = {name: _extended(build, scenario.algorithm, prepared) for name, build in builders.items()}
     if scenario.learning == "none":
         from ddlsim.learning.sizes import SizeLearner, parts_of, parts_of_sizes
 
         if hasattr(model, "part_sizes"):
             parts = {type(model).__name__: parts_of_sizes(model.part_sizes())}
         else:
-            parts = {name: parts_of(name, build) for name, build in builders.items()}
+            parts = {name: parts_of(name, build, buffers) for name, build in builders.items()}
+        _require_core(scenario, {name: own["core"].size for name, own in parts.items()})
         return SizeLearner(parts, classes, prepared.samples, scenario.training.batch_size, assigned)
     import os
 
@@ -38,16 +43,43 @@ def build_learner(scenario: "Scenario", prepared, device: str):
 
         keep_freed_memory()
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Learner(
-        builders, prepared, scenario.training, torch.device(device), threads, scenario.evaluation.batch_size, assigned
+    learner = Learner(
+        builders,
+        prepared,
+        scenario.training,
+        torch.device(device),
+        threads,
+        scenario.evaluation.batch_size,
+        assigned,
+        stream_seed(scenario.seed, "untrained values"),
+        buffers,
     )
+    _require_core(scenario, {name: found.layout.parts["core"].size for name, found in learner.architectures.items()})
+    return learner
 
 
-def _extended(build, algorithm, image_shape, num_classes: int):
+def _require_core(scenario: "Scenario", sizes: dict[str, int]) -> None:
+    """Whether every architecture has a trained core, if the algorithm keeps core and head apart.
+
+    Raises:
+        ScenarioError: if one has none.
+    """
+    lacking = [name for name, size in sizes.items() if not size]
+    if lacking and getattr(scenario.algorithm, "needs_core", False):
+        raise ScenarioError(
+            f"model: {lacking[0]} has no core that is trained, and {scenario.algorithm_name} keeps core and head "
+            "apart. Choose a model with a core, or an algorithm that shares whole models (el, dpsgd, dac, ...)."
+        )
+
+
+def _extended(build, algorithm, prepared):
     """A model with the parts that an algorithm trains beside it."""
+    import torch
+
     from ddlsim.learning.heads import with_extra_parts
 
-    return with_extra_parts(build, lambda latent: algorithm.extra_parts(latent, num_classes), image_shape)
+    make = lambda latent: algorithm.extra_parts(latent, prepared.num_classes)  # noqa: E731
+    return with_extra_parts(build, make, prepared.image_shape, getattr(torch, prepared.dtype))
 
 
 def build_network(scenario: "Scenario", env, has_server: bool):

@@ -42,7 +42,8 @@ double trial_s(int threads, int64_t passes, const Pass& pass) {
     std::atomic<int> running{0};
     std::vector<double> took(threads);
     const auto work = [&](int thread) {
-        for (++running; running < threads;) {}
+        for (++running; running < threads;) {
+        }
         const double start = now(threads);
         for (int64_t i = 0; i < passes; ++i) pass(thread);
         took[thread] = now(threads) - start;
@@ -123,11 +124,13 @@ extern "C" double rewrite_s(float* x, int64_t count, int threads) {
 // Of one lane of a register, not of the register.
 extern "C" double multiply_add_s(int threads) {
     constexpr int TIMES = 1000;
-    return best_s(threads, [](int) {
-        Vec sum[CHAINS] = {}, factor = Vec{} + 0.5F, term = Vec{} + 1.0F;
-        keep(factor), keep(term);
-        for (int i = 0; i < TIMES; ++i)
-            for (int k = 0; k < CHAINS; ++k) sum[k] = sum[k] * factor + term;
-        keep(sum);
-    }) / (TIMES * CHAINS * WIDTH * threads);
+    return best_s(threads,
+                  [](int) {
+                      Vec sum[CHAINS] = {}, factor = Vec{} + 0.5F, term = Vec{} + 1.0F;
+                      keep(factor), keep(term);
+                      for (int i = 0; i < TIMES; ++i)
+                          for (int k = 0; k < CHAINS; ++k) sum[k] = sum[k] * factor + term;
+                      keep(sum);
+                  }) /
+           (TIMES * CHAINS * WIDTH * threads);
 }

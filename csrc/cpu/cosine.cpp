@@ -25,8 +25,7 @@ void add_cosines_of_all_pairs(const RowSet& set, double weight, double* total, i
     all_pairs(set, Product::dot, products.data(), threads);
     for (int64_t i = 0; i < n; ++i) norms[i] = norm(products[i * n + i]);
     for (int64_t i = 0; i < n; ++i)
-        for (int64_t j = 0; j < n; ++j)
-            total[i * n + j] += weight * cosine(products[i * n + j], norms[i] * norms[j]);
+        for (int64_t j = 0; j < n; ++j) total[i * n + j] += weight * cosine(products[i * n + j], norms[i] * norms[j]);
 }
 
 void add_cosines_of_listed_pairs(const RowSet& set, const int64_t* pairs, int64_t num_pairs, double weight,

@@ -2,15 +2,17 @@
 
 #include <vector>
 
-#include "lanes/lanes.h"
+#include "simd/kernel_table.h"
 
 namespace ddlsim::cpu {
 
-void group_norm_pool(const GroupNormPoolForward& call) { lanes().pool_images(call); }
+using simd::kernels;
+
+void group_norm_pool(const GroupNormPoolForward& call) { kernels().group_norm_pool(call); }
 
 void group_norm_pool_backward(const GroupNormPoolBackward& call) {
     std::vector<double> sums(2 * call.of.num_channels);
-    lanes().pool_images_back(call, sums.data());
+    kernels().group_norm_pool_backward(call, sums.data());
 }
 
 }  // namespace ddlsim::cpu

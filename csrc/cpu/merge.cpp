@@ -4,18 +4,24 @@
 #include <limits>
 #include <vector>
 
-#include "lanes/lanes.h"
 #include "scratch.h"
+#include "simd/kernel_table.h"
 #include "threads.h"
 
 namespace ddlsim::cpu {
 namespace {
 
-constexpr int64_t CACHE_FLOATS = 32 * 1024;          // a block of all sources: a quarter of a small L2
+using simd::kernels;
+using simd::KernelTable;
+using simd::MergeBlock;
+using simd::NARROW_BLOCK;
+using simd::WIDE_BLOCK;
+
+constexpr int64_t CACHE_FLOATS = 32 * 1024;              // a block of all sources: a quarter of a small L2
 constexpr int64_t STREAM_FROM_FLOATS = 2 * 1024 * 1024;  // results of 8 MB and more go past the caches
 constexpr int64_t STREAM_IN_PLACE_FROM = 16 * 1024 * 1024;
 constexpr int64_t FEW_SOURCES = 64;
-constexpr int64_t ALONE_BELOW = 200 * 1024;          // multiply-adds that one thread does in some 20 us
+constexpr int64_t ALONE_BELOW = 200 * 1024;  // multiply-adds that one thread does in some 20 us
 
 // The rows of x that are read, each once and in order, and where each stands among them.
 struct Sources {
@@ -95,12 +101,12 @@ void merge_rows(const Merge& m, int threads) {
     const Offsets offsets(m, sources, block);
     float* const out = m.out + m.out_column_start;
     // In place, the lines are in the cache already, and going past it pays for few long rows only.
-    const int64_t stream_from = !m.in_place ? STREAM_FROM_FLOATS
-        : sources.count() <= FEW_SOURCES    ? STREAM_IN_PLACE_FROM
-                                            : std::numeric_limits<int64_t>::max();
+    const int64_t stream_from = !m.in_place                      ? STREAM_FROM_FLOATS
+                                : sources.count() <= FEW_SOURCES ? STREAM_IN_PLACE_FROM
+                                                                 : std::numeric_limits<int64_t>::max();
     const bool stream = aligned(out) && m.out_stride % 16 == 0 && m.num_targets * num_columns >= stream_from;
-    const Lanes& lane = lanes();
-    const auto merge_block = shared ? lane.merge_shared_block : lane.merge_block;
+    const KernelTable& table = kernels();
+    const auto merge_block = shared ? table.merge_shared_block : table.merge_block;
     // With shared sources a block is read often; fetching the next must not push it out of the cache.
     const bool fetch_ahead = !shared || sources.count() * block <= 2 * CACHE_FLOATS;
 
@@ -124,10 +130,10 @@ void merge_rows(const Merge& m, int threads) {
             b.num_columns = std::min(block, num_columns - c);
             b.ahead = fetch_ahead && i + 1 < last ? x + block : nullptr;
             b.x = m.in_place ? copy : x;
-            if (m.in_place) lane.copy_rows(x, offsets.rows.data(), sources.count(), copy, block, b.num_columns);
+            if (m.in_place) table.copy_rows(x, offsets.rows.data(), sources.count(), copy, block, b.num_columns);
             merge_block(b);
         }
-        if (stream) lane.fence();
+        if (stream) table.fence();
     });
 }
 

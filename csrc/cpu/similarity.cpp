@@ -4,17 +4,23 @@
 #include <utility>
 #include <vector>
 
-#include "lanes/lanes.h"
 #include "scratch.h"
+#include "simd/kernel_table.h"
 #include "threads.h"
 
 namespace ddlsim::cpu {
 namespace {
 
+using simd::GRAM_BLOCK;
+using simd::GramBlock;
+using simd::kernels;
+using simd::PAIR_BLOCK;
+using simd::PairChunk;
+
 constexpr int64_t BLOCK = GRAM_BLOCK;
 constexpr int64_t PANEL_STRIDE = BLOCK + 16;  // rows a power of two apart would meet in the same sets of a cache
-constexpr int64_t CHUNK = 16 * BLOCK; // columns summed in float64 before they join the total: the unit of threads
-constexpr int64_t GROUP = 96;         // rows of one operand: two groups of blocks stay in a 512 KB L2
+constexpr int64_t CHUNK = 16 * BLOCK;  // columns summed in float64 before they join the total: the unit of threads
+constexpr int64_t GROUP = 96;          // rows of one operand: two groups of blocks stay in a 512 KB L2
 constexpr int64_t ALONE_BELOW = 400 * 1024;  // multiply-adds that one thread does in some 20 us
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -57,7 +63,7 @@ public:
             block_.num_ahead = static_cast<int64_t>(ahead_.size());
             block_.ahead_column = c + BLOCK;
             block_.ahead_columns = std::max<int64_t>(0, std::min(BLOCK, stop - block_.ahead_column));
-            lanes().gram_block(block_);
+            kernels().gram_block(block_);
         }
     }
 
@@ -69,7 +75,7 @@ private:
     void subtract(int64_t c, int64_t count) {
         for (size_t i = 0; i < rows_.size(); ++i) {
             float* const difference = panel_ + i * PANEL_STRIDE;
-            lanes().subtract_block(at_[i], references_[i] + c, difference, count);
+            kernels().subtract_block(at_[i], references_[i] + c, difference, count);
             at_[i] = difference;
         }
     }
@@ -77,7 +83,7 @@ private:
     int64_t num_columns_;
     std::vector<const float*> rows_, references_;  // of the first group, then of the second if it is another
     std::vector<const float*> at_, ahead_;
-    float* panel_ = nullptr;                        // [rows, PANEL_STRIDE]
+    float* panel_ = nullptr;  // [rows, PANEL_STRIDE]
     GramBlock block_{};
 };
 
@@ -160,10 +166,10 @@ constexpr int64_t FEW_ROWS = 64;  // whose blocks may be twice as wide: they sti
 
 // Pairs gathered by their first row, so that it is read once for all of its peers.
 struct Lists {
-    std::vector<int64_t> rows;              // the rows that any pair names, in order
-    std::vector<int64_t> indptr, peers;     // entries of row i; positions in `rows`
+    std::vector<int64_t> rows;           // the rows that any pair names, in order
+    std::vector<int64_t> indptr, peers;  // entries of row i; positions in `rows`
     std::vector<int64_t> entry_of_pair;
-    std::vector<int64_t> entry_of_square;   // per row, if squares are wanted: the row with itself
+    std::vector<int64_t> entry_of_square;  // per row, if squares are wanted: the row with itself
 
     Lists(int64_t num_rows, const int64_t* pairs, int64_t num_pairs, bool squares) : entry_of_pair(num_pairs) {
         std::vector<int64_t> place(num_rows, 0);
@@ -217,7 +223,7 @@ std::vector<double> sum_lists(const RowSet& set, const Lists& lists, Product pro
             p.sums = parts.data() + item * num_entries;
             p.squared = product == Product::squared_distance;
             p.panel = panel, p.panel_rows = panel_rows.data();
-            lanes().pair_chunk(p);
+            kernels().pair_chunk(p);
         });
         for (int64_t item = 0; item < count; ++item)
             for (int64_t e = 0; e < num_entries; ++e) sums[e] += parts[item * num_entries + e];

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <vector>
 
-#include "lanes/lanes.h"
+#include "simd/kernel_table.h"
 #include "threads.h"
 
 namespace ddlsim::cpu {
 namespace {
+
+using simd::kernels;
 
 constexpr int64_t ITEM_ELEMENTS = 16 * 1024;  // some 20 us of work
 
@@ -29,7 +31,7 @@ void project(const Projection<T>& p, int threads,
 
 }  // namespace
 
-void project_simplex(const Projection<float>& p, int threads) { project(p, threads, lanes().simplex_floats); }
-void project_simplex(const Projection<double>& p, int threads) { project(p, threads, lanes().simplex_doubles); }
+void project_simplex(const Projection<float>& p, int threads) { project(p, threads, kernels().simplex_floats); }
+void project_simplex(const Projection<double>& p, int threads) { project(p, threads, kernels().simplex_doubles); }
 
 }  // namespace ddlsim::cpu

@@ -14,14 +14,14 @@ struct DeviceMerge {
     int64_t x_stride;
     float* out;
     int64_t out_stride;
-    const int64_t* indptr;    // [num_targets + 1]
-    const int32_t* sources;   // [nnz] positions in `used`
-    const float* weights;     // [nnz]
-    const int64_t* targets;   // [num_targets] rows of out
+    const int64_t* indptr;   // [num_targets + 1]
+    const int32_t* sources;  // [nnz] positions in `used`
+    const float* weights;    // [nnz]
+    const int64_t* targets;  // [num_targets] rows of out
     int64_t num_targets;
-    const int64_t* used;      // [num_used] the distinct source rows of x
+    const int64_t* used;  // [num_used] the distinct source rows of x
     int64_t num_used;
-    int64_t num_columns;      // x and out point at their first columns
+    int64_t num_columns;  // x and out point at their first columns
 };
 
 // A tile of columns of all sources is read into shared memory before its results are written, so targets may be
@@ -39,7 +39,7 @@ struct DeviceRows {
     int64_t reference_stride;       // 0: one row for all
     const int64_t* reference_rows;  // [n]
     int64_t num_rows;
-    int64_t num_columns;            // x and reference point at their first columns
+    int64_t num_columns;  // x and reference point at their first columns
 };
 
 // Columns are summed in chunks of so many; the chunks are added in order.

@@ -13,7 +13,9 @@ namespace {
 using Address = uintptr_t;
 
 template <class T>
-T* at(Address address) { return reinterpret_cast<T*>(address); }
+T* at(Address address) {
+    return reinterpret_cast<T*>(address);
+}
 
 void check(const char* error) {
     if (error != nullptr) throw std::runtime_error(error);
@@ -30,32 +32,36 @@ void merge(Address x, int64_t x_stride, Address out, int64_t out_stride, Address
 
 DeviceRows rows_at(Address x, int64_t stride, Address rows, Address reference, int64_t reference_stride,
                    Address reference_rows, int64_t num_rows, int64_t num_columns) {
-    return {at<const float>(x), stride, at<const int64_t>(rows), at<const float>(reference), reference_stride,
-            at<const int64_t>(reference_rows), num_rows, num_columns};
+    return {at<const float>(x),
+            stride,
+            at<const int64_t>(rows),
+            at<const float>(reference),
+            reference_stride,
+            at<const int64_t>(reference_rows),
+            num_rows,
+            num_columns};
 }
 
 void all_pairs(Address x, int64_t stride, Address rows, Address reference, int64_t reference_stride,
                Address reference_rows, int64_t num_rows, int64_t num_columns, bool squared, int64_t first_chunk,
                int64_t num_chunks, Address parts, Address sums, Address stream) {
-    check(add_all_pairs(
-        rows_at(x, stride, rows, reference, reference_stride, reference_rows, num_rows, num_columns), squared,
-        first_chunk, num_chunks, at<double>(parts), at<double>(sums), stream));
+    check(add_all_pairs(rows_at(x, stride, rows, reference, reference_stride, reference_rows, num_rows, num_columns),
+                        squared, first_chunk, num_chunks, at<double>(parts), at<double>(sums), stream));
 }
 
 void listed_pairs(Address x, int64_t stride, Address rows, Address reference, int64_t reference_stride,
                   Address reference_rows, int64_t num_rows, int64_t num_columns, Address left, Address right,
-                  int64_t num_pairs, bool squared, int64_t first_chunk, int64_t num_chunks, Address parts,
-                  Address sums, Address stream) {
-    check(add_listed_pairs(
-        rows_at(x, stride, rows, reference, reference_stride, reference_rows, num_rows, num_columns),
-        at<const int32_t>(left), at<const int32_t>(right), num_pairs, squared, first_chunk, num_chunks,
-        at<double>(parts), at<double>(sums), stream));
+                  int64_t num_pairs, bool squared, int64_t first_chunk, int64_t num_chunks, Address parts, Address sums,
+                  Address stream) {
+    check(add_listed_pairs(rows_at(x, stride, rows, reference, reference_stride, reference_rows, num_rows, num_columns),
+                           at<const int32_t>(left), at<const int32_t>(right), num_pairs, squared, first_chunk,
+                           num_chunks, at<double>(parts), at<double>(sums), stream));
 }
 
 void project_simplex(Address rows, int64_t stride, Address out, int64_t out_stride, int64_t num_rows,
                      int64_t num_columns, bool float64, Address stream) {
-    check(float64 ? project_doubles(at<const double>(rows), stride, at<double>(out), out_stride, num_rows,
-                                    num_columns, stream)
+    check(float64 ? project_doubles(at<const double>(rows), stride, at<double>(out), out_stride, num_rows, num_columns,
+                                    stream)
                   : project_floats(at<const float>(rows), stride, at<float>(out), out_stride, num_rows, num_columns,
                                    stream));
 }

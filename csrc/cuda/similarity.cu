@@ -83,9 +83,8 @@ __global__ void add_gram_parts(const double* parts, int64_t num_chunks, int64_t 
 
 // A warp takes one pair over one chunk: at most 64 columns a lane.
 template <bool SQUARED>
-__global__ void __launch_bounds__(32 * WARPS)
-    listed_pairs(DeviceRows m, const int32_t* left, const int32_t* right, int64_t num_pairs, int64_t first_chunk,
-                 double* parts) {
+__global__ void __launch_bounds__(32 * WARPS) listed_pairs(DeviceRows m, const int32_t* left, const int32_t* right,
+                                                           int64_t num_pairs, int64_t first_chunk, double* parts) {
     const int64_t pair = static_cast<int64_t>(blockIdx.x) * WARPS + threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     if (pair >= num_pairs) return;

@@ -21,11 +21,15 @@ __device__ inline T over_row(T value, Combine combine) {
 
 struct Add {
     template <class T>
-    __device__ T operator()(T a, T b) const { return a + b; }
+    __device__ T operator()(T a, T b) const {
+        return a + b;
+    }
 };
 struct Greater {
     template <class T>
-    __device__ T operator()(T a, T b) const { return a > b ? a : b; }
+    __device__ T operator()(T a, T b) const {
+        return a > b ? a : b;
+    }
 };
 
 // Michelot's filter: the threshold rises until no more entries fall below it.

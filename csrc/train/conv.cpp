@@ -4,14 +4,14 @@
 #include <cmath>
 #include <limits>
 
-#include "../cpu/lanes/lanes.h"
+#include "simd/kernel_table.h"
 
 namespace ddlsim::train {
 
-using cpu::lanes;
+using simd::kernels;
 
 // An input without border lies compactly, own channels only, so that a row of the kernel meets consecutive floats; what
-// a stage writes beyond them is overwritten by the next pixel. With a border the pixels keep their padding.
+// a layer writes beyond them is overwritten by the next pixel. With a border the pixels keep their padding.
 Conv::Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t first_value, bool is_first)
     : spec_(spec), height_(in_height), width_(in_width),
       panels_(spec.kernel_height * spec.kernel_width * spec.inputs, spec.outputs),
@@ -95,9 +95,9 @@ void Conv::take_image(const float* planes, int64_t image) const {
                 to.at[y * to.row + x * to.pixel + c] = planes[(c * height_ + y) * width_ + x];
 }
 
-Stage Conv::stage(int64_t image, bool keep) {
+NormReluPool Conv::output_of(int64_t image, bool keep) {
     uint8_t* const winner = winner_.data() + image * out_height_ * out_width_ * channels_;
-    return {conv_height_, conv_width_, channels_, spec_.pool, conv_.data() + image * conv_floats_,
+    return {conv_height_,           conv_width_, channels_, spec_.pool, conv_.data() + image * conv_floats_,
             keep ? winner : nullptr};
 }
 
@@ -114,15 +114,27 @@ void Conv::convolve(const float* packed, int64_t image) {
     }
     const bool compact = pixel_ == spec_.inputs;
     const int64_t inputs = spec_.inputs, parts = compact ? 1 : spec_.kernel_width;
-    const Product product = {
-        in_.data() + image * in_floats_, row_, pixel_, row_, pixel_, 1,
-        packed + weights_at_, 0, spec_.kernel_width * inputs * panels_.step, inputs * panels_.step, panels_.step,
-        panels_.stride,
-        out, conv_width_ * channels_, channels_, PANEL,
-        conv_height_, conv_width_, channels_,
-        spec_.kernel_height, parts, compact ? spec_.kernel_width * inputs : inputs,
-        packed + bias_at_, false};
-    lanes().product(product);
+    kernels().product({.a = in_.data() + image * in_floats_,
+                       .a_row = row_,
+                       .a_item = pixel_,
+                       .a_segment = row_,
+                       .a_part = pixel_,
+                       .a_step = 1,
+                       .b = packed + weights_at_,
+                       .b_segment = spec_.kernel_width * inputs * panels_.step,
+                       .b_part = inputs * panels_.step,
+                       .b_step = panels_.step,
+                       .b_panel = panels_.stride,
+                       .c = out,
+                       .c_row = conv_width_ * channels_,
+                       .c_item = channels_,
+                       .num_rows = conv_height_,
+                       .num_items = conv_width_,
+                       .num_columns = channels_,
+                       .num_segments = spec_.kernel_height,
+                       .num_parts = parts,
+                       .num_steps = compact ? spec_.kernel_width * inputs : inputs,
+                       .start = packed + bias_at_});
 }
 
 void Conv::forward(const float* packed, int64_t image, const Sink& out, bool keep) {
@@ -135,7 +147,7 @@ void Conv::forward(const float* packed, int64_t image, const Sink& out, bool kee
         for (int64_t c = 0; c < channels_; ++c) scale[c] = 1, shift[c] = 0;
     }
     const float floor = spec_.relu ? 0 : -std::numeric_limits<float>::infinity();
-    lanes().stage_forward({stage(image, keep), scale, shift, floor, out.at, out.pixel, out.row});
+    kernels().norm_relu_pool({output_of(image, keep), scale, shift, floor, out.at, out.pixel, out.row});
 }
 
 // Statistics of every group of the image in two passes; factor and summand per channel.
@@ -143,9 +155,9 @@ void Conv::normalise(const float* packed, int64_t image, float* scale, float* sh
     const int64_t per_group = spec_.outputs / spec_.groups, pixels = conv_height_ * conv_width_;
     double* const mean = mean_.data() + image * spec_.groups;
     double* const rstd = rstd_.data() + image * spec_.groups;
-    ChannelSums call = {conv_height_, conv_width_, channels_, conv_.data() + image * conv_floats_, nullptr,
-                        sums_.data(), nullptr};
-    lanes().channel_sums(call);
+    ChannelSums call = {conv_height_, conv_width_,  channels_, conv_.data() + image * conv_floats_,
+                        nullptr,      sums_.data(), nullptr};
+    kernels().channel_sums(call);
     for (int64_t g = 0; g < spec_.groups; ++g) {
         double sum = 0;
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) sum += sums_[c];
@@ -154,7 +166,7 @@ void Conv::normalise(const float* packed, int64_t image, float* scale, float* sh
     }
     call.centre = shift;
     call.squares = products_.data();
-    lanes().channel_sums(call);
+    kernels().channel_sums(call);
     for (int64_t g = 0; g < spec_.groups; ++g) {
         double square = 0, rest = 0;  // rest: what the centre's rounding leaves
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) square += products_[c], rest += sums_[c];
@@ -178,25 +190,23 @@ void Conv::turn_weights(const float* packed) {
     if (winograd_back_) winograd_back_->take_weights(turned_.data());
 }
 
-void Conv::clear_gradients(float* gradients) const {
-    std::fill_n(gradients + weights_at_, num_values(), 0.0f);
-}
+void Conv::clear_gradients(float* gradients) const { std::fill_n(gradients + weights_at_, num_values(), 0.0f); }
 
 void Conv::backward(const float* packed, float* gradients, int64_t image, float* grad_input) {
-    stage_gradients(packed, gradients, image);
+    norm_relu_pool_gradients(packed, gradients, image);
     weight_gradients(gradients, image);
     if (grad_input) input_gradients(grad_input);
 }
 
 // grad_conv_, and the gradients of bias, factor and summand.
-void Conv::stage_gradients(const float* packed, float* gradients, int64_t image) {
-    const Stage of = stage(image, true);
+void Conv::norm_relu_pool_gradients(const float* packed, float* gradients, int64_t image) {
+    const NormReluPool of = output_of(image, true);
     const float* const grad_out = grad_out_.data();
     const int64_t top = spec_.kernel_height - 1 - spec_.pad_height, left = spec_.kernel_width - 1 - spec_.pad_width;
     float* const grad_conv = grad_conv_.data() + top * grad_row_ + left * channels_;
     if (!spec_.groups) {
-        lanes().stage_backward({of, grad_out, nullptr, sums_.data(), nullptr});
-        lanes().stage_spread({of, grad_out, nullptr, nullptr, nullptr, grad_conv, grad_row_, nullptr});
+        kernels().norm_relu_pool_sums({of, grad_out, nullptr, sums_.data(), nullptr});
+        kernels().norm_relu_pool_backward({of, grad_out, nullptr, nullptr, nullptr, grad_conv, grad_row_, nullptr});
         for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
         return;
     }
@@ -205,7 +215,7 @@ void Conv::stage_gradients(const float* packed, float* gradients, int64_t image)
     const double* const mean = mean_.data() + image * spec_.groups;
     const double* const rstd = rstd_.data() + image * spec_.groups;
     for (int64_t c = 0; c < spec_.outputs; ++c) centre.data()[c] = static_cast<float>(mean[c / per_group]);
-    lanes().stage_backward({of, grad_out, centre.data(), sums_.data(), products_.data()});
+    kernels().norm_relu_pool_sums({of, grad_out, centre.data(), sums_.data(), products_.data()});
     for (int64_t g = 0; g < spec_.groups; ++g) {
         double grads = 0, products = 0;
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) {
@@ -223,8 +233,8 @@ void Conv::stage_gradients(const float* packed, float* gradients, int64_t image)
         }
     }
     std::fill(sums_.begin(), sums_.end(), 0.0);
-    lanes().stage_spread({of, grad_out, scale_.data(), slope.data(), offset.data(), grad_conv, grad_row_,
-                          sums_.data()});
+    kernels().norm_relu_pool_backward(
+        {of, grad_out, scale_.data(), slope.data(), offset.data(), grad_conv, grad_row_, sums_.data()});
     for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
 }
 
@@ -244,10 +254,25 @@ void Conv::weight_gradients(float* gradients, int64_t image) {
     const int64_t items = compact ? spec_.kernel_width * spec_.inputs : spec_.inputs;
     const int64_t step = panels_.step, row = spec_.kernel_width * spec_.inputs * step;
     for (int64_t x = 0; x < (compact ? 1 : spec_.kernel_width); ++x)
-        lanes().product({input + x * pixel_, row_, 1, row_, 0, pixel_,
-                         grad_conv, 0, grad_row_, 0, channels_, PANEL,
-                         gradients + weights_at_ + x * items * step, row, step, panels_.stride,
-                         spec_.kernel_height, items, channels_, conv_height_, 1, conv_width_, nullptr, true});
+        kernels().product({.a = input + x * pixel_,
+                           .a_row = row_,
+                           .a_item = 1,
+                           .a_segment = row_,
+                           .a_step = pixel_,
+                           .b = grad_conv,
+                           .b_segment = grad_row_,
+                           .b_step = channels_,
+                           .b_panel = PANEL,
+                           .c = gradients + weights_at_ + x * items * step,
+                           .c_row = row,
+                           .c_item = step,
+                           .c_panel = panels_.stride,
+                           .num_rows = spec_.kernel_height,
+                           .num_items = items,
+                           .num_columns = channels_,
+                           .num_segments = conv_height_,
+                           .num_steps = conv_width_,
+                           .accumulate = true});
 }
 
 // The convolution of the bordered gradient with the turned weights.
@@ -258,11 +283,27 @@ void Conv::input_gradients(float* grad_input) const {
     }
     const bool compact = channels_ == spec_.outputs;
     const int64_t inputs = padded(spec_.inputs), outputs = spec_.outputs, parts = compact ? 1 : spec_.kernel_width;
-    lanes().product({grad_conv_.data(), grad_row_, channels_, grad_row_, channels_, 1,
-                     turned_.data(), 0, spec_.kernel_width * outputs * turned_panels_.step, outputs * turned_panels_.step,
-                     turned_panels_.step, turned_panels_.stride,
-                     grad_input, width_ * inputs, inputs, PANEL, height_, width_, inputs,
-                     spec_.kernel_height, parts, compact ? spec_.kernel_width * outputs : outputs, nullptr, false});
+    const int64_t step = turned_panels_.step;
+    kernels().product({.a = grad_conv_.data(),
+                       .a_row = grad_row_,
+                       .a_item = channels_,
+                       .a_segment = grad_row_,
+                       .a_part = channels_,
+                       .a_step = 1,
+                       .b = turned_.data(),
+                       .b_segment = spec_.kernel_width * outputs * step,
+                       .b_part = outputs * step,
+                       .b_step = step,
+                       .b_panel = turned_panels_.stride,
+                       .c = grad_input,
+                       .c_row = width_ * inputs,
+                       .c_item = inputs,
+                       .num_rows = height_,
+                       .num_items = width_,
+                       .num_columns = inputs,
+                       .num_segments = spec_.kernel_height,
+                       .num_parts = parts,
+                       .num_steps = compact ? spec_.kernel_width * outputs : outputs});
 }
 
 }  // namespace ddlsim::train

@@ -5,7 +5,7 @@
 
 namespace ddlsim::train {
 
-// Where a stage writes its image: pixel by pixel, rows apart.
+// Where a layer writes its image: pixel by pixel, rows apart.
 struct Sink {
     float* at;
     int64_t pixel, row;  // floats from one to the next
@@ -13,14 +13,15 @@ struct Sink {
 
 class Conv {
 public:
-    // in_height, in_width: of its input; first_value: where its packed values begin; is_first: images come from outside.
+    // in_height, in_width: of its input; first_value: where its packed values begin; is_first: images come from
+    // outside.
     Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t first_value, bool is_first);
 
     // Makes room for a batch; what lay there is lost.
     void reserve(int64_t num_images);
 
-    // Between the flat vector and packed values (or moments): weights in panels, bias, factor and summand of the
-    // normalisation.
+    // Between the flat vector and packed values (or the optimizer's state): weights in panels, bias, factor and summand
+    // of the normalisation.
     void pack(const float* flat, float* packed) const;
     void unpack(const float* packed, float* flat) const;
 
@@ -49,29 +50,29 @@ public:
     int64_t num_values() const;
 
 private:
-    Stage stage(int64_t image, bool keep);
+    NormReluPool output_of(int64_t image, bool keep);
     void convolve(const float* packed, int64_t image);
     void normalise(const float* packed, int64_t image, float* scale, float* shift);
-    void stage_gradients(const float* packed, float* gradients, int64_t image);
+    void norm_relu_pool_gradients(const float* packed, float* gradients, int64_t image);
     void weight_gradients(float* gradients, int64_t image);
     void input_gradients(float* grad_input) const;
     template <class Visit>
     void each_value(const Visit& visit) const;
 
     ConvSpec spec_;
-    int64_t height_, width_;              // of the input
-    int64_t pixel_, row_, in_floats_;     // of the input with its border: floats per pixel, row, image
+    int64_t height_, width_;           // of the input
+    int64_t pixel_, row_, in_floats_;  // of the input with its border: floats per pixel, row, image
     int64_t conv_height_, conv_width_, channels_, conv_floats_;
     int64_t out_height_, out_width_;
-    int64_t grad_row_;                    // of grad_conv_ with its border
-    Panels panels_, turned_panels_;       // of weights [kernel rows][columns][inputs], and turned [..][outputs]
+    int64_t grad_row_;               // of grad_conv_ with its border
+    Panels panels_, turned_panels_;  // of weights [kernel rows][columns][inputs], and turned [..][outputs]
     int64_t weights_at_, bias_at_, scale_at_, shift_at_;
     std::unique_ptr<Winograd> winograd_, winograd_back_;  // where they fit
     std::unique_ptr<WinogradGradients> winograd_sums_;
     Floats in_, conv_, turned_, grad_conv_, grad_out_;
-    Floats scale_, shift_;                // of the image at hand
+    Floats scale_, shift_;  // of the image at hand
     std::vector<uint8_t> winner_;
-    std::vector<double> mean_, rstd_;     // per image and group
+    std::vector<double> mean_, rstd_;  // per image and group
     std::vector<double> sums_, products_;
 };
 

@@ -1,4 +1,5 @@
-// What training needs of one instruction set; the functions stand in csrc/cpu/lanes/{product,stage,update}.inc.
+// The arguments of the kernels that training uses; the kernels are
+// csrc/simd/{product,norm_relu_pool,update,winograd}.inc.
 //
 // Images are float32, pixel by pixel with their channels together; "channels" is a number of floats that is a multiple
 // of CHANNEL_BLOCK, and those beyond the layer's own are zero. Everything runs on the calling thread in a fixed order.
@@ -15,18 +16,19 @@ constexpr int64_t PANEL = 32;  // columns of weights that lie together
 //   * b[r * b_row + s * b_segment + t * b_part + k * b_step + j]
 // for r < num_rows, i < num_items, j < num_columns, s < num_segments, t < num_parts, k < num_steps.
 // Column j of b and c lies j / PANEL * panel + j % PANEL floats after column 0.
-// All three passes of a convolution are of this form without copying a pixel, and so are those of a linear layer.
+// All three passes of a convolution are of this form without copying a pixel, and so are those of a linear layer. What
+// a call leaves out is one row, segment or part, and no start.
 struct Product {
     const float* a;
-    int64_t a_row, a_item, a_segment, a_part, a_step;
+    int64_t a_row = 0, a_item, a_segment = 0, a_part = 0, a_step;
     const float* b;
-    int64_t b_row, b_segment, b_part, b_step, b_panel;
+    int64_t b_row = 0, b_segment = 0, b_part = 0, b_step, b_panel;
     float* c;
-    int64_t c_row, c_item, c_panel;
-    int64_t num_rows, num_items, num_columns;  // num_columns: a multiple of CHANNEL_BLOCK
-    int64_t num_segments, num_parts, num_steps;
-    const float* start;                        // [num_columns] added to every item, or null
-    bool accumulate;                           // c itself is the start
+    int64_t c_row = 0, c_item, c_panel = PANEL;
+    int64_t num_rows = 1, num_items, num_columns;  // num_columns: a multiple of CHANNEL_BLOCK
+    int64_t num_segments = 1, num_parts = 1, num_steps;
+    const float* start = nullptr;  // [num_columns] added to every item, or null
+    bool accumulate = false;       // c itself is the start
 };
 
 // Tiles of an image of Winograd's convolution: [36 positions][tiles][channels] to or from the image's pixels.
@@ -36,37 +38,37 @@ struct WinogradImage {
     float* out;                               // two for each tile, those within height and width
     int64_t pixel, row;                       // floats from one to the next, of image or out
     int64_t height, width;
-    const float* start;                       // [channels] added to every pixel of out, or null
+    const float* start;  // [channels] added to every pixel of out, or null
     float* transformed;
-    int64_t position;                         // floats from one position to the next
+    int64_t position;  // floats from one position to the next
 };
 
 struct WinogradWeights {
-    int64_t num_values;                       // inputs times outputs
-    const float* weights;                     // [25][num_values]
-    float* transformed;                       // [36][num_values]
+    int64_t num_values;    // inputs times outputs
+    const float* weights;  // [25][num_values]
+    float* transformed;    // [36][num_values]
 };
 
 struct WinogradSums {
     int64_t num_values;
-    const float* transformed;                 // [36][num_values], gradients of transformed weights
-    float* gradients;                         // [25][num_values], of weights
+    const float* transformed;  // [36][num_values], gradients of transformed weights
+    float* gradients;          // [25][num_values], of weights
 };
 
 // What follows a convolution, of one image: factor and summand per channel, ReLU, 2x2 max pooling.
-struct Stage {
+struct NormReluPool {
     int64_t height, width, channels;  // of z
     bool pool;
-    const float* z;                   // [height][width][channels], what the convolution gave
-    uint8_t* winner;                  // like the result: 0..3, row by row in the window, or 4: no gradient passes
+    const float* z;   // [height][width][channels], what the convolution gave
+    uint8_t* winner;  // like the result: 0..3, row by row in the window, or 4: no gradient passes
 };
 
-struct StageForward {
-    Stage of;                         // winner: null where no gradient will be asked for
-    const float* scale;               // [channels] result = z * scale + shift
+struct NormReluPoolForward {
+    NormReluPool of;     // winner: null where no gradient will be asked for
+    const float* scale;  // [channels] result = z * scale + shift
     const float* shift;
-    float floor;                      // 0: ReLU; -infinity: none
-    float* out;                       // pixel by pixel, in order: what is written beyond the own channels is overwritten
+    float floor;  // 0: ReLU; -infinity: none
+    float* out;   // pixel by pixel, in order: what is written beyond the own channels is overwritten
     int64_t out_pixel, out_row;
 };
 
@@ -74,29 +76,29 @@ struct StageForward {
 struct ChannelSums {
     int64_t num_rows, row_pixels, channels;
     const float* z;
-    const float* centre;              // [channels], or null
-    double* sums;                     // of z - centre, or without centre of z
-    double* squares;                  // of its square; null without centre
+    const float* centre;  // [channels], or null
+    double* sums;         // of z - centre, or without centre of z
+    double* squares;      // of its square; null without centre
 };
 
-struct StageBackward {
-    Stage of;
-    const float* grad_out;            // [pooled height][pooled width][channels]
-    const float* centre;              // [channels] subtracted from z in products
-    double* grads;                    // [channels] sum of the gradients that pass
-    double* products;                 // [channels] sum of their products with z - centre; null: not wanted
+struct NormReluPoolSums {
+    NormReluPool of;
+    const float* grad_out;  // [pooled height][pooled width][channels]
+    const float* centre;    // [channels] subtracted from z in products
+    double* grads;          // [channels] sum of the gradients that pass
+    double* products;       // [channels] sum of their products with z - centre; null: not wanted
 };
 
 // grad_z = the gradient where it came from * scale + z * slope + offset; without scale the gradient alone.
-struct StageSpread {
-    Stage of;
+struct NormReluPoolBackward {
+    NormReluPool of;
     const float* grad_out;
-    const float* scale;               // [channels], or null
+    const float* scale;  // [channels], or null
     const float* slope;
     const float* offset;
     float* grad_z;
-    int64_t grad_row;                 // floats from one row of grad_z to the next
-    double* sums;                     // [channels] sums of grad_z are added here; null without scale
+    int64_t grad_row;  // floats from one row of grad_z to the next
+    double* sums;      // [channels] sums of grad_z are added here; null without scale
 };
 
 // One step of an optimizer on n values.
@@ -104,11 +106,11 @@ struct Update {
     int64_t num_values;
     float* values;
     const float* gradients;
-    float* first;                     // momentum, or Adam's first moment; null: plain SGD
-    float* second;                    // Adam's second moment; null: SGD
+    float* first;   // momentum, or Adam's first moment; null: plain SGD
+    float* second;  // Adam's second moment; null: SGD
     float rate, momentum, weight_decay;
     float beta1, beta2, epsilon;
-    float step_size, correction;      // Adam: rate / (1 - beta1^t), sqrt(1 - beta2^t)
+    float step_size, correction;  // Adam: rate / (1 - beta1^t), sqrt(1 - beta2^t)
 };
 
 }  // namespace ddlsim::train

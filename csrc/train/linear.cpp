@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "../cpu/lanes/lanes.h"
+#include "simd/kernel_table.h"
 
 namespace ddlsim::train {
 
-using cpu::lanes;
+using simd::kernels;
 
 Linear::Linear(const LinearSpec& spec, std::vector<int64_t> order, int64_t first_value)
     : spec_(spec), order_(std::move(order)), panels_(spec.inputs, spec.outputs), columns_(padded(spec.outputs)),
@@ -38,8 +38,18 @@ void Linear::unpack(const float* packed, float* flat) const {
 }
 
 void Linear::forward(const float* packed, const float* inputs, int64_t stride, int64_t num_items) {
-    lanes().product({inputs, 0, stride, 0, 0, 1, packed + weights_at_, 0, 0, 0, panels_.step, panels_.stride,
-                     output_.data(), 0, columns_, PANEL, 1, num_items, columns_, 1, 1, spec_.inputs, packed + bias_at_, false});
+    kernels().product({.a = inputs,
+                       .a_item = stride,
+                       .a_step = 1,
+                       .b = packed + weights_at_,
+                       .b_step = panels_.step,
+                       .b_panel = panels_.stride,
+                       .c = output_.data(),
+                       .c_item = columns_,
+                       .num_items = num_items,
+                       .num_columns = columns_,
+                       .num_steps = spec_.inputs,
+                       .start = packed + bias_at_});
     if (!spec_.relu) return;
     for (int64_t i = 0; i < num_items * columns_; ++i)
         output_.data()[i] = output_.data()[i] <= 0 ? 0 : output_.data()[i];  // NaN stays
@@ -51,8 +61,18 @@ void Linear::backward(const float* packed, float* gradients, const float* inputs
     if (spec_.relu)
         for (int64_t i = 0; i < num_items * columns_; ++i) grad[i] = output_.data()[i] <= 0 ? 0 : grad[i];
     if (gradients) {
-        lanes().product({inputs, 0, 1, 0, 0, stride, grad, 0, 0, 0, columns_, PANEL,
-                         gradients + weights_at_, 0, panels_.step, panels_.stride, 1, spec_.inputs, columns_, 1, 1, num_items, nullptr, false});
+        kernels().product({.a = inputs,
+                           .a_item = 1,
+                           .a_step = stride,
+                           .b = grad,
+                           .b_step = columns_,
+                           .b_panel = PANEL,
+                           .c = gradients + weights_at_,
+                           .c_item = panels_.step,
+                           .c_panel = panels_.stride,
+                           .num_items = spec_.inputs,
+                           .num_columns = columns_,
+                           .num_steps = num_items});
         for (int64_t o = 0; o < columns_; ++o) gradients[bias_at_ + o] = 0;
         for (int64_t n = 0; n < num_items; ++n)
             for (int64_t o = 0; o < columns_; ++o) gradients[bias_at_ + o] += grad[n * columns_ + o];
@@ -62,10 +82,20 @@ void Linear::backward(const float* packed, float* gradients, const float* inputs
     float* const turned = turned_.data();
     for (int64_t o = 0; o < spec_.outputs; ++o)
         for (int64_t n = 0; n < items; ++n) turned[o * items + n] = n < num_items ? grad[n * columns_ + o] : 0;
-    lanes().product({packed + weights_at_, 0, panels_.step, panels_.stride, 0, 1,
-                     turned, 0, panels_.step * items, 0, items, PANEL,
-                     grad_input_.data(), 0, items, PANEL, 1, spec_.inputs, items, panels_.count, 1, panels_.step,
-                     nullptr, false});
+    kernels().product({.a = packed + weights_at_,
+                       .a_item = panels_.step,
+                       .a_segment = panels_.stride,
+                       .a_step = 1,
+                       .b = turned,
+                       .b_segment = panels_.step * items,
+                       .b_step = items,
+                       .b_panel = PANEL,
+                       .c = grad_input_.data(),
+                       .c_item = items,
+                       .num_items = spec_.inputs,
+                       .num_columns = items,
+                       .num_segments = panels_.count,
+                       .num_steps = panels_.step});
 }
 
 }  // namespace ddlsim::train

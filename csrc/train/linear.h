@@ -12,7 +12,7 @@ public:
     // Makes room for a batch; what lay there is lost.
     void reserve(int64_t num_items);
 
-    // Between the flat vector and packed values (or moments): weights [inputs] in panels, bias [columns].
+    // Between the flat vector and packed values (or the optimizer's state): weights [inputs] in panels, bias [columns].
     void pack(const float* flat, float* packed) const;
     void unpack(const float* packed, float* flat) const;
 

@@ -14,10 +14,10 @@ namespace ddlsim::train {
 // A convolution with stride 1 and zeros around the image, then, each if wanted and in this order: group normalisation,
 // ReLU, 2x2 max pooling. Places are columns of the flat vector; -1: there is none.
 struct ConvSpec {
-    int64_t inputs, outputs;          // channels
+    int64_t inputs, outputs;  // channels
     int64_t kernel_height, kernel_width, pad_height, pad_width;
     int64_t weight, bias;
-    int64_t groups;                   // 0: no normalisation
+    int64_t groups;  // 0: no normalisation
     int64_t scale, shift;
     double epsilon;
     bool relu, pool;
@@ -33,7 +33,7 @@ struct Network {
     std::vector<ConvSpec> convs;
     std::vector<LinearSpec> linears;  // at least one; the first takes the images of the last convolution, flattened
     int64_t num_columns;              // of the flat vector
-    int64_t core_linears;             // so many linear layers, the first ones, belong to the core, with all convolutions
+    int64_t core_linears;  // so many linear layers, the first ones, belong to the core, with all convolutions
 };
 
 inline int64_t padded(int64_t floats) { return (floats + CHANNEL_BLOCK - 1) / CHANNEL_BLOCK * CHANNEL_BLOCK; }

@@ -24,13 +24,16 @@ std::vector<int64_t> pixel_order(int64_t channels, int64_t pixels) {
 
 Plan::Plan(const Network& network) : network_(network) {
     int64_t channels = network.channels, height = network.height, width = network.width, place = 0;
-    require(channels > 0 && height > 0 && width > 0 && !network.linears.empty(), "a plan needs images and a linear layer");
+    require(channels > 0 && height > 0 && width > 0 && !network.linears.empty(),
+            "a plan needs images and a linear layer");
     for (const ConvSpec& spec : network.convs) {
         const int64_t smallest = spec.pool ? 2 : 1;
         require(spec.inputs == channels, "a convolution does not fit the one before it");
         require(height + 2 * spec.pad_height - spec.kernel_height + 1 >= smallest &&
-                width + 2 * spec.pad_width - spec.kernel_width + 1 >= smallest, "images are too small");
-        require(spec.pad_height < spec.kernel_height && spec.pad_width < spec.kernel_width, "padding beyond the kernel");
+                    width + 2 * spec.pad_width - spec.kernel_width + 1 >= smallest,
+                "images are too small");
+        require(spec.pad_height < spec.kernel_height && spec.pad_width < spec.kernel_width,
+                "padding beyond the kernel");
         require(!spec.groups || spec.outputs % spec.groups == 0, "channels do not divide into groups");
         convs_.emplace_back(spec, height, width, place, convs_.empty());
         const Conv& conv = convs_.back();
@@ -90,9 +93,9 @@ void Plan::take_image(const float* planes, int64_t image) {
 void Plan::convolve(int64_t image, int64_t slot, bool keep) {
     for (size_t i = 0; i < convs_.size(); ++i) {
         const Conv& conv = convs_[i];
-        const Sink out = i + 1 < convs_.size()
-            ? convs_[i + 1].input(slot)
-            : Sink{features_.data() + image * feature_row_, conv.out_channels(), conv.out_channels() * conv.out_width()};
+        const Sink out = i + 1 < convs_.size() ? convs_[i + 1].input(slot)
+                                               : Sink{features_.data() + image * feature_row_, conv.out_channels(),
+                                                      conv.out_channels() * conv.out_width()};
         convs_[i].forward(values_.data(), slot, out, keep);
     }
 }
@@ -120,7 +123,8 @@ void Plan::features(const float* images, int64_t count, float* out) {
             convolve(i, 0, false);
         }
         forward_linears(0, network_.core_linears, features_.data(), feature_row_, some);
-        const float* const found = network_.core_linears ? linears_[network_.core_linears - 1].output() : features_.data();
+        const float* const found =
+            network_.core_linears ? linears_[network_.core_linears - 1].output() : features_.data();
         std::copy_n(found, some * stride, out + first * stride);
     }
 }

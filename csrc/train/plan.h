@@ -1,7 +1,7 @@
 // A whole network compiled once: features, outputs and local training over a flat vector, each one call.
 //
-// Values, gradients and moments stay packed as the layers want them during a call. A plan is used by one thread at a
-// time, and everything runs on that thread in a fixed order.
+// Values, gradients and the optimizer's state stay packed as the layers want them during a call. A plan is used by one
+// thread at a time, and everything runs on that thread in a fixed order.
 #pragma once
 #include "conv.h"
 #include "linear.h"
@@ -18,10 +18,10 @@ struct Samples {
 struct Optimizer {
     bool adam;
     double rate, momentum, weight_decay, beta1, beta2;
-    float* first;                     // flat moments, changed in place; null: zeros that are forgotten
+    float* first;  // flat state (momentum; Adam's first moment), changed in place; null: zeros that are forgotten
     float* second;
     bool trains_core, trains_head;
-    int64_t core_steps, head_steps;   // taken before
+    int64_t core_steps, head_steps;  // taken before
 };
 
 class Plan {
@@ -57,7 +57,7 @@ private:
     void backward_linears(int64_t count, const Optimizer& optimizer);
     void backward_convs(int64_t count);
     void update(const Optimizer& optimizer, int64_t steps_done);
-    void move_moments(const Optimizer& optimizer, bool in);
+    void move_optimizer_state(const Optimizer& optimizer, bool in);
 
     Network network_;
     std::vector<Conv> convs_;

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "../cpu/lanes/lanes.h"
 #include "plan.h"
+#include "simd/kernel_table.h"
 
 namespace ddlsim::train {
 
@@ -13,15 +13,17 @@ void Plan::train(float* flat, const Samples& samples, const int64_t* rows, const
                  const Optimizer& optimizer) {
     const int64_t total = std::accumulate(batches.begin(), batches.end(), int64_t{0});
     for (int64_t i = 0; i < total; ++i) {
-        if (rows[i] < 0 || rows[i] >= samples.count) throw std::out_of_range("a batch names a sample that is not there");
+        if (rows[i] < 0 || rows[i] >= samples.count)
+            throw std::out_of_range("a batch names a sample that is not there");
         if (samples.labels[rows[i]] < 0 || samples.labels[rows[i]] >= num_outputs())
             throw std::out_of_range("a label is beyond the outputs of the network");
     }
     if (batches.empty()) return;
     reserve(*std::max_element(batches.begin(), batches.end()), true);
-    if (!gradients_.size()) gradients_ = Floats(num_values_), first_ = Floats(num_values_), second_ = Floats(num_values_);
+    if (!gradients_.size())
+        gradients_ = Floats(num_values_), first_ = Floats(num_values_), second_ = Floats(num_values_);
     load(flat, true, true);
-    move_moments(optimizer, true);
+    move_optimizer_state(optimizer, true);
     int64_t done = 0;
     for (const int64_t count : batches) {
         step(samples, rows, count, optimizer);
@@ -30,11 +32,12 @@ void Plan::train(float* flat, const Samples& samples, const int64_t* rows, const
     }
     for (const Conv& conv : convs_) conv.unpack(values_.data(), flat);
     for (const Linear& linear : linears_) linear.unpack(values_.data(), flat);
-    move_moments(optimizer, false);
+    move_optimizer_state(optimizer, false);
 }
 
-void Plan::move_moments(const Optimizer& optimizer, bool in) {
-    for (auto [flat, packed] : {std::pair{optimizer.first, first_.data()}, std::pair{optimizer.second, second_.data()}}) {
+void Plan::move_optimizer_state(const Optimizer& optimizer, bool in) {
+    for (auto [flat, packed] :
+         {std::pair{optimizer.first, first_.data()}, std::pair{optimizer.second, second_.data()}}) {
         if (in) std::fill_n(packed, num_values_, 0.0f);
         if (!flat) continue;
         for (const Conv& conv : convs_) in ? conv.pack(flat, packed) : conv.unpack(packed, flat);
@@ -77,8 +80,7 @@ void Plan::backward_linears(int64_t count, const Optimizer& optimizer) {
         const bool passes = i > lowest || (optimizer.trains_core && !convs_.empty());
         const float* const inputs = i ? linears_[i - 1].output() : features_.data();
         const int64_t stride = i ? linears_[i - 1].columns() : feature_row_;
-        linears_[i].backward(values_.data(), trained ? gradients_.data() : nullptr, inputs, stride, count,
-                             passes);
+        linears_[i].backward(values_.data(), trained ? gradients_.data() : nullptr, inputs, stride, count, passes);
         if (i == 0 || !passes) continue;
         const int64_t items = padded(count), below = linears_[i - 1].columns();
         const float* const found = linears_[i].input_gradient();
@@ -113,14 +115,13 @@ void Plan::update(const Optimizer& optimizer, int64_t steps_done) {
         const int64_t first = head ? core_values_ : 0, stop = head ? num_values_ : core_values_;
         const double steps = static_cast<double>(steps_done + (head ? optimizer.head_steps : optimizer.core_steps));
         const bool remembers = optimizer.adam || optimizer.momentum > 0;
-        cpu::lanes().update({
-            stop - first, values_.data() + first, gradients_.data() + first,
-            remembers ? first_.data() + first : nullptr, optimizer.adam ? second_.data() + first : nullptr,
-            static_cast<float>(optimizer.rate), static_cast<float>(optimizer.momentum),
-            static_cast<float>(optimizer.weight_decay), static_cast<float>(optimizer.beta1),
-            static_cast<float>(optimizer.beta2), 1e-8f,
-            static_cast<float>(optimizer.rate / (1 - std::pow(optimizer.beta1, steps))),
-            static_cast<float>(std::sqrt(1 - std::pow(optimizer.beta2, steps)))});
+        simd::kernels().update({stop - first, values_.data() + first, gradients_.data() + first,
+                                remembers ? first_.data() + first : nullptr,
+                                optimizer.adam ? second_.data() + first : nullptr, static_cast<float>(optimizer.rate),
+                                static_cast<float>(optimizer.momentum), static_cast<float>(optimizer.weight_decay),
+                                static_cast<float>(optimizer.beta1), static_cast<float>(optimizer.beta2), 1e-8f,
+                                static_cast<float>(optimizer.rate / (1 - std::pow(optimizer.beta1, steps))),
+                                static_cast<float>(std::sqrt(1 - std::pow(optimizer.beta2, steps)))});
     }
     if (optimizer.trains_core)
         for (Conv& conv : convs_) conv.prepare(values_.data());

@@ -54,8 +54,8 @@ private:
     int64_t inputs_, outputs_, rows_, columns_, room_;  // rows and columns of tiles in an image; tiles at a time
     Panels panels_, transformed_panels_;
     Floats input_, gradient_, sums_;
-    int64_t held_ = 0;                    // tiles that wait for multiplication
-    bool begun_ = false;                  // whether sums_ has any
+    int64_t held_ = 0;    // tiles that wait for multiplication
+    bool begun_ = false;  // whether sums_ has any
 };
 
 }  // namespace ddlsim::train

@@ -191,7 +191,9 @@ class Pulling(Algorithm):
         """
         peers = sorted(others)
         seen = [Seen(others[peer].model, others[peer].last) for peer in peers]
-        found = self.similarity_measure(node).look(node.id, Seen(own.model, own.last), seen, own.start, learner, rng)
+        found = self.similarity_measure(node).look(
+            node.id, Seen(own.model, own.last), seen, own.start, learner, rng, node.kept
+        )
         return found.then(lambda values: dict(zip(peers, values, strict=True)))
 
     # --------------------------------------------------------------------------------------------------------------

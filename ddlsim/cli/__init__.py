@@ -47,4 +47,9 @@ for module in (run, reproduce, check, listing, results, data, network, doctor):
 
 def main() -> None:
     """The console script."""
-    app()
+    from ddlsim.runs.interrupts import ignore_signals
+
+    try:
+        app()
+    finally:  # everything is written; a signal during the end of Python would only spoil the exit code
+        ignore_signals()

@@ -23,12 +23,13 @@ DOWNLOAD_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images and labels as they are stored, before normalisation.
+    """Samples and labels as they are stored, before normalisation.
 
     Args:
         name: as in YAML.
-        train_images: uint8 [N, H, W, C]; float32 arrays (features) are taken as they are, not divided by 255.
-        train_labels: int64 [N], from 0; of a regression float32 [N].
+        train_images: images, uint8 [N, H, W, C]; float32 arrays (features) are taken as they are, not divided by 255.
+            Arrays of any other shape [N, ...] or integer type (token ids) are no images: models get them as they are.
+        train_labels: int64 [N] or [N, T], from 0; of a regression float32 [N].
         test_images: like train_images.
         test_labels: like train_labels.
         num_classes: number of labels; of a regression 1, the outputs of a model.
@@ -61,10 +62,12 @@ class Dataset:
     def __post_init__(self):
         for split in self.splits:
             images, labels = self.samples(split)
-            if images.ndim != 4 or len(images) != len(labels) or len(labels) == 0:
+            ranks = (1,) if self.task == "regression" else (1, 2)
+            if images.ndim == 0 or labels.ndim not in ranks or len(images) != len(labels) or len(labels) == 0:
                 raise DataDamaged(
-                    f"{self.origin}: expected {split} images [N, H, W, C] and as many labels, at least one, got images "
-                    f"{list(images.shape)} and labels {list(labels.shape)}."
+                    f"{self.origin}: expected {split} images [N, H, W, C] or other samples [N, ...], and as many "
+                    f"labels [N] (or, of a classification, [N, T]), at least one, got samples {list(images.shape)} and "
+                    f"labels {list(labels.shape)}."
                 )
             if self.task == "regression":
                 if labels.dtype != np.float32 or not np.isfinite(labels).all():
@@ -79,6 +82,25 @@ class Dataset:
                 f"{self.origin}: train images are {list(self.train_images.shape[1:])}, test images "
                 f"{list(self.test_images.shape[1:])} (height, width, channels); they must be alike."
             )
+
+    @property
+    def holds_images(self) -> bool:
+        """Whether samples are images, which are normalised and can be shifted; others are left as they are."""
+        return self.train_images.ndim == 4 and (
+            self.train_images.dtype == np.uint8 or np.issubdtype(self.train_images.dtype, np.floating)
+        )
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Of one sample as models get it: (C, H, W) for images."""
+        shape = self.train_images.shape[1:]
+        return (shape[2], *shape[:2]) if self.holds_images else shape
+
+    @property
+    def sample_dtype(self) -> str:
+        """Of samples as models get them: float32 for images and features, otherwise the integers' own type."""
+        floating = self.holds_images or np.issubdtype(self.train_images.dtype, np.floating)
+        return "float32" if floating else self.train_images.dtype.name
 
     @property
     def splits(self) -> tuple[str, ...]:

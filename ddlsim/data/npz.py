@@ -20,7 +20,8 @@ MANY_CLASSES = 1000
 class Npz:
     """Your own arrays in one .npz file, in Keras's layout: x_train, y_train, x_test, y_test.
 
-    Images are uint8 [N, H, W] or [N, H, W, C]; floating-point features [N, F] or [N, H, W, C] are used as they are.
+    Images are uint8 [N, H, W] or [N, H, W, C]; floating-point features [N, F] or [N, H, W, C] are used as they are, as
+    are other integers (token ids) of any shape [N, ...]. Labels are [N], or [N, T] for T labels per sample.
 
     Args:
         path: the file, relative to the working directory or to one of the data folders.
@@ -48,9 +49,10 @@ class Npz:
             DataDamaged: if it cannot be read.
         """
         path = find_path(self.path, search, "npz", "a file with x_train, y_train, x_test and y_test (numpy.savez).")
-        x_train, y_train, x_test, y_test = read_keras_npz(path, self.task)
+        x_train, y_train, x_test, y_test = read_keras_npz(path, self.task, integers=True)
         classes = 1 if self.task == "regression" else self.num_classes or _count_classes(path, y_train, y_test)
-        channels, is_bytes = x_train.shape[3], x_train.dtype == np.uint8
+        is_bytes, is_token = x_train.dtype == np.uint8, x_train.dtype.kind in "iu" and x_train.dtype != np.uint8
+        channels = 1 if is_token else x_train.shape[3]
         if x_test.dtype != x_train.dtype:
             raise DataDamaged(f"{path}: x_train is {x_train.dtype}, x_test {x_test.dtype}; they must be alike.")
         mean = per_channel(self.mean or (0.5 if is_bytes else 0.0,), channels, "data.mean", str(path))

@@ -16,18 +16,20 @@ class Outline:
     Args:
         node_cluster: int64 [nodes], the hidden truth.
         num_classes: number of labels.
-        image_shape: (C, H, W).
+        image_shape: (C, H, W); of samples that are no images their shape.
         samples: a node's samples of "train" and "validation", the mean over nodes rounded up.
         about: for the manifest.
         task: classification or regression.
+        dtype: numpy's name of the samples' type.
     """
 
     node_cluster: np.ndarray
     num_classes: int
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     samples: dict[str, int]
     about: dict = field(default_factory=dict)
     task: Task = "classification"
+    dtype: str = "float32"
 
 
 def outline(data, nodes, validation, seed: int, search: DataSearch) -> Outline:
@@ -43,10 +45,10 @@ def outline(data, nodes, validation, seed: int, search: DataSearch) -> Outline:
     """
     if hasattr(data, "num_samples"):
         shape, classes, sizes = data.image_shape, data.num_classes, data.num_samples
+        dtype = getattr(data, "sample_dtype", "float32")
     else:
         dataset = load_dataset(data, nodes, seed, search)
-        height, width, channels = dataset.train_images.shape[1:]
-        shape, classes = (channels, height, width), dataset.num_classes
+        shape, classes, dtype = dataset.sample_shape, dataset.num_classes, dataset.sample_dtype
         sizes = [
             len(dataset.samples(split)[1]) // (1 if split == "train" else dataset.num_domains)
             for split in dataset.splits
@@ -54,7 +56,7 @@ def outline(data, nodes, validation, seed: int, search: DataSearch) -> Outline:
     node_cluster = place(nodes, seed)
     samples = _samples(sizes, validation, len(node_cluster))
     task = getattr(data, "task", "classification")
-    return Outline(node_cluster, classes, tuple(shape), samples, {"origin": "not read"}, task)
+    return Outline(node_cluster, classes, tuple(shape), samples, {"origin": "not read"}, task, dtype)
 
 
 def _samples(sizes: Sequence[int], validation, num_nodes: int) -> dict[str, int]:

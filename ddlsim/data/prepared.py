@@ -35,8 +35,8 @@ class Validation(Protocol):
 
 @dataclass
 class PreparedData:
-    """What a run learns from and is measured on. Images are float32 [n, C, H, W], contiguous; labels int64 [n],
-    of a regression float32 [n].
+    """What a run learns from and is measured on. Images are float32 [n, C, H, W], contiguous; other samples keep
+    their shape, and integers (token ids) their type. Labels are int64 [n] or [n, T], of a regression float32 [n].
 
     Args:
         node_train: per node its own training samples.
@@ -46,12 +46,13 @@ class PreparedData:
         node_validation: per node its own validation samples, or None.
         node_cluster: int64 [nodes], the hidden truth.
         num_classes: number of labels; of a regression 1, the outputs of a model.
-        image_shape: (C, H, W).
+        image_shape: (C, H, W); of samples that are no images their shape.
         mean: per channel what was subtracted, float32 [C], on the scale of the values before.
         std: per channel what was divided by.
         about: for the manifest: name, origin, sha256, number of samples.
         task: classification or regression.
         test_set: int64 [nodes], position in `cluster_test` of what each node is tested on.
+        dtype: numpy's name of the samples' type.
     """
 
     node_train: list[Samples]
@@ -60,12 +61,13 @@ class PreparedData:
     node_validation: list[Samples] | None
     node_cluster: np.ndarray
     num_classes: int
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     mean: np.ndarray
     std: np.ndarray
     about: dict = field(default_factory=dict)
     task: Task = "classification"
     test_set: np.ndarray | None = None
+    dtype: str = "float32"
 
     def __post_init__(self):
         if self.test_set is None:
@@ -73,10 +75,27 @@ class PreparedData:
 
     def class_counts(self) -> np.ndarray | None:
         """Training samples per node and class, as the node sees them (shifted labels too), int64 [nodes, classes]; None
-        of a regression."""
-        if self.task == "regression":
+        of a regression, or where samples have several labels each."""
+        if self.task == "regression" or self.node_train[0][1].ndim > 1:
             return None
         return np.stack([np.bincount(labels, minlength=self.num_classes) for _, labels in self.node_train])
+
+    def check_augmentation(self, kind: str) -> None:
+        """Whether training samples can be augmented.
+
+        Args:
+            kind: scenario key training.augmentation.
+
+        Raises:
+            ScenarioError: if they are no images, or come from domains with a normalisation each.
+        """
+        if kind == "none":
+            return
+        if len(self.image_shape) != 3 or self.dtype != "float32":
+            shape = " x ".join(map(str, self.image_shape))
+            raise ScenarioError(f"training.augmentation: only none fits samples that are no images ({shape}).")
+        if np.ndim(self.mean) != 1:
+            raise ScenarioError("training.augmentation: only none fits data of several domains.")
 
     def release(self) -> None:
         """Lets the samples go, once they are where they are used (on a GPU, say)."""
@@ -117,7 +136,6 @@ def prepare(
     if len(held_out):
         source = "validation" if validation.source == "own" else validation.source
         cluster_validation = _per_cluster(dataset, source, held_out, views)
-    height, width, channels = dataset.train_images.shape[1:]
     sizes = [len(own) for own in owned]
     about = {
         "name": dataset.name,
@@ -135,12 +153,13 @@ def prepare(
         node_validation,
         node_cluster,
         dataset.num_classes,
-        (channels, height, width),
+        dataset.sample_shape,
         dataset.mean,
         dataset.std,
         about,
         dataset.task,
         None if own_tests is None else np.arange(len(own_tests)),
+        dataset.sample_dtype,
     )
 
 
@@ -166,8 +185,14 @@ def normalise(images: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarr
 
 
 def normalised(dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
-    """Some images of a split as models see them, float32 [n, C, H, W]; each domain by its own mean and deviation."""
+    """Some samples of a split as models see them.
+
+    Returns:
+        Images as float32 [n, C, H, W], each domain by its own mean and deviation; other samples as they are.
+    """
     images = dataset.samples(split)[0]
+    if not dataset.holds_images:
+        return images[indices].astype(dataset.sample_dtype, copy=False)
     if dataset.mean.ndim == 1:
         return normalise(images[indices], dataset.mean, dataset.std)
     height, width, channels = images.shape[1:]
@@ -201,7 +226,8 @@ class View:
         """Normalised samples as this cluster sees them."""
         images, labels = self.shift.apply(*samples, self.cluster, self.setting)
         kind = np.float32 if np.issubdtype(labels.dtype, np.floating) else np.int64
-        return np.ascontiguousarray(images, np.float32), np.ascontiguousarray(labels, kind)
+        of_images = np.float32 if np.issubdtype(images.dtype, np.floating) else images.dtype
+        return np.ascontiguousarray(images, of_images), np.ascontiguousarray(labels, kind)
 
     def own(self, dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
         """Those of an evaluation set's samples on which this cluster is measured."""
@@ -270,6 +296,13 @@ def _assign(
 ) -> list[np.ndarray]:
     """Per node, by id, the indices of its samples in the whole training set."""
     labels = dataset.domains["train"] if getattr(partition, "by_domain", False) else dataset.train_labels
+    if labels.ndim > 1:
+        if getattr(partition, "needs_classes", False):
+            raise ScenarioError(
+                f"partition: {dataset.name} has {labels.shape[1]} labels per sample, and this partition deals samples "
+                "by their one label. Use one of: random, quantity_skew."
+            )
+        labels = np.zeros(len(labels), np.int64)  # how many samples there are is all that the others need
     dealt = partition.assign(labels[pool], nodes.clusters, stream(seed, "partition"))
     owned = [np.empty(0, np.int64)] * len(dealt)
     # cluster by cluster, a cluster's nodes by rising id

@@ -73,20 +73,24 @@ def read_cifar_batch(path: Path, label_key: str) -> tuple[np.ndarray, np.ndarray
     return flat.transpose(0, 2, 3, 1), labels
 
 
-def read_keras_npz(path: Path, task: str = "classification") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def read_keras_npz(
+    path: Path, task: str = "classification", integers: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Train images, train labels, test images, test labels of an .npz in Keras's layout.
 
     Images come back as uint8 or float32 [N, H, W, C] (a missing channel axis is added; a table [N, F] becomes
-    [N, 1, F, 1]), labels as int64 [N], of a regression as float32 [N] (Keras's [N, 1] is flattened).
+    [N, 1, F, 1]). Labels come back as int64 [N] or [N, T], of a regression as float32 [N] (Keras's [N, 1] is
+    flattened). With `integers`, samples may also be integers other than bytes, such as token ids [N, T]: they keep
+    their shape and type.
 
     Raises:
         DataDamaged: if an array is missing, cut, or of another kind.
     """
     arrays = dict(zip(KERAS_KEYS, _arrays(path), strict=True))
     return (
-        _images(path, "x_train", arrays["x_train"]),
+        _samples(path, "x_train", arrays["x_train"], integers),
         _labels(path, "y_train", arrays["y_train"], task),
-        _images(path, "x_test", arrays["x_test"]),
+        _samples(path, "x_test", arrays["x_test"], integers),
         _labels(path, "y_test", arrays["y_test"], task),
     )
 
@@ -118,7 +122,9 @@ def damaged(path: Path, what: str) -> DataDamaged:
     )
 
 
-def _images(path: Path, key: str, array: np.ndarray) -> np.ndarray:
+def _samples(path: Path, key: str, array: np.ndarray, integers: bool) -> np.ndarray:
+    if integers and array.ndim and array.dtype != np.uint8 and np.issubdtype(array.dtype, np.integer):
+        return array
     if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
         raise damaged(path, f"images must be uint8 or floating point, got {array.dtype}")
     if array.ndim == 2:
@@ -141,8 +147,8 @@ def _labels(path: Path, key: str, array: np.ndarray, task: str) -> np.ndarray:
             raise damaged(path, f"labels of a regression must be numbers [N], got {array.dtype} {list(array.shape)}")
         with np.errstate(over="ignore"):
             return _finite(path, key, array.astype(np.float32))
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise damaged(path, f"labels must be whole numbers [N], got {array.dtype} {list(array.shape)}")
+    if array.ndim not in (1, 2) or not np.issubdtype(array.dtype, np.integer):
+        raise damaged(path, f"labels must be whole numbers [N] or [N, T], got {array.dtype} {list(array.shape)}")
     return array.astype(np.int64)
 
 

@@ -83,6 +83,7 @@ class Rotate:
 
     def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
         """See Shift."""
+        _require_images("rotate", images)
         degrees = self.angles(setting.num_clusters)[cluster] % 360
         height, width = images.shape[2:]
         if degrees in (90, 270) and height != width:
@@ -169,6 +170,7 @@ class Colour:
 
     def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
         """See Shift."""
+        _require_images("colour", images)
         if images.shape[1] != 3:
             raise ScenarioError(f"shift: colour needs images of 3 channels, these have {images.shape[1]}.")
         orders = CHANNEL_ORDERS[: setting.num_clusters] if self.channels == "auto" else self.channels
@@ -201,6 +203,14 @@ def rotate_nearest(images: np.ndarray, degrees: float, fill: np.ndarray) -> np.n
     inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
     turned = images[:, :, rows.clip(0, height - 1), columns.clip(0, width - 1)]
     return np.where(inside, turned, fill.astype(np.float32)[None, :, None, None])
+
+
+def _require_images(name: str, samples: np.ndarray) -> None:
+    if samples.ndim != 4 or not np.issubdtype(samples.dtype, np.floating):
+        raise ScenarioError(
+            f"shift: {name} changes images, but the data's samples are {samples.dtype} {list(samples.shape[1:])}. Use "
+            "none, label_shift or label_swap."
+        )
 
 
 def _one_per_cluster(key: str, values: Sequence, num_clusters: int) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from ddlsim.evaluation.measurements import Measurements
     from ddlsim.learning.kinds import Model
+    from ddlsim.learning.moments import Kept
 
 
 class Records(Protocol):
@@ -31,9 +32,9 @@ class NodeLog:
         self.row = records.row
         self._measurements = measurements
 
-    def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model") -> None:
+    def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
         """Rows of a model's accuracy and loss, once they are known."""
-        self._measurements.take(time_s, node, completed, name, model)
+        self._measurements.take(time_s, node, completed, name, model, kept)
 
 
 class SilentLog:
@@ -42,5 +43,5 @@ class SilentLog:
     def row(self, time_s: float, node: int, completed: int, name: str, value: Any) -> None:
         """Nothing."""
 
-    def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model") -> None:
+    def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
         """Nothing."""

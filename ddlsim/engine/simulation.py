@@ -218,6 +218,8 @@ class Simulation:
             self.algorithm.serving(member.node, member.state),
             member.best.model if member.best else None,
             self.algorithm.seen(member.state) if self._monitor.compares_models else None,
+            member.node.kept,
+            member.best.kept if member.best else None,
         )
 
     def _measure_complete(self) -> None:

@@ -252,7 +252,7 @@ class NetworkTransport:
         compute, member = self._compute, self._members[request.dst]
         stay, batches = member.stay, compute.batches_in("train", member.id)
         rng = self._run.rng("scoring batches", member.id) if compute.draws_numbers else None
-        job = compute.losses(member.id, [request.payload["model"]], batches, rng)
+        job = compute.losses(member.id, [request.payload["model"]], batches, rng, kept=member.node.kept)
         loss = Later(lambda: compute.value(job)[0])
 
         def scored(_: simpy.Event) -> None:

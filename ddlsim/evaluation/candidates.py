@@ -33,6 +33,8 @@ class Snapshot:
         serving: its candidates; None: a server.
         best: its best model by validation loss; None: it has none, or nothing is validated.
         seen: of algorithms that compare models, what is compared, see Algorithm.seen.
+        kept: what the learner keeps of its trainings, see learning/moments.py.
+        best_kept: what it kept of the training that made `best`.
     """
 
     time_s: float
@@ -40,3 +42,5 @@ class Snapshot:
     serving: Serving | None
     best: "Model | None" = None
     seen: Any = None
+    kept: Any = None
+    best_kept: Any = None

@@ -7,7 +7,7 @@ many trainings in a row as its patience have brought no strictly lower loss.
 """
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddlsim.learning.jobs import Job
@@ -23,7 +23,7 @@ class BestModel:
 
     def __init__(self, patience: int | None):
         self._patience = patience
-        self._open: list[tuple[Model, Job]] = []
+        self._open: list[tuple[Model, Job, Any]] = []
         self.forget()
 
     @property
@@ -34,13 +34,20 @@ class BestModel:
     def forget(self) -> None:
         """Starts afresh: the node has lost its state."""
         self.model: Model | None = None
+        self.kept: Any = None
         self.loss = math.inf
         self._without_better = 0
         self._open.clear()
 
-    def trained(self, model: "Model", validation: "Job") -> None:
-        """A local training has ended with this model; its validation may be computed later."""
-        self._open.append((model, validation))
+    def trained(self, model: "Model", validation: "Job", kept: Any = None) -> None:
+        """A local training has ended with this model; its validation may be computed later.
+
+        Args:
+            model: what it has made.
+            validation: the losses of that model alone.
+            kept: what the learner keeps of the training beside it.
+        """
+        self._open.append((model, validation, kept))
 
     def resolve(self, value) -> list[float]:
         """Takes the validations since the last call into account.
@@ -52,12 +59,12 @@ class BestModel:
             Their losses, oldest first.
         """
         found = []
-        for model, job in self._open:
+        for model, job, kept in self._open:
             (loss,) = value(job)
             found.append(loss)
             better = loss < self.loss
             self._without_better = 0 if better else self._without_better + 1
             if better:
-                self.model, self.loss = model, loss
+                self.model, self.loss, self.kept = model, loss, kept
         self._open.clear()
         return found

@@ -146,8 +146,11 @@ class Evaluator:
     def _evaluate(self, completed: int, everybody: dict[int, Snapshot]) -> Evaluated | None:
         snapshots = {node: snapshot for node, snapshot in everybody.items() if snapshot.serving is not None}
         served = {node: self._candidates(snapshot) for node, snapshot in snapshots.items()}
-        tests = [self._compute.test(serving.models, int(self._test_set[node])) for node, serving in served.items()]
-        choices = [self._enqueue_choice(node, serving) for node, serving in served.items()]
+        tests = [
+            self._compute.test(serving.models, int(self._test_set[node]), kept=kept)
+            for node, (serving, kept) in served.items()
+        ]
+        choices = [self._enqueue_choice(node, serving, kept) for node, (serving, kept) in served.items()]
         chosen_by = [job for job in choices if job is not None]
         found = self._compute.resolve([*tests, *chosen_by])
         losses = dict(zip(map(id, chosen_by), found[len(tests) :], strict=True))
@@ -166,15 +169,18 @@ class Evaluator:
         bytes_sent = sum(snapshot.bytes_sent for snapshot in everybody.values())
         return Evaluated(completed, time_s, bytes_sent, self._metric, values)
 
-    def _candidates(self, snapshot: Snapshot) -> Serving:
-        return Serving([snapshot.best]) if self._tests_best and snapshot.best is not None else snapshot.serving
+    def _candidates(self, snapshot: Snapshot) -> tuple[Serving, Any]:
+        """What is tested of a node, and what it keeps of its trainings beside."""
+        if self._tests_best and snapshot.best is not None:
+            return Serving([snapshot.best]), snapshot.best_kept
+        return snapshot.serving, snapshot.kept
 
-    def _enqueue_choice(self, node: int, serving: Serving):
+    def _enqueue_choice(self, node: int, serving: Serving, kept: Any):
         if len(serving.models) == 1 or serving.choose == "lowest_test_loss":
             return None
         split = "train" if serving.choose == "train_loss" else "validation"
         rng = self._rng("evaluation batches", node)
-        return self._compute.losses(node, serving.models, SELECTION_BATCHES, rng, True, split)
+        return self._compute.losses(node, serving.models, SELECTION_BATCHES, rng, True, split, kept)
 
     def _write(
         self, node: int, completed: int, snapshot: Snapshot, tested: "list[Tested]", chosen: int, lowest: int

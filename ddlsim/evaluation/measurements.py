@@ -22,7 +22,7 @@ class Measurements:
         self._recorder = recorder
         self._open: list[tuple[float, int, int, str, Job]] = []
 
-    def take(self, time_s: float, node: int, completed: int, name: str, model: "Model") -> None:
+    def take(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept) -> None:
         """Measures a model on a node's validation samples; costs no simulated time.
 
         Args:
@@ -31,8 +31,9 @@ class Measurements:
             completed: the rows' round.
             name: the rows are accuracy_<name> and loss_<name>.
             model: what to measure.
+            kept: what the learner keeps of the node's trainings.
         """
-        job = self._learner.test([model], node, "own validation")
+        job = self._learner.test([model], node, "own validation", kept)
         self._open.append((time_s, node, completed, name, job))
 
     def write(self) -> None:

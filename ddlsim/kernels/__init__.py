@@ -1,6 +1,6 @@
 """The hot path on parameter matrices: one door per native kernel, torch (CPU, CUDA) or numpy in and out."""
 
-from ddlsim.kernels.isa import has_cuda, isa, isas, set_isa
+from ddlsim.kernels.isa import isa, isas, set_isa
 from ddlsim.kernels.matrices import aligned_rows
 from ddlsim.kernels.merging import merge, merge_rows
 from ddlsim.kernels.products import dots, sqdist
@@ -12,7 +12,6 @@ __all__ = [
     "class_cosine",
     "cosine",
     "dots",
-    "has_cuda",
     "inverse_l2",
     "isa",
     "isas",

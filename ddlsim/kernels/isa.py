@@ -1,4 +1,4 @@
-"""Which instruction set the host's kernels use, and whether the device's are there."""
+"""Which instruction set the host's kernels use."""
 
 from ddlsim import native
 
@@ -20,8 +20,3 @@ def set_isa(name: str) -> None:
         ValueError: it is not one of `isas()`.
     """
     native.extension().set_isa(name)
-
-
-def has_cuda() -> bool:
-    """Whether the CUDA kernels were built and find a device."""
-    return native.cuda() is not None

@@ -1,4 +1,4 @@
-"""The kernels for matrices on a CUDA device: ddlsim._cuda on torch's current stream, nothing waits for it.
+"""The kernels for matrices on a CUDA device: ddlsim._cuda on torch's current stream, without waiting for it.
 
 Where ddlsim was installed without a CUDA compiler, plain torch (`plain.py`) does the same work more slowly.
 """
@@ -12,6 +12,7 @@ import torch
 from ddlsim import native
 from ddlsim.kernels import plain
 from ddlsim.kernels.matrices import Rows
+from ddlsim.kernels.model_rows import Models
 
 PARTS_BYTES = 64 * 2**20  # of partial sums at a time
 
@@ -63,8 +64,8 @@ def merge(
         del uploaded  # torch hands its memory out again only to later work of this stream
 
 
-def all_products(models, squared: bool) -> torch.Tensor:
-    """Products of all pairs of models (`products.Models`), [n, n] float64 on the device."""
+def all_products(models: Models, squared: bool) -> torch.Tensor:
+    """Products of all pairs of models, [n, n] float64 on the device."""
     cuda = native.cuda()
     if cuda is None:
         return plain.all_products(models, squared)
@@ -79,8 +80,8 @@ def all_products(models, squared: bool) -> torch.Tensor:
     return sums
 
 
-def listed_products(models, pairs: np.ndarray, squared: bool) -> torch.Tensor:
-    """Products of listed pairs [E, 2] of models (`products.Models`), [E] float64 on the device."""
+def listed_products(models: Models, pairs: np.ndarray, squared: bool) -> torch.Tensor:
+    """Products of listed pairs [E, 2] of models, [E] float64 on the device."""
     cuda = native.cuda()
     if cuda is None:
         return plain.listed_products(models, pairs, squared)
@@ -98,7 +99,7 @@ def listed_products(models, pairs: np.ndarray, squared: bool) -> torch.Tensor:
     return sums
 
 
-def cosines(models, pairs: np.ndarray | None, smallest_norm: float) -> torch.Tensor:
+def cosines(models: Models, pairs: np.ndarray | None, smallest_norm: float) -> torch.Tensor:
     """Cosines of all pairs of models, [n, n], or of listed pairs [E, 2], [E], float64 on the device."""
     if pairs is None:
         products = all_products(models, squared=False)
@@ -156,7 +157,7 @@ def _upload(device: torch.device, *arrays: np.ndarray) -> tuple[torch.Tensor, li
     return buffer, [buffer.data_ptr() + int(offset) for offset in offsets]
 
 
-def _upload_models(models, *arrays: np.ndarray) -> tuple[torch.Tensor, tuple, list[int]]:
+def _upload_models(models: Models, *arrays: np.ndarray) -> tuple[torch.Tensor, tuple, list[int]]:
     """The models as the launchers take them; beside them, addresses of further arrays."""
     buffer, addresses = _upload(models.rows.device, models.numbers, models.reference_numbers, *arrays)
     reference, stride = (models.reference.address, models.reference.stride) if models.reference else (0, 0)
@@ -173,7 +174,7 @@ def _upload_models(models, *arrays: np.ndarray) -> tuple[torch.Tensor, tuple, li
     return buffer, rows, addresses[2:]
 
 
-def _waves(cuda: ModuleType, models, sums_per_chunk: int):
+def _waves(cuda: ModuleType, models: Models, sums_per_chunk: int):
     """(first chunk, number of chunks, memory for their parts) until all columns are done."""
     num_chunks = -(-(models.stop - models.start) // cuda.chunk_columns())
     wave = max(1, min(num_chunks, PARTS_BYTES // (8 * sums_per_chunk)))

@@ -1,7 +1,13 @@
 """The kernels in plain torch, for CUDA devices where ddlsim was installed without a CUDA compiler."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
+
+from ddlsim import native
+from ddlsim.kernels.matrices import num_threads
+from ddlsim.kernels.model_rows import Models
 
 ELEMENTS = 2**24  # of gathered rows at a time
 
@@ -31,8 +37,8 @@ def merge(
     out[torch.from_numpy(targets[kept]).to(out.device), out_start : out_start + stop - start] = merged
 
 
-def all_products(models, squared: bool) -> torch.Tensor:
-    """Products of all pairs of models (`products.Models`), [n, n] float64."""
+def all_products(models: Models, squared: bool) -> torch.Tensor:
+    """Products of all pairs of models, [n, n] float64."""
     n = len(models.numbers)
     sums = torch.zeros(n, n, dtype=torch.float64, device=models.rows.matrix.device)
     for vectors in _column_blocks(models):
@@ -43,7 +49,7 @@ def all_products(models, squared: bool) -> torch.Tensor:
     return sums.fill_diagonal_(0) if squared else sums
 
 
-def listed_products(models, pairs: np.ndarray, squared: bool) -> torch.Tensor:
+def listed_products(models: Models, pairs: np.ndarray, squared: bool) -> torch.Tensor:
     """Products of listed pairs [E, 2] of models, [E] float64."""
     device = models.rows.matrix.device
     left, right = (torch.from_numpy(np.ascontiguousarray(side)).to(device) for side in pairs.T)
@@ -55,13 +61,24 @@ def listed_products(models, pairs: np.ndarray, squared: bool) -> torch.Tensor:
 
 
 def project_simplex(rows: torch.Tensor, out: torch.Tensor) -> None:
-    """By way of the host: rows are few and short."""
-    from ddlsim.kernels.simplex import project_simplex as project  # here: that module needs this one
+    """Projects on the host and copies back: rows are few and short."""
+    host = rows.cpu().contiguous()
+    projected = torch.empty_like(host)
+    num_rows, num_columns = host.shape
+    native.extension().project_simplex(
+        host.data_ptr(),
+        num_columns,
+        projected.data_ptr(),
+        num_columns,
+        num_rows,
+        num_columns,
+        host.dtype == torch.float64,
+        num_threads(),
+    )
+    out.copy_(projected)
 
-    out.copy_(project(rows.cpu()))
 
-
-def _column_blocks(models):
+def _column_blocks(models: Models) -> Iterator[torch.Tensor]:
     """The models' vectors, minus their references, some columns at a time: [n, block] float32."""
     device = models.rows.matrix.device
     numbers = torch.from_numpy(models.numbers).to(device)

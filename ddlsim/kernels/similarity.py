@@ -18,7 +18,8 @@ import torch
 from ddlsim import native
 from ddlsim.kernels import on_device
 from ddlsim.kernels.matrices import Matrix, num_threads
-from ddlsim.kernels.products import Columns, Models, all_products, check_pairs, listed_products, models_of
+from ddlsim.kernels.model_rows import Columns, Models, models_of
+from ddlsim.kernels.products import all_products, check_pairs, listed_products
 
 SMALLEST_NORM = 1e-8  # as in csrc/similarity.h
 DISTANCE_OFFSET = 1e-6

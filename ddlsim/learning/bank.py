@@ -6,7 +6,7 @@ A `Params` is an immutable value. Training or merging makes a new one; sending o
 holds the same row; when the last holder lets go of it, Python's reference count gives the row back.
 """
 
-import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -16,17 +16,19 @@ from ddlsim.learning.layout import Part
 
 
 class Params:
-    """A handle to one row: the flat values of one part of a model, perhaps still to be computed by a job."""
+    """A handle to one row: the flat values of one part of a model, perhaps still to be computed by a job.
+
+    Its `serial` is given once in a run, in the order in which rows are asked for (unlike id(), never twice).
+    """
 
     __slots__ = ("__weakref__", "_bank", "job", "part", "row", "serial")
-    _serials = itertools.count()
 
     def __init__(self, part: Part, bank: "Bank", job: object | None = None):
         self.part = part
         self._bank = bank
         self.row: int | None = None
         self.job = job
-        self.serial = next(Params._serials)  # unlike id(), never given twice
+        self.serial = next(bank.serials)
 
     @property
     def size(self) -> int:
@@ -54,13 +56,15 @@ class Bank:
     Args:
         part: what a row holds.
         device: torch device of the matrix.
+        serials: numbers for new rows; all banks of a run share one iterator.
     """
 
     INITIAL_ROWS = 16
 
-    def __init__(self, part: Part, device: torch.device):
+    def __init__(self, part: Part, device: torch.device, serials: Iterator[int]):
         self.part = part
         self.device = device
+        self.serials = serials
         self.matrix = kernels.aligned_rows(self.INITIAL_ROWS, part.size, device=device)
         self._free = list(range(self.INITIAL_ROWS - 1, -1, -1))
 

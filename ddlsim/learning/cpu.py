@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.bank import Params
 from ddlsim.learning.evaluating import losses_of, predictions_of
 from ddlsim.learning.kinds import LossJob, Tested, TestJob, TrainJob
-from ddlsim.learning.layout import Architecture
 from ddlsim.learning.moments import OpenMoments, rows_kept
 from ddlsim.learning.noise import seed_dropouts
 from ddlsim.learning.shards import Shards
@@ -84,7 +84,8 @@ def allocate_outputs(job: TrainJob) -> list[Params | None]:
 def train_on(template: Template, job: TrainJob, outputs: list[Params | None], shards: Shards, training) -> str:
     """Runs one training job on a template; returns why PyTorch did it, or nothing after a native plan."""
     template.load(job.model)
-    moments = None
+    template.load_local(job.local)
+    moments, parts = None, len(job.sizes)
     if job.moments:
         moments = OpenMoments(job.moments, job.sizes, rows_kept(training), template.flat.device)
     images, labels = shards.train[job.node]
@@ -93,10 +94,13 @@ def train_on(template: Template, job: TrainJob, outputs: list[Params | None], sh
         template.plan(images).train(images, labels, job.batches, training, job.only, moments)
     else:
         means = _train_with_torch(template, job, shards, training, moments)
-        means.store(outputs[len(outputs) - len(job.mean_labels) :])
-    template.store(outputs[: len(job.sizes)], job.sizes)
+        first = parts + (parts * rows_kept(training) if moments is not None else 0)
+        means.store(outputs[first : first + len(job.mean_labels)])
+    template.store(outputs[:parts], job.sizes)
+    if template.layout.local.size:
+        template.store_local(outputs[-1])
     if moments is not None:
-        moments.store(outputs[len(job.sizes) :])
+        moments.store(outputs[parts:])
     return reason
 
 
@@ -107,7 +111,10 @@ def _why_no_plan(template: Template, job: TrainJob, shards: Shards, training) ->
         return "images are augmented" if training.augmentation != "none" else "the model drops values"
     if shards.task != "classification":
         return f"the task is {shards.task}"
-    return template.why_no_plan(shards.train[job.node][0])
+    images, labels = shards.train[job.node]
+    if labels.dim() > 1:
+        return "samples have several labels each"
+    return template.why_no_plan(images)
 
 
 def _train_with_torch(template: Template, job: TrainJob, shards: Shards, training, moments: OpenMoments | None):
@@ -127,5 +134,12 @@ def _batches(job: TrainJob, shards: Shards, training) -> Iterator[tuple[torch.Te
     images, labels = shards.train[job.node]
     for batch in job.batches:
         rows = torch.from_numpy(batch).to(images.device)
-        seen = augment(images[rows], views) if augment else images[rows].repeat(views, 1, 1, 1)
-        yield seen, labels[rows].repeat(views)
+        yield (
+            augment(images[rows], views) if augment else _repeated(images[rows], views),
+            _repeated(labels[rows], views),
+        )
+
+
+def _repeated(values: torch.Tensor, times: int) -> torch.Tensor:
+    """A batch [b, ...] several times behind itself, [times * b, ...]."""
+    return values.repeat(times, *[1] * (values.dim() - 1))

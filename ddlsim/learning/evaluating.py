@@ -24,6 +24,7 @@ def losses_of(job: LossJob, template_of: TemplateOf, shards: Shards, chunk: int)
             template.load(model[1:], start=core.size)
         else:
             template.load(model)
+            template.load_local(job.local)
             core, seen = model[0], batches
             rows = torch.from_numpy(np.concatenate(batches)).to(images.device)
             features = torch.cat([template.features(images[part]) for part in rows.split(chunk)])
@@ -49,10 +50,11 @@ def predictions_of(job: TestJob, template_of: TemplateOf, shards: Shards, chunk:
                 template.load(model[1:], start=core.size)
             else:
                 template.load(model)
+                template.load_local(job.local)
                 core, features = model[0], template.features(x)
             outputs = template.outputs(features, x)
             if classes:
-                pairs = y * classes + outputs.argmax(1)
+                pairs = (y * classes + outputs.argmax(-1)).flatten()
                 confusions[index] += torch.bincount(pairs, minlength=classes * classes)
             losses[index] += shards.loss(outputs, y, reduction="sum")
     tables = confusions.reshape(-1, classes, classes).cpu().numpy() if classes else [None] * len(job.models)

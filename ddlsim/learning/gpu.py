@@ -13,11 +13,11 @@ from functools import partial
 
 import torch
 
+from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.bank import Params
 from ddlsim.learning.cpu import allocate_outputs, train_on
 from ddlsim.learning.evaluating import losses_of, predictions_of
 from ddlsim.learning.kinds import LossJob, Model, Tested, TestJob, TrainJob, architecture_of
-from ddlsim.learning.layout import Architecture
 from ddlsim.learning.moments import OpenMoments, rows_kept
 from ddlsim.learning.sample_pool import SamplePool
 from ddlsim.learning.shards import Shards

@@ -7,7 +7,8 @@ from functools import cache
 import torch
 from torch import nn
 
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import DdlsimError
+from ddlsim.learning.architecture import draw
 
 
 def projection_head(latent: int, hidden: int) -> nn.Module:
@@ -31,17 +32,22 @@ class Prototypes(nn.Module):
         self.vectors = nn.Parameter(torch.empty(num_classes, latent).uniform_(-bound, bound))
 
 
-def latent_size(module: nn.Module, image_shape: Sequence[int]) -> int:
+def latent_size(module: nn.Module, input_shape: Sequence[int], dtype: torch.dtype = torch.float32) -> int:
     """Number of features that a model's core hands to its head.
 
+    Args:
+        module: the model.
+        input_shape: of one sample, e.g. (C, H, W).
+        dtype: of the samples.
+
     Raises:
-        ScenarioError: if they are no vector.
+        DdlsimError: if they are no vector.
     """
     device = next(module.parameters()).device
     with torch.no_grad():
-        features = module.core.eval()(torch.zeros(1, *image_shape, device=device))
+        features = module.core.eval()(torch.zeros(1, *input_shape, device=device, dtype=dtype))
     if features.dim() != 2:
-        raise ScenarioError(
+        raise DdlsimError(
             f"model: the core's features are {list(features.shape[1:])}, but this algorithm needs a vector. Choose a "
             "model that cuts before its last linear layers (gn_lenet, mlp, resnet18, ...)."
         )
@@ -49,20 +55,25 @@ def latent_size(module: nn.Module, image_shape: Sequence[int]) -> int:
 
 
 def with_extra_parts(
-    build: Callable[[], nn.Module], make: Callable[[int], Mapping[str, nn.Module]], image_shape: Sequence[int]
+    build: Callable[[], nn.Module],
+    make: Callable[[int], Mapping[str, nn.Module]],
+    input_shape: Sequence[int],
+    dtype: torch.dtype = torch.float32,
 ) -> Callable[[], nn.Module]:
     """What makes a model with further parts beside core and head.
 
     Args:
         build: makes the model.
         make: latent size -> the parts by name.
-        image_shape: (C, H, W).
+        input_shape: of one sample, e.g. (C, H, W).
+        dtype: of the samples.
     """
 
     @cache
     def latent() -> int:
-        with torch.device("cpu"), torch.random.fork_rng(devices=[]):
-            return latent_size(build(), image_shape)
+        with torch.device("cpu"):
+            (module,) = draw(build, 0)
+            return latent_size(module, input_shape, dtype)
 
     def extended() -> nn.Module:
         module, parts = build(), make(latent())

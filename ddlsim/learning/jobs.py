@@ -1,10 +1,14 @@
 """The queue between simulated time and real computing.
 
 A verb of a node enqueues a job and goes on; nothing is computed until a value is needed: a loss that steers the
-control flow, an accuracy, a similarity. Then everything whose inputs are known runs as one wave, kind by kind, and
-wave follows wave until the needed job has run. Results cannot depend on how jobs were grouped, because a job is a
-pure function of its inputs and of random numbers drawn when it was enqueued. A job whose outputs nobody holds any
-more (a training that a leaving node aborted) is dropped unrun.
+control flow, an accuracy, a similarity. Then the kinds of jobs that it waits for run, wave after wave, each with all
+jobs of its kind that are ready. Results cannot depend on how jobs were grouped, because a job is a pure function of its
+inputs and of random numbers drawn when it was enqueued.
+
+The rule of liveness: a job is dropped unrun if no output of it is held any more when its wave comes (a training that a
+leaving node aborted), unless it computes a value. Pending jobs hold their inputs, so what only dropped jobs would have
+used is dropped as well. What algorithms hold depends on simulated events alone, never on when waves run: a run that
+hands out logged values instead of computing them holds the same outputs at the same events.
 """
 
 import time
@@ -73,13 +77,14 @@ class Jobs:
     """Pending jobs, run in waves on demand.
 
     Args:
-        runners: kind -> function that runs a list of ready jobs of that kind and calls `finish` on each.
-            Kinds run in the order of this mapping.
+        runners: kind -> function that runs a list of ready jobs of that kind and calls `finish` on each. Where several
+            kinds could run, the first of this mapping does: list cheap kinds, which make others ready, first.
     """
 
     def __init__(self, runners: dict[str, Callable[[list], None]]):
         self._runners = runners
         self._pending: list[Job] = []
+        self._old: list[Job] = []  # what was pending at the last flush
         self.wall_s: dict[str, float] = defaultdict(float)
         self.waves: dict[str, list[int]] = defaultdict(list)
 
@@ -88,31 +93,52 @@ class Jobs:
         return job
 
     def force(self, jobs: Iterable[Job]) -> None:
-        """Runs waves until all of `jobs` have run."""
+        """Runs waves until all of `jobs` have run, or are dropped.
+
+        Only kinds of jobs run that these jobs wait for, but of such a kind all jobs that are ready: what the other
+        nodes will soon need joins the wave, and what nothing needs yet waits for its own.
+        """
         needed = [job for job in jobs if not job.done]
-        while not all(job.done for job in needed):
-            self._run_wave()
+        while needed:
+            self._run_wave(self._next_kind(needed))
+            needed = [job for job in needed if not job.done and job.wanted]
 
     def force_params(self, params: Iterable[Params]) -> None:
         """Runs waves until these parameters are known."""
         self.force([handle.job for handle in params if handle.job is not None])
 
     def flush(self) -> None:
-        """Runs everything that is pending, so that work does not pile up where nothing forces it for many rounds."""
-        while any(job.wanted for job in self._pending):
-            self._run_wave()
+        """Runs what was already pending at the last flush, so that work does not pile up where no value is needed for
+        many rounds. What has been submitted since then is left: a wave of it may not be full yet.
+        """
+        self.force(job for job in self._old if job.wanted)
+        self._pending = [job for job in self._pending if job.wanted and not job.done]
+        self._old = list(self._pending)
 
-    def _run_wave(self) -> None:
-        wanted = [job for job in self._pending if job.wanted]
-        ready: dict[str, list[Job]] = defaultdict(list)
-        for job in wanted:
-            if job.ready:
-                ready[job.kind].append(job)
-        assert ready, "a job waits for parameters that no job computes"
-        for kind, runner in self._runners.items():
-            if ready[kind]:
-                start = time.perf_counter()
-                runner(ready[kind])
-                self.wall_s[kind] += time.perf_counter() - start
-                self.waves[kind].append(len(ready[kind]))
-        self._pending = [job for job in wanted if not job.done]
+    def run_all(self) -> None:
+        """Runs everything that is pending."""
+        self.force(job for job in self._pending if job.wanted)
+
+    def _next_kind(self, needed: Iterable[Job]) -> str:
+        """The kind of the next wave on the way to these jobs."""
+        ready, seen, stack = set(), set(), list(needed)
+        while stack:
+            job = stack.pop()
+            if job in seen:
+                continue
+            seen.add(job)
+            before = [params.job for params in job.inputs if params.row is None]
+            assert None not in before, "a job waits for parameters that no job computes"
+            if before:
+                stack.extend(before)
+            else:
+                ready.add(job.kind)
+        return next(kind for kind in self._runners if kind in ready)
+
+    def _run_wave(self, kind: str) -> None:
+        self._pending = [job for job in self._pending if job.wanted and not job.done]
+        wave = [job for job in self._pending if job.kind == kind and job.ready]
+        start = time.perf_counter()
+        self._runners[kind](wave)
+        self.wall_s[kind] += time.perf_counter() - start
+        self.waves[kind].append(len(wave))

@@ -18,6 +18,11 @@ def architecture_of(model: Model) -> str:
     return model[0].part.architecture
 
 
+def own(local: Params | None) -> tuple[Params, ...]:
+    """A node's own buffers as inputs of a job."""
+    return () if local is None else (local,)
+
+
 Tested = tuple[np.ndarray | None, float]
 """Confusion matrix int64 [C, C] (None for a regression) and mean loss of one model on an evaluation set."""
 
@@ -36,6 +41,8 @@ class TrainJob(Job):
         seed: of the augmentation of images and of dropout; None: there is neither.
         mean_labels: labels of which the means of features are further outputs, see Objective.
         last_pass: number of steps, the last ones, whose features count in these means.
+        local: the node's own buffers before; None: those of a fresh module. The new ones are the last output, if the
+            architecture has any.
     """
 
     kind = "training"
@@ -51,9 +58,10 @@ class TrainJob(Job):
         seed: int | None = None,
         mean_labels: Sequence[int] = (),
         last_pass: int = 0,
+        local: Params | None = None,
     ):
         targets = list(objective.targets.values()) if objective else []
-        super().__init__([*model, *(row for kept in moments if kept for row in kept.rows), *targets])
+        super().__init__([*model, *(row for kept in moments if kept for row in kept.rows), *targets, *own(local)])
         self.node = node
         self.batches = batches
         self.only = only
@@ -64,6 +72,7 @@ class TrainJob(Job):
         self.seed = seed
         self.mean_labels = tuple(mean_labels)
         self.last_pass = last_pass
+        self.local = local
 
     @property
     def model(self) -> Model:
@@ -71,7 +80,7 @@ class TrainJob(Job):
         return self.inputs[: len(self.sizes)]
 
     def finish(self, value=None) -> None:
-        self.moments, self.objective = (), None
+        self.moments, self.objective, self.local = (), None, None
         super().finish(value)
 
 
@@ -84,19 +93,29 @@ class LossJob(Job):
         models: candidates; candidates that share their core have its features computed once where batches agree.
         node: whose data.
         batches: sample indices, per model.
+        split: "train" or "validation".
+        local: the node's own buffers, with which all models are evaluated; None: those of a fresh module.
     """
 
     kind = "head losses"
 
-    def __init__(self, models: Sequence[Model], node: int, batches: list[list[np.ndarray]], split: str = "train"):
-        super().__init__([params for model in models for params in model])
+    def __init__(
+        self,
+        models: Sequence[Model],
+        node: int,
+        batches: list[list[np.ndarray]],
+        split: str = "train",
+        local: Params | None = None,
+    ):
+        super().__init__([*(params for model in models for params in model), *own(local)])
         self.models = list(models)
         self.node = node
         self.batches = batches
         self.split = split
+        self.local = local
 
     def finish(self, value=None) -> None:
-        self.models = []
+        self.models, self.local = [], None
         super().finish(value)
 
 
@@ -110,18 +129,20 @@ class TestJob(Job):
         models: what to evaluate.
         split: "test" or "validation".
         cluster: whose copy of the evaluation set.
+        local: own buffers of the node that would answer with these models; None: those of a fresh module.
     """
 
     kind = "evaluation"
 
-    def __init__(self, models: Sequence[Model], split: str, cluster: int):
-        super().__init__([params for model in models for params in model])
+    def __init__(self, models: Sequence[Model], split: str, cluster: int, local: Params | None = None):
+        super().__init__([*(params for model in models for params in model), *own(local)])
         self.models = list(models)
         self.split = split
         self.cluster = cluster
+        self.local = local
 
     def finish(self, value=None) -> None:
-        self.models = []
+        self.models, self.local = [], None
         super().finish(value)
 
 

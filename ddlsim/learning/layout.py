@@ -2,36 +2,63 @@
 
 A model splits into parts: `core` and `head` (FACADE's and DePRL's words), whose composition answers queries, and what
 else an algorithm trains beside them (MAPL's projection and prototypes), listed in the module's `extra_parts`. Each part
-is one flat vector: its trainable parameters first, then its floating-point buffers and counters (BatchNorm statistics),
-so that what the published codes put on the wire is exactly one row. The whole model is the rows of its parts in order.
+is one flat vector: its trained parameters first, then the floating-point buffers that nodes share (BatchNorm
+statistics), so that what is merged, sent and counted is exactly one row. The whole model is the rows of its parts in
+order.
+
+Three kinds of tensors are in no such row:
+
+- frozen parameters (`requires_grad` is False when the module is built) and buffers outside `state_dict()`: constants of
+  the architecture, the same on all nodes (architecture.py);
+- integer buffers (BatchNorm's count of batches), which cannot be averaged, and, with `model.buffers: local`, all
+  buffers: each node keeps its own in a row of the part `local`, which is neither merged nor sent.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
+from ddlsim.errors import ScenarioError
 from ddlsim.learning.noise import draws_noise
 
-CORE, HEAD, MODEL = "core", "head", "model"
+CORE, HEAD, MODEL, LOCAL = "core", "head", "model", "local"
+
+Buffers = Literal["shared", "local"]
+"""Whether floating-point buffers are merged and sent like trained parameters, or stay with each node."""
+
+WORD = 4
+"""Bytes of a column."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor inside a row: its name in the module, shape, columns [start, stop), and whether it is trained."""
+    """One tensor inside a row: its name in the module, shape, columns [start, stop), and whether it is trained.
+
+    `dtype` is another than float32 only in the part `local`, whose columns then hold the tensor's bytes.
+    """
 
     name: str
     shape: tuple[int, ...]
     start: int
     stop: int
     trainable: bool
+    dtype: torch.dtype = torch.float32
+
+    def view(self, flat: torch.Tensor) -> torch.Tensor:
+        """The tensor inside a flat float32 vector [P] (or a row of it), sharing its memory."""
+        columns = flat[self.start : self.stop]
+        if self.dtype != torch.float32:
+            columns = columns.view(self.dtype)[: torch.Size(self.shape).numel()]
+        return columns.view(self.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One flat vector: `core`, `head`, another part, or the whole `model`, of one architecture."""
+    """One flat vector: `core`, `head`, another part, the whole `model`, or `local`, of one architecture."""
 
     architecture: str
     name: str
@@ -40,7 +67,7 @@ class Part:
     @cached_property
     def size(self) -> int:
         """Number of float32 values, P."""
-        return sum(entry.stop - entry.start for entry in self.entries)
+        return max((entry.stop for entry in self.entries), default=0)
 
     @cached_property
     def trained_sizes(self) -> tuple[int, ...]:
@@ -71,22 +98,39 @@ class Layout:
 
     Args:
         architecture: the model's name, for messages.
-        module: an instance; only its names and shapes are used.
+        module: an instance; only its names, shapes, types and `requires_grad` are used.
+        buffers: what becomes of floating-point buffers.
+
+    Raises:
+        ScenarioError: if the module cannot be split into these parts, or has nothing to train.
     """
 
-    def __init__(self, architecture: str, module: nn.Module):
+    def __init__(self, architecture: str, module: nn.Module, buffers: Buffers = "shared"):
         self.architecture = architecture
         self.draws_noise = draws_noise(module)
         self.names: tuple[str, ...] = (CORE, HEAD, *getattr(module, "extra_parts", ()))
+        _check(architecture, module, self.names)
+        persistent = _persistent_buffers(module)
         self.parts: dict[str, Part] = {}
         whole: list[Entry] = []
         offset = 0
         for name in self.names:
-            entries, size = _entries(module, name)
-            self.parts[name] = Part(architecture, name, entries)
-            whole += [Entry(e.name, e.shape, e.start + offset, e.stop + offset, e.trainable) for e in entries]
-            offset += size
+            submodule = getattr(module, name)
+            tensors = [
+                (f"{name}.{key}", each, True) for key, each in submodule.named_parameters() if each.requires_grad
+            ]
+            if buffers == "shared":
+                kept = [(key, each) for key, each in persistent.items() if key.startswith(name + ".")]
+                tensors += [(key, each, False) for key, each in kept if each.is_floating_point()]
+            part = self.parts[name] = Part(architecture, name, _entries(tensors))
+            whole += [Entry(e.name, e.shape, e.start + offset, e.stop + offset, e.trainable) for e in part.entries]
+            offset += part.size
         self.parts[MODEL] = Part(architecture, MODEL, tuple(whole))
+        local = [(key, each) for key, each in persistent.items() if buffers == "local" or not each.is_floating_point()]
+        self.local = Part(architecture, LOCAL, _byte_entries(local))
+        counts = {id(each.num_batches_tracked) for each in module.modules() if isinstance(each, _NormBase)}
+        self.predicts_with_local = any(id(each) not in counts for _, each in local)
+        """Whether predictions may depend on `local`: BatchNorm's count of batches matters in training alone."""
 
     @property
     def size(self) -> int:
@@ -94,29 +138,88 @@ class Layout:
 
     def flatten(self, module: nn.Module, part: str) -> torch.Tensor:
         """A module's values as one row of a part, float32 [P_part]."""
-        tensors = _named_state(module)
-        return torch.cat([tensors[e.name].detach().reshape(-1).float() for e in self.parts[part].entries])
+        tensors = named_tensors(module)
+        values = [tensors[entry.name].detach().reshape(-1).float() for entry in self.parts[part].entries]
+        return torch.cat(values) if values else torch.empty(0)
+
+    def flatten_local(self, module: nn.Module) -> torch.Tensor:
+        """A module's values as one row of the part `local`, float32 [P_local], bytes where types differ."""
+        tensors, row = named_tensors(module), torch.zeros(self.local.size)
+        for entry in self.local.entries:
+            entry.view(row).copy_(tensors[entry.name])
+        return row
+
+    def constants(self, module: nn.Module) -> dict[str, torch.Tensor]:
+        """A module's frozen parameters and buffers outside `state_dict()`, by name."""
+        own = {entry.name for entry in (*self.parts[MODEL].entries, *self.local.entries)}
+        aliases = {id(each) for name, each in named_tensors(module).items() if name in own}
+        return {name: each.detach() for name, each in named_tensors(module).items() if id(each) not in aliases}
 
 
-@dataclass(frozen=True, eq=False)
-class Architecture:
-    """What nodes of one kind train: how a fresh module is made, and how its state lies in rows."""
-
-    build: Callable[[], nn.Module]
-    layout: Layout
-
-
-def _named_state(module: nn.Module) -> dict[str, torch.Tensor]:
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+def named_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    """All parameters and buffers by name; one that has several names stands under each."""
+    return {
+        **dict(module.named_parameters(remove_duplicate=False)),
+        **dict(module.named_buffers(remove_duplicate=False)),
+    }
 
 
-def _entries(module: nn.Module, part: str) -> tuple[tuple[Entry, ...], int]:
-    submodule = getattr(module, part)
+def _persistent_buffers(module: nn.Module) -> dict[str, torch.Tensor]:
+    """The buffers of `state_dict()` under their names inside the parts; of several names of one tensor the first."""
+    kept = module.state_dict().keys()
+    parts = tuple(f"{name}." for name in (CORE, HEAD, *getattr(module, "extra_parts", ())))
+    found: dict[str, torch.Tensor] = {}
+    seen: set[int] = set()
+    for name, buffer in module.named_buffers(remove_duplicate=False):
+        if name in kept and name.startswith(parts) and id(buffer) not in seen:
+            seen.add(id(buffer))
+            found[name] = buffer
+    return found
+
+
+def _check(architecture: str, module: nn.Module, names: tuple[str, ...]) -> None:
+    """Every trained parameter and persistent buffer has to lie in exactly one part."""
+    owner: dict[int, str] = {}
+    for part in names:
+        for name, parameter in getattr(module, part).named_parameters():
+            first = owner.setdefault(id(parameter), f"{part}.{name}")
+            if parameter.requires_grad and first.split(".")[0] != part:
+                raise ScenarioError(
+                    f"model: {part}.{name} of {architecture} is the same tensor as {first}, but parts are trained and "
+                    "sent apart. Give each part a tensor of its own, or move both uses into one part."
+                )
+    inside = {id(each) for part in names for each in named_tensors(getattr(module, part)).values()}
+    kept = module.state_dict().keys()
+    outside = [name for name, each in module.named_parameters() if each.requires_grad and id(each) not in inside]
+    outside += [name for name, each in module.named_buffers() if name in kept and id(each) not in inside]
+    if outside:
+        raise ScenarioError(
+            f"model: {outside[0]} of {architecture} lies outside its parts ({', '.join(names)}), so it would not be "
+            "merged or sent. Move it into one of them, or freeze the parameter (requires_grad_(False))."
+        )
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise ScenarioError(f"model: all parameters of {architecture} are frozen. Leave at least one to be trained.")
+
+
+def _entries(tensors: list[tuple[str, torch.Tensor, bool]]) -> tuple[Entry, ...]:
     found: list[Entry] = []
     start = 0
-    for trainable, tensors in ((True, submodule.named_parameters()), (False, submodule.named_buffers())):
-        for name, tensor in tensors:
-            stop = start + tensor.numel()
-            found.append(Entry(f"{part}.{name}", tuple(tensor.shape), start, stop, trainable))
-            start = stop
-    return tuple(found), start
+    for name, tensor, trainable in tensors:
+        stop = start + tensor.numel()
+        found.append(Entry(name, tuple(tensor.shape), start, stop, trainable))
+        start = stop
+    return tuple(found)
+
+
+def _byte_entries(tensors: list[tuple[str, torch.Tensor]]) -> tuple[Entry, ...]:
+    """Entries of `local`: floating-point tensors as float32, others byte by byte."""
+    found: list[Entry] = []
+    start = 0
+    for name, tensor in tensors:
+        dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
+        unit = max(1, dtype.itemsize // WORD)  # a view of another type has to start at a multiple of its size
+        start = -(-start // unit) * unit
+        words = -(-tensor.numel() * dtype.itemsize // (WORD * unit)) * unit
+        found.append(Entry(name, tuple(tensor.shape), start, start + words, False, dtype))
+        start += words
+    return tuple(found)

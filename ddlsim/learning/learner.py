@@ -5,14 +5,15 @@ Every method returns at once; see jobs.py for when the work is done.
 
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 
 import numpy as np
 import torch
-from torch import nn
 
 from ddlsim import kernels
-from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.errors import DdlsimError
+from ddlsim.learning.architecture import Architecture, Build, read_architecture
 from ddlsim.learning.bank import Bank, Params
 from ddlsim.learning.batches import batches_per_pass, draw_batches
 from ddlsim.learning.comparing import compare
@@ -21,8 +22,8 @@ from ddlsim.learning.cpu import CpuWaves
 from ddlsim.learning.heads import latent_size
 from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.learning.kinds import ClassCosineJob, CopyJob, LossJob, MergeJob, Model, SimilarityJob, TestJob, TrainJob
-from ddlsim.learning.layout import CORE, MODEL, Architecture, Entry, Layout, Part
-from ddlsim.learning.moments import Moments, rows_kept
+from ddlsim.learning.layout import CORE, MODEL, Buffers, Entry, Layout, Part
+from ddlsim.learning.moments import Kept, Moments, rows_kept
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.shards import Shards
 
@@ -38,23 +39,34 @@ class Learner:
         threads: CPU threads of a wave.
         chunk: images per forward pass in evaluations.
         assigned: per node the name of its architecture; None: all have the only one.
+        seed: of what an architecture's models have in common and never train (see architecture.py).
+        buffers: whether floating-point buffers are merged and sent like trained parameters, or stay with each node.
+
+    Raises:
+        ScenarioError: if a module does not fit (see Layout); nothing has been run.
     """
 
     def __init__(
         self,
-        builders: Mapping[str, Callable[[], nn.Module]],
+        builders: Mapping[str, Build],
         prepared,
         training,
         device: torch.device,
         threads: int,
         chunk: int,
         assigned: Sequence[str] | None = None,
+        seed: int = 0,
+        buffers: Buffers = "shared",
     ):
         self._training = training
         self._device = device
         self.shards = Shards(prepared, device)
-        with torch.random.fork_rng(devices=[]):
-            self.architectures = {name: Architecture(build, Layout(name, build())) for name, build in builders.items()}
+        nodes = {name: assigned.index(name) if assigned and name in assigned else 0 for name in builders}
+        self.architectures = {
+            name: read_architecture(name, build, seed, buffers, self.shards.train[nodes[name]], self.shards.num_classes)
+            for name, build in builders.items()
+        }
+        self._serials = count()
         self._assigned = assigned
         self._banks: dict[tuple, Bank] = {}
         self._waves = make_waves(self.architectures, self.shards, training, chunk, device, threads)
@@ -85,7 +97,7 @@ class Learner:
         While somebody holds them, the same draw again gives the same handles: a start that all nodes share is one row.
 
         Args:
-            seed: of torch's generator, only for these draws.
+            seed: of these draws alone.
             count: how many.
             whole: one row per model, (model,); otherwise one per part, (core, head) and what else there is.
             node: whose architecture.
@@ -96,17 +108,13 @@ class Learner:
         held = [[ref() for ref in model] for model in self._same_start.get(key, ())]
         if held and all(params is not None for model in held for params in model):
             return [tuple(model) for model in held]
-        state = torch.random.get_rng_state()
-        try:
-            torch.manual_seed(seed)
-            modules = [architecture.build() for _ in range(count)]
-        finally:
-            torch.random.set_rng_state(state)
         if not whole and not layout.parts[CORE].size:
-            raise ScenarioError(
-                f"model: {layout.architecture} has no core, and this algorithm shares core and head apart. "
-                "Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models (el, dpsgd)."
+            raise DdlsimError(
+                f"model: {layout.architecture} has no core that is trained, and this algorithm shares core and head "
+                "apart. Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models "
+                "(el, dpsgd)."
             )
+        modules = architecture.draw(seed, count)
         parts = [layout.parts[name] for name in ((MODEL,) if whole else layout.names)]
         models = [
             tuple(self._bank(part).store(layout.flatten(module, part.name), part) for part in parts)
@@ -155,11 +163,11 @@ class Learner:
         """The weights [C, D] of a head's last linear layer, without its bias.
 
         Raises:
-            ScenarioError: if the head does not end in a linear layer.
+            DdlsimError: if the head does not end in a linear layer.
         """
         last = [entry for entry in head.part.entries if entry.trainable][-2:]
         if [len(entry.shape) for entry in last] != [2, 1]:
-            raise ScenarioError(
+            raise DdlsimError(
                 f"model: the {head.part.name} of {self._whose(head.part)} does not end in a linear layer, whose rows "
                 "this algorithm compares. Choose a model whose head does (mlp, resnet18, ...)."
             )
@@ -192,20 +200,14 @@ class Learner:
 
     def train(self, node: int, model: Model, steps: int, rng: np.random.Generator, only: str | None = None) -> Model:
         """Local SGD from `model`; returns the model to be. `only` trains that part and returns the other unchanged."""
-        return self.train_keeping(node, model, steps, rng, only, {})[0]
+        return self.train_keeping(node, model, steps, rng, only, None)[0]
 
     def train_keeping(
-        self,
-        node: int,
-        model: Model,
-        steps: int,
-        rng: np.random.Generator,
-        only: str | None,
-        kept: Mapping[str, Moments],
-    ) -> tuple[Model, dict[str, Moments]]:
-        """As `train`, with what the optimizer kept of the node's parts by name; also returns what it keeps then.
+        self, node: int, model: Model, steps: int, rng: np.random.Generator, only: str | None, kept: Kept | None
+    ) -> tuple[Model, Kept]:
+        """As `train`, with what the node kept of its last training (None: nothing); also returns what it keeps then.
 
-        Where training.optimizer_state is `fresh` nothing is kept.
+        Where training.optimizer_state is `fresh` no moments are kept.
         """
         return self.train_towards(node, model, steps, rng, only, kept, None)[:2]
 
@@ -216,10 +218,11 @@ class Learner:
         steps: int,
         rng: np.random.Generator,
         only: str | None,
-        kept: Mapping[str, Moments],
+        kept: Kept | None,
         objective: Objective | None,
-    ) -> tuple[Model, dict[str, Moments], dict[int, Params]]:
+    ) -> tuple[Model, Kept, dict[int, Params]]:
         """As `train_keeping`, with an objective; also returns per label the class means, if it collects them."""
+        kept = kept or Kept()
         samples, settings = self.shards.num_samples("train", node), self._training
         batches = draw_batches(rng, samples, settings.batch_size, steps, settings.drop_last)
         noisy = settings.augmentation != "none" or self.architecture_of(node).layout.draws_noise
@@ -232,30 +235,33 @@ class Learner:
             node,
             batches,
             only,
-            [kept.get(p.part.name) for p in model] if count else (),
+            [kept.moments.get(p.part.name) for p in model] if count else (),
             objective,
             seed,
             labels,
             last_pass,
+            kept.local,
         )
         in_training = [only in (None, params.part.name) for params in model]
         trained = tuple(
             job.output(self._bank(params.part), params.part) if moves else job.unchanged(params)
             for params, moves in zip(model, in_training, strict=True)
         )
-        keeps = dict(kept)
+        moments = dict(kept.moments)
         for params, moves in zip(model, in_training, strict=True):
             rows = tuple(
                 job.output(self._bank(params.part), params.part) if moves else job.unchanged(params)
                 for _ in range(count)
             )
             if moves and count:
-                before = kept.get(params.part.name)
-                keeps[params.part.name] = Moments(steps + (before.steps if before else 0), rows)
+                before = kept.moments.get(params.part.name)
+                moments[params.part.name] = Moments(steps + (before.steps if before else 0), rows)
         mean = self._mean_part(node) if labels else None
         means = {label: job.output(self._bank(mean), mean) for label in labels}
+        part = self.architecture_of(node).layout.local
+        local = job.output(self._bank(part), part) if part.size else None
         self.jobs.submit(job)
-        return trained, keeps, means
+        return trained, Kept(moments, local), means
 
     def losses(
         self,
@@ -265,6 +271,7 @@ class Learner:
         rng: np.random.Generator,
         common: bool = False,
         split: str = "train",
+        kept: Kept | None = None,
     ) -> Job:
         """Mean losses of models on a node's own data, over at most one pass of it.
 
@@ -272,6 +279,7 @@ class Learner:
             num_batches: mini-batches per model.
             common: the same batches for every model; otherwise each model gets its own.
             split: "train" or "validation".
+            kept: what the node keeps of its trainings, see `train_keeping`.
         """
         samples = self.shards.num_samples(split, node)
         num_batches = min(num_batches, -(-samples // self._training.batch_size))
@@ -279,11 +287,12 @@ class Learner:
             draw_batches(rng, samples, self._training.batch_size, num_batches)
             for _ in range(1 if common else len(models))
         ]
-        return self.jobs.submit(LossJob(models, node, draws * len(models) if common else draws, split))
+        batches = draws * len(models) if common else draws
+        return self.jobs.submit(LossJob(models, node, batches, split, self._local_of(kept)))
 
-    def test(self, models: Sequence[Model], cluster: int, split: str = "test") -> Job:
-        """Predictions of models on a cluster's evaluation set."""
-        return self.jobs.submit(TestJob(models, split, cluster))
+    def test(self, models: Sequence[Model], cluster: int, split: str = "test", kept: Kept | None = None) -> Job:
+        """Predictions of models on a cluster's evaluation set, by a node that keeps `kept` of its trainings."""
+        return self.jobs.submit(TestJob(models, split, cluster, self._local_of(kept)))
 
     def compare(self, metric: str, own: Model, peers: Sequence[Model], **references) -> Job:
         """Similarities of a model to others; see kinds.py: SimilarityJob.
@@ -309,11 +318,11 @@ class Learner:
         return [job.value for job in jobs]
 
     def flush(self) -> None:
-        """Runs everything that is pending."""
+        """Runs what has been pending for long, see jobs.py."""
         self.jobs.flush()
 
     def value(self, job: Job):
-        """What a job computes; runs it, and everything else that is ready, if it has not run yet."""
+        """What a job computes; runs it, and others of the kinds on its way, if it has not run yet."""
         self.jobs.force([job])
         return job.value
 
@@ -360,7 +369,8 @@ class Learner:
         distinct: dict[tuple, TestJob] = {}
         keys = []
         for job in jobs:
-            key = (job.split, job.cluster, tuple(tuple(params.serial for params in model) for model in job.models))
+            models = tuple(tuple(params.serial for params in model) for model in job.models)
+            key = (job.split, job.cluster, models, job.local and job.local.serial)
             distinct.setdefault(key, job)
             keys.append(key)
         values = self._waves.test(list(distinct.values()))
@@ -402,6 +412,13 @@ class Learner:
             found = kernels.class_cosine(bank.matrix, job.num_classes, columns, pairs, rows=rows)
             job.finish([float(value) for value in found])
 
+    def _local_of(self, kept: Kept | None) -> Params | None:
+        """The row of a node's own buffers, if predictions depend on it."""
+        if kept is None or kept.local is None:
+            return None
+        predicts = self.architectures[kept.local.part.architecture].layout.predicts_with_local
+        return kept.local if predicts else None
+
     def _labels_of(self, node: int, batches: Sequence[np.ndarray]) -> list[int]:
         """The labels that occur in mini-batches, ascending."""
         labels = self.shards.train[node][1]
@@ -412,8 +429,8 @@ class Learner:
         architecture = self.architecture_of(node)
         name = architecture.layout.architecture
         if (name, "class mean") not in self._slices:
-            with torch.random.fork_rng(devices=[]):
-                size = latent_size(architecture.build(), self.shards.train[node][0].shape[1:])
+            inputs = self.shards.train[node][0]
+            size = latent_size(architecture.module(torch.device("cpu")), inputs.shape[1:], inputs.dtype)
             entry = Entry("mean", (size,), 0, size, True)
             self._slices[name, "class mean"] = Part(name, "class mean", (entry,))
         return self._slices[name, "class mean"]
@@ -422,7 +439,7 @@ class Learner:
         """The matrix of all parts of this name and these shapes, whatever their architecture."""
         key = (part.name, part.signature)
         if key not in self._banks:
-            self._banks[key] = Bank(part, self._device)
+            self._banks[key] = Bank(part, self._device, self._serials)
         return self._banks[key]
 
     def _whose(self, part: Part) -> str:

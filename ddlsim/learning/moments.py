@@ -1,11 +1,11 @@
-"""What an optimizer remembers from one local training to the next: Adam's two moments, or SGD's momentum.
+"""What a node keeps from one local training to the next: Adam's two moments or SGD's momentum, and its own buffers.
 
 Rows of the bank, like models: immutable values that a training takes and makes anew, so a training that is aborted
 leaves the node's old ones as they were. Buffers have columns there too, which stay zero.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
@@ -23,6 +23,19 @@ class Moments:
 
     steps: int
     rows: tuple[Params, ...]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What one training leaves to the next evaluations and trainings of the same node; it is never sent.
+
+    Args:
+        moments: of the model's parts, by name.
+        local: the buffers that are the node's own; None: as a fresh module has them, or there are none.
+    """
+
+    moments: Mapping[str, Moments] = field(default_factory=dict)
+    local: Params | None = None
 
 
 def rows_kept(settings) -> int:

@@ -146,9 +146,13 @@ def network_of(module: nn.Module, layout: Layout) -> Network:
         raise NoPlan("turned off by DDLSIM_NATIVE_TRAINING=0")
     if layout.names != (CORE, HEAD):
         raise NoPlan(f"it has parts beside core and head: {', '.join(layout.names[2:])}")
-    for entry in layout.parts[MODEL].entries:
+    for entry in (*layout.parts[MODEL].entries, *layout.local.entries):
         if not entry.trainable:
             raise NoPlan(f"it keeps statistics: {entry.name}")
+    trained = {entry.name for entry in layout.parts[MODEL].entries}
+    for name, _ in module.named_parameters():
+        if name not in trained:
+            raise NoPlan(f"some of its parameters are frozen: {name}")
     columns = {entry.name: entry.start for entry in layout.parts[MODEL].entries}
     reader = _Reader(columns)
     for part in (CORE, HEAD):

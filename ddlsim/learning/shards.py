@@ -3,12 +3,13 @@
 import numpy as np
 import torch
 
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import DdlsimError
 from ddlsim.learning.augmenting import Augmenter
 from ddlsim.learning.tasks import LOSSES
 
 Samples = tuple[torch.Tensor, torch.Tensor]
-"""Images float32 [n, C, H, W] and labels int64 [n], of a regression float32 [n]."""
+"""Inputs [n, ...] (images float32 [n, C, H, W], token ids int64 [n, T], ...) and labels int64 [n] or [n, T], of a
+regression float32 [n]."""
 
 
 class Shards:
@@ -36,10 +37,10 @@ class Shards:
         """What augments the images of one training.
 
         Raises:
-            ScenarioError: if the data are joined from domains with a normalisation each.
+            DdlsimError: if the data are joined from domains with a normalisation each.
         """
         if self._normalisation[0].dim() != 1:
-            raise ScenarioError("training.augmentation: only none fits data of several domains.")
+            raise DdlsimError("training.augmentation: only none fits data of several domains.")
         return Augmenter(kind, *self._normalisation, seed)
 
     def has_validation(self) -> bool:

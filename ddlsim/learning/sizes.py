@@ -7,13 +7,12 @@ alike. Neither torch nor data is needed here.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 
-from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.errors import DdlsimError
 
 MODEL = "model"
-_serials = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +36,11 @@ class SizedParams:
 
     Args:
         part: core, head, ... or model.
-        serial: another one for each training and merge, as with real parameters.
+        serial: another one in a run for each training and merge, as with real parameters.
     """
 
     part: SizedPart
-    serial: int = field(default_factory=lambda: next(_serials))
+    serial: int
     job = None
 
     @property
@@ -63,6 +62,7 @@ class NoJobs:
 
     def __init__(self) -> None:
         self.wall_s: dict[str, float] = {}
+        self.waves: dict[str, list[int]] = {}
 
     def force(self, jobs) -> None:
         """Nothing is pending."""
@@ -100,6 +100,7 @@ class SizeLearner:
         self._loss = math.log(max(2, num_classes))
         self._samples = samples["train"]
         self._batches = {split: -(-count // batch_size) for split, count in samples.items()}
+        self._serials = count()
         self.jobs = NoJobs()
         self.through_pytorch: dict[str, int] = {}
         self.one_by_one: dict[str, int] = {}
@@ -110,12 +111,12 @@ class SizeLearner:
         """The same sizes for every model of the node's architecture, (model,) or (core, head, ...)."""
         name = self._assigned[node] if self._assigned else next(iter(self._parts))
         if not whole and not self._parts[name][0].size:
-            raise ScenarioError(
-                f"model: {name} has no core, and this algorithm shares core and head apart. "
+            raise DdlsimError(
+                f"model: {name} has no core that is trained, and this algorithm shares core and head apart. "
                 "Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models (el, dpsgd)."
             )
         parts = (self._whole if whole else self._parts)[name]
-        return [tuple(SizedParams(part) for part in parts) for _ in range(count)]
+        return [tuple(self._params(part) for part in parts) for _ in range(count)]
 
     def merge(self, sources: Sequence[SizedParams], weights: Sequence[float]) -> SizedParams:
         """What merges to the same size.
@@ -130,11 +131,11 @@ class SizeLearner:
                     f"cannot merge {params.part.name} ({params.size} values) into {first.part.name} ({first.size} "
                     "values): their sizes differ."
                 )
-        return SizedParams(first.part)
+        return self._params(first.part)
 
     def train_keeping(self, node: int, model, steps: int, rng, only: str | None, kept):
         """A model as large as it was, and what the optimizer kept."""
-        trained = (SizedParams(params.part) if only in (None, params.part.name) else params for params in model)
+        trained = (self._params(params.part) if only in (None, params.part.name) else params for params in model)
         return tuple(trained), kept
 
     def train_towards(self, node: int, model, steps: int, rng, only: str | None, kept, objective):
@@ -143,22 +144,22 @@ class SizeLearner:
         means = {}
         if objective is not None and objective.class_means:
             size = self._classifier_sizes(model[1].part)[0] // self._num_classes
-            means = {label: SizedParams(SizedPart("class mean", size, (size,))) for label in range(self._num_classes)}
+            means = {label: self._params(SizedPart("class mean", size, (size,))) for label in range(self._num_classes)}
         return trained, kept, means
 
     def trained_values(self, params: SizedParams) -> SizedParams:
         """A row without buffers."""
         size = sum(params.part.trained_sizes)
-        return SizedParams(SizedPart(f"{params.part.name} values", size, params.part.trained_sizes))
+        return self._params(SizedPart(f"{params.part.name} values", size, params.part.trained_sizes))
 
     def with_trained_values(self, params: SizedParams, values: SizedParams) -> SizedParams:
         """A row as large as it was."""
-        return SizedParams(params.part)
+        return self._params(params.part)
 
     def classifier(self, head: SizedParams) -> SizedParams:
         """The weights of a head's last linear layer."""
         size, _ = self._classifier_sizes(head.part)
-        return SizedParams(SizedPart(f"{head.part.name} classifier", size, (size,)))
+        return self._params(SizedPart(f"{head.part.name} classifier", size, (size,)))
 
     def class_cosine(self, own: SizedParams, others: Sequence[SizedParams]) -> Known:
         """All classifiers are alike."""
@@ -171,9 +172,11 @@ class SizeLearner:
 
     def compress(self, codec, params: SizedParams, copy: SizedParams | None, seed: int) -> SizedParams:
         """What is decoded is as large."""
-        return SizedParams(params.part)
+        return self._params(params.part)
 
-    def losses(self, node: int, models: Sequence, num_batches: int, rng, common: bool = False, split: str = "train"):
+    def losses(
+        self, node: int, models: Sequence, num_batches: int, rng, common: bool = False, split: str = "train", kept=None
+    ) -> Known:
         """The same loss for every model."""
         return Known([self._loss] * len(models))
 
@@ -209,6 +212,9 @@ class SizeLearner:
     def close(self) -> None:
         """There is nothing to end."""
 
+    def _params(self, part: SizedPart) -> SizedParams:
+        return SizedParams(part, next(self._serials))
+
 
 def _whole(parts: Sequence[SizedPart]) -> SizedPart:
     return SizedPart(MODEL, sum(part.size for part in parts), sum((part.trained_sizes for part in parts), ()))
@@ -219,18 +225,22 @@ def parts_of_sizes(sizes: Mapping[str, int]) -> dict[str, SizedPart]:
     return {name: SizedPart(name, size, (size,) if size else ()) for name, size in sizes.items()}
 
 
-def parts_of(architecture: str, build) -> dict[str, SizedPart]:
+def parts_of(architecture: str, build, buffers: str = "shared") -> dict[str, SizedPart]:
     """The sizes of a model's parts; torch makes it without memory (device `meta`).
 
     Args:
         architecture: the model's name.
         build: makes a module with submodules `core` and `head`.
+        buffers: whether floating-point buffers are part of messages (`shared`) or not (`local`).
+
+    Raises:
+        ScenarioError: see layout.py: Layout.
     """
     import torch
 
     from ddlsim.learning.layout import Layout
 
     with torch.device("meta"):
-        layout = Layout(architecture, build())
+        layout = Layout(architecture, build(), buffers)
     parts = [layout.parts[name] for name in layout.names]
     return {part.name: SizedPart(part.name, part.size, part.trained_sizes) for part in parts}

@@ -7,6 +7,7 @@ they are computed both ways (`why_not`).
 
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -39,8 +40,10 @@ class StackedModels:
         self._loss = loss
         self._gradients_of = cache(self._make_gradients)
         self._reasons: dict[bool, str] = {}  # by whether it is about training
-        if not all(entry.trainable for entry in self.layout.parts[MODEL].entries):
+        if self.layout.local.size or not all(entry.trainable for entry in self.layout.parts[MODEL].entries):
             self._reasons[True] = "it keeps statistics that move during training"
+        if self.layout.predicts_with_local:
+            self._reasons[False] = "each node has buffers of its own"
 
     def trained_columns(self, only: str | None) -> slice:
         """The columns of a whole model's row that are trained; one range, since there are no buffers between them."""
@@ -112,8 +115,7 @@ class StackedModels:
     def _apply(self, part: str, flats: torch.Tensor, values: torch.Tensor, values_dim: int | None) -> torch.Tensor:
         submodule: nn.Module = getattr(self.template.module.eval(), part)
         entries = [
-            Entry(entry.name.removeprefix(part + "."), entry.shape, entry.start, entry.stop, entry.trainable)
-            for entry in self.layout.parts[part].entries
+            replace(entry, name=entry.name.removeprefix(part + ".")) for entry in self.layout.parts[part].entries
         ]
         call = lambda flat, x: functional_call(submodule, _views(entries, flat), (x,))  # noqa: E731
         return vmap(call, in_dims=(0, values_dim))(flats, values)
@@ -126,8 +128,7 @@ class StackedModels:
             parameters = self.template.trained()
             loss = self._loss(self.template.module.train()(x), y)
             alone = torch.autograd.grad(loss, parameters, materialize_grads=True)
-            by_name = dict(zip((name for name, _ in self.template.module.named_parameters()), alone, strict=True))
-            expected = torch.cat([by_name[entry.name].reshape(-1) for entry in self.layout.parts[MODEL].entries])
+            expected = torch.cat([gradient.reshape(-1) for gradient in alone])  # in the order of the columns
             if not _same(row, expected):
                 return False
         return True
@@ -154,7 +155,7 @@ def stack_params(rows: Sequence) -> torch.Tensor:
 
 
 def _views(entries: Sequence[Entry], flat: torch.Tensor) -> dict[str, torch.Tensor]:
-    return {entry.name: flat[entry.start : entry.stop].view(entry.shape) for entry in entries}
+    return {entry.name: entry.view(flat) for entry in entries}
 
 
 def _same(found: torch.Tensor, expected: torch.Tensor) -> bool:

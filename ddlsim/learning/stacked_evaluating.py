@@ -114,7 +114,7 @@ def outputs_of(
         part = slice(first, first + step)
         if shared:
             images, labels = (values[part] for values in samples[sources[0]])
-            labels = labels.expand(len(questions), -1)
+            labels = labels.expand(len(questions), *labels.shape)
         else:
             images = torch.stack([samples[unit.source][0][part] for unit in cores.values()])
             labels = torch.stack([samples[question.source][1][part] for question in questions])
@@ -132,8 +132,9 @@ def _parts(models: StackedModels, cores: Sequence[Question], questions: Sequence
 
 
 def _losses(shards: Shards, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Every sample's loss [N, n], float64, of outputs [N, n, ...] and labels [N, n]."""
-    return shards.loss(outputs.flatten(0, 1), labels.flatten(), reduction="none").double().view(labels.shape)
+    """Every sample's loss [N, n], float64, of outputs [N, n, ...] and labels [N, n] or [N, n, T]."""
+    each = shards.loss(outputs.flatten(0, 1), labels.flatten(0, 1), reduction="none")
+    return each.double().view(labels.shape[:2])
 
 
 def _tested(models: StackedModels, questions: Sequence[Question], samples, shards: Shards, chunk: int) -> list[Tested]:
@@ -144,8 +145,8 @@ def _tested(models: StackedModels, questions: Sequence[Question], samples, shard
         losses = losses + _losses(shards, outputs, labels).sum(dim=1)
         seen += labels.shape[1]
         if classes:
-            model = torch.arange(count, device=labels.device)[:, None]
-            cells = (model * classes + labels) * classes + outputs.argmax(dim=2)
+            model = torch.arange(count, device=labels.device).view(-1, *[1] * (labels.dim() - 1))
+            cells = (model * classes + labels) * classes + outputs.argmax(dim=-1)
             confusions = confusions + torch.bincount(cells.flatten(), minlength=count * classes * classes)
     tables = confusions.view(count, classes, classes).cpu().numpy() if classes else [None] * count
     return [(table, loss / seen) for table, loss in zip(tables, losses.tolist(), strict=True)]

@@ -14,5 +14,14 @@ def squared_error(outputs: torch.Tensor, labels: torch.Tensor, reduction: str = 
     return F.mse_loss(outputs.squeeze(-1), labels, reduction=reduction)
 
 
-LOSSES: dict[str, Loss] = {"classification": F.cross_entropy, "regression": squared_error}
-"""Task -> loss. Classification: outputs are logits [b, classes], labels int64 [b]."""
+def cross_entropy(outputs: torch.Tensor, labels: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
+    """Cross-entropy of logits [b, classes] and labels int64 [b], or of [b, T, classes] and [b, T] (the mean over T)."""
+    if labels.dim() == 1:
+        return F.cross_entropy(outputs, labels, reduction=reduction)
+    each = F.cross_entropy(outputs.flatten(0, -2), labels.flatten(), reduction="none")
+    losses = each.view(len(labels), -1).mean(dim=1)
+    return {"mean": losses.mean, "sum": losses.sum, "none": lambda: losses}[reduction]()
+
+
+LOSSES: dict[str, Loss] = {"classification": cross_entropy, "regression": squared_error}
+"""Task -> loss; with reduction "none" one value per sample."""

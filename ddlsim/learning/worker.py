@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import nn
 
+from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.bank import Params
-from ddlsim.learning.layout import MODEL, Architecture
+from ddlsim.learning.layout import MODEL, named_tensors
 from ddlsim.learning.moments import OpenMoments, torch_state
 from ddlsim.learning.native_plan import NativePlan, NoPlan, network_of
 from ddlsim.learning.noise import own_dropouts
@@ -32,13 +33,26 @@ class Template:
     def __init__(self, architecture: Architecture, device: torch.device):
         self.layout = architecture.layout
         self.flat = torch.zeros(self.layout.size, device=device)
-        with torch.random.fork_rng(devices=[]):
-            self.module = architecture.build().to(device)
+        self.local = architecture.local.to(device, copy=True)
+        self._first_local = architecture.local.to(device)
+        self.module = architecture.module(device)
         self.dropouts = own_dropouts(self.module, device)
-        self._counters: list[tuple[nn.Module, str, slice]] = []
         self._plans: dict[tuple[int, ...], NativePlan | str] = {}  # by the images' shape; or why there is none
-        self._view_state()
-        self.module.requires_grad_(True)
+        tensors = named_tensors(self.module)
+        self._parameters: list[tuple[str, nn.Parameter, slice]] = []
+        self._buffers: list[tuple[nn.Module, str, torch.Tensor]] = []
+        for flat, part in ((self.flat, self.layout.parts[MODEL]), (self.local, self.layout.local)):
+            for entry in part.entries:
+                view = entry.view(flat)
+                if entry.trainable:
+                    tensors[entry.name].data = view
+                    self._parameters.append((entry.name, tensors[entry.name], slice(entry.start, entry.stop)))
+                else:
+                    owner, _, name = entry.name.rpartition(".")
+                    # .data: else a count that BatchNorm raises would make autograd refuse the statistics beside it
+                    self._buffers.append((self.module.get_submodule(owner), name, view.data))
+        for module, name, view in self._buffers:
+            module._buffers[name] = view
 
     @torch.no_grad()
     def load(self, parts: Sequence[Params], start: int = 0) -> None:
@@ -47,22 +61,33 @@ class Template:
         for params in parts:
             self.flat[stop : stop + params.size].copy_(params.values())
             stop += params.size
-        for module, name, columns in self._counters:
-            getattr(module, name).copy_(self.flat[columns].reshape(getattr(module, name).shape))
         for plan in self._plans.values():
             if not isinstance(plan, str):
                 plan.reload(core=start == 0)
 
     @torch.no_grad()
+    def load_local(self, local: Params | None) -> None:
+        """Takes over a node's own buffers; None, or a row of another architecture: those that a module begins with."""
+        if self.layout.local.size:
+            known = local is not None and local.part.architecture == self.layout.architecture
+            self.local.copy_(local.values() if known else self._first_local)
+
+    @torch.no_grad()
     def store(self, parts: Sequence[Params | None], sizes: Sequence[int]) -> None:
         """Writes the present values to rows, in the same order as `load`; None skips a part."""
-        for module, name, columns in self._counters:
-            self.flat[columns] = getattr(module, name).reshape(-1).float()
+        self.gather_buffers()
         start = 0
         for params, size in zip(parts, sizes, strict=True):
             if params is not None:
                 params.values().copy_(self.flat[start : start + size])
             start += size
+
+    @torch.no_grad()
+    def store_local(self, local: Params | None) -> None:
+        """Writes the node's own buffers to a row; None: nothing is to be written."""
+        self.gather_buffers()
+        if local is not None:
+            local.values().copy_(self.local)
 
     def plan(self, images: torch.Tensor) -> NativePlan | None:
         """The native plan for images [n, C, H, W] on a loaded model; None where PyTorch has to do it."""
@@ -93,32 +118,21 @@ class Template:
         return plan.outputs(features) if plan else self.module.eval().head(features)
 
     def trained(self, only: str | None = None) -> list[nn.Parameter]:
-        """The parameters to train: all, or those of one part only (the others are frozen)."""
-        for name, parameter in self.module.named_parameters():
+        """The parameters to train: all that are not frozen, or those of one part only."""
+        for name, parameter, _ in self._parameters:
             parameter.requires_grad_(only is None or name.startswith(only + "."))
-        return [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        return [parameter for _, parameter, _ in self._parameters if parameter.requires_grad]
 
     def trained_columns(self) -> list[slice]:
-        """Where the parameters that are trained at present lie in the flat vector."""
-        where = {entry.name: slice(entry.start, entry.stop) for entry in self.layout.parts[MODEL].entries}
-        return [where[name] for name, parameter in self.module.named_parameters() if parameter.requires_grad]
+        """Where the parameters that are trained at present lie in the flat vector, in the order of `trained`."""
+        return [columns for _, parameter, columns in self._parameters if parameter.requires_grad]
 
-    def _view_state(self) -> None:
-        """Moves every tensor of the module into the flat vector; integer counters keep a float copy there."""
-        tensors = dict(self.module.named_parameters())
-        buffers = dict(self.module.named_buffers())
-        for entry in self.layout.parts[MODEL].entries:
-            columns = slice(entry.start, entry.stop)
-            view = self.flat[columns].view(entry.shape)
-            if entry.name in tensors:
-                tensors[entry.name].data = view
-                continue
-            owner, _, name = entry.name.rpartition(".")
-            module = self.module.get_submodule(owner)
-            if buffers[entry.name].is_floating_point():
+    def gather_buffers(self) -> None:
+        """Brings buffers that the module has replaced, instead of writing into them, back into the flat vectors."""
+        for module, name, view in self._buffers:
+            if module._buffers[name] is not view:
+                view.copy_(module._buffers[name])
                 module._buffers[name] = view
-            else:
-                self._counters.append((module, name, columns))
 
 
 @torch.no_grad()
@@ -162,6 +176,11 @@ def sgd_steps(
     parameters = template.trained(only)
     kept = _frozen_columns(template, only)
     template.module.train()
+    if not parameters:  # a part of frozen parameters: only its statistics move
+        with torch.no_grad():
+            for images, labels in batches:
+                loss_of(images, labels)
+        return
     update = make_optimizer(
         parameters,
         settings,
@@ -176,8 +195,9 @@ def sgd_steps(
         gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)  # a loss may leave a part out
         with torch.no_grad():
             update(gradients)
+    template.gather_buffers()
     for columns, values in kept:
-        template.flat[columns] = values
+        columns.copy_(values)
 
 
 def loss_function(template: Template, objective: Objective | None, task_loss: Loss, means: "ClassMeans") -> StepLoss:
@@ -239,13 +259,17 @@ class ClassMeans:
                 params.values().copy_(self._sums[label] / max(1, self._counts[label]))
 
 
-def _frozen_columns(template: Template, only: str | None) -> list[tuple[slice, torch.Tensor]]:
+def _frozen_columns(template: Template, only: str | None) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Buffers of the part that is not trained: running statistics move in train mode, so they are put back."""
     if only is None:
         return []
-    entries = template.layout.parts[MODEL].entries
-    frozen = [e for e in entries if not e.trainable and not e.name.startswith(only + ".")]
-    return [(slice(e.start, e.stop), template.flat[e.start : e.stop].clone()) for e in frozen]
+    return [
+        (columns, columns.clone())
+        for flat, part in ((template.flat, template.layout.parts[MODEL]), (template.local, template.layout.local))
+        for entry in part.entries
+        if not entry.trainable and not entry.name.startswith(only + ".")
+        for columns in (flat[entry.start : entry.stop],)
+    ]
 
 
 def make_optimizer(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge, Lt
 
-from ddlsim.models.shapes import ImageShape, require
+from ddlsim.models.base import ModelSettings
+from ddlsim.models.shapes import ImageShape, require, smallest_side
 from ddlsim.units import UnitCount
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ CELLS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlexNetSmall:
+class AlexNetSmall(ModelSettings):
     """Three convolutions and two linear layers with dropout, for small images from 6 x 6.
 
     Args:
@@ -34,7 +35,7 @@ class AlexNetSmall:
 
     def check(self, image_shape: ImageShape) -> None:
         """Raise ScenarioError unless the images fit."""
-        require(min(image_shape[1:]) >= 6, "alexnet_small", image_shape, "at least 6 x 6 pixels, any channels")
+        require(smallest_side(image_shape) >= 6, "alexnet_small", image_shape, "at least 6 x 6 pixels, any channels")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
         """A fresh model, torch's default initialisation.

@@ -7,6 +7,7 @@ them. Where we differ: these end in logits (their log-softmax is part of the los
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddlsim.models.base import ModelSettings
 from ddlsim.models.shapes import ImageShape, require
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CifarCNN:
+class CifarCNN(ModelSettings):
     """LeNet-like network of the DAC paper for 3 x 32 x 32 images: 62,006 parameters at 10 classes."""
 
     def check(self, image_shape: ImageShape) -> None:
@@ -49,7 +50,7 @@ class CifarCNN:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FashionCNN:
+class FashionCNN(ModelSettings):
     """Two-convolution network of the DAC paper for 1 x 28 x 28 images: 56,714 parameters at 10 classes."""
 
     def check(self, image_shape: ImageShape) -> None:

@@ -9,7 +9,8 @@ parameters for 3x32x32 images and 10 classes (core 79,584, head 10,250); 120,554
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddlsim.models.shapes import ImageShape, require
+from ddlsim.models.base import ModelSettings
+from ddlsim.models.shapes import ImageShape, require, smallest_side
 
 if TYPE_CHECKING:
     from ddlsim.models.split import SplitModel
@@ -20,12 +21,12 @@ SHRINK = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class GNLeNet:
+class GNLeNet(ModelSettings):
     """LeNet with group normalisation, the FACADE paper's CIFAR-10 model; any images from 8 x 8."""
 
     def check(self, image_shape: ImageShape) -> None:
         """Raise ScenarioError unless the images fit."""
-        require(min(image_shape[1:]) >= SHRINK, "gn_lenet", image_shape, "at least 8 x 8 pixels, any channels")
+        require(smallest_side(image_shape) >= SHRINK, "gn_lenet", image_shape, "at least 8 x 8 pixels, any channels")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
         """A fresh model, torch's default initialisation.
@@ -38,7 +39,7 @@ class GNLeNet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeNet64:
+class LeNet64(ModelSettings):
     """GN-LeNet on 64 x 64 images, the FACADE paper's Imagenette model."""
 
     def check(self, image_shape: ImageShape) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import MinLen
 
 from ddlsim.errors import ScenarioError
+from ddlsim.models.base import ModelSettings
 from ddlsim.models.shapes import ImageShape
 from ddlsim.rng import stream
 from ddlsim.units import CountOrZero, UnitCount
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixed:
+class Mixed(ModelSettings):
     """A list of models, dealt to the nodes.
 
     Args:
@@ -104,7 +105,9 @@ def _make(entry: str | dict[str, Any], latent: int | None) -> Any:
     if name not in known:
         raise ScenarioError(f"models: unknown name {name!r}. Known: {', '.join(known)}.")
     model = MODELS[name]
-    fields = [field.name for field in dataclasses.fields(model)]
+    fields = [field.name for field in dataclasses.fields(model) if field.name != "buffers"]
+    if "buffers" in keys:
+        raise ScenarioError(f"models: {name}.buffers: stands once for all, as model.buffers.")
     unknown = [key for key in keys if key not in fields]
     if unknown:
         raise ScenarioError(f"models: {name} has no key {unknown[0]!r}. Allowed: {', '.join(['name', *fields])}.")

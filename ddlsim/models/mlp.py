@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import Ge, Lt
 
+from ddlsim.models.base import ModelSettings
 from ddlsim.models.shapes import ImageShape
 from ddlsim.units import UnitCount
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MLP:
+class MLP(ModelSettings):
     """Fully connected layers with ReLU on the flattened image, any shape.
 
     Args:
@@ -55,7 +56,7 @@ class MLP:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear:
+class Linear(ModelSettings):
     """One linear layer on the flattened image (multinomial logistic regression); the core is empty."""
 
     has_core: ClassVar[bool] = False

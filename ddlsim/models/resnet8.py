@@ -8,19 +8,20 @@ parameters. 312,649 parameters and 1,353 buffer values for 3 channels and 41 cla
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddlsim.models.shapes import ImageShape, require
+from ddlsim.models.base import ModelSettings
+from ddlsim.models.shapes import ImageShape, require, smallest_side
 
 if TYPE_CHECKING:
     from ddlsim.models.split import SplitModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResNet8:
+class ResNet8(ModelSettings):
     """Three residual blocks, the FACADE paper's Flickr-Mammals model; any images from 4 x 4."""
 
     def check(self, image_shape: ImageShape) -> None:
         """Raise ScenarioError unless the images fit."""
-        require(min(image_shape[1:]) >= 4, "resnet8", image_shape, "at least 4 x 4 pixels, any channels")
+        require(smallest_side(image_shape) >= 4, "resnet8", image_shape, "at least 4 x 4 pixels, any channels")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
         """A fresh model, torch's default initialisation.

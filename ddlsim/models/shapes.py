@@ -2,8 +2,13 @@
 
 from ddlsim.errors import ScenarioError
 
-ImageShape = tuple[int, int, int]
-"""Channels, height, width."""
+ImageShape = tuple[int, ...]
+"""Channels, height, width; of samples that are no images whatever shape they have."""
+
+
+def smallest_side(image_shape: ImageShape) -> int:
+    """Height or width, whichever is less; 0 of samples that are no images."""
+    return min(image_shape[1:]) if len(image_shape) == 3 else 0
 
 
 def require(fits: bool, model: str, image_shape: ImageShape, wanted: str) -> None:
@@ -18,7 +23,7 @@ def require(fits: bool, model: str, image_shape: ImageShape, wanted: str) -> Non
         ScenarioError: naming the shape that came and those that fit.
     """
     if not fits:
-        came = " x ".join(map(str, image_shape))
+        came = " x ".join(map(str, image_shape)) or "single numbers"
         raise ScenarioError(
             f"model: {model} takes images of {wanted} (channels x height x width), the data has {came}. "
             "Choose another model, or data of that shape."

@@ -8,15 +8,16 @@ whatever the network, heads of equal latent size are alike. Where we differ from
 classifiers, which are never trained there. Other than three channels change the first convolution alone.
 
 Trainable parameters of the core with 512 latent features and three channels: resnet18 11,439,168, shufflenet_v2
-1,778,404, googlenet 6,124,704; resnet18 as a whole with 100 classes 11,227,812, and 9,620 buffer values.
+1,778,404, googlenet 6,124,704; resnet18 as a whole with 100 classes 11,227,812, and 9,620 buffer values (20 counts).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddlsim.models.base import ModelSettings
 from ddlsim.models.pretrained import NONE, load_pretrained
-from ddlsim.models.shapes import ImageShape, require
+from ddlsim.models.shapes import ImageShape, require, smallest_side
 from ddlsim.units import UnitCount
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ SMALLEST = 28
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResNet18:
+class ResNet18(ModelSettings):
     """torchvision's ResNet-18; images from 28 x 28 (they are not resized).
 
     Args:
@@ -66,7 +67,7 @@ class ResNet18:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShuffleNetV2:
+class ShuffleNetV2(ModelSettings):
     """torchvision's ShuffleNet V2 x1.0, not pretrained; images from 28 x 28 (they are not resized).
 
     Args:
@@ -99,7 +100,7 @@ class ShuffleNetV2:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GoogLeNet:
+class GoogLeNet(ModelSettings):
     """torchvision's GoogLeNet without auxiliary classifiers, not pretrained; images from 28 x 28 (not resized).
 
     Args:
@@ -128,7 +129,7 @@ class GoogLeNet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlexNet:
+class AlexNet(ModelSettings):
     """torchvision's AlexNet, not pretrained; images from 63 x 63 (see alexnet_small for smaller ones).
 
     Args:
@@ -139,7 +140,7 @@ class AlexNet:
 
     def check(self, image_shape: ImageShape) -> None:
         """Raise ScenarioError unless the images fit."""
-        require(min(image_shape[1:]) >= 63, "alexnet", image_shape, "at least 63 x 63 pixels, any channels")
+        require(smallest_side(image_shape) >= 63, "alexnet", image_shape, "at least 63 x 63 pixels, any channels")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
         """A fresh model, torchvision's initialisation.
@@ -162,7 +163,7 @@ class AlexNet:
 
 def _check(name: str, image_shape: ImageShape) -> None:
     wanted = f"at least {SMALLEST} x {SMALLEST} pixels, any channels"
-    require(min(image_shape[1:]) >= SMALLEST, name, image_shape, wanted)
+    require(smallest_side(image_shape) >= SMALLEST, name, image_shape, wanted)
 
 
 def _split(

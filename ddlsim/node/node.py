@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddlsim.evaluation.early_stopping import BestModel
     from ddlsim.learning.bank import Params
     from ddlsim.learning.kinds import Model
-    from ddlsim.learning.moments import Moments
+    from ddlsim.learning.moments import Kept
     from ddlsim.learning.objective import Objective
     from ddlsim.node.ports import Ports
 
@@ -48,7 +48,7 @@ class Node:
         times_lost: how often the participant has lost its state; this node is what began afresh then.
     """
 
-    __slots__ = ("_best", "_clock", "_compute", "_kept", "_log", "_run", "_times_lost", "_transport", "id", "is_server")
+    __slots__ = ("_best", "_clock", "_compute", "_log", "_run", "_times_lost", "_transport", "id", "is_server", "kept")
 
     def __init__(self, node_id: int, ports: "Ports", best: "BestModel | None" = None, times_lost: int = 0):
         self.id = node_id
@@ -57,7 +57,7 @@ class Node:
         self._run, self._log = ports.run, ports.log
         self._best = best
         self._times_lost = times_lost
-        self._kept: dict[str, Moments] = {}  # what the optimizer keeps between trainings
+        self.kept: Kept | None = None  # by the learner, of its trainings
 
     # -- what a node knows -----------------------------------------------------------------------------------------
 
@@ -146,17 +146,17 @@ class Node:
         steps = self.local_steps if steps is None else steps
         compute, best = self._compute, self._best
         rng = self._batch_rng("training batches")
-        trained, kept, means = compute.train_towards(self.id, model, steps, rng, only, self._kept, objective)
+        trained, kept, means = compute.train_towards(self.id, model, steps, rng, only, self.kept, objective)
         validation, batches = None, 0
         if best is not None:
             batches = compute.batches_in("validation", self.id)
             rng = self._batch_rng("validation batches")
-            validation = compute.losses(self.id, [trained], batches, rng, split="validation")
+            validation = compute.losses(self.id, [trained], batches, rng, split="validation", kept=kept)
 
         def ended() -> "Model | tuple[Model, dict[int, Params]]":
-            self._kept = kept
+            self.kept = kept
             if best is not None:
-                best.trained(trained, validation)
+                best.trained(trained, validation, kept)
             return (trained, means) if objective is not None and objective.class_means else trained
 
         passes = steps * (1 if objective is None else objective.views)
@@ -184,7 +184,7 @@ class Node:
         """
         compute = self._compute
         batches = compute.batches_in(split, self.id) if batches is None else batches
-        job = compute.losses(self.id, models, batches, self._batch_rng("loss batches"), common, split)
+        job = compute.losses(self.id, models, batches, self._batch_rng("loss batches"), common, split, self.kept)
         value = Later(lambda: compute.value(job))
         steps = len(models) * batches * FORWARD_SHARE if takes_time else 0.0
         duration_s = self._clock.computing_s(self.id, steps)
@@ -289,7 +289,7 @@ class Node:
 
     def measure(self, name: str, model: "Model", round_num: int) -> None:
         """Writes a row of how well a model does on this node's validation samples, for monitoring: costs no time."""
-        self._log.measure(self._clock.now_s, self.id, round_num + 1, name, model)
+        self._log.measure(self._clock.now_s, self.id, round_num + 1, name, model, self.kept)
 
     def record(self, name: str, value: Any, round_num: int) -> None:
         """Writes one row of the run's metrics; the round counts as completed. A network-only run leaves such rows out,

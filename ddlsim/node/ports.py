@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.kinds import Model
-    from ddlsim.learning.moments import Moments
+    from ddlsim.learning.moments import Kept
     from ddlsim.learning.objective import Objective
     from ddlsim.messages.message import Message
 
@@ -86,10 +86,12 @@ class Compute(Protocol):
         steps: int,
         rng: "np.random.Generator | None",
         only: str | None,
-        kept: "Mapping[str, Moments]",
+        kept: "Kept | None",
         objective: "Objective | None",
-    ) -> "tuple[Model, dict[str, Moments], dict[int, Params]]":
-        """The trained model, what the optimizer keeps of it, and per label the means of features."""
+    ) -> "tuple[Model, Kept | None, dict[int, Params]]":
+        """The trained model, what the node keeps of the training (the optimizer's state, its own buffers; `kept` is
+        that of its last one), and per label the means of features.
+        """
 
     def losses(
         self,
@@ -99,11 +101,14 @@ class Compute(Protocol):
         rng: "np.random.Generator | None",
         common: bool = False,
         split: str = "train",
+        kept: "Kept | None" = None,
     ) -> "Job":
-        """Mean losses on the node's samples; value: a list of floats, one per model."""
+        """Mean losses on the node's samples, of models with its own buffers; value: a list of floats, one per model."""
 
-    def test(self, models: "Sequence[Model]", test_set: int, split: str = "test") -> "Job":
-        """Predictions on an evaluation set; value: a list of Tested, one per model."""
+    def test(self, models: "Sequence[Model]", test_set: int, split: str = "test", kept: "Kept | None" = None) -> "Job":
+        """Predictions on an evaluation set, with the own buffers of the node that `kept` is of; value: a list of
+        Tested, one per model.
+        """
 
     def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", **references: Any) -> "Job":
         """Similarities of a model to others; value: a list of floats, one per peer."""
@@ -175,7 +180,7 @@ class Log(Protocol):
     def row(self, time_s: float, node: int, completed: int, name: str, value: Any) -> None:
         """One value; `completed` counts the round that it belongs to as completed."""
 
-    def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model") -> None:
+    def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
         """Rows of a model's accuracy and loss on the node's validation samples, written once they are known."""
 
 

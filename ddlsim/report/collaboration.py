@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddlsim.report.frame import COLOURS
 from ddlsim.report.json_lines import damage_of, json_lines
 
 if TYPE_CHECKING:
@@ -79,8 +80,6 @@ def network_figure(records: "Records", graphs: Graphs) -> "Figure":
     """The last graph as a network: nodes in a circle by cluster, edges as thick as their weight, both ways added."""
     import networkx as nx
     from matplotlib.figure import Figure
-
-    from ddlsim.report.plots import COLOURS
 
     weights, order = graphs.weights[-1], np.argsort(records.node_cluster, kind="stable")
     graph = nx.Graph()

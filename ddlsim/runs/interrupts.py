@@ -13,10 +13,14 @@ _STILL_WRITING = b"Writing what has been computed; another signal changes nothin
 
 
 class Interrupts:
-    """What the handlers of one `interruptible` block know."""
+    """What the handlers of one `interruptible` block know.
+
+    Attributes:
+        came: whether there was a signal.
+    """
 
     def __init__(self) -> None:
-        self._came = False
+        self.came = False
         self._held = False
 
     def hold(self) -> None:
@@ -25,12 +29,12 @@ class Interrupts:
 
     def check(self) -> None:
         """Raises KeyboardInterrupt if one came and was lost: Python ignores exceptions of destructors and callbacks."""
-        if self._came and not self._held:
+        if self.came and not self._held:
             raise KeyboardInterrupt
 
     def handle(self, number: int, frame) -> None:
         """The handler."""
-        self._came = True
+        self.came = True
         if not self._held:
             raise KeyboardInterrupt
         with suppress(OSError):  # the terminal may have gone
@@ -55,3 +59,9 @@ def interruptible() -> Iterator[Interrupts]:
     finally:
         for number in heard:
             signal.signal(number, before[number])
+
+
+def ignore_signals() -> None:
+    """From here on the signals do nothing; for a process that has done its work."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)

@@ -34,6 +34,7 @@ def load_data(
         DataMissing: if the data is not there and there is no fallback, or it is not wanted.
     """
     from ddlsim.data import DataSearch, load_dataset, outline
+    from ddlsim.scenario import with_fallback
 
     search = DataSearch(data_dir, download)
 
@@ -45,7 +46,7 @@ def load_data(
     try:
         return Loaded(scenario, read(scenario))
     except DataMissing as error:
-        other = scenario.fallback_scenario() if fallback else None
+        other = with_fallback(scenario) if fallback else None
         if other is None:
             raise
         return Loaded(other, read(other), str(error))
@@ -71,6 +72,8 @@ def prepare(loaded: Loaded):
     scenario = loaded.scenario
     if scenario.learning == "none":
         return loaded.dataset
-    return prepare_data(
+    prepared = prepare_data(
         loaded.dataset, scenario.partition, scenario.shift, scenario.validation, scenario.nodes, scenario.seed
     )
+    prepared.check_augmentation(scenario.training.augmentation)
+    return prepared

@@ -1,6 +1,6 @@
 """Where wall time went, for `--profile`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 ALWAYS_PROFILED = ("training", "head losses", "evaluation", "merging", "similarity")
 
@@ -30,3 +30,12 @@ def wall_profile(
         "total": total_s,
         "simulated to wall": round(sim_time_s / total_s, 3),
     }
+
+
+def wave_counts(waves: Mapping[str, Sequence[int]]) -> dict[str, dict[str, int]]:
+    """How often each kind of work ran, and on how many jobs in all.
+
+    Args:
+        waves: kind of work -> jobs of each wave.
+    """
+    return {kind: {"waves": len(sizes), "jobs": sum(sizes)} for kind, sizes in waves.items()}

@@ -17,7 +17,7 @@ from ddlsim.runs.interrupts import Interrupts, interruptible
 from ddlsim.runs.loading import choose_device, load_data, prepare
 from ddlsim.runs.lock import LOCK
 from ddlsim.runs.manifest import finish_manifest, start_manifest, write_manifest
-from ddlsim.runs.profile import wall_profile
+from ddlsim.runs.profile import wall_profile, wave_counts
 from ddlsim.runs.progress import Progress
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ def run(
         ScenarioError, DataMissing: see there; nothing was run.
         RecordsFailed: if the directory cannot be written to any more.
     """
+    from ddlsim.build import build_learner
+
     started = time.perf_counter()
     console = Progress(scenario.name, scenario.rounds, mode=progress)
     try:
@@ -79,10 +81,14 @@ def run(
             prepared = prepare(loaded)
             scenario.model.check(prepared.image_shape)
             data_s = time.perf_counter() - data_started
-            with directories.run_directory(path, console.message) as place:
-                manifest = start_manifest(scenario, prepared, device, loaded.missing, command)
-                life = _Life(place, scenario, prepared, device, console, interrupts, manifest, started, data_s, profile)
-                return _run_in(life)
+            learner = build_learner(scenario, prepared, device)  # a model that does not fit leaves no directory behind
+            try:
+                with directories.run_directory(path, console.message) as place:
+                    manifest = start_manifest(scenario, prepared, device, loaded.missing, command)
+                    parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s, profile
+                    return _run_in(_Life(place, *parts))
+            finally:
+                learner.close()
     finally:
         console.close()
 
@@ -94,7 +100,7 @@ class _Life:
     place: RunDirectory
     scenario: "Scenario"
     prepared: Any
-    device: str
+    learner: Any
     console: Progress
     interrupts: Interrupts
     manifest: dict
@@ -102,7 +108,6 @@ class _Life:
     data_s: float
     profile: bool
     recorder: "Recorder | None" = None
-    learner: Any = None
     simulation: "Simulation | None" = None
     setup_s: float = 0.0
 
@@ -122,7 +127,8 @@ def _run_in(life: _Life) -> dict:
         except KeyboardInterrupt:
             status = "interrupted"
         except Exception as error:
-            failure = error
+            # An interrupt in the middle of compiled code may come out of it as another exception.
+            failure, status = (None, "interrupted") if life.interrupts.came else (error, "failed")
         life.interrupts.hold()
     except KeyboardInterrupt:  # a second one on the way out of the first
         life.interrupts.hold()
@@ -141,7 +147,7 @@ def _run_in(life: _Life) -> dict:
 
 def _make(life: _Life) -> None:
     """Writes the first files and makes all objects."""
-    from ddlsim.build import build_learner, build_simulation
+    from ddlsim.build import build_simulation
     from ddlsim.runs.recorder import Recorder
 
     path, scenario = life.path, life.scenario
@@ -156,7 +162,6 @@ def _make(life: _Life) -> None:
                 (path / name).unlink(missing_ok=True)
         raise RecordsFailed(f"{error.filename or path} cannot be written: {error.strerror or error}.") from error
     life.recorder = Recorder(path / "metrics.jsonl")
-    life.learner = build_learner(scenario, life.prepared, life.device)
 
     def on_round(completed: int, time_s: float, bytes_sent: int) -> None:
         life.place.check()
@@ -213,8 +218,6 @@ def _close(life: _Life, status: str) -> tuple[dict | None, Exception | None]:
     """
     from ddlsim.report.summary import summarise
 
-    if life.learner is not None:
-        life.learner.close()
     path, errors = life.path, []
     if not life.place.is_there():  # whatever is there now is not ours to write into
         with suppress(RecordsFailed):
@@ -234,6 +237,7 @@ def _close(life: _Life, status: str) -> tuple[dict | None, Exception | None]:
     if life.profile and life.simulation:
         learner, manifest = life.learner, life.manifest
         manifest["profile"] = wall_profile(learner.jobs.wall_s, life.setup_s, life.data_s, recording_s, manifest)
+        manifest["waves"] = wave_counts(learner.jobs.waves)
         manifest["through_pytorch"], manifest["one_by_one"] = learner.through_pytorch, learner.one_by_one
     summary = None
     try:

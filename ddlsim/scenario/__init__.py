@@ -5,10 +5,20 @@ tree.py reads YAML with places, load.py merges, validate.py checks and words the
 """
 
 from ddlsim.scenario.find import by_name
-from ddlsim.scenario.load import from_mapping, load
+from ddlsim.scenario.load import from_mapping, load, with_fallback
 from ddlsim.scenario.model import Scenario
 from ddlsim.scenario.problems import ScenarioProblems
 from ddlsim.scenario.schema import json_schema
 from ddlsim.scenario.write import digest, to_yaml
 
-__all__ = ["Scenario", "ScenarioProblems", "by_name", "digest", "from_mapping", "json_schema", "load", "to_yaml"]
+__all__ = [
+    "Scenario",
+    "ScenarioProblems",
+    "by_name",
+    "digest",
+    "from_mapping",
+    "json_schema",
+    "load",
+    "to_yaml",
+    "with_fallback",
+]

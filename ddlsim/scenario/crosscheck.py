@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     if hasattr(scenario.model, "assignment"):
         yield from _refusal(("model",), lambda: scenario.model.assignment(count, scenario.seed))
     yield from _absences(scenario)
+    yield from _validation(scenario)
     yield from _refusal(("shift",), lambda: _shift_nothing(scenario))
     if hasattr(scenario.partition, "cluster_labels"):
         clusters = len(scenario.nodes.clusters)
@@ -163,15 +165,24 @@ def _absences(scenario: Scenario) -> Iterator[tuple[Place, str]]:
             )
 
 
-def _shift_nothing(scenario: Scenario) -> None:
-    """Shifts no samples at all for every cluster, which is enough to see whether the clusters fit."""
-    from ddlsim.data.shifts import Setting
+def _validation(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    """A share of samples that leaves none on one side, where it is known how many there are."""
+    source, sizes = scenario.validation.source, getattr(scenario.data, "num_samples", None)
+    if sizes is None or source not in ("train", "test"):
+        return
+    samples = sizes[0] if source == "train" else sizes[1]
+    fraction = scenario.validation.fraction
+    if not 0 < round(fraction * samples) < samples:
+        yield ("validation", "fraction"), f"{fraction} of {samples} {source} samples leaves one side empty"
 
-    clusters = len(scenario.nodes.clusters)
-    setting = Setting(num_clusters=clusters, num_classes=_MANY_CLASSES, black=np.zeros(3, np.float32))
+
+def _shift_nothing(scenario: Scenario) -> None:
+    """Shifts no samples at all for every cluster, which is enough to see whether clusters and channels fit."""
+    clusters, shape = len(scenario.nodes.clusters), getattr(scenario.data, "image_shape", (3, 2, 2))
+    setting = SimpleNamespace(num_clusters=clusters, num_classes=_MANY_CLASSES, black=np.zeros(shape[0], np.float32))
     for cluster in range(clusters):
         try:
-            scenario.shift.apply(np.zeros((0, 3, 2, 2), np.float32), np.zeros(0, np.int64), cluster, setting)
+            scenario.shift.apply(np.zeros((0, *shape), np.float32), np.zeros(0, np.int64), cluster, setting)
         except ScenarioError:
             raise
         except Exception:  # a shift from elsewhere that cannot do with no samples; it speaks for itself in a run

@@ -259,12 +259,6 @@ class Scenario(_Section):
         """The data set's name in its table."""
         return parts.table("data").name_of(self.data)
 
-    def fallback_scenario(self) -> "Scenario | None":
-        """This scenario with its fallback applied (and none left), or None if it has none."""
-        from ddlsim.scenario.load import with_fallback
-
-        return with_fallback(self)
-
 
 DEFAULTS: dict[str, Any] = {
     "protocol": {},

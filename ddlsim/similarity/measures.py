@@ -116,6 +116,7 @@ class Similarity:
         start: "Params | None",
         learner: "Learner",
         rng: "np.random.Generator",
+        kept: Any = None,
     ) -> Later:
         """As `measure`, by an onlooker and in no simulated time.
 
@@ -124,11 +125,12 @@ class Similarity:
             own, peers, start: as of `measure`.
             learner: see learning/learner.py.
             rng: draws mini-batches.
+            kept: what the learner keeps of the node's trainings.
         """
         models = [(peer.model,) for peer in peers]
         if self.name == "inverse_loss":
             batches = learner.batches_in("train", node) if self.batches is None else self.batches
-            losses = learner.losses(node, models, batches, rng, common=True)
+            losses = learner.losses(node, models, batches, rng, common=True, kept=kept)
             return Later(lambda: [self.of_loss(loss) for loss in learner.value(losses)])
         job = learner.compare(self.name, (own.model,), models, **self._references(own, peers, start))
         return Later(lambda: self._numbers(learner.value(job)))

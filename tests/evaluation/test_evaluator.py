@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddlsim import build
+from ddlsim import runs
 from ddlsim.evaluation.evaluator import Evaluated, _lowest, _measured
 from ddlsim.scenario import load
 
@@ -48,6 +48,6 @@ def test_the_run_stops_at_the_evaluation_that_its_report_calls_the_first_to_reac
         "rounds=40",
         "evaluation={every: 1, target_accuracy: 0.3, stop_at_target: true}",
     )
-    summary = build.run(load(SMOKE, sets), out=tmp_path)
+    summary = runs.run(load(SMOKE, sets), out=tmp_path)
     assert summary["target"]["reached"]
     assert summary["target"]["round"] == summary["evaluated_round"] < 40

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from ddlsim import native
-from ddlsim.kernels import matrices, merging, on_device, products, simplex
+from ddlsim.kernels import matrices, merging, model_rows, on_device, simplex
 
 HERE = Path(__file__).parent / "cuda"
 CSRC = Path(__file__).parents[2] / "csrc" / "cuda"
@@ -92,7 +92,7 @@ def tensors_on(device: HostCuda, monkeypatch):
         return matrices.rows_of(*arguments, **options)._replace(device=torch.device("cpu"))
 
     with monkeypatch.context() as patch:
-        for module in (merging, products, simplex):
+        for module in (merging, model_rows, simplex):
             patch.setattr(module, "rows_of", rows_of)
         patch.setattr(native, "cuda", lambda: device)
         patch.setattr(on_device, "_launching", lambda _device: contextlib.nullcontext(0))

@@ -18,7 +18,8 @@ from ddlsim.kernels import (
     project_simplex,
     reference,
 )
-from ddlsim.kernels.products import all_products, listed_products, models_of
+from ddlsim.kernels.model_rows import models_of
+from ddlsim.kernels.products import all_products, listed_products
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 needs_cuda_kernels = pytest.mark.skipif(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LANES = ROOT / "csrc" / "cpu" / "lanes"
+SIMD = ROOT / "csrc" / "simd"
 FLAGS = [
     "-std=c++20",
     "-O1",
@@ -16,8 +16,8 @@ FLAGS = [
     "-ffp-contract=off",
     "-Wno-narrowing",
     f"-I{ROOT / 'csrc'}",
-    "-DDDLSIM_LANES_TABLE=lanes_baseline",
-    '-DDDLSIM_LANES_NAME="baseline"',
+    "-DDDLSIM_SIMD_TABLE=simd_baseline",
+    '-DDDLSIM_SIMD_NAME="baseline"',
 ]
 
 
@@ -33,14 +33,14 @@ def compiler_for_neon() -> list[str] | None:
     return given or cross or ([*zig, "c++", "-target", "aarch64-linux-gnu"] if zig else None)
 
 
-@pytest.mark.skipif(not LANES.is_dir(), reason="no C++ sources beside the package")
-@pytest.mark.parametrize("source", ["lanes.cpp", "dispatch.cpp"])
+@pytest.mark.skipif(not SIMD.is_dir(), reason="no C++ sources beside the package")
+@pytest.mark.parametrize("source", ["kernels.cpp", "dispatch.cpp"])
 @pytest.mark.parametrize(
     "command", [pytest.param(compiler_for_neon(), id="NEON"), pytest.param(first_of("clang++"), id="clang")]
 )
 def test_inner_loops_compile(tmp_path, command, source):
     if command is None:
         pytest.skip("no such compiler here: apt-get install g++-aarch64-linux-gnu clang")
-    done = subprocess.run([*command, *FLAGS, LANES / source, "-o", tmp_path / "out.o"], capture_output=True, text=True)
+    done = subprocess.run([*command, *FLAGS, SIMD / source, "-o", tmp_path / "out.o"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out.o").stat().st_size > 0

@@ -60,7 +60,13 @@ def make_learner():
     made = []
 
     def make(
-        batch_norm: bool = False, threads: int = 2, builders=None, assigned=None, device: str = "cpu", **changes
+        batch_norm: bool = False,
+        threads: int = 2,
+        builders=None,
+        assigned=None,
+        device: str = "cpu",
+        buffers: str = "shared",
+        **changes,
     ) -> Learner:
         learner = Learner(
             builders or {"tiny": lambda: TinyNet(batch_norm)},
@@ -70,6 +76,7 @@ def make_learner():
             threads,
             10,
             assigned,
+            buffers=buffers,
         )
         made.append(learner)
         return learner

@@ -28,11 +28,11 @@ def test_aborted_training_is_never_run(make_learner):
     assert "training" not in learner.jobs.waves
 
 
-def test_flush_runs_what_nobody_has_asked_for_yet(make_learner):
+def test_everything_pending_can_be_run(make_learner):
     learner = make_learner()
     trained = learner.train(0, learner.init_models(0)[0], 3, np.random.default_rng(0))
     merged = learner.merge([trained[1]], [1.0])
-    learner.jobs.flush()
+    learner.jobs.run_all()
     assert merged.row is not None
 
 

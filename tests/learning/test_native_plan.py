@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from ddlsim import native
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
-from ddlsim.learning.layout import Architecture, Layout
+from ddlsim.learning.architecture import read_architecture
+from ddlsim.learning.layout import Layout
 from ddlsim.learning.native_plan import NativePlan, NoPlan, network_of
 from ddlsim.learning.worker import Template, sgd_steps
 from ddlsim.models import MODELS
@@ -24,7 +25,7 @@ SGD = SimpleNamespace(optimizer="sgd", learning_rate=1.0, momentum=0.0, weight_d
 
 def template_of(build) -> Template:
     """A template that holds freshly drawn values, those of a normalisation away from 1 and 0."""
-    template = Template(Architecture(build, Layout("net", build())), torch.device("cpu"))
+    template = Template(read_architecture("net", build), torch.device("cpu"))
     module = build()
     with torch.no_grad():
         for layer in module.modules():
@@ -274,7 +275,7 @@ def test_runs_with_and_without_plans_see_the_same_batches(make_learner, monkeypa
     for switch in ("1", "0"):
         monkeypatch.setenv("DDLSIM_NATIVE_TRAINING", switch)
         learner = make_learner(optimizer="adam", learning_rate=0.01, optimizer_state=optimizer_state)
-        rng, kept, model = np.random.default_rng(5), {}, learner.init_models(0)[0]
+        rng, kept, model = np.random.default_rng(5), None, learner.init_models(0)[0]
         for only in (None, "head", None):
             model, kept = learner.train_keeping(0, model, 6, rng, only, kept)
         losses = learner.losses(0, [model, (model[0], learner.init_models(1)[0][1])], 4, rng, common=True)

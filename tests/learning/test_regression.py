@@ -44,7 +44,8 @@ def test_squared_error_is_that_of_the_single_output():
     outputs, labels = torch.tensor([[1.0], [4.0]]), torch.tensor([3.0, 3.0])
     assert squared_error(outputs, labels, reduction="none").tolist() == [4.0, 1.0]
     assert float(squared_error(outputs, labels)) == 2.5
-    assert LOSSES["classification"] is F.cross_entropy
+    logits, classes = torch.tensor([[1.0, 0.0], [4.0, 0.5]]), torch.tensor([0, 1])
+    assert torch.equal(LOSSES["classification"](logits, classes), F.cross_entropy(logits, classes))
 
 
 def test_rows_hold_the_error_and_nothing_about_classes(run):

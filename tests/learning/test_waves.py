@@ -183,12 +183,12 @@ def test_kept_optimizer_goes_on_where_it_was(make_learner, tiny_net, as_on_a_gpu
     models = [learner.init_models(node, whole=whole)[0] for node in range(3)]
     modules = [module_of(learner, tiny_net, model) for model in models]
     expected = [kept_training(learner, module, node, 3, make) for node, module in enumerate(modules)]
-    streams, kept = [rng(node) for node in range(3)], [{} for _ in range(3)]
+    streams, kept = [rng(node) for node in range(3)], [None] * 3
     for _ in range(3):
         for node in range(3):
             models[node], kept[node] = learner.train_keeping(node, models[node], 3, streams[node], None, kept[node])
     learner.jobs.force_params([params for model in models for params in model])
-    assert [moments.steps for moments in kept[0].values()] == [9] * len(models[0])
+    assert [moments.steps for moments in kept[0].moments.values()] == [9] * len(models[0])
     for model, flat in zip(models, expected, strict=True):
         torch.testing.assert_close(torch.cat([params.values() for params in model]), flat, rtol=1e-4, atol=1e-5)
 
@@ -196,7 +196,7 @@ def test_kept_optimizer_goes_on_where_it_was(make_learner, tiny_net, as_on_a_gpu
 def test_kept_optimizer_of_a_frozen_part_stays(make_learner):
     learner = make_learner(optimizer="adam", optimizer_state="kept")
     model = learner.init_models(0)[0]
-    _, first = learner.train_keeping(0, model, 2, rng(0), None, {})
+    _, first = learner.train_keeping(0, model, 2, rng(0), None, None)
     _, then = learner.train_keeping(0, model, 2, rng(0), "head", first)
-    assert then["core"] is first["core"]
-    assert then["head"].steps == 4
+    assert then.moments["core"] is first.moments["core"]
+    assert then.moments["head"].steps == 4

@@ -32,7 +32,7 @@ def after_round(monkeypatch, number, act):
 
     def then_act(self, node):
         complete(self, node)
-        if self.completed_by_all == number and not done:
+        if self._run.completed_by_all == number and not done:
             done.append(True)
             act()
 
@@ -78,7 +78,7 @@ def test_signals_end_a_run_with_everything_written_however_many_come(under_way, 
     for name in signals:
         process.send_signal(getattr(signal, name))
         time.sleep(0.02)
-    assert process.wait(60) == 130
+    assert process.wait(60) == 130, process.stderr.read()
     assert json.loads((out / "summary.json").read_text())["status"] == "interrupted"
     assert {path.name for path in out.iterdir()} >= {"communication.jsonl", "links.jsonl", "contents.jsonl"}
     assert b"Interrupted. What has been computed is in" in process.stderr.read()

@@ -92,3 +92,17 @@ def test_a_probability_that_is_nothing_in_floating_point_is_refused(problems):
 def test_a_learning_rate_beyond_single_precision_is_refused(problems):
     (found,) = problems(sets=["training.learning_rate=1e300"])
     assert "training.learning_rate: expected a number of at most 1e+30" in found
+
+
+@pytest.mark.parametrize(
+    ("sets", "told"),
+    [
+        (["shift={name: colour}"], "channels"),
+        (
+            ["validation={source: test, fraction: 0.0001}"],
+            "validation.fraction: 0.0001 of 2000 test samples leaves one",
+        ),
+    ],
+)
+def test_what_the_shape_of_known_data_forbids_is_told_before_it_is_read(problems, sets, told):
+    assert any(told in found for found in problems(sets=sets))

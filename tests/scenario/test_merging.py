@@ -5,7 +5,7 @@ import pytest
 from ddlsim.data.mini import FashionMnistMini
 from ddlsim.errors import ScenarioError
 from ddlsim.network.links import Uniform
-from ddlsim.scenario import load
+from ddlsim.scenario import load, with_fallback
 from ddlsim.topologies.fixed_graphs import Ring
 from ddlsim.topologies.random_graphs import RandomRegular
 
@@ -16,7 +16,7 @@ def test_what_is_not_given_has_its_default(write):
     assert scenario.topology == RandomRegular(degree=4)
     assert scenario.network.links == Uniform(uplink_mbps=100, downlink_mbps=100, latency_ms=20)
     assert scenario.evaluation.fair_lambda == 2 / 3
-    assert scenario.churn is None and scenario.fallback_scenario() is None
+    assert scenario.churn is None and with_fallback(scenario) is None
 
 
 def test_part_without_a_name_changes_the_default_part(write):
@@ -97,7 +97,7 @@ fallback:
 def test_fallback_is_applied_by_the_same_rule(write):
     name = write(more=f"evaluation: {{every: 2}}\n{FALLBACK}")
     scenario = load(name, ["data={name: npz, path: x.npz}"])
-    other = scenario.fallback_scenario()
+    other = with_fallback(scenario)
     assert other.data == FashionMnistMini() and scenario.data_name == "npz"
     assert (other.rounds, other.evaluation.every, other.evaluation.target_accuracy) == (80, 2, 0.7)
     assert (scenario.rounds, other.fallback, other.name) == (3, None, scenario.name)
@@ -105,14 +105,14 @@ def test_fallback_is_applied_by_the_same_rule(write):
 
 def test_override_holds_in_the_fallback_too_except_for_its_data(write):
     scenario = load(write(more=FALLBACK), ["rounds=5", "data.name=cifar10", "seed=3"])
-    other = scenario.fallback_scenario()
+    other = with_fallback(scenario)
     assert (scenario.data_name, other.data_name) == ("cifar10", "fashion-mnist-mini")
     assert (other.rounds, other.seed) == (5, 3)
 
 
 def test_override_inside_the_fallback(write):
     scenario = load(write(more=FALLBACK), ["fallback.rounds=9"])
-    assert (scenario.rounds, scenario.fallback_scenario().rounds) == (3, 9)
+    assert (scenario.rounds, with_fallback(scenario).rounds) == (3, 9)
 
 
 @pytest.mark.parametrize(

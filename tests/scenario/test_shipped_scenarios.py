@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 from ruamel.yaml import YAML
 
-from ddlsim.scenario import by_name, digest, json_schema, load, to_yaml
+from ddlsim.scenario import by_name, digest, json_schema, load, to_yaml, with_fallback
 from ddlsim.scenario.find import is_matrix
 from ddlsim.scenario.parts import PART_PATHS, TABLES, table
 
@@ -30,7 +30,7 @@ def test_scenario_is_written_and_read_again_unchanged(path, tmp_path):
     (tmp_path / "resolved.yaml").write_text(to_yaml(scenario))
     again = load(tmp_path / "resolved.yaml")
     assert again == scenario
-    assert again.fallback_scenario() == scenario.fallback_scenario()
+    assert with_fallback(again) == with_fallback(scenario)
     assert to_yaml(again) == to_yaml(scenario)
 
 

@@ -2,9 +2,9 @@
 // of one system thread, and blocks run one after the other. See ../cuda_on_host.py.
 //
 // Within a block warp after warp runs as far as it gets, in rising or falling order: what a missing barrier lets slip
-// shows in one of the two. A barrier at which some never arrive ends the launch with an error, as do more threads or shared
-// memory than a device has and shuffles in a warp that has lost lanes. Shared memory that the launch asks for is NaN at
-// first.
+// shows in one of the two. A barrier at which some never arrive ends the launch with an error, as do more threads or
+// shared memory than a device has and shuffles in a warp that has lost lanes. Shared memory that the launch asks for is
+// NaN at first.
 #pragma once
 #include <ucontext.h>
 

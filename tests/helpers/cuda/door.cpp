@@ -16,23 +16,24 @@ int fits(int64_t num_used) { return merge_fits(num_used); }
 const char* merge(const float* x, int64_t x_stride, float* out, int64_t out_stride, const int64_t* indptr,
                   const int32_t* sources, const float* weights, const int64_t* targets, int64_t num_targets,
                   const int64_t* used, int64_t num_used, int64_t num_columns, int in_place) {
-    return merge_rows({x, x_stride, out, out_stride, indptr, sources, weights, targets, num_targets, used, num_used,
-                       num_columns}, in_place, 0);
+    return merge_rows(
+        {x, x_stride, out, out_stride, indptr, sources, weights, targets, num_targets, used, num_used, num_columns},
+        in_place, 0);
 }
 
 const char* all_pairs(const float* x, int64_t stride, const int64_t* rows, const float* reference,
                       int64_t reference_stride, const int64_t* reference_rows, int64_t num_rows, int64_t num_columns,
                       int squared, int64_t first_chunk, int64_t num_chunks, double* parts, double* sums) {
-    return add_all_pairs({x, stride, rows, reference, reference_stride, reference_rows, num_rows, num_columns},
-                         squared, first_chunk, num_chunks, parts, sums, 0);
+    return add_all_pairs({x, stride, rows, reference, reference_stride, reference_rows, num_rows, num_columns}, squared,
+                         first_chunk, num_chunks, parts, sums, 0);
 }
 
 const char* listed_pairs(const float* x, int64_t stride, const int64_t* rows, const float* reference,
-                         int64_t reference_stride, const int64_t* reference_rows, int64_t num_rows,
-                         int64_t num_columns, const int32_t* left, const int32_t* right, int64_t num_pairs, int squared,
-                         int64_t first_chunk, int64_t num_chunks, double* parts, double* sums) {
-    return add_listed_pairs({x, stride, rows, reference, reference_stride, reference_rows, num_rows, num_columns},
-                            left, right, num_pairs, squared, first_chunk, num_chunks, parts, sums, 0);
+                         int64_t reference_stride, const int64_t* reference_rows, int64_t num_rows, int64_t num_columns,
+                         const int32_t* left, const int32_t* right, int64_t num_pairs, int squared, int64_t first_chunk,
+                         int64_t num_chunks, double* parts, double* sums) {
+    return add_listed_pairs({x, stride, rows, reference, reference_stride, reference_rows, num_rows, num_columns}, left,
+                            right, num_pairs, squared, first_chunk, num_chunks, parts, sums, 0);
 }
 
 const char* project(const void* rows, int64_t stride, void* out, int64_t out_stride, int64_t num_rows,

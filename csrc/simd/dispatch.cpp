@@ -1,28 +1,29 @@
+// Chooses among the instruction sets of this build when the module is loaded, or by name.
 #include <atomic>
 #include <cstring>
 
-#include "lanes.h"
+#include "simd/kernel_table.h"
 
-namespace ddlsim::cpu {
+namespace ddlsim::simd {
 
 #if defined(__x86_64__)
-extern const Lanes lanes_v2, lanes_v3, lanes_v4;
-static const Lanes* const tables[] = {&lanes_v4, &lanes_v3, &lanes_v2, nullptr};
+extern const KernelTable simd_v2, simd_v3, simd_v4;
+static const KernelTable* const tables[] = {&simd_v4, &simd_v3, &simd_v2, nullptr};
 #else
-extern const Lanes lanes_baseline;
-static const Lanes* const tables[] = {&lanes_baseline, nullptr};
+extern const KernelTable simd_baseline;
+static const KernelTable* const tables[] = {&simd_baseline, nullptr};
 #endif
 
-const Lanes* const* built_lanes() { return tables; }
+const KernelTable* const* built_tables() { return tables; }
 
-bool can_run(const Lanes& table) {
+bool can_run(const KernelTable& table) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (&table == &lanes_v4)
+    if (&table == &simd_v4)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl");
-    if (&table == &lanes_v3)
+    if (&table == &simd_v3)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
                __builtin_cpu_supports("bmi2");
     return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
@@ -31,15 +32,15 @@ bool can_run(const Lanes& table) {
 #endif
 }
 
-static const Lanes* best() {
+static const KernelTable* best() {
     for (auto table = tables; *table; ++table)
         if (can_run(**table)) return *table;
     return nullptr;  // register_kernels refuses to load then
 }
 
-static std::atomic<const Lanes*> chosen{best()};
+static std::atomic<const KernelTable*> chosen{best()};
 
-const Lanes& lanes() { return *chosen.load(std::memory_order_relaxed); }
+const KernelTable& kernels() { return *chosen.load(std::memory_order_relaxed); }
 
 bool set_isa(const char* name) {
     for (auto table = tables; *table; ++table) {
@@ -51,4 +52,4 @@ bool set_isa(const char* name) {
     return false;
 }
 
-}  // namespace ddlsim::cpu
+}  // namespace ddlsim::simd

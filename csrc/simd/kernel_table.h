@@ -1,30 +1,30 @@
-// What one instruction set offers the kernels: a table of functions, one table per level of dispatch.
+// The inner loops of all kernels as a table of functions: one table per instruction set, chosen at run time.
 //
-// lanes.cpp is compiled once per level. Nothing in it may come from the standard library or be inline in a shared
-// header: the linker keeps one copy of such a function for all levels, and it could be the one that needs AVX-512.
+// kernels.cpp is compiled once per instruction set. Nothing in it may come from the standard library or be inline in a
+// shared header: the linker keeps one copy of such a function for all of them, perhaps the one that needs AVX-512.
 #pragma once
 #include <cstdint>
 
-#include "../../group_norm_pool.h"
-#include "../../train/kernels.h"
+#include "group_norm_pool.h"
+#include "train/kernels.h"
 
-namespace ddlsim::cpu {
+namespace ddlsim::simd {
 
 constexpr int64_t WIDE_BLOCK = 128, NARROW_BLOCK = 64;  // columns of the fastest merge steps
 
-// A block of rows in cache: every pointer and size that one merge step needs (see ../../merge.h). Offsets are floats.
+// A block of rows in cache: every pointer and size that one merge step needs (see ../merge.h). Offsets are floats.
 struct MergeBlock {
     const float* x;
     const int64_t* indptr;
-    const int64_t* sources;      // [nnz] offsets of the source rows from x
-    const float* weights;        // [nnz]
+    const int64_t* sources;  // [nnz] offsets of the source rows from x
+    const float* weights;    // [nnz]
     float* out;
-    const int64_t* targets;      // offsets of the target rows from out
+    const int64_t* targets;  // offsets of the target rows from out
     int64_t row_start, row_stop;
     int64_t num_columns;
-    bool stream;                 // store past the caches; out rows are then 64-byte aligned
-    const float* ahead;          // the next block, as many columns, fetched meanwhile; null: none
-    const int64_t* ahead_rows;   // [num_ahead] offsets of its rows
+    bool stream;                // store past the caches; out rows are then 64-byte aligned
+    const float* ahead;         // the next block, as many columns, fetched meanwhile; null: none
+    const int64_t* ahead_rows;  // [num_ahead] offsets of its rows
     int64_t num_ahead;
 };
 
@@ -39,32 +39,32 @@ struct GramBlock {
     int64_t num_columns;
     double* sums;
     int64_t sums_stride;
-    bool upper;               // a and b are the same rows: what lies left of the diagonal's tile is not computed
-    bool squared;             // squared distances instead of dot products
-    const float* const* ahead;             // [num_ahead] rows whose next block is fetched meanwhile
+    bool upper;                 // a and b are the same rows: what lies left of the diagonal's tile is not computed
+    bool squared;               // squared distances instead of dot products
+    const float* const* ahead;  // [num_ahead] rows whose next block is fetched meanwhile
     int64_t num_ahead;
-    int64_t ahead_column, ahead_columns;   // the first of it, and how many; 0: none
+    int64_t ahead_column, ahead_columns;  // the first of it, and how many; 0: none
 };
 
 constexpr int64_t PAIR_BLOCK = 128;  // columns of a list's rows that are summed in float32
 
 // Some columns of rows with their peers, whose products are added to sums [indptr[num_rows]].
 struct PairChunk {
-    const float* const* rows;         // [num_rows] first columns
-    const float* const* references;   // [num_rows] to be subtracted, or null
+    const float* const* rows;        // [num_rows] first columns
+    const float* const* references;  // [num_rows] to be subtracted, or null
     int64_t num_rows;
-    int64_t num_columns;              // of the rows: up to there the next columns are fetched
+    int64_t num_columns;  // of the rows: up to there the next columns are fetched
     int64_t column_start, column_stop;
-    int64_t block;                    // columns that are read together: PAIR_BLOCK, or twice as many
+    int64_t block;  // columns that are read together: PAIR_BLOCK, or twice as many
     const int64_t* indptr;
     const int64_t* peers;
     double* sums;
     bool squared;
-    float* panel;                     // with references: num_rows * block floats of work,
-    const float* const* panel_rows;   // and where each row's start
+    float* panel;                    // with references: num_rows * block floats of work,
+    const float* const* panel_rows;  // and where each row's start
 };
 
-struct Lanes {
+struct KernelTable {
     const char* name;  // "x86-64-v3", "baseline", ...
     void (*merge_block)(const MergeBlock&);
     void (*merge_shared_block)(const MergeBlock&);  // every target has the sources of the first, at least one
@@ -80,30 +80,30 @@ struct Lanes {
     void (*simplex_doubles)(const double* rows, int64_t stride, double* out, int64_t out_stride, int64_t num_rows,
                             int64_t num_columns, double* work);
     // The whole batch, image by image; sums: 2 * C doubles of work.
-    void (*pool_images)(const GroupNormPoolForward&);
-    void (*pool_images_back)(const GroupNormPoolBackward&, double* sums);
+    void (*group_norm_pool)(const GroupNormPoolForward&);
+    void (*group_norm_pool_backward)(const GroupNormPoolBackward&, double* sums);
     void (*product)(const train::Product&);
     void (*channel_sums)(const train::ChannelSums&);
-    void (*stage_forward)(const train::StageForward&);
-    void (*stage_backward)(const train::StageBackward&);
-    void (*stage_spread)(const train::StageSpread&);
+    void (*norm_relu_pool)(const train::NormReluPoolForward&);
+    void (*norm_relu_pool_sums)(const train::NormReluPoolSums&);
+    void (*norm_relu_pool_backward)(const train::NormReluPoolBackward&);
     void (*update)(const train::Update&);
     void (*winograd_input)(const train::WinogradImage&);
     void (*winograd_output)(const train::WinogradImage&);
     void (*winograd_weights)(const train::WinogradWeights&);
     void (*winograd_output_back)(const train::WinogradImage&);
     void (*winograd_weights_back)(const train::WinogradSums&);
-    void (*fence)();   // makes streamed stores visible to the other threads
+    void (*fence)();  // makes streamed stores visible to the other threads
 };
 
 // The tables that this build contains, best first, ending with a null pointer.
-const Lanes* const* built_lanes();
+const KernelTable* const* built_tables();
 
 // The table in use: the best that this machine can run unless set_isa chose another.
-const Lanes& lanes();
+const KernelTable& kernels();
 
 // Chooses a table by name; false when the build or the machine does not have it.
 bool set_isa(const char* name);
-bool can_run(const Lanes& table);
+bool can_run(const KernelTable& table);
 
-}  // namespace ddlsim::cpu
+}  // namespace ddlsim::simd

@@ -1,0 +1,115 @@
+"""What nodes of one kind train: how a fresh module is made, what of it is the same everywhere, how the rest lies in
+rows.
+
+Whatever is in no row (frozen parameters, buffers outside `state_dict()`) comes from one draw of the architecture, made
+with a seed of the run: a module is built many times, once per thread and once per start, and every build would draw
+these values anew.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from ddlsim.errors import ScenarioError
+from ddlsim.learning.layout import Buffers, Layout, named_tensors
+
+Build = Callable[[], nn.Module]
+
+
+@dataclass(frozen=True, eq=False)
+class Architecture:
+    """One architecture of a run; made by `read_architecture`.
+
+    Args:
+        build: makes a fresh module.
+        layout: how its state lies in rows.
+        seed: of the draw that the constants are from.
+        constants: name -> values of what is in no row.
+        local: first values of the part `local`, float32 [P_local].
+    """
+
+    build: Build
+    layout: Layout
+    seed: int
+    constants: Mapping[str, torch.Tensor]
+    local: torch.Tensor
+
+    def draw(self, seed: int, count: int = 1) -> list[nn.Module]:
+        """Fresh modules, drawn one after the other with torch's default initialization."""
+        return draw(self.build, seed, count)
+
+    def module(self, device: torch.device) -> nn.Module:
+        """A module in float32 on a device, with the architecture's constants; its other values are of no meaning."""
+        (module,) = self.draw(self.seed)
+        module = module.float().to(device)
+        tensors = named_tensors(module)
+        for name, values in self.constants.items():
+            if isinstance(tensors[name], nn.Parameter):
+                tensors[name].data = values.to(device)  # on the CPU all threads read the same memory
+            else:
+                tensors[name].copy_(values)
+        return module
+
+
+def read_architecture(
+    name: str,
+    build: Build,
+    seed: int = 0,
+    buffers: Buffers = "shared",
+    samples: tuple[torch.Tensor, torch.Tensor] | None = None,
+    num_outputs: int = 1,
+) -> Architecture:
+    """Builds a module once and reads off it what all nodes have in common.
+
+    Args:
+        name: for messages.
+        build: makes a fresh module.
+        seed: of the draw.
+        buffers: what becomes of floating-point buffers.
+        samples: inputs [n, ...] and labels [n] or [n, T] that it has to fit; None: any.
+        num_outputs: values that it has to return per label.
+
+    Raises:
+        ScenarioError: if it does not fit the samples, or see Layout.
+    """
+    (module,) = draw(build, seed)
+    module = module.float()
+    layout = Layout(name, module, buffers)
+    constants = {key: values.clone() for key, values in layout.constants(module).items()}
+    found = Architecture(build, layout, seed, constants, layout.flatten_local(module))
+    if samples is not None:
+        _check_outputs(name, module, *samples, num_outputs)
+    return found
+
+
+def _check_outputs(name: str, module: nn.Module, inputs: torch.Tensor, labels: torch.Tensor, num_outputs: int) -> None:
+    """Passes one sample through a module."""
+    kind = f"{str(inputs.dtype).removeprefix('torch.')} {list(inputs.shape[1:])}"
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            outputs = module.eval()(inputs[:1].cpu())
+    except Exception as error:  # whatever a module of a user's does with inputs that it is not made for
+        text = " ".join(str(error).split())
+        raise ScenarioError(
+            f"model: {name} cannot take the data's samples ({kind}): {type(error).__name__}: {text:.200} "
+            "Choose a model that is made for such samples, or other data."
+        ) from error
+    expected, found = [1, *labels.shape[1:], num_outputs], getattr(outputs, "shape", type(outputs).__name__)
+    if found != torch.Size(expected):
+        found = list(found) if isinstance(found, torch.Size) else found
+        raise ScenarioError(
+            f"model: {name} returns {found} for one sample ({kind}), expected a tensor {expected}: one row per sample, "
+            f"{num_outputs} value{'s' * (num_outputs != 1)} per label."
+        )
+
+
+def draw(build: Build, seed: int, count: int = 1) -> list[nn.Module]:
+    """Fresh modules, drawn one after the other from one seed; torch's own generators stay as they are.
+
+    Only the generator of the CPU is seeded, where modules are built: `torch.manual_seed` would seed every device's.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return [build() for _ in range(count)]
