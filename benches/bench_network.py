@@ -2,7 +2,7 @@
 
 Every node sends 4 messages of 0.5 MB. `sync`: all at once; `async`: each at its own time, about four times the bytes
 that the uplinks could carry in between; links all equal or log-normal. extra_info: `messages`, `messages_per_s` (best
-round), `events` (steps of the loop), and `alternative`, `ratio` (ours / theirs, both timed in this run).
+round), `events` (of SimPy), and `alternative`, `ratio` (ours / theirs, both timed in this run).
 
 The plain SimPy model is one process per message that holds its sender's uplink and then its receiver's downlink, each
 first come first served: a simpler network than ours (no sharing, no rates that change), and what one would write first.
@@ -24,7 +24,6 @@ import simpy
 
 from ddlsim.messages.message import PUSH, Message
 from ddlsim.native import extension
-from ddlsim.network.environment import Environment
 from ddlsim.network.network import Network
 
 PEERS, SIZE, LATENCY_S = 4, 500_000, 0.02
@@ -73,9 +72,9 @@ def state_at(work: Workload, incremental: bool, until_ns: int) -> list[np.ndarra
     return [*network.run(until_ns), np.array(network.rates())]
 
 
-def through_simpy(work: Workload, rounds: int, synchronous: bool, run: Callable = Environment.run) -> None:
+def through_simpy(work: Workload, rounds: int, synchronous: bool, run: Callable = simpy.Environment.run) -> None:
     """Node processes in Python, as the engine runs them; a synchronous node waits for all that is sent to it."""
-    env = Environment()
+    env = simpy.Environment()
     nodes = len(work.uplink)
     network = Network(env, nodes, work.uplink, work.downlink, LATENCY_S, on_delivery=lambda _: None)
     mailboxes = network.use_mailboxes()
@@ -97,7 +96,8 @@ def through_simpy(work: Workload, rounds: int, synchronous: bool, run: Callable 
                 mailboxes.take_all(node, PUSH, 0)
             mailboxes.closed(node, round_num + 1)
 
-    env.processes(live(node) for node in range(nodes))
+    for node in range(nodes):
+        env.process(live(node))
     run(env)
     assert network.use().messages_received.tolist() == [len(its) * rounds for its in senders]
 

@@ -6,8 +6,7 @@ PYBIND11_MODULE(_native, m) {
     m.attr("source_stamp") = DDLSIM_SOURCE_STAMP;
     register_kernels(m);
     register_flow(m);
-    register_post(m);
-    register_event_loop(m);
+    register_transport(m);
     register_layers(m);
     register_plan(m);
 }

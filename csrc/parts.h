@@ -3,8 +3,7 @@
 #include <pybind11/pybind11.h>
 
 void register_flow(pybind11::module_& m);
-void register_event_loop(pybind11::module_& m);
-void register_post(pybind11::module_& m);
+void register_transport(pybind11::module_& m);
 void register_kernels(pybind11::module_& m);
 void register_layers(pybind11::module_& m);
 void register_plan(pybind11::module_& m);

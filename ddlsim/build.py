@@ -17,16 +17,14 @@ if TYPE_CHECKING:
 def build_learner(scenario: "Scenario", prepared, device: str):
     """Parameters, data and waves of all nodes on a device; for a network-only run what stands in for them."""
     shape, classes, model = prepared.image_shape, prepared.num_classes, scenario.model
-    buffers = getattr(model, "buffers", "shared")
-    builders, assigned = {type(model).__name__: lambda: model.build(shape, classes)}, None
-    if hasattr(model, "assignment"):
-        builders, assigned = model.builders(shape, classes), model.assignment(scenario.nodes.count, scenario.seed)
+    buffers, assigned = model.buffers, model.assignment(scenario.nodes.count, scenario.seed)
+    builders = {} if model.only_size else model.builders(shape, classes)
     if scenario.algorithm.has_extra_parts:
         builders = {name: _extended(build, scenario.algorithm, prepared) for name, build in builders.items()}
     if scenario.learning == "none":
         from ddlsim.learning.sizes import SizeLearner, parts_of, parts_of_sizes
 
-        if hasattr(model, "part_sizes"):
+        if model.only_size:
             parts = {type(model).__name__: parts_of_sizes(model.part_sizes())}
         else:
             parts = {name: parts_of(name, build, buffers) for name, build in builders.items()}
@@ -65,7 +63,7 @@ def _require_core(scenario: "Scenario", sizes: dict[str, int]) -> None:
         ScenarioError: if one has none.
     """
     lacking = [name for name, size in sizes.items() if not size]
-    if lacking and getattr(scenario.algorithm, "needs_core", False):
+    if lacking and scenario.algorithm.needs_core:
         raise ScenarioError(
             f"model: {lacking[0]} has no core that is trained, and {scenario.algorithm_name} keeps core and head "
             "apart. Choose a model with a core, or an algorithm that shares whole models (el, dpsgd, dac, ...)."
@@ -175,6 +173,8 @@ def build_simulation(
     """All objects of one run, from the ground up."""
     from functools import partial
 
+    import simpy
+
     from ddlsim.engine.churn_process import ChurnProcess
     from ddlsim.engine.clock import SimulatedClock
     from ddlsim.engine.membership import Member
@@ -184,11 +184,10 @@ def build_simulation(
     from ddlsim.evaluation.early_stopping import BestModel
     from ddlsim.evaluation.measurements import Measurements
     from ddlsim.messages.quantized import NoCompression
-    from ddlsim.network.environment import Environment
     from ddlsim.node.ports import Ports
 
     num_nodes, churn, learns = scenario.nodes.count, scenario.churn, scenario.learning != "none"
-    env = Environment()
+    env = simpy.Environment()
     network = build_network(scenario, env, scenario.algorithm.has_server)
     run = build_run(scenario, prepared)
     members = [Member(node, is_server=node == run.server) for node in range(num_nodes + run.has_server)]

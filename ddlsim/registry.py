@@ -3,13 +3,17 @@
 Everything that a scenario can name (an algorithm, a model, a data set, a partition, a shift, a topology, ...) is a
 frozen dataclass: its fields are the YAML keys beside `name`, its defaults are the defaults, its annotations
 (annotated_types bounds, Literal) the allowed values, its docstring's first line what `ddlsim list` prints.
-Packages outside can add names through the entry-point group `ddlsim.<kind>s`.
+Packages outside can add names through the entry-point group `ddlsim.<kind>s`; their classes extend the table's
+contract.
 """
 
+import dataclasses
 import difflib
 import importlib
 from collections.abc import Iterator, Mapping
 from importlib import metadata
+
+from ddlsim.errors import ScenarioError
 
 
 class Registry(Mapping[str, type]):
@@ -19,21 +23,22 @@ class Registry(Mapping[str, type]):
         kind: singular noun for messages, e.g. "algorithm".
         package: package that the entries' modules are relative to.
         entries: name -> "module:Class", module relative to `package` (a leading dot).
+        contract: "module:Class" of the base class that every entry extends; None: entries have nothing in common.
     """
 
-    def __init__(self, kind: str, package: str, entries: dict[str, str]):
+    def __init__(self, kind: str, package: str, entries: dict[str, str], contract: str | None = None):
         self.kind = kind
+        self.contract = contract
         self._package = package
         self._entries = dict(entries)
         self._plugins: dict[str, metadata.EntryPoint] | None = None
 
     def __getitem__(self, name: str) -> type:
         if name in self._entries:
-            module, _, attribute = self._entries[name].partition(":")
-            return getattr(importlib.import_module(module, self._package), attribute)
+            return self._load(self._entries[name])
         plugins = self._find_plugins()
         if name in plugins:
-            return plugins[name].load()
+            return self._kept(name, plugins[name].load())
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -50,6 +55,30 @@ class Registry(Mapping[str, type]):
     def name_of(self, part: object) -> str:
         """The name under which a part's class stands in this table."""
         return next(name for name in self if self[name] is type(part))
+
+    def _load(self, place: str) -> type:
+        module, _, attribute = place.partition(":")
+        return getattr(importlib.import_module(module, self._package), attribute)
+
+    def _kept(self, name: str, cls: type) -> type:
+        """A class from outside that keeps the contract.
+
+        Raises:
+            ScenarioError: if it does not; says what is missing.
+        """
+        if self.contract is None:
+            return cls
+        base = self._load(self.contract)
+        where = f"{self.kind} {name!r}: {cls.__module__}.{cls.__qualname__}"
+        contract = f"{base.__module__}.{base.__qualname__}"
+        if not issubclass(cls, base):
+            raise ScenarioError(f"{where} must extend {contract}, whose docstrings say what it can define.")
+        missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        if missing:
+            raise ScenarioError(f"{where} does not define {', '.join(missing)}; {contract} says what they do.")
+        if not dataclasses.is_dataclass(cls):
+            raise ScenarioError(f"{where} must be a dataclass (frozen, keyword-only): its fields are the YAML keys.")
+        return cls
 
     def _find_plugins(self) -> dict[str, metadata.EntryPoint]:
         if self._plugins is None:

@@ -29,8 +29,8 @@ LEVELS = [
     {"kernels"},
     {"native"},
     {"report"},
-    {"metrics", "csv_rows"},
-    {"_native", "_cuda", "errors", "units", "rng", "registry"},
+    {"metrics", "csv_rows", "registry"},
+    {"_native", "_cuda", "errors", "units", "rng", "part"},
 ]
 LEVEL = {room: depth for depth, rooms in enumerate(LEVELS) for room in rooms}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -30,8 +30,14 @@ inline Id to_node(const FlowNetwork& network, std::int64_t node) {
     return static_cast<Id>(node);
 }
 
+inline constexpr std::int64_t kMaxMessageBytes = std::int64_t{1} << 62;
+
 inline void check_sizes(std::int64_t payload_bytes, std::int64_t header_bytes) {
     if (payload_bytes < 0 || header_bytes < 0) throw py::value_error("a message has zero or more bytes");
+    if (payload_bytes >= kMaxMessageBytes || header_bytes >= kMaxMessageBytes - payload_bytes) {
+        throw py::value_error("a message must have less than 2^62 bytes, its header included; got a payload of " +
+                              std::to_string(payload_bytes) + " and a header of " + std::to_string(header_bytes));
+    }
 }
 
 inline Time to_latency(std::int64_t latency_ns) {

@@ -31,7 +31,7 @@ std::vector<Rate> FlowNetwork::load() {
     resolve();
     std::vector<Rate> used(num_links(), 0);
     for (Id link = 0; link < num_links(); ++link) {
-        for (const Entry* entry = levels_.begin(link); entry != levels_.end(link); ++entry) used[link] += flows_[entry->flow].rate;
+        for (const Entry* entry = share_.begin(link); entry != share_.end(link); ++entry) used[link] += flows_[entry->flow].rate;
     }
     return used;
 }
@@ -46,7 +46,7 @@ void require(bool holds, const std::string& what, Id where) {
 // is faster; the kept levels are those of progressive filling; every flow that moves has its event.
 void FlowNetwork::check() {
     resolve();
-    const std::vector<Rate> scratch = levels_.from_scratch();
+    const std::vector<Rate> scratch = share_.from_scratch();
     const std::vector<Rate> used = load();
     std::vector<char> is_full(num_links(), 0);
     std::vector<Rate> fastest(num_links(), 0);
@@ -56,10 +56,10 @@ void FlowNetwork::check() {
         require(deadlines_.key(deadlines_.at(i)) >= now_, "a deadline has passed in slot", deadlines_.at(i));
     }
     for (Id link = 0; link < num_links(); ++link) {
-        require(levels_.level(link) == scratch[link], "level differs from progressive filling on link", link);
-        require(used[link] <= levels_.capacity(link), "capacity exceeded on link", link);
-        is_full[link] = levels_.capacity(link) - used[link] < Rate{levels_.num_flows(link)};
-        for (const Entry* entry = levels_.begin(link); entry != levels_.end(link); ++entry) {
+        require(share_.level(link) == scratch[link], "level differs from progressive filling on link", link);
+        require(used[link] <= share_.capacity(link), "capacity exceeded on link", link);
+        is_full[link] = share_.capacity(link) - used[link] < Rate{share_.num_flows(link)};
+        for (const Entry* entry = share_.begin(link); entry != share_.end(link); ++entry) {
             fastest[link] = std::max(fastest[link], flows_[entry->flow].rate);
             require(flows_[entry->flow].state == kSending, "a flow that does not send stands on link", link);
             ++seen[entry->flow];
@@ -69,13 +69,14 @@ void FlowNetwork::check() {
         const Flow& flow = flows_[slot];
         if (flow.state != kSending) continue;
         std::vector<Id> links = {flow.uplink, flow.downlink};
-        if (flow.route != kNone) links = levels_.route(flow.route);
+        if (flow.route != kNone) links = share_.route(flow.route);
         require(seen[slot] == links.size(), "a link of the flow does not list it", slot);
         const bool has_bottleneck = std::any_of(links.begin(), links.end(), [&](Id link) {
             return is_full[link] && fastest[link] <= flow.rate;
         });
         require(has_bottleneck, "no bottleneck link for flow", slot);
-        require(flow.rate == 0 || events_.contains(slot), "no event for flow", slot);
+        const bool ends = flow.rate > 0 && flow.left / Work(flow.rate) + 1 < Work(kNever - flow.settled);
+        require(!ends || events_.contains(slot), "no event for flow", slot);
         require(events_.empty() || events_.top_key() >= now_, "an event lies in the past", events_.empty() ? 0 : events_.top());
     }
 }

@@ -6,17 +6,17 @@
 namespace ddlsim::flow {
 
 Id FlowNetwork::add_node(Rate uplink, Rate downlink, Time access_latency) {
-    const Id link = levels_.add_link(uplink);
-    levels_.add_link(downlink);
-    link_node_.resize(levels_.num_links(), kNone);
+    const Id link = share_.add_link(uplink);
+    share_.add_link(downlink);
+    link_node_.resize(share_.num_links(), kNone);
     link_node_[link] = link_node_[link + 1] = num_nodes();
     nodes_.push_back({link, access_latency});
     return num_nodes() - 1;
 }
 
 void FlowNetwork::set_capacity(Id node, Rate uplink, Rate downlink) {
-    levels_.set_capacity(nodes_[node].uplink, uplink);
-    levels_.set_capacity(nodes_[node].uplink + 1, downlink);
+    share_.set_capacity(nodes_[node].uplink, uplink);
+    share_.set_capacity(nodes_[node].uplink + 1, downlink);
 }
 
 void FlowNetwork::advance(Time now) {
@@ -37,6 +37,11 @@ void FlowNetwork::expect(std::size_t messages) {
 }
 
 Id FlowNetwork::send(const Message& message, std::vector<Id> shared_links) {
+    std::int64_t all_bytes;
+    if (__builtin_add_overflow(all_bytes_, message.payload_bytes + message.header_bytes, &all_bytes)) {
+        throw std::overflow_error("the messages of a network must have less than 2^63 bytes together");
+    }
+    all_bytes_ = all_bytes;
     Id slot;
     if (free_slots_.empty()) {
         slot = static_cast<Id>(flows_.size());
@@ -58,7 +63,7 @@ Id FlowNetwork::send(const Message& message, std::vector<Id> shared_links) {
     flow.state = kWaiting;
     if (!shared_links.empty()) {
         shared_links.insert(shared_links.begin(), {flow.uplink, flow.downlink});
-        flow.route = levels_.add_route(std::move(shared_links));
+        flow.route = share_.add_route(std::move(shared_links));
     }
     if (!bandwidth_ && message.src != message.dst) nodes_[message.src].bytes_sent += sizes_[slot].total();
     Time latency = message.latency;
@@ -77,15 +82,15 @@ void FlowNetwork::start(Id slot) {
     flow.state = kSending;
     flow.settled = now_;
     const bool routed = flow.route != kNone;
-    flow.at_uplink = levels_.attach(flow.uplink, {slot, routed ? kRouted | flow.route : flow.downlink});
-    flow.at_downlink = levels_.attach(flow.downlink, {slot, routed ? kRouted | flow.route : flow.uplink});
+    flow.at_uplink = share_.attach(flow.uplink, {slot, routed ? kRouted | flow.route : flow.downlink});
+    flow.at_downlink = share_.attach(flow.downlink, {slot, routed ? kRouted | flow.route : flow.uplink});
     if (routed) {
         if (route_positions_.size() <= flow.route) route_positions_.resize(flow.route + 1);
-        const std::vector<Id>& links = levels_.route(flow.route);
+        const std::vector<Id>& links = share_.route(flow.route);
         std::vector<Id>& positions = route_positions_[flow.route];
         positions.clear();
         for (std::size_t i = 2; i < links.size(); ++i) {
-            positions.push_back(levels_.attach(links[i], {slot, kRouted | flow.route}));
+            positions.push_back(share_.attach(links[i], {slot, kRouted | flow.route}));
         }
     }
     started_.push_back(slot);
@@ -100,7 +105,7 @@ void FlowNetwork::moved(Id link, Id slot, Id position) {
     } else if (link == flow.downlink) {
         flow.at_downlink = position;
     } else {
-        const std::vector<Id>& links = levels_.route(flow.route);
+        const std::vector<Id>& links = share_.route(flow.route);
         const auto found = std::find(links.begin() + 2, links.end(), link);
         route_positions_[flow.route][static_cast<std::size_t>(found - links.begin()) - 2] = position;
     }
@@ -108,13 +113,13 @@ void FlowNetwork::moved(Id link, Id slot, Id position) {
 
 void FlowNetwork::leave_links(Id slot) {
     Flow& flow = flows_[slot];
-    moved(flow.uplink, levels_.detach(flow.uplink, flow.at_uplink), flow.at_uplink);
-    moved(flow.downlink, levels_.detach(flow.downlink, flow.at_downlink), flow.at_downlink);
+    moved(flow.uplink, share_.detach(flow.uplink, flow.at_uplink), flow.at_uplink);
+    moved(flow.downlink, share_.detach(flow.downlink, flow.at_downlink), flow.at_downlink);
     if (flow.route == kNone) return;
-    const std::vector<Id>& links = levels_.route(flow.route);
+    const std::vector<Id>& links = share_.route(flow.route);
     for (std::size_t i = 2; i < links.size(); ++i) {
         const Id position = route_positions_[flow.route][i - 2];
-        moved(links[i], levels_.detach(links[i], position), position);
+        moved(links[i], share_.detach(links[i], position), position);
     }
 }
 
@@ -122,7 +127,7 @@ void FlowNetwork::leave_links(Id slot) {
 void FlowNetwork::finish(Id slot) {
     Flow& flow = flows_[slot];
     if (flow.state == kSending) leave_links(slot);
-    if (flow.route != kNone) levels_.drop_route(flow.route);
+    if (flow.route != kNone) share_.drop_route(flow.route);
     forget_deadline(slot);
     flow.state = kFree;
     free_slots_.push_back(slot);
@@ -155,7 +160,7 @@ std::int64_t FlowNetwork::abort(Id slot) {
     const std::int64_t sent = sent_bytes(slot);
     Flow& flow = flows_[slot];
     if (flow.state == kSending) leave_links(slot);
-    if (flow.route != kNone) levels_.drop_route(flow.route);
+    if (flow.route != kNone) share_.drop_route(flow.route);
     flow.state = kFree;
     events_.remove(slot);
     forget_deadline(slot);
@@ -222,9 +227,9 @@ void FlowNetwork::set_rate(Id slot, Rate rate, bool in_order) {
 }
 
 // Lets all flows whose rates may have changed come from memory side by side.
-void FlowNetwork::expect_flows(const std::vector<Levels::Change>& changes) {
-    for (const Levels::Change& change : changes) {
-        for (const Entry* entry = levels_.begin(change.link); entry != levels_.end(change.link); ++entry) {
+void FlowNetwork::expect_flows(const std::vector<FairShare::Change>& changes) {
+    for (const FairShare::Change& change : changes) {
+        for (const Entry* entry = share_.begin(change.link); entry != share_.end(change.link); ++entry) {
             __builtin_prefetch(&flows_[entry->flow]);
             events_.expect(entry->flow);
         }
@@ -233,15 +238,15 @@ void FlowNetwork::expect_flows(const std::vector<Levels::Change>& changes) {
 
 // Rates of all flows for the present moment.
 void FlowNetwork::resolve() {
-    if (!levels_.dirty()) return;
-    const std::vector<Levels::Change>& changes = levels_.update();
-    const bool in_order = !levels_.filled_from_scratch();
+    if (!share_.dirty()) return;
+    const std::vector<FairShare::Change>& changes = share_.update();
+    const bool in_order = !share_.filled_from_scratch();
     if (in_order) expect_flows(changes);
-    for (const Levels::Change& change : changes) {
-        const Rate level = levels_.level(change.link);
+    for (const FairShare::Change& change : changes) {
+        const Rate level = share_.level(change.link);
         const Rate below = std::min(level, change.old_level);
-        for (const Entry* entry = levels_.begin(change.link); entry != levels_.end(change.link); ++entry) {
-            const Rate rate = levels_.rate(change.link, *entry);
+        for (const Entry* entry = share_.begin(change.link); entry != share_.end(change.link); ++entry) {
+            const Rate rate = share_.rate(change.link, *entry);
             if (rate < below) continue;  // another link held it and still does
             if (rate != flows_[entry->flow].rate) set_rate(entry->flow, rate, in_order);
         }
@@ -249,8 +254,8 @@ void FlowNetwork::resolve() {
     for (Id slot : started_) {
         const Flow& flow = flows_[slot];
         if (flow.state != kSending || flow.settled != now_ || flow.rate != 0) continue;
-        const Entry entry = levels_.begin(flow.uplink)[flow.at_uplink];
-        const Rate rate = levels_.rate(flow.uplink, entry);
+        const Entry entry = share_.begin(flow.uplink)[flow.at_uplink];
+        const Rate rate = share_.rate(flow.uplink, entry);
         if (rate != 0) set_rate(slot, rate, in_order);
     }
     started_.clear();
@@ -282,8 +287,8 @@ void FlowNetwork::expect_soon() const {
     for (std::size_t i = 0; i < num_soon(); ++i) __builtin_prefetch(&flows_[soon(i)]);
     if (events_.empty()) return;
     const Flow& next = flows_[events_.top()];  // mostly it has been one of the others before, and is here by now
-    levels_.expect(next.uplink);
-    levels_.expect(next.downlink);
+    share_.expect(next.uplink);
+    share_.expect(next.downlink);
 }
 
 bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
@@ -317,7 +322,7 @@ std::int64_t FlowNetwork::bytes_sent(Id node) {
     resolve();
     std::int64_t bytes = nodes_[node].bytes_sent;
     const Id uplink = nodes_[node].uplink;
-    for (const Entry* entry = levels_.begin(uplink); entry != levels_.end(uplink); ++entry) bytes += sent_bytes(entry->flow);
+    for (const Entry* entry = share_.begin(uplink); entry != share_.end(uplink); ++entry) bytes += sent_bytes(entry->flow);
     return bytes;
 }
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "flow/indexed_heap.h"
-#include "flow/levels.h"
+#include "flow/fair_share.h"
 #include "flow/pair_counters.h"
 #include "flow/units.h"
 
@@ -26,19 +26,19 @@ namespace ddlsim::flow {
 class FlowNetwork {
   public:
     // bandwidth false: latency only; bytes are counted, but take no time.
-    FlowNetwork(bool bandwidth, bool incremental) : bandwidth_(bandwidth), levels_(incremental) {}
+    FlowNetwork(bool bandwidth, bool incremental) : bandwidth_(bandwidth), share_(incremental) {}
 
     Id add_node(Rate uplink, Rate downlink, Time access_latency);
-    Id add_link(Rate capacity) { return levels_.add_link(capacity); }  // shared; its id goes into routes
+    Id add_link(Rate capacity) { return share_.add_link(capacity); }  // shared; its id goes into routes
     Id num_nodes() const { return static_cast<Id>(nodes_.size()); }
-    Id num_links() const { return levels_.num_links(); }
+    Id num_links() const { return share_.num_links(); }
     Time access_latency(Id node) const { return nodes_[node].access_latency; }
     Id num_slots() const { return static_cast<Id>(flows_.size()); }
 
     Time now() const { return now_; }
     void advance(Time now);  // no event may lie before it
     void set_capacity(Id node, Rate uplink, Rate downlink);
-    void set_link_capacity(Id link, Rate capacity) { levels_.set_capacity(link, capacity); }
+    void set_link_capacity(Id link, Rate capacity) { share_.set_capacity(link, capacity); }
 
     struct Message {
         Id src, dst;
@@ -87,7 +87,7 @@ class FlowNetwork {
     Id receiver(Id slot) const { return dst(flows_[slot]); }
     std::int64_t bytes_sent(Id node);  // put on the wire until now, parts of messages too
     PairCounters& pairs() { return pairs_; }
-    const Levels& levels() const { return levels_; }
+    const FairShare& share() const { return share_; }
 
     struct FlowRate {
         Id slot;
@@ -144,13 +144,14 @@ class FlowNetwork {
     std::int64_t sent_bytes(Id slot);
     void settle(Flow& flow);
     void set_rate(Id slot, Rate rate, bool in_order);
-    void expect_flows(const std::vector<Levels::Change>& changes);
+    void expect_flows(const std::vector<FairShare::Change>& changes);
     void resolve();
 
     bool bandwidth_;
     Time now_ = 0;
     std::uint64_t next_sequence_ = 0;
-    Levels levels_;
+    std::int64_t all_bytes_ = 0;  // of all messages; every counter of bytes is a part of it
+    FairShare share_;
     IndexedHeap events_;  // flows by the end of their latency or of their last byte
     std::vector<Flow> flows_;
     std::vector<Size> sizes_;

@@ -1,5 +1,5 @@
 // What became of the bytes that every node sent, how full its links were, and how long its messages queued.
-// What the numbers mean stands in ddlsim/engine/link_use.py. Times in seconds, capacities in bytes/s, as doubles.
+// What the numbers mean stands in ddlsim/network/link_use.py. Times in seconds, capacities in bytes/s, as doubles.
 //
 // As with pair_counters.h, arrivals are noted first and counted a batch at a time, before anything changes that they
 // depend on.

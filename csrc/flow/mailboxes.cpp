@@ -47,7 +47,7 @@ bool Mailboxes::may_come(int box, Id sender, std::int64_t round) const {
 
 void Mailboxes::announce(Id node, Id sender, std::int64_t round_num) {
     if (nodes_[node].closed) return;
-    Few<Watcher, 2>& watchers = nodes_[sender].watchers;
+    SmallVector<Watcher, 2>& watchers = nodes_[sender].watchers;
     Watcher* watcher = std::find(watchers.begin(), watchers.end(), Watcher{node, 0, round_num});
     if (watcher != watchers.end()) {  // it is on its way: the wait will be answered
         *watcher = watchers.back();
@@ -90,15 +90,14 @@ bool Mailboxes::wait(Id node, int box_num, std::int64_t round_num, std::vector<I
     Round* round = find_round(box, round_num);
     std::sort(senders.begin(), senders.end());
     senders.erase(std::unique(senders.begin(), senders.end()), senders.end());
-    for (Id sender : senders) expect_state(sender);
-    Few<Id, 4> missing;
+    SmallVector<Id, 4> missing;
     for (Id sender : senders) {
         const Mail* mail = find(round, sender);
         if (mail != nullptr && mail->message) continue;
         if (round != nullptr && std::find(round->failed.begin(), round->failed.end(), sender) != round->failed.end()) continue;
         if (mail == nullptr) {
             if (!may_come(box_num, sender, round_num)) continue;
-            Few<Watcher, 2>& watchers = nodes_[sender].watchers;
+            SmallVector<Watcher, 2>& watchers = nodes_[sender].watchers;
             const Watcher watcher{node, box_num, round_num};
             if (std::find(watchers.begin(), watchers.end(), watcher) == watchers.end()) watchers.push_back(watcher);
         }
@@ -106,15 +105,7 @@ bool Mailboxes::wait(Id node, int box_num, std::int64_t round_num, std::vector<I
     }
     if (missing.empty()) return false;
     box.waits.push_back({round_num, event, std::move(missing)});
-    last_wait_ = {event.ptr(), node, box_num};
     return true;
-}
-
-void Mailboxes::set_waiting(py::handle event, const Objects& objects) {
-    if (last_wait_.event != event.ptr()) return;
-    for (Wait& wait : at(last_wait_.node, last_wait_.box).waits) {
-        if (wait.event.is(event)) wait.objects = objects;
-    }
 }
 
 void Mailboxes::give_up(Id node, int box_num, py::handle event) {
@@ -129,7 +120,7 @@ void Mailboxes::give_up(Id node, int box_num, py::handle event) {
 
 void Mailboxes::reconsider(Id sender) {
     if (nodes_[sender].watchers.empty()) return;
-    Few<Watcher, 2> watchers = std::move(nodes_[sender].watchers);
+    SmallVector<Watcher, 2> watchers = std::move(nodes_[sender].watchers);
     std::sort(watchers.begin(), watchers.end(), [](const Watcher& a, const Watcher& b) {
         return std::tie(a.node, a.box, a.round) < std::tie(b.node, b.box, b.round);
     });
@@ -208,7 +199,6 @@ void Mailboxes::close_done(Box& box) {
     Wait* kept = box.waits.begin();
     for (Wait* wait = box.waits.begin(); wait != box.waits.end(); ++wait) {
         if (wait->missing.empty()) {
-            expect_all(wait->objects);
             woken.push_back(std::move(wait->event));
         } else {
             if (kept != wait) *kept = std::move(*wait);

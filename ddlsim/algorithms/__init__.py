@@ -30,4 +30,5 @@ ALGORITHMS = Registry(
         "fedproto": ".fedproto:FedProto",
         "dfedavgm": ".dfedavgm:DFedAvgM",
     },
+    contract=".base:Algorithm",
 )

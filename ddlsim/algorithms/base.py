@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from ddlsim.part import Part
+
 if TYPE_CHECKING:
     import numpy as np
     from torch import nn
@@ -21,16 +23,13 @@ if TYPE_CHECKING:
     from ddlsim.similarity.measures import Similarity
 
 
-class Algorithm(ABC):
+class Algorithm(Part, ABC):
     """What every entry of ALGORITHMS is."""
 
     # -- what it needs and does, as constants ----------------------------------------------------------------------
 
     needs_core: ClassVar[bool] = False
     """Whether it keeps core and head apart; models that are nothing but a head are refused then."""
-
-    needs_classes: ClassVar[bool] = False
-    """Whether it works on class labels; regressions are refused then."""
 
     has_server: ClassVar[bool] = False
     """Whether there is one more node, the last, that all others are linked with (`node.is_server`)."""
@@ -120,6 +119,11 @@ class Algorithm(ABC):
     def similarity_measure(self, node: "Node | None") -> "Similarity | None":
         """How models are compared (on this node, or in general). Default: they are not."""
         return None
+
+    @property
+    def compares_models(self) -> bool:
+        """Whether it has a similarity that `records.true_similarities` can show."""
+        return self.similarity_measure(None) is not None
 
     def seen(self, state: Any) -> Any:
         """What of a node's state is compared by `similarities_of`. Default: nothing."""

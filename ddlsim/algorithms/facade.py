@@ -102,6 +102,11 @@ class Facade(Algorithm):
             return ("evaluation_head lowest_test_loss: the evaluated head was picked on the test set, as published",)
         return ()
 
+    @property
+    def needs_validation(self) -> tuple[str, ...]:
+        """See Algorithm."""
+        return ("evaluation_head",) if self.evaluation_head == "validation_loss" else ()
+
     def start(self, node: "Node") -> State:
         models = node.init_models(self.heads, own=self.variant == "code")
         core, first_head = models[0]

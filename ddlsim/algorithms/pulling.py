@@ -117,6 +117,11 @@ class Pulling(Algorithm):
                 f"algorithm.record_similarities: node ids are 0 to {sum(clusters) - 1} in this scenario, got {wrong[0]}"
             )
 
+    @property
+    def needs_validation(self) -> tuple[str, ...]:
+        """See Algorithm."""
+        return ("record_merges",) if self.record_merges else ()
+
     def remember(self, node: "Node", state: State) -> Any:
         """The node's memory before its first round."""
         return None

@@ -19,4 +19,5 @@ CHURNS = Registry(
         "trace": ".traces:Trace",
         "fedscale": ".traces:FedScale",
     },
+    contract=".schedule:Churn",
 )

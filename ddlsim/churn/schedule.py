@@ -5,12 +5,13 @@ in order; a node without any is always online. They may be drawn lazily and neve
 when the node is back. An absence that ends at infinity is for good.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
+from ddlsim.part import Part, Problem
 from ddlsim.units import CountOrZero
 
 Absences = Mapping[int, Iterable[tuple[float, float]]]
@@ -18,7 +19,7 @@ Absences = Mapping[int, Iterable[tuple[float, float]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Churn:
+class Churn(Part):
     """What every kind of churn has.
 
     Args:
@@ -27,6 +28,18 @@ class Churn:
     """
 
     state: Literal["kept", "lost"] = "kept"
+
+    def check(self, num_nodes: int) -> None:
+        """Raises ScenarioError where this many nodes do not fit. Default: all do."""
+
+    def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
+        """See Part; asks `check`."""
+        self.check(num_nodes)
+        return iter(())
+
+    def absences(self, num_nodes: int, seed: int) -> "Absences":
+        """Per node its absences, in order; a node that is never away may be left out."""
+        raise NotImplementedError(f"{type(self).__name__} must define absences(num_nodes, seed)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +68,16 @@ class Schedule(Churn):
     """
 
     offline: tuple[Absence, ...]
+
+    def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
+        """Absences of nodes that do not exist, and those that end before they start."""
+        for i, absence in enumerate(self.offline):
+            if absence.node >= num_nodes:
+                text = f"node ids are 0 to {num_nodes - 1} in this scenario, got {absence.node}"
+                yield ("offline", i, "node"), text
+            if absence.end_s <= absence.start_s:
+                text = f"must lie after start_s ({absence.start_s:g}), got {absence.end_s:g}"
+                yield ("offline", i, "end_s"), text
 
     def absences(self, num_nodes: int, seed: int) -> Absences:
         """Per node its absences (start, end) in simulated seconds, in order."""

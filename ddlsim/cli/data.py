@@ -50,7 +50,7 @@ def check_data(
     for name in names:
         if name not in DATASETS:
             raise ScenarioError(unknown_name(DATASETS, name))
-        if hasattr(DATASETS[name], "generate"):
+        if DATASETS[name].generated:
             raise ScenarioError(f"{name} is drawn from a scenario's seed; there is nothing to check.")
         if needed := _needed_keys(DATASETS[name]):
             raise ScenarioError(f"{name} needs {needed}, which a scenario gives; `ddlsim run` checks it.")
@@ -74,7 +74,7 @@ def find_dataset(name: str, search) -> dict[str, str]:
     from ddlsim.data import DATASETS
 
     cls = DATASETS[name]
-    if hasattr(cls, "generate"):
+    if cls.generated:
         return {"state": "drawn", "detail": "made from a scenario's seed"}
     if needed := _needed_keys(cls):
         return {"state": "by keys", "detail": f"a scenario gives {needed}"}

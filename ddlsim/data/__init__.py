@@ -25,6 +25,7 @@ DATASETS = Registry(
         "joined": ".joined:Joined",
         "synthetic_regression": ".synthetic:SyntheticRegression",
     },
+    contract=".base:DataSettings",
 )
 
 PARTITIONS = Registry(
@@ -40,6 +41,7 @@ PARTITIONS = Registry(
         "domains": ".partitions:Domains",
         "class_clusters": ".class_clusters:ClassClusters",
     },
+    contract=".partitions:Partition",
 )
 
 SHIFTS = Registry(
@@ -52,6 +54,7 @@ SHIFTS = Registry(
         "label_shift": ".shifts:LabelShift",
         "colour": ".shifts:Colour",
     },
+    contract=".shifts:Shift",
 )
 
 __all__ = [

@@ -13,12 +13,13 @@ from typing import Literal
 
 import numpy as np
 
+from ddlsim.data.partitions import Partition
 from ddlsim.errors import ScenarioError
 from ddlsim.units import Count, CountOrZero
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassClusters:
+class ClassClusters(Partition):
     """Each cluster has its own classes in order, each node a number of samples of each, and its own test samples.
 
     Args:

@@ -215,4 +215,4 @@ def load_dataset(data, nodes, seed: int, search: DataSearch) -> Dataset:
     Raises:
         DataMissing, DataDamaged: see `load` there.
     """
-    return data.generate(nodes, seed) if hasattr(data, "generate") else data.load(search)
+    return data.generate(nodes, seed) if data.generated else data.load(search)

@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
+from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset
 from ddlsim.data.npz import find_path, per_channel
 from ddlsim.data.readers import damaged, read_keras_npz
@@ -31,7 +32,7 @@ Sample = tuple[Path, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imagenette:
+class Imagenette(DataSettings):
     """Ten classes of ImageNet (fast.ai), 160-pixel version resized to 3 x 64 x 64: 9,469 + 3,925 images.
 
     Args:
@@ -85,7 +86,7 @@ def _download_imagenette(root: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageFolder:
+class ImageFolder(DataSettings):
     """Your own pictures: path/train/<class>/... and path/test/<class>/..., or path/<class>/... to be split here.
 
     Classes are the sub-folders' names in sorted order; files lie anywhere below them. `val` is read when there is no

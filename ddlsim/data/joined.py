@@ -10,12 +10,13 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import MinLen
 
+from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset
 from ddlsim.errors import ScenarioError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joined:
+class Joined(DataSettings):
     """Several data sets of one image shape, joined; each is a domain, which `partition: {name: domains}` deals apart.
 
     Args:
@@ -35,7 +36,7 @@ class Joined:
                 near = DATASETS.nearest(name)
                 hint = f" Did you mean {near}?" if near else ""
                 raise ScenarioError(f"data.sets: there is no data set {name!r}.{hint} Known: {', '.join(DATASETS)}.")
-            if not hasattr(DATASETS[name], "image_shape") or DATASETS[name] is Joined:
+            if DATASETS[name].image_shape is None or DATASETS[name] is Joined:
                 raise ScenarioError(f"data.sets: {name} needs keys of its own and cannot be joined by name.")
         shapes = {tuple(self._class(name).image_shape) for name in self.sets}
         if len(shapes) > 1:

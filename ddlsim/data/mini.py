@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset
 from ddlsim.data.readers import read_keras_npz
 
@@ -18,7 +19,7 @@ EMBEDDED = Path(__file__).parent / "embedded" / "fashion-mnist-mini.npz"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FashionMnistMini:
+class FashionMnistMini(DataSettings):
     """Part of Fashion-MNIST inside the package: 10,000 + 2,000 images, 1 x 28 x 28, 10 classes; needs no network."""
 
     image_shape: ClassVar = (1, 28, 28)

@@ -7,6 +7,7 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Gt
 
+from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset, Task
 from ddlsim.data.readers import read_keras_npz
 from ddlsim.errors import DataDamaged, ScenarioError
@@ -17,7 +18,7 @@ MANY_CLASSES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Npz:
+class Npz(DataSettings):
     """Your own arrays in one .npz file, in Keras's layout: x_train, y_train, x_test, y_test.
 
     Images are uint8 [N, H, W] or [N, H, W, C]; floating-point features [N, F] or [N, H, W, C] are used as they are, as

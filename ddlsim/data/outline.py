@@ -43,9 +43,9 @@ def outline(data, nodes, validation, seed: int, search: DataSearch) -> Outline:
     Raises:
         DataMissing: if it must be read and is not there.
     """
-    if hasattr(data, "num_samples"):
+    if data.num_samples is not None:
         shape, classes, sizes = data.image_shape, data.num_classes, data.num_samples
-        dtype = getattr(data, "sample_dtype", "float32")
+        dtype = data.sample_dtype
     else:
         dataset = load_dataset(data, nodes, seed, search)
         shape, classes, dtype = dataset.sample_shape, dataset.num_classes, dataset.sample_dtype
@@ -55,8 +55,7 @@ def outline(data, nodes, validation, seed: int, search: DataSearch) -> Outline:
         ]
     node_cluster = place(nodes, seed)
     samples = _samples(sizes, validation, len(node_cluster))
-    task = getattr(data, "task", "classification")
-    return Outline(node_cluster, classes, tuple(shape), samples, {"origin": "not read"}, task, dtype)
+    return Outline(node_cluster, classes, tuple(shape), samples, {"origin": "not read"}, data.task, dtype)
 
 
 def _samples(sizes: Sequence[int], validation, num_nodes: int) -> dict[str, int]:

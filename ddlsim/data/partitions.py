@@ -7,27 +7,30 @@ efficient learning of deep networks from decentralized data", AISTATS 2017; `lab
 "Decentralized adaptive clustering of deep nets", 2022. Nobody's samples are anybody else's. Same generator, same cuts.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Gt
 
 from ddlsim.data.label_groups import LABEL_GROUPS
 from ddlsim.errors import ScenarioError
+from ddlsim.part import Part
 from ddlsim.units import Count, CountOrZero
 
 MAX_DRAWS = 1000
 """How often proportions are drawn before giving up on the minimum per node."""
 
 
-class Partition(Protocol):
-    """What every entry of PARTITIONS offers; `needs_classes` where labels must be classes, not numbers."""
+class Partition(Part, ABC):
+    """What every entry of PARTITIONS is."""
 
-    # needs_classes: ClassVar[bool]; optional
-    # by_domain: ClassVar[bool]; optional: `assign` gets domains in the place of labels, clusters see their own only
+    by_domain: ClassVar[bool] = False
+    """Whether `assign` gets domains in the place of labels, and clusters see their own domain only."""
 
+    @abstractmethod
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
         """Deals the samples.
 
@@ -41,21 +44,34 @@ class Partition(Protocol):
             ScenarioError: if the rule cannot be kept.
         """
 
+    def assign_test(
+        self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator
+    ) -> list[np.ndarray] | None:
+        """Per node the indices of its own test samples. Default: nodes have none, and share their cluster's test set.
+
+        Args:
+            labels: of the test set, int64 [N].
+            clusters, rng: as of `assign`.
+        Raises:
+            ScenarioError: if the rule cannot be kept.
+        """
+        return None
+
     def cluster_labels(self, num_clusters: int, num_classes: int) -> list[list[int]] | None:
-        """Per cluster the labels that it is evaluated on; None: all labels for all."""
+        """Per cluster the labels that it is evaluated on. Default: all labels for all.
+
+        Raises:
+            ScenarioError: if the clusters do not fit.
+        """
+        return None
 
 
-class _AllLabels:
-    def cluster_labels(self, num_clusters: int, num_classes: int) -> None:
-        """Every cluster is evaluated on all labels."""
-
-
-class _OfClasses(_AllLabels):
+class _OfClasses(Partition):
     needs_classes: ClassVar = True
 
 
 @dataclass(frozen=True, kw_only=True)
-class Random(_AllLabels):
+class Random(Partition):
     """Shuffle, cut into one piece per cluster, then one per node; equal sizes, labels as chance has it.
 
     Remainders of the cuts are dropped.
@@ -155,7 +171,7 @@ class Shards(_OfClasses):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelClusters:
+class LabelClusters(Partition):
     """Each cluster has its own labels, and is evaluated on these; inside a cluster the split is random.
 
     A label of several clusters is shared out by their numbers of nodes. Remainders are dropped.
@@ -214,7 +230,7 @@ class LabelClusters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantitySkew(_AllLabels):
+class QuantitySkew(Partition):
     """Nodes own different amounts, in proportions drawn from a Dirichlet distribution; labels as chance has it.
 
     All samples are dealt. Proportions are drawn again, up to 1,000 times, until every node has the minimum.
@@ -234,7 +250,7 @@ class QuantitySkew(_AllLabels):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Domains(_AllLabels):
+class Domains(Partition):
     """Each cluster has its own domain (part of joined data, process of synthetic data); inside, the split is random.
 
     A cluster is evaluated on its own domain only. Remainders are dropped.

@@ -243,7 +243,7 @@ class View:
 
 
 def _views(dataset: Dataset, partition: Partition, shift: Shift, num_clusters: int) -> list[View]:
-    by_domain = getattr(partition, "by_domain", False)
+    by_domain = partition.by_domain
     if by_domain and dataset.num_domains != num_clusters:
         raise ScenarioError(
             f"partition: domains needs data of one domain for each of the {num_clusters} clusters; {dataset.name} has "
@@ -295,9 +295,9 @@ def _assign(
     dataset: Dataset, pool: np.ndarray, partition: Partition, nodes: Nodes, node_cluster: np.ndarray, seed: int
 ) -> list[np.ndarray]:
     """Per node, by id, the indices of its samples in the whole training set."""
-    labels = dataset.domains["train"] if getattr(partition, "by_domain", False) else dataset.train_labels
+    labels = dataset.domains["train"] if partition.by_domain else dataset.train_labels
     if labels.ndim > 1:
-        if getattr(partition, "needs_classes", False):
+        if partition.needs_classes:
             raise ScenarioError(
                 f"partition: {dataset.name} has {labels.shape[1]} labels per sample, and this partition deals samples "
                 "by their one label. Use one of: random, quantity_skew."
@@ -336,8 +336,6 @@ def _own_tests(
     dataset: Dataset, pool: np.ndarray, partition: Partition, nodes: Nodes, node_cluster: np.ndarray, seed: int
 ) -> list[np.ndarray] | None:
     """Per node, by id, the indices of its own test samples; None if the partition gives none."""
-    if not hasattr(partition, "assign_test"):
-        return None
     dealt = partition.assign_test(dataset.test_labels[pool], nodes.clusters, stream(seed, "test partition"))
     if dealt is None:
         return None

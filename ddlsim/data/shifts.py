@@ -4,14 +4,16 @@ Sources: `rotate` as in the FACADE paper's code (angles per number of clusters, 
 normalised images) and in Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022 (10 and 350 degrees).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Le
 
 from ddlsim.errors import ScenarioError
+from ddlsim.part import Part
 from ddlsim.units import MAX_COUNT, CountOrZero
 
 Samples = tuple[np.ndarray, np.ndarray]
@@ -19,6 +21,9 @@ Samples = tuple[np.ndarray, np.ndarray]
 
 CHANNEL_ORDERS = ("rgb", "brg", "gbr", "bgr", "rbg", "grb")
 AUTO_DEGREES = {1: (0.0,), 2: (0.0, 180.0), 3: (0.0, 90.0, 180.0), 4: (0.0, 90.0, 180.0, 270.0)}
+MANY_CLASSES = 10_000
+"""More labels than any data set has: how many there are is not known before the data is read."""
+
 Label = CountOrZero
 Offset = Annotated[int, Ge(-MAX_COUNT), Le(MAX_COUNT)]
 
@@ -38,9 +43,10 @@ class Setting:
     black: np.ndarray | None
 
 
-class Shift(Protocol):
-    """What every entry of SHIFTS offers."""
+class Shift(Part, ABC):
+    """What every entry of SHIFTS is."""
 
+    @abstractmethod
     def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
         """The samples as a cluster sees them; the input is left as it is, unchanged arrays are handed through.
 
@@ -53,13 +59,26 @@ class Shift(Protocol):
             ScenarioError: if the shift does not fit the clusters or the images.
         """
 
+    def check(self, num_clusters: int, image_shape: tuple[int, ...]) -> None:
+        """Whether the shift fits the clusters and the samples, found by shifting no samples at all.
 
-class _OfClasses:
+        Args:
+            num_clusters: how many clusters there are.
+            image_shape: of one sample, (C, H, W).
+        Raises:
+            ScenarioError: if not.
+        """
+        setting = Setting(num_clusters, MANY_CLASSES, np.zeros(image_shape[0], np.float32))
+        for cluster in range(num_clusters):
+            self.apply(np.zeros((0, *image_shape), np.float32), np.zeros(0, np.int64), cluster, setting)
+
+
+class _OfClasses(Shift):
     needs_classes: ClassVar = True
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoShift:
+class NoShift(Shift):
     """All clusters see the images as they are."""
 
     def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
@@ -68,7 +87,7 @@ class NoShift:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rotate:
+class Rotate(Shift):
     """Each cluster's images are turned counter-clockwise by the cluster's angle.
 
     Multiples of 90 degrees are exact; other angles take the nearest pixel and fill the corners.
@@ -159,7 +178,7 @@ class LabelShift(_OfClasses):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Colour:
+class Colour(Shift):
     """Each cluster sees the three colour channels in its own order (after normalising).
 
     Args:

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset
 from ddlsim.data.readers import damaged, read_cifar_batch, read_idx, read_keras_npz
 
@@ -18,7 +19,7 @@ Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Train images, train labels, test images, test labels."""
 
 
-class _Standard:
+class _Standard(DataSettings):
     """Looks for the .npz and for torchvision's folder in every place, then downloads."""
 
     name: ClassVar[str]

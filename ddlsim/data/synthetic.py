@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Protocol
 import numpy as np
 from annotated_types import Ge, Gt
 
+from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import Dataset
 from ddlsim.rng import stream
 from ddlsim.units import Count
@@ -24,7 +25,7 @@ class Nodes(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticRegression:
+class SyntheticRegression(DataSettings):
     """Linear regression, y = x theta + noise, theta of each cluster drawn from the scenario's seed; needs no files.
 
     Every cluster has its own domain, so that `partition: {name: domains}` gives each node samples of its cluster's
@@ -42,6 +43,7 @@ class SyntheticRegression:
 
     task: ClassVar = "regression"
     own_validation: ClassVar = True
+    generated: ClassVar = True
     features: Count = 10
     theta_range: Annotated[float, Gt(0)] = 10.0
     x_range: Annotated[float, Gt(0)] = 10.0

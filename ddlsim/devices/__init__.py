@@ -15,4 +15,5 @@ DEVICES = Registry(
         "table": ".step_times:Table",
         "trace": ".trace:Trace",
     },
+    contract=".base:Devices",
 )

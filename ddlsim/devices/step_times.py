@@ -7,16 +7,14 @@ import numpy as np
 from annotated_types import Ge, Gt, Lt
 
 from ddlsim.csv_rows import Column, read_rows
+from ddlsim.devices.base import Devices
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
 from ddlsim.units import MAX_STEP_S
 
-FORWARD_SHARE = 1 / 3
-"""A forward pass costs a third of a training step (forward, gradient by inputs, gradient by weights)."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class Constant:
+class Constant(Devices):
     """Every node computes at the same speed.
 
     Args:
@@ -31,7 +29,7 @@ class Constant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerNode:
+class PerNode(Devices):
     """Every node's speed is given.
 
     Args:
@@ -49,7 +47,7 @@ class PerNode:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogNormal:
+class LogNormal(Devices):
     """Speeds differ from node to node by a log-normal factor.
 
     Args:
@@ -77,7 +75,7 @@ class LogNormal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class Table(Devices):
     """Every node's speed is given in a file.
 
     Args:

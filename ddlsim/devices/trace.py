@@ -4,46 +4,16 @@ A device works at one rate, 1 / step_time_s steps per second, until its next row
 does its first steps at the old rate and the rest at the new one.
 """
 
-from bisect import bisect_right
 from dataclasses import dataclass
 
 from ddlsim.csv_rows import Column, read_rows
+from ddlsim.devices.base import Devices, StepTimeTrace
 from ddlsim.errors import ScenarioError
 from ddlsim.units import MAX_STEP_S
 
 
-@dataclass(frozen=True)
-class StepTimeTrace:
-    """Seconds per step of every node over time.
-
-    Args:
-        times_s: per node the times from which its values hold, ascending, the first one 0.
-        step_times_s: per node as many values.
-    """
-
-    times_s: tuple[tuple[float, ...], ...]
-    step_times_s: tuple[tuple[float, ...], ...]
-
-    def __len__(self) -> int:
-        """The number of nodes."""
-        return len(self.times_s)
-
-    def duration_s(self, node: int, steps: float, start_s: float) -> float:
-        """How long `steps` steps (whole or not) take a node that begins with them at `start_s`."""
-        times_s, step_times_s = self.times_s[node], self.step_times_s[node]
-        at = bisect_right(times_s, start_s) - 1
-        now_s = start_s
-        for i in range(at, len(times_s) - 1):
-            needed_s = steps * step_times_s[i]
-            if now_s + needed_s <= times_s[i + 1]:
-                return now_s + needed_s - start_s
-            steps -= (times_s[i + 1] - now_s) / step_times_s[i]
-            now_s = times_s[i + 1]
-        return now_s + steps * step_times_s[-1] - start_s
-
-
 @dataclass(frozen=True, kw_only=True)
-class Trace:
+class Trace(Devices):
     """Every node's speed over time is given in a file.
 
     Args:

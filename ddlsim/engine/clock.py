@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from ddlsim.devices.trace import StepTimeTrace
+import numpy as np
+
+from ddlsim.devices.base import StepTimeTrace
 
 if TYPE_CHECKING:
-    import numpy as np
     import simpy
 
 
@@ -17,11 +18,13 @@ class SimulatedClock:
         step_time_s: seconds per local step, per node; an array [N] or what changes over time.
     """
 
-    __slots__ = ("_env", "_step_time_s")
+    __slots__ = ("_env", "_step_time_s", "_trace")
 
     def __init__(self, env: "simpy.Environment", step_time_s: "np.ndarray | StepTimeTrace"):
         self._env = env
-        self._step_time_s = step_time_s
+        self._trace = step_time_s if isinstance(step_time_s, StepTimeTrace) else None
+        # Python's floats: numpy's would spread through SimPy's queue, where comparing them takes several times as long.
+        self._step_time_s = [] if self._trace else np.asarray(step_time_s, dtype=float).tolist()
 
     @property
     def now_s(self) -> float:
@@ -34,6 +37,6 @@ class SimulatedClock:
 
     def computing_s(self, node: int, steps: float) -> float:
         """How long a node takes for so many local steps (a forward pass is a part of one) if it begins now."""
-        if isinstance(self._step_time_s, StepTimeTrace):
-            return self._step_time_s.duration_s(node, steps, self._env.now)
+        if self._trace is not None:
+            return self._trace.duration_s(node, steps, self._env.now)
         return steps * self._step_time_s[node]

@@ -1,31 +1,39 @@
-"""Python's cyclic garbage collector, told how large a simulation is.
+"""Python's cyclic garbage collector, tuned to the size of a simulation.
 
-A run of a hundred thousand nodes holds millions of objects that live as long as it does. Searched through at the usual
-pace (every 700 new objects) they cost as much as the run itself. Parameters and messages do not depend on the search:
-they go with their last reference.
+A run of a hundred thousand nodes holds millions of objects that live as long as it does. A search through them at the
+usual pace (every 700 new objects) would cost as much as the run itself. Parameters and messages do not depend on the
+search: they are freed with their last reference.
 """
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+YOUNG_OBJECTS = 20_000
 OBJECTS_PER_NODE = 20
 MANY_NODES = 1000
-"""Below, the search costs less than what it takes to leave the present objects alone."""
+"""Below, searching costs less than freezing what is there already."""
 
 
 @contextmanager
-def searching_rarely(num_nodes: int) -> Iterator[None]:
-    """With many nodes: leaves alone what is there already, and searches what is new after some objects per node."""
-    if num_nodes < MANY_NODES:
-        yield
-        return
+def relaxed_gc(num_nodes: int) -> Iterator[None]:
+    """Searches new objects only after so many; with many nodes, does not search again through what is there already.
+
+    A collector that is switched off stays so.
+
+    Args:
+        num_nodes: size of the simulation that is built or runs inside.
+    """
     before = gc.get_threshold()
-    gc.collect()  # what earlier runs of this process have left behind would stay for ever otherwise
-    gc.freeze()
-    gc.set_threshold(max(before[0], OBJECTS_PER_NODE * num_nodes), *before[1:])
+    freeze = num_nodes >= MANY_NODES
+    if freeze:
+        gc.collect()  # what earlier runs of this process have left behind would stay for ever otherwise
+        gc.freeze()
+    young = max(before[0], YOUNG_OBJECTS, OBJECTS_PER_NODE * num_nodes)
+    gc.set_threshold(young if before[0] else 0, *before[1:])
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if freeze:
+            gc.unfreeze()

@@ -119,10 +119,14 @@ class Membership:
     def completed(self, member: Member, rounds: int) -> None:
         """A node has completed so many rounds."""
         self.departures_in_vain = 0
-        self._count(member, -1)
+        counts, before = self._online_at, member.completed_rounds
+        counts[before] -= 1
+        if not counts[before]:
+            del counts[before]
+        counts[rounds] = counts.get(rounds, 0) + 1
         member.completed_rounds = rounds
-        self._count(member, 1)
-        self._reached = max(self._reached, rounds)
+        if rounds > self._reached:
+            self._reached = rounds
 
     def finished(self, member: Member) -> None:
         """A node has no round left to do."""
@@ -159,12 +163,14 @@ class Membership:
         found last.
         """
         members = self._members
-        start = self._found_at.pop(completed, 0)
+        start = self._found_at.get(completed, 0)
         for at in chain(range(start, len(members)), range(start)):
             one = members[at]
             if one.completed_rounds < completed and one.online and not one.finished and one.first_round < completed:
-                self._found_at[completed] = at
+                if at != start:
+                    self._found_at[completed] = at
                 return True
+        self._found_at.pop(completed, None)
         return False
 
     def first_round_of(self, member: Member) -> int:
@@ -187,6 +193,9 @@ class Membership:
         return 0
 
     def _count(self, member: Member, change: int) -> None:
-        self._online_at[member.completed_rounds] += change
-        if not self._online_at[member.completed_rounds]:
-            del self._online_at[member.completed_rounds]
+        rounds = member.completed_rounds
+        count = self._online_at.get(rounds, 0) + change
+        if count:
+            self._online_at[rounds] = count
+        else:
+            del self._online_at[rounds]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import simpy
 from simpy.core import EmptySchedule
 
-from ddlsim.engine.gc_tuning import searching_rarely
+from ddlsim.engine.gc_tuning import relaxed_gc
 from ddlsim.engine.membership import Member, Membership
 from ddlsim.errors import DdlsimError
 from ddlsim.evaluation.candidates import Snapshot
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ddlsim.engine.transport import NetworkTransport
     from ddlsim.evaluation.early_stopping import BestModel
     from ddlsim.evaluation.monitor import Monitor
-    from ddlsim.network.environment import Environment
     from ddlsim.node.ports import Ports
 
 
@@ -42,7 +41,7 @@ class Simulation:
 
     def __init__(
         self,
-        env: "Environment",
+        env: simpy.Environment,
         algorithm: "Algorithm",
         ports: "Ports",
         transport: "NetworkTransport",
@@ -71,10 +70,11 @@ class Simulation:
             member.best = validated() if validated else None
             member.node = Node(member.id, ports, member.best)
         self.membership = Membership(members, ports.run.synchronous)
+        self.any_on_the_way_to = self.membership.any_on_the_way_to
         for member in churn.newcomers:
             self._leave_network(member)
             self.membership.absent_from_start(member)
-        self._lives = env.processes(self._life(member) for member in members)
+        self._lives = [env.process(self._life(member)) for member in members]
         churn.begin(self)
 
     @property
@@ -90,7 +90,7 @@ class Simulation:
                 have left for good.
         """
         try:
-            with searching_rarely(self._run.num_nodes):
+            with relaxed_gc(self._run.num_nodes):
                 self.env.run(until=self._stop)
         except RuntimeError as error:
             if not isinstance(error.__context__, EmptySchedule):
@@ -196,10 +196,6 @@ class Simulation:
         self.transport.round_closed(member.id, next_round)
 
     # -- measuring (for the monitor) -------------------------------------------------------------------------------
-
-    def any_on_the_way_to(self, completed: int) -> bool:
-        """Whether a node that takes part has not yet completed so many rounds."""
-        return self.membership.any_on_the_way_to(completed)
 
     def joined(self) -> Iterator[int]:
         """All nodes that have ever been there, ascending."""

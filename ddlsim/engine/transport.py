@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import simpy
 
-from ddlsim.devices.step_times import FORWARD_SHARE
+from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.engine.pull_store import PullStore
 from ddlsim.messages.breakdown import Contents
 from ddlsim.messages.encoder import Outbox, payload_bytes

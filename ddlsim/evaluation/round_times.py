@@ -32,11 +32,15 @@ class RoundTimes:
 
     def completed(self, node: int, completed: int, population: "Population") -> None:
         """A node has completed a round."""
-        self._times_s.setdefault(completed, array("d")).append(population.now_s())
+        times_s = self._times_s.get(completed)
+        if times_s is None:
+            times_s = self._times_s[completed] = array("d")
+        times_s.append(population.now_s())
 
     def close_complete(self, population: "Population") -> None:
         """Writes every round that no node is still on the way to."""
-        for completed in sorted(self._times_s):
+        while self._times_s:
+            completed = min(self._times_s)
             if population.any_on_the_way_to(completed):
                 return
             self._write(completed, np.sort(np.frombuffer(self._times_s.pop(completed))))

@@ -30,7 +30,7 @@ class SizedPart:
     trained_sizes: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class SizedParams:
     """Parameters without values: all that a message needs to know.
 
@@ -126,7 +126,7 @@ class SizeLearner:
         """
         first = sources[0]
         for params in sources:
-            if params is not first and params.size != first.size:
+            if params.part is not first.part and params.size != first.size:
                 raise DdlsimError(
                     f"cannot merge {params.part.name} ({params.size} values) into {first.part.name} ({first.size} "
                     "values): their sizes differ."

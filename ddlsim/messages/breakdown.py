@@ -5,8 +5,7 @@ has beside. Each message counts whole and once, whatever becomes of it: what was
 after a loss, only communication.jsonl and links.jsonl tell.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.messages.encoder import encoded_bytes, payload_bytes
@@ -26,39 +25,37 @@ class Contents:
 
     def __init__(self, codec=None):
         self._codec = codec
-        self._messages: dict[tuple[int, str], int] = defaultdict(int)
-        self._bytes: dict[tuple[int, str], int] = defaultdict(int)
+        self._counts: dict[tuple[int, str], list[int]] = {}  # (round, content) -> [messages, bytes]
 
     def count(self, messages: "Sequence[Message]") -> None:
         """Adds messages; one to oneself is on no wire."""
+        counts = self._counts
         for message in messages:
-            receivers = message.receivers
+            receivers, round_num = message.receivers, message.round_num
             count = len(receivers) - receivers.count(message.src)
             if not count:
                 continue
-            round_num = message.round_num
-            self._add(round_num, HEADER, count, count * (message.header_bytes or 0))
             for key, num_bytes in self._sizes(message):
-                self._add(round_num, key, count, count * num_bytes)
+                known = counts.get((round_num, key))
+                if known is None:
+                    known = counts[round_num, key] = [0, 0]
+                known[0] += count
+                known[1] += count * num_bytes
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One per round and content, in this order; `round` counts completed rounds, as in metrics.jsonl."""
-        for (round_num, key), num_bytes in sorted(self._bytes.items()):
-            yield {
-                "round": round_num + 1,
-                "content": key,
-                "messages": self._messages[round_num, key],
-                "bytes": num_bytes,
-            }
+        for (round_num, key), (messages, num_bytes) in sorted(self._counts.items()):
+            yield {"round": round_num + 1, "content": key, "messages": messages, "bytes": num_bytes}
 
-    def _add(self, round_num: int, key: str, count: int, num_bytes: int) -> None:
-        self._messages[round_num, key] += count
-        self._bytes[round_num, key] += num_bytes
-
-    def _sizes(self, message: "Message") -> Iterator[tuple[str, int]]:
+    def _sizes(self, message: "Message") -> Iterable[tuple[str, int]]:
+        header, payload = (HEADER, message.header_bytes or 0), message.payload
+        if len(payload) == 1:  # nearly always, and then it weighs what the message does
+            (key,) = payload
+            return header, (key, message.payload_bytes)
+        if self._codec is None:
+            return header, *((key, payload_bytes(value)) for key, value in payload.items())
         streams = iter(message.streams)
-        for key, value in message.payload.items():
-            yield key, payload_bytes(value) if self._codec is None else self._encoded(value, message.dst, streams)
+        return header, *((key, self._encoded(value, message.dst, streams)) for key, value in payload.items())
 
     def _encoded(self, value: Any, receiver: int, streams: Iterator) -> int:
         """As the outbox packs it, whose streams stand in the order of the payload."""

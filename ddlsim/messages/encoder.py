@@ -158,6 +158,11 @@ def encoded_bytes(codec, part: "Part") -> tuple[int, int]:
 
 def payload_bytes(payload: Any) -> int:
     """Bytes on the wire of parameters (float32), arrays, numbers and collections of them."""
+    if type(payload) is dict:  # nearly every payload is one; asking for an abstract class takes longer
+        num_bytes = 0
+        for value in payload.values():
+            num_bytes += value.part.size * FLOAT32_BYTES if hasattr(value, "part") else payload_bytes(value)
+        return num_bytes
     if hasattr(payload, "part"):
         return payload.size * FLOAT32_BYTES
     if isinstance(payload, np.ndarray):

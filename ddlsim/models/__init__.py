@@ -26,4 +26,5 @@ MODELS = Registry(
         "sizes": ".sizes:Sizes",
         "mixed": ".mixed:Mixed",
     },
+    contract=".base:ModelSettings",
 )

@@ -1,16 +1,18 @@
 """What every model that a scenario can name has in common."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.models.shapes import ImageShape
+from ddlsim.part import Part
 
 if TYPE_CHECKING:
     from torch import nn
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSettings:
+class ModelSettings(Part):
     """Base of the entries of MODELS; a model of your own that derives from it has the key `buffers` as well.
 
     Parameters that `build` has frozen (`requires_grad_(False)`) are one constant for all nodes: they are neither
@@ -25,6 +27,21 @@ class ModelSettings:
 
     has_core: ClassVar[bool] = True
     """Whether anything comes before the head."""
+
+    only_size: ClassVar[bool] = False
+    """Whether it is nothing but numbers of values (`part_sizes`), for network-only runs."""
+
+    def part_sizes(self) -> Mapping[str, int]:
+        """Number of float32 values per part, where `only_size`."""
+        raise NotImplementedError(f"{type(self).__name__} must define part_sizes()")
+
+    def builders(self, image_shape: ImageShape, num_classes: int) -> "Mapping[str, Callable[[], nn.Module]]":
+        """Per architecture, by a name for messages, what makes a fresh module. Default: `build` alone."""
+        return {type(self).__name__: lambda: self.build(image_shape, num_classes)}
+
+    def assignment(self, num_nodes: int, seed: int) -> list[str] | None:
+        """Per node the name of its architecture in `builders`. Default: None, all nodes have the only one."""
+        return None
 
     def check(self, image_shape: ImageShape) -> None:
         """Raise ScenarioError unless samples of this shape fit; by default all do."""

@@ -44,7 +44,7 @@ class Mixed(ModelSettings):
     @property
     def has_core(self) -> bool:
         """Whether in all of the models anything comes before the head."""
-        return all(getattr(part, "has_core", True) for part in self._parts().values())
+        return all(part.has_core for part in self._parts().values())
 
     def check(self, image_shape: ImageShape) -> None:
         """Raise ScenarioError unless the images fit all of the models."""

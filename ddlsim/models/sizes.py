@@ -1,15 +1,15 @@
 """A model that is nothing but its size, for network-only runs (`learning: none`)."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Lt
 
-from ddlsim.models.shapes import ImageShape
+from ddlsim.models.base import ModelSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
+class Sizes(ModelSettings):
     """No model, only how large it is; for `learning: none`.
 
     Args:
@@ -20,13 +20,12 @@ class Sizes:
     core: Annotated[int, Ge(0), Lt(2**40)] = 79_584
     head: Annotated[int, Ge(0), Lt(2**40)] = 10_250
 
+    only_size: ClassVar[bool] = True
+
     @property
     def has_core(self) -> bool:
         """Whether anything comes before the head."""
         return self.core > 0
-
-    def check(self, image_shape: ImageShape) -> None:
-        """Every image fits."""
 
     def part_sizes(self) -> dict[str, int]:
         """Number of float32 values per part."""

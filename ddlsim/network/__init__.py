@@ -20,4 +20,5 @@ LINKS = Registry(
         "mix": ".links:Mix",
         "routed": ".routed_links:Routed",
     },
+    contract=".links:Links",
 )

@@ -8,7 +8,8 @@ fibre and datacenter links) is an assumption of the preset and a key of it.
 A node's links are drawn from its own stream, so adding a node changes no other node's links.
 """
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -18,6 +19,7 @@ from annotated_types import Ge, Gt, Lt
 from ddlsim.csv_rows import Column, read_rows
 from ddlsim.errors import ScenarioError
 from ddlsim.network.capacity_trace import CapacityChange, load_changes
+from ddlsim.part import Part, Problem
 from ddlsim.rng import stream, stream_seed
 from ddlsim.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
 
@@ -54,8 +56,25 @@ class LinkTable:
     route: Callable[[int, int], Sequence[int]] | None = None
 
 
+class Links(Part, ABC):
+    """What every entry of LINKS is."""
+
+    @abstractmethod
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The access links of all nodes.
+
+        Raises:
+            ScenarioError: if they do not fit this many nodes.
+        """
+
+    def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
+        """See Part; tries to draw."""
+        self.draw(num_nodes, seed)
+        return iter(())
+
+
 @dataclass(frozen=True, kw_only=True)
-class Uniform:
+class Uniform(Links):
     """Every node has the same links.
 
     Args:
@@ -74,7 +93,7 @@ class Uniform:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mobile4G:
+class Mobile4G(Links):
     """4G phones; downlinks as measured (median 26 Mbit/s).
 
     Args:
@@ -91,7 +110,7 @@ class Mobile4G:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mobile5G:
+class Mobile5G(Links):
     """5G phones; downlinks as measured (median 313 Mbit/s).
 
     Args:
@@ -108,7 +127,7 @@ class Mobile5G:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wifi6:
+class Wifi6(Links):
     """Homes with Wi-Fi 6; downlinks as measured (median 333 Mbit/s).
 
     Args:
@@ -125,7 +144,7 @@ class Wifi6:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fibre:
+class Fibre(Links):
     """Homes with fibre: symmetric (all figures are assumptions).
 
     Args:
@@ -145,7 +164,7 @@ class Fibre:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Datacenter:
+class Datacenter(Links):
     """Machines in one datacenter without oversubscription (all figures are assumptions).
 
     Args:
@@ -165,7 +184,7 @@ class Datacenter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Internet:
+class Internet(Links):
     """Equal links between sites all over the internet; latencies of pairs as measured (median 67 ms one-way).
 
     Args:
@@ -198,7 +217,7 @@ class PairLatency:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class Table(Links):
     """Every node's links are given in a file.
 
     Args:
@@ -240,7 +259,7 @@ class MixPart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mix:
+class Mix(Links):
     """Nodes of several kinds; each node draws its kind.
 
     Args:

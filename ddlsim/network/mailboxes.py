@@ -10,7 +10,6 @@ from collections.abc import Iterable
 import simpy
 
 from ddlsim.messages.message import BOXES, PUSH, Message
-from ddlsim.network.environment import Environment
 
 NEVER = 2**63 - 1
 ALWAYS = -(2**63)
@@ -20,16 +19,15 @@ class Mailboxes:
     """The mailboxes of a network's nodes; made by Network.use_mailboxes.
 
     Args:
-        post: the extension's Post.
-        env: the environment that the network is attached to.
+        transport: the extension's Transport.
+        env: the environment of the network.
     """
 
-    __slots__ = ("_env", "_loop", "_post")
+    __slots__ = ("_env", "_transport")
 
-    def __init__(self, post, env: Environment):
-        self._post = post
+    def __init__(self, transport, env: simpy.Environment):
+        self._transport = transport
         self._env = env
-        self._loop = env.loop
 
     def wait(
         self, node: int, kind: str, round_num: int, senders: Iterable[int], deadline_s: float | None = None
@@ -43,10 +41,12 @@ class Mailboxes:
             senders: whom to wait for.
             deadline_s: the event happens this many seconds from now at the latest; None: no deadline.
         """
-        event = self._loop.wait(node, BOXES[kind], round_num, senders)
-        if deadline_s is not None and not event.triggered:
+        event = self._env.event()
+        if not self._transport.wait(node, BOXES[kind], round_num, senders, event):
+            return event.succeed()
+        if deadline_s is not None:
             alarm = self._env.timeout(deadline_s)
-            alarm.callbacks.append(lambda _: succeed(self._post.give_up(node, BOXES[kind], event)))
+            alarm.callbacks.append(lambda _: succeed(self._transport.give_up(node, BOXES[kind], event)))
         return event
 
     def take(self, node: int, kind: str, round_num: int, late_too: bool = False) -> list[Message]:
@@ -59,46 +59,48 @@ class Mailboxes:
             late_too: senders without a message of this round count with their newest of an older one, if that came
                 after its round had ended here.
         """
-        return self._loop.take(node, BOXES[kind], ALWAYS if late_too else round_num, round_num)
+        return self._transport.take(node, BOXES[kind], ALWAYS if late_too else round_num, round_num)
 
     def take_all(self, node: int, kind: str, oldest_round: int) -> list[Message]:
         """The newest message of every sender, whatever its round, unless older than `oldest_round`; forgets all."""
-        return self._loop.take(node, BOXES[kind], oldest_round, NEVER)
+        return self._transport.take(node, BOXES[kind], oldest_round, NEVER)
 
     def deliver(self, message: Message) -> None:
         """A message is in that Python has handled first; the newest of a sender and round counts."""
-        succeed(self._post.deliver(message.dst, BOXES[message.kind], message.src, message.round_num, message))
+        succeed(self._transport.deliver(message.dst, BOXES[message.kind], message.src, message.round_num, message))
 
     def fail(self, node: int, kind: str, sender: int, round_num: int) -> None:
         """A message to a node was lost on the way and will not be sent again."""
-        succeed(self._post.fail(node, BOXES[kind], sender, round_num))
+        succeed(self._transport.fail(node, BOXES[kind], sender, round_num))
 
     def opens_at(self, sender: int, round_num: int) -> None:
         """A node may push messages of this round and later ones from now on."""
-        self._post.set_open_round(sender, round_num)
+        self._transport.set_open_round(sender, round_num)
 
     def closed(self, sender: int, next_round: int | None) -> None:
         """A node has completed a round, and may push messages of `next_round` and later ones; None: it never will.
 
         Whoever waits for what cannot come any more stops waiting for it.
         """
-        self._loop.close_round(sender, next_round)
+        woken = self._transport.close_round(sender, next_round)
+        if woken:
+            succeed(woken)
 
     def reconsider(self, sender: int) -> None:
         """A node has left: whoever waits for what cannot come any more stops waiting for it."""
-        succeed(self._post.reconsider(sender))
+        succeed(self._transport.reconsider(sender))
 
     def clear(self, node: int) -> None:
         """Forgets everything: the node has left."""
-        self._post.clear(node)
+        self._transport.clear(node)
 
     def close(self, node: int) -> None:
         """Forgets everything; what comes from now on is of no use: the node is through."""
-        self._post.close(node)
+        self._transport.close(node)
 
     def waiting_for(self, node: int, kind: str = PUSH) -> dict[int, list[int]]:
         """Round -> senders still waited for."""
-        return dict(self._post.waiting_for(node, BOXES[kind]))
+        return dict(self._transport.waiting_for(node, BOXES[kind]))
 
 
 def succeed(events: list[simpy.Event]) -> None:

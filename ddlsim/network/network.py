@@ -4,28 +4,34 @@ Outside, time is SimPy's float of seconds; inside it is a whole number of nanose
 nearest nanosecond and leaves as ns / 1e9, which returns to the same nanosecond up to 2^50 ns (13 simulated days);
 later the resolution is that of a float of seconds, and a time is moved to the nearest one that keeps events in order.
 
-The network has no events in SimPy's queue. A send only hands flows over; when all events of an instant are done, the
-environment's loop lets the network go on until SimPy's next event. Messages that end before it go into mailboxes by
-themselves, and Python learns of them when somebody has all that he waits for.
+SimPy drives everything. The network has at most one pending event in SimPy's queue: its next completion, or, where
+completions before SimPy's next event end no wait, the first that does. Whatever changes rates (a message is sent or
+taken back, a node leaves, a capacity changes) asks for one at the end of the same instant, so the changes of an instant
+are solved for together. Messages that end go into mailboxes in C++, in batches; Python hears of them when a process has
+all that it waits for.
 
-Of nodes whose waits end at one instant, those wake first whose last message was handed to Python (it brings a copy up
-to date, see outbox.py), then those whose last message went into the mailbox by itself, then those who stop waiting
-because a message was lost; within each, in order of sending. So what an instant brings is there before a loss is felt.
+Order at one instant:
+
+1. all events of SimPy, those that are triggered at this very instant included;
+2. `on_abort` for messages that could not be sent;
+3. the network's completions, as one batch. Processes whose waits it ends resume in this order: first those whose last
+   message Python handled (it brings a copy up to date, see outbox.py), then those whose last message went into a
+   mailbox in C++, then those whose message was lost; each group in order of sending. Then again from 1.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+import simpy
 
 from ddlsim import rng
 from ddlsim.messages.message import BOXES, Message, to_one
 from ddlsim.native import extension
-from ddlsim.network.environment import Environment
+from ddlsim.network.late_calls import LATE, LATEST, LateCall, exact_delay
 from ddlsim.network.latencies import Latency, latencies
 from ddlsim.network.link_use import KINDS, NodeUse, node_use
-from ddlsim.network.mailboxes import Mailboxes
+from ddlsim.network.mailboxes import Mailboxes, succeed
 from ddlsim.network.traffic import Traffic, with_flying
 
 FOREVER_S = float("inf")
@@ -42,7 +48,7 @@ class Network:
     the same instant and is not counted.
 
     Args:
-        env: the simulation's; it can have one network.
+        env: the simulation's; an ordinary one.
         num_nodes: N.
         uplink_bytes_per_s, downlink_bytes_per_s: capacities, [N] or one for all; 0 stalls what is on the link.
         latency_s: one-way, before the first byte, see latencies.py.
@@ -64,7 +70,7 @@ class Network:
 
     def __init__(
         self,
-        env: Environment,
+        env: simpy.Environment,
         num_nodes: int,
         uplink_bytes_per_s: float | np.ndarray,
         downlink_bytes_per_s: float | np.ndarray,
@@ -84,15 +90,14 @@ class Network:
         self.header_bytes = header_bytes
         self.num_away = 0
         self._env = env
-        self._loop = env.loop
         self._takes_time = fidelity == "flow"
         self._on_delivery, self._on_abort = on_delivery, on_abort
         self._drop_prob, self._on_drop, self._seed = drop_prob, on_drop, seed
         self._drop_streams: dict[int, np.random.Generator] = {}
-        self._post = extension().Post(self._takes_time)
+        self._transport = extension().Transport(self._takes_time)
         if timeout_s is not None:
-            self._post.set_timeout(round(timeout_s * 1e9))
-        self._core = self._post.network
+            self._transport.set_timeout(round(timeout_s * 1e9))
+        self._core = self._transport.network
         self._kinds = {kind: (fate, NOWHERE) for kind, fate in KINDS.items()}
         self._refused: list[Message] = []
         self._latencies = latencies(0.0 if fidelity == "ideal" else latency_s, num_nodes)
@@ -101,27 +106,30 @@ class Network:
         self._shared = [self._core.add_link(capacity) for capacity in self._shared_bytes_per_s]
         self._route = route
         self._all_alike = drop_prob == 0 and route is None and self._latencies.of_pair_ns is None
-        env.attach(self._post, self._handle)
-
-    # -- messages --------------------------------------------------------------------------------------------------
+        self._alarm: LateCall | None = None
+        self._alarm_s = FOREVER_S
 
     def listen(self, on_delivery: Callable[[Message], None], on_abort: Callable[[Message], None]) -> None:
         """From now on these are called, as described above."""
         self._on_delivery, self._on_abort = on_delivery, on_abort
 
+    # -- messages --------------------------------------------------------------------------------------------------
+
     def use_mailboxes(self) -> Mailboxes:
         """From now on messages whose kind has a mailbox go there, unless somebody listens to their `streams`."""
         self._kinds |= {kind: (KINDS.get(kind, NOWHERE), box) for kind, box in BOXES.items()}
-        return Mailboxes(self._post, self._env)
+        return Mailboxes(self._transport, self._env)
 
     def send(self, messages: Sequence[Message]) -> None:
         """Puts messages on their way at this instant, in this order; the same to several nodes is best one message."""
+        now_s = self._env.now
+        if now_s < self._alarm_s:
+            self._look_at(now_s)
         if self._all_alike:
-            refused = self._loop.send(messages, self.header_bytes, self._kinds, self._latencies.of_all_ns)
+            refused = self._transport.send(now_s, messages, self.header_bytes, self._kinds, self._latencies.of_all_ns)
             for message, receiver in refused:
                 self._refuse(message, receiver)
             return
-        now_s = self._env.now
         for message in messages:
             message.sent_s = now_s
             if message.header_bytes is None:
@@ -131,13 +139,14 @@ class Network:
 
     def cancel(self, message: Message) -> bool:
         """Takes a message back; what was sent of it is wasted. False: it was not on its way."""
-        return self._post.cancel(self._env.now, message)
+        self._look_at(self._env.now)
+        return self._transport.cancel(self._env.now, message)
 
     def _launch(self, message: Message, receiver: int, again: bool = False) -> None:
         src = message.src
-        lost = self._post.online(src) and self._post.online(receiver) and self._draw_loss(src, receiver)
+        lost = self._transport.online(src) and self._transport.online(receiver) and self._draw_loss(src, receiver)
         crossed = self._route(src, receiver) if self._route else ()
-        sent = self._post.send_routed(
+        sent = self._transport.send_routed(
             self._env.now,
             message,
             receiver,
@@ -153,7 +162,7 @@ class Network:
 
     def _refuse(self, message: Message, receiver: int) -> None:
         if not self._refused:
-            self._env.call_late(self._abort_refused)
+            LateCall(self._env, self._abort_refused, 0, LATE)
         self._refused.append(to_one(message, receiver))
 
     def _abort_refused(self, _: Any) -> None:
@@ -172,18 +181,19 @@ class Network:
 
     def remove_node(self, node: int) -> None:
         """A node leaves: messages from and to it are aborted at once; what was sent of them is wasted."""
-        self.num_away += self._post.online(node)
-        for message, receiver in self._post.remove_node(self._env.now, node):
+        self._look_at(self._env.now)
+        self.num_away += self._transport.online(node)
+        for message, receiver in self._transport.remove_node(self._env.now, node):
             self._on_abort(to_one(message, receiver))
 
     def return_node(self, node: int) -> None:
         """A node that left is there again, with its links as they were."""
-        self.num_away -= not self._post.online(node)
-        self._post.return_node(node)
+        self.num_away -= not self._transport.online(node)
+        self._transport.return_node(node)
 
     def is_online(self, node: int) -> bool:
         """Whether a node has not left, or is back."""
-        return self._post.online(node)
+        return self._transport.online(node)
 
     def add_nodes(self, uplink_bytes_per_s: np.ndarray, downlink_bytes_per_s: np.ndarray, latency_s: np.ndarray):
         """New nodes with the next numbers; latency_s: access latencies, used if the network was made with such."""
@@ -192,7 +202,8 @@ class Network:
 
     def set_capacity(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
         """New capacities from this instant on."""
-        self._post.set_capacity(self._env.now, node, uplink_bytes_per_s, downlink_bytes_per_s)
+        self._look_at(self._env.now)
+        self._transport.set_capacity(self._env.now, node, uplink_bytes_per_s, downlink_bytes_per_s)
 
     @property
     def num_nodes(self) -> int:
@@ -205,31 +216,31 @@ class Network:
 
     def _add(self, count: int, uplink: float | np.ndarray, downlink: float | np.ndarray, access_ns: np.ndarray) -> None:
         uplink, downlink = np.broadcast_to(uplink, count), np.broadcast_to(downlink, count)
-        self._post.add_nodes(uplink, downlink, access_ns, self._env.now)
+        self._transport.add_nodes(uplink, downlink, access_ns, self._env.now)
 
     # -- counters --------------------------------------------------------------------------------------------------
 
     @property
     def traffic(self) -> Traffic:
         """What was put on the wire until now, per ordered pair of nodes."""
-        return with_flying(self._core.traffic(), self._post.flying(self._env.now), self.num_nodes)
+        return with_flying(self._core.traffic(), self._transport.flying(self._env.now), self.num_nodes)
 
     def use(self) -> NodeUse:
         """What became of it, and how full links were until now, per node."""
-        return node_use(self._post.account(), self.traffic, self._env.now, self._takes_time)
+        return node_use(self._transport.account(), self.traffic, self._env.now, self._takes_time)
 
     def unused(self, message: Message) -> None:
         """A message to one node has arrived and was of no use: its bytes count as wasted."""
         kind = KINDS.get(message.kind, NOWHERE)
-        self._post.unused(message.src, message.dst, kind, message.payload_bytes, message.header_bytes)
+        self._transport.unused(message.src, message.dst, kind, message.payload_bytes, message.header_bytes)
 
     def bytes_sent(self, node: int) -> int:
         """Bytes this node has put on the wire until now, parts of messages included."""
-        return self._post.bytes_sent(self._env.now, node)
+        return self._transport.bytes_sent(self._env.now, node)
 
     def all_bytes_sent(self) -> int:
         """Bytes that all nodes have put on the wire until now, parts of messages included."""
-        return self._post.all_bytes_sent(self._env.now)
+        return self._transport.all_bytes_sent(self._env.now)
 
     def utilisation(self) -> tuple[np.ndarray, np.ndarray]:
         """Share of uplinks and of downlinks in use at this instant, two float arrays [N]; 0 where capacity is 0."""
@@ -240,10 +251,32 @@ class Network:
 
     # -- what comes back -------------------------------------------------------------------------------------------
 
-    def _handle(self, news: list[tuple[Message, int, bool, bool]]) -> Callable[[], None] | None:
+    def _look_at(self, time_s: float) -> None:
+        """Makes sure that `_go_on` is called at the end of an instant, or of an earlier one."""
+        if time_s >= self._alarm_s:
+            return
+        delay_s = exact_delay(self._env.now, time_s)
+        # An alarm that was to come later stays in SimPy's queue, which cannot remove it, and is not heeded.
+        self._alarm, self._alarm_s = LateCall(self._env, self._go_on, delay_s, LATEST), self._env.now + delay_s
+
+    def _go_on(self, alarm: LateCall) -> None:
+        """Everything else of this instant is done: what ends now ends."""
+        if alarm is not self._alarm:
+            return
+        self._alarm, self._alarm_s = None, FOREVER_S
+        env = self._env
+        next_s = self._transport.run_ahead(env.now, env.peek())
+        if next_s <= env.now:
+            news, woken = self._transport.take_news()
+            self._handle(news, woken)
+            next_s = env.now  # when those who have been woken have done what they do at this instant
+        if next_s < FOREVER_S:
+            self._look_at(next_s)
+
+    def _handle(self, news: list[tuple[Message, int, bool, bool]], woken: list[simpy.Event]) -> None:
         """Messages that ended and have no mailbox, were lost or given up: (message, receiver, lost, overdue).
 
-        Returns what to do when those are woken whose messages are in, see above.
+        `woken` are the events of waits that messages in mailboxes have ended. For the order see above.
         """
         dropped = []
         for i, (message, receiver, lost, overdue) in enumerate(news):
@@ -251,12 +284,10 @@ class Network:
                 self._launch(message, receiver, again=True)
             elif lost or overdue:
                 dropped.append(to_one(message, receiver))
-            elif self._post.arrived(i, self._env.now):
+            elif self._transport.arrived(i, self._env.now):
                 self._on_delivery(to_one(message, receiver))
             else:  # its receiver left at this very instant, on account of a message before it
                 self._on_abort(to_one(message, receiver))
-        return partial(self._lose, dropped) if dropped else None
-
-    def _lose(self, dropped: list[Message]) -> None:
+        succeed(woken)
         for message in dropped:
             self._on_abort(message)

@@ -4,11 +4,11 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 
 import numpy as np
+import simpy
 
 from ddlsim.csv_rows import Column, Row, read_rows, refuse
 from ddlsim.errors import ScenarioError
 from ddlsim.messages.message import Message
-from ddlsim.network.environment import Environment
 from ddlsim.network.links import read_links
 from ddlsim.network.network import Network
 from ddlsim.network.routed_links import Routed
@@ -82,7 +82,7 @@ def _finish_times(
     index = {node: i for i, node in enumerate(sorted(links))}
     up, down, latency = np.array([links[node] for node in index]).T
     finish_s: list[float | None] = [None] * len(flows)
-    env = Environment()
+    env = simpy.Environment()
 
     def arrived(message: Message) -> None:
         finish_s[message.payload] = env.now

@@ -6,13 +6,14 @@ a message travels while the node goes on.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ddlsim import rng as random_streams
 from ddlsim.aggregation import metropolis_hastings
-from ddlsim.devices.step_times import FORWARD_SHARE
+from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.messages.message import PUSH, RESPONSE, SCORE
 from ddlsim.node.deferred import Later
 
@@ -48,7 +49,19 @@ class Node:
         times_lost: how often the participant has lost its state; this node is what began afresh then.
     """
 
-    __slots__ = ("_best", "_clock", "_compute", "_log", "_run", "_times_lost", "_transport", "id", "is_server", "kept")
+    __slots__ = (
+        "_best",
+        "_clock",
+        "_compute",
+        "_log",
+        "_peers",
+        "_run",
+        "_times_lost",
+        "_transport",
+        "id",
+        "is_server",
+        "kept",
+    )
 
     def __init__(self, node_id: int, ports: "Ports", best: "BestModel | None" = None, times_lost: int = 0):
         self.id = node_id
@@ -57,6 +70,7 @@ class Node:
         self._run, self._log = ports.run, ports.log
         self._best = best
         self._times_lost = times_lost
+        self._peers: tuple[int, Sequence[int]] = (-1, ())  # of the round asked for last
         self.kept: Kept | None = None  # by the learner, of its trainings
 
     # -- what a node knows -----------------------------------------------------------------------------------------
@@ -84,7 +98,7 @@ class Node:
     @property
     def local_steps(self) -> int:
         """This node's mini-batch steps per round (training.local_steps, or training.epochs over its samples)."""
-        return self._run.local_steps(self.steps_per_epoch)
+        return self._run.local_steps(self._compute.steps_per_epoch(self.id))
 
     @property
     def num_samples(self) -> int:
@@ -116,7 +130,9 @@ class Node:
 
     def peers(self, round_num: int) -> Sequence[int]:
         """Neighbors in the topology's graph of this round, ascending."""
-        return self._run.neighbours(round_num)[self.id]
+        if round_num != self._peers[0]:
+            self._peers = round_num, self._run.neighbours(round_num)[self.id]
+        return self._peers[1]
 
     def cluster_members(self, cluster: int) -> tuple[int, ...]:
         """The nodes of a cluster but for this one, ascending; only oracle baselines may look."""
@@ -143,8 +159,8 @@ class Node:
             only: "core", "head", ... to train that part and freeze the others.
             objective: what is minimized; None: the task's loss. Each view of an image takes the time of an image.
         """
+        compute, best, clock = self._compute, self._best, self._clock
         steps = self.local_steps if steps is None else steps
-        compute, best = self._compute, self._best
         rng = self._batch_rng("training batches")
         trained, kept, means = compute.train_towards(self.id, model, steps, rng, only, self.kept, objective)
         validation, batches = None, 0
@@ -160,7 +176,7 @@ class Node:
             return (trained, means) if objective is not None and objective.class_means else trained
 
         passes = steps * (1 if objective is None else objective.views)
-        return self._after(self._clock.computing_s(self.id, passes + batches * FORWARD_SHARE), ended)
+        return Verb(clock.after(clock.computing_s(self.id, passes + batches * FORWARD_SHARE)), ended)
 
     def losses(
         self,
@@ -320,8 +336,9 @@ class Node:
         """The plain mean of the node's own parameters and those received, summed in the order of node ids."""
         if not received:
             return own
-        everything = sorted({**received, self.id: own}.items())
-        return self.merge([params for _, params in everything], [1 / len(everything)] * len(everything))
+        everything = {**received, self.id: own}
+        count = len(everything)
+        return self._compute.merge([everything[node] for node in sorted(everything)], [1 / count] * count)
 
     def mix(self, own: "Params", received: "Mapping[int, Params]", round_num: int) -> "Params":
         """This node's row of the round's Metropolis-Hastings mixing matrix, see aggregation/metropolis_hastings.py.
@@ -359,7 +376,8 @@ class Node:
 
     def _collect(self, kind: str, round_num: int, senders: Iterable[int]) -> Verb:
         transport = self._transport
-        return Verb(transport.wait(self.id, kind, round_num, senders), lambda: transport.take(self.id, kind, round_num))
+        event = transport.wait(self.id, kind, round_num, senders)
+        return Verb(event, partial(transport.take, self.id, kind, round_num))
 
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
         return Verb(self._clock.after(seconds), result)

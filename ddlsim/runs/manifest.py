@@ -42,7 +42,7 @@ def start_manifest(scenario: "Scenario", prepared, device: str, missing: str | N
         "data": {**prepared.about, "name": scenario.data_name, "fallback": missing is not None, "missing": missing},
         "learning": scenario.learning,
         "task": prepared.task,
-        "labels": [*labels, *getattr(scenario.algorithm, "labels", ())],
+        "labels": [*labels, *scenario.algorithm.labels],
         "status": "running",
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "wall_s": None,

@@ -1,14 +1,11 @@
 """What no single key can tell: keys that do not fit each other. Nothing here touches data or a GPU."""
 
-import inspect
 import re
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from ddlsim.errors import ScenarioError
+from ddlsim.part import Part, Problem
 from ddlsim.scenario import parts
 from ddlsim.scenario.model import Scenario
 
@@ -28,31 +25,25 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     if evaluation.stop_at_target and scenario.learning == "none":
         yield ("evaluation", "stop_at_target"), "needs an accuracy, but learning is none"
     yield from _task(scenario)
-    if hasattr(scenario.model, "part_sizes") and scenario.learning != "none":
+    if scenario.model.only_size and scenario.learning != "none":
         yield ("model", "name"), "is only a size and cannot learn. Choose another model, or set learning: none"
     yield from _parts_shared(scenario)
     yield from _training(scenario)
     yield from _compared(scenario)
-    chooses_by = getattr(scenario.algorithm, "evaluation_head", None)
-    if chooses_by == "validation_loss" and scenario.validation.source == "none":
-        yield ("algorithm", "evaluation_head"), "validation_loss needs samples, but validation.source is none"
     for place, part in (
         (("topology",), scenario.topology),
         (("network", "links"), scenario.network.links),
         (("devices",), scenario.devices),
         (("churn",), scenario.churn),
     ):
-        yield from _refusal(place, lambda part=part: _fit_nodes(part, count, scenario.seed))
-    if hasattr(scenario.algorithm, "check"):
-        yield from _refusal(("algorithm",), lambda: scenario.algorithm.check(scenario.nodes.clusters))
-    if hasattr(scenario.model, "assignment"):
-        yield from _refusal(("model",), lambda: scenario.model.assignment(count, scenario.seed))
-    yield from _absences(scenario)
+        if part is not None:
+            yield from _misfits(place, part, scenario)
+    yield from _refusal(("algorithm",), lambda: scenario.algorithm.check(scenario.nodes.clusters))
+    yield from _refusal(("model",), lambda: scenario.model.assignment(count, scenario.seed))
     yield from _validation(scenario)
-    yield from _refusal(("shift",), lambda: _shift_nothing(scenario))
-    if hasattr(scenario.partition, "cluster_labels"):
-        clusters = len(scenario.nodes.clusters)
-        yield from _refusal(("partition",), lambda: scenario.partition.cluster_labels(clusters, _MANY_CLASSES))
+    yield from _refusal(("shift",), lambda: _fits_shift(scenario))
+    clusters = len(scenario.nodes.clusters)
+    yield from _refusal(("partition",), lambda: scenario.partition.cluster_labels(clusters, _MANY_CLASSES))
 
 
 def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
@@ -67,13 +58,13 @@ def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         ("shift", scenario.shift, "none, rotate"),
         ("algorithm", scenario.algorithm, "el, dpsgd, dac, facade, fedavg"),
     ):
-        if regression and getattr(part, "needs_classes", False):
+        if regression and part.needs_classes:
             yield (key, "name"), f"needs classes, but {data} is a regression. Use one of: {instead}"
-    if scenario.validation.source == "own" and getattr(scenario.data, "own_validation", False) is False:
+    if scenario.validation.source == "own" and not scenario.data.own_validation:
         yield ("validation", "source"), f"{data} comes without a validation set. Use train, test or node"
-    if getattr(scenario.partition, "by_domain", False):
+    if scenario.partition.by_domain:
         clusters = len(scenario.nodes.clusters)
-        domains = scenario.data.domains_for(clusters) if hasattr(scenario.data, "domains_for") else None
+        domains = scenario.data.domains_for(clusters)
         if domains is None:
             text = (
                 f"deals one domain to each cluster; {data} has none. Use random, or data that has (joined, synthetic)"
@@ -86,7 +77,7 @@ def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
 
 def _parts_shared(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     """Algorithms that keep core and head apart, with models that are nothing but a head."""
-    if getattr(scenario.algorithm, "needs_core", False) and not getattr(scenario.model, "has_core", True):
+    if scenario.algorithm.needs_core and not scenario.model.has_core:
         yield (
             ("model", "name"),
             (
@@ -108,7 +99,7 @@ def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         for place, needed in (
             (("training", "early_stopping"), training.early_stopping is not None),
             (("evaluation", "checkpoint"), scenario.evaluation.checkpoint == "best"),
-            (("algorithm", "record_merges"), getattr(scenario.algorithm, "record_merges", False)),
+            *((("algorithm", key), True) for key in scenario.algorithm.needs_validation),
         ):
             if needed:
                 yield place, "needs validation samples, but validation.source is none"
@@ -121,12 +112,18 @@ def _compared(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     for i, node in enumerate(chosen):
         if node >= scenario.nodes.count:
             yield (*place, i), f"node ids are 0 to {scenario.nodes.count - 1} in this scenario, got {node}"
-    measure = getattr(algorithm, "similarity_measure", None)
-    if chosen and (measure is None or measure(None) is None):
+    if chosen and not algorithm.compares_models:
         text = (
             f"{scenario.algorithm_name} compares no models. Choose dac, pens, panm, random, oracle or local, or leave"
         )
         yield place, f"{text} this list empty"
+
+
+def _misfits(place: Place, part: Part, scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    """What a part finds wrong with the number of nodes."""
+    found: list[Problem] = []
+    yield from _refusal(place, lambda: found.extend(part.problems(scenario.nodes.count, scenario.seed)))
+    yield from (((*place, *path), text) for path, text in found)
 
 
 def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, str]]:
@@ -145,29 +142,9 @@ def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, 
             yield place, text
 
 
-def _fit_nodes(part: Any, count: int, seed: int) -> None:
-    """Tries a part on the number of nodes, by its own `check` or by drawing."""
-    if hasattr(part, "check"):
-        part.check(count)
-    elif hasattr(part, "draw") and len(inspect.signature(part.draw).parameters) == 2:
-        part.draw(count, seed)
-
-
-def _absences(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    for i, absence in enumerate(getattr(scenario.churn, "offline", ())):
-        if absence.node >= scenario.nodes.count:
-            text = f"node ids are 0 to {scenario.nodes.count - 1} in this scenario, got {absence.node}"
-            yield ("churn", "offline", i, "node"), text
-        if absence.end_s <= absence.start_s:
-            yield (
-                ("churn", "offline", i, "end_s"),
-                f"must lie after start_s ({absence.start_s:g}), got {absence.end_s:g}",
-            )
-
-
 def _validation(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     """A share of samples that leaves none on one side, where it is known how many there are."""
-    source, sizes = scenario.validation.source, getattr(scenario.data, "num_samples", None)
+    source, sizes = scenario.validation.source, scenario.data.num_samples
     if sizes is None or source not in ("train", "test"):
         return
     samples = sizes[0] if source == "train" else sizes[1]
@@ -176,14 +153,11 @@ def _validation(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         yield ("validation", "fraction"), f"{fraction} of {samples} {source} samples leaves one side empty"
 
 
-def _shift_nothing(scenario: Scenario) -> None:
-    """Shifts no samples at all for every cluster, which is enough to see whether clusters and channels fit."""
-    clusters, shape = len(scenario.nodes.clusters), getattr(scenario.data, "image_shape", (3, 2, 2))
-    setting = SimpleNamespace(num_clusters=clusters, num_classes=_MANY_CLASSES, black=np.zeros(shape[0], np.float32))
-    for cluster in range(clusters):
-        try:
-            scenario.shift.apply(np.zeros((0, *shape), np.float32), np.zeros(0, np.int64), cluster, setting)
-        except ScenarioError:
-            raise
-        except Exception:  # a shift from elsewhere that cannot do with no samples; it speaks for itself in a run
-            return
+def _fits_shift(scenario: Scenario) -> None:
+    shape = scenario.data.image_shape or (3, 2, 2)
+    try:
+        scenario.shift.check(len(scenario.nodes.clusters), tuple(shape))
+    except ScenarioError:
+        raise
+    except Exception:  # a shift from elsewhere that cannot do with no samples; it speaks for itself in a run
+        return

@@ -252,7 +252,7 @@ class Scenario(_Section):
     @property
     def task(self) -> str:
         """What the data asks for: classification or regression."""
-        return getattr(self.data, "task", "classification")
+        return self.data.task
 
     @property
     def data_name(self) -> str:

@@ -18,4 +18,5 @@ TOPOLOGIES = Registry(
         "star": ".fixed_graphs:Star",
         "file": ".from_file:File",
     },
+    contract=".base:Topology",
 )

@@ -2,8 +2,10 @@
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
+
+from ddlsim.part import Part, Problem
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -15,7 +17,7 @@ Neighbours = Sequence[tuple[int, ...]]
 """Per node the ids of its neighbors, ascending."""
 
 
-class Topology(ABC):
+class Topology(Part, ABC):
     """A rule that says for each round which nodes may exchange messages; entries of TOPOLOGIES are frozen dataclasses.
 
     To write one: give `graph`; `check` where not every number of nodes will do; `dynamic` where rounds differ.
@@ -26,6 +28,11 @@ class Topology(ABC):
 
     def check(self, num_nodes: int) -> None:
         """Raises ScenarioError where no such graph exists on this many nodes; draws nothing. Default: all sizes fit."""
+
+    def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
+        """See Part; asks `check`."""
+        self.check(num_nodes)
+        return iter(())
 
     @abstractmethod
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 MAX_DRAWS = 100
 """How often one round's graph is drawn before giving up on a connected one."""
 
-LARGE = 20_000
-"""Regular graphs of more nodes than this are drawn by pairing (large.py); networkx would take most of a run."""
+LARGE, LARGE_IF_DENSE = 2_000, 20_000
+"""Regular graphs of more nodes than this are drawn by pairing (large.py), in a tenth of networkx's time. Dense graphs,
+of a degree above the square root of the nodes, only from the second size on: pairing leaves much to repair in them."""
 
 
 def _draw_connected(topology, num_nodes: int, round_num: int, seed: int, draw, is_connected=None):
@@ -50,7 +51,8 @@ class RandomRegular(Topology):
     """Every node has the same number of neighbours, drawn at random, by default anew in each round.
 
     A disconnected draw is drawn again from the next stream of the same round, up to 100 times, then it is an error.
-    Up to 20,000 nodes networkx draws; larger graphs come from a pairing of our own, so from other random numbers.
+    Up to 2,000 nodes networkx draws (20,000 if degree^2 is more than the number of nodes); larger graphs come from a
+    pairing of our own, so from other random numbers.
 
     Args:
         degree: neighbours per node; below the number of nodes, and degree x nodes is even.
@@ -89,7 +91,7 @@ class RandomRegular(Topology):
 
     def neighbours(self, num_nodes: int, round_num: int, seed: int) -> Neighbours:
         """Of many nodes, without a graph object."""
-        if num_nodes <= LARGE:
+        if num_nodes <= (LARGE if self.degree**2 <= num_nodes else LARGE_IF_DENSE):
             return super().neighbours(num_nodes, round_num, seed)
         from ddlsim.topologies.large import is_connected, random_regular
 

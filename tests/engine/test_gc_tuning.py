@@ -1,7 +1,7 @@
 import gc
 import weakref
 
-from ddlsim.engine.gc_tuning import searching_rarely
+from ddlsim.engine.gc_tuning import relaxed_gc
 
 
 class Ring:
@@ -12,22 +12,27 @@ class Ring:
 
 
 def test_what_an_earlier_run_left_behind_is_freed():
-    with searching_rarely(1000):
+    with relaxed_gc(1000):
         left_behind = weakref.ref(Ring())
     assert left_behind() is not None
-    with searching_rarely(1000):
+    with relaxed_gc(1000):
         assert left_behind() is None
 
 
-def test_the_collector_is_as_it_was_before():
+def test_many_nodes_are_searched_more_rarely_and_the_collector_is_as_before_in_the_end():
     before = gc.get_threshold()
-    with searching_rarely(1000):
-        assert gc.get_threshold()[0] == 20_000
-    assert gc.get_threshold() == before
-    assert gc.get_freeze_count() == 0
-
-
-def test_small_simulations_leave_the_collector_alone():
-    before = gc.get_threshold()
-    with searching_rarely(999):
+    for num_nodes, objects in ((10, 20_000), (1000, 20_000), (5000, 100_000)):
+        with relaxed_gc(num_nodes):
+            assert gc.get_threshold()[0] == objects
         assert gc.get_threshold() == before
+        assert gc.get_freeze_count() == 0
+
+
+def test_a_collector_that_is_switched_off_stays_so():
+    before = gc.get_threshold()
+    gc.set_threshold(0)
+    try:
+        with relaxed_gc(10):
+            assert gc.get_threshold()[0] == 0
+    finally:
+        gc.set_threshold(*before)

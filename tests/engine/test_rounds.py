@@ -9,7 +9,7 @@ import pytest
 from small_simulation import Plain, assemble
 
 from ddlsim.algorithms.gossip import GossipLearning
-from ddlsim.devices.trace import StepTimeTrace
+from ddlsim.devices.base import StepTimeTrace
 from ddlsim.network.network import Network
 
 

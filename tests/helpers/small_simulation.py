@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+from simpy import Environment
 
 from ddlsim.algorithms.base import Algorithm
 from ddlsim.engine.churn_process import ChurnProcess
@@ -15,7 +16,6 @@ from ddlsim.engine.transport import NetworkTransport
 from ddlsim.evaluation.evaluator import Evaluator, Schedule
 from ddlsim.evaluation.measurements import Measurements
 from ddlsim.evaluation.oracle_similarities import TrueSimilarities
-from ddlsim.network.environment import Environment
 from ddlsim.node.ports import Ports
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario.model import Evaluation, Protocol

@@ -159,3 +159,42 @@ def test_wrong_arguments_are_refused_by_name():
         network.send(0, 0, 1, 1, links=[99])
     with pytest.raises(ValueError, match="twice"):
         network.send(0, 0, 1, 1, links=[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("payload", "header"), [(2**62, 0), (2**62, 2**62), (0, 2**62), (2**61, 2**61), (2**63 - 1, 1)]
+)
+def test_a_message_whose_bytes_cannot_be_counted_is_refused(payload, header):
+    network = flow_network((100, 100), (100, 100))
+    with pytest.raises(ValueError, match=r"less than 2\^62 bytes, its header included"):
+        network.send_many(0, [0], [1], [payload], [header], [0])
+    assert network.num_slots == 0
+
+
+def test_messages_that_cannot_be_counted_together_are_refused():
+    network = flow_network((100, 100), (100, 100))
+    network.send_many(0, [0, 0], [1, 1], 2**62 - 1, 0, 0)
+    network.send(0, 1, 0, 1)
+    with pytest.raises(OverflowError, match=r"less than 2\^63 bytes together"):
+        network.send(0, 0, 1, 1)
+    network.check()
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda network: network.send(5, 0, 2, 1),
+        lambda network: network.send(5, 0, 1, 1, links=[99]),
+        lambda network: network.send_many(5, [0, 0], [1, 2], 1, 0, 0),
+        lambda network: network.set_capacity(5, 0, 1.0, -1.0),
+        lambda network: network.set_link_capacity(5, 99, 1.0),
+        lambda network: network.cancel(5, 7),
+        lambda network: network.remove_node(5, 2),
+        lambda network: network.bytes_sent(5, 2),
+    ],
+)
+def test_a_call_refused_for_its_arguments_changes_nothing(refused):
+    network = flow_network((100, 100), (100, 100))
+    with pytest.raises((ValueError, IndexError)):
+        refused(network)
+    assert (network.now, network.num_slots) == (0, 0)

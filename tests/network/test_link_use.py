@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from simpy import Environment
 
 from ddlsim.messages.message import Message
-from ddlsim.network.environment import Environment
 from ddlsim.network.network import Network
 
 

@@ -3,10 +3,10 @@
 from itertools import permutations
 
 import pytest
+from simpy import Environment
 
 from ddlsim import rng
 from ddlsim.messages.message import PUSH, Message
-from ddlsim.network.environment import Environment
 from ddlsim.network.network import Network
 
 

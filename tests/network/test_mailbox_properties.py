@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 from mailbox_reference import PlainMailboxes
+from simpy import Environment
 
 from ddlsim.messages.message import PUSH, RESPONSE, Message
-from ddlsim.network.environment import Environment
 from ddlsim.network.network import Network
 
 NODES = 4
@@ -49,7 +49,7 @@ class Alone:
             self.announce, self.leave, self.back = self.boxes.announce, self.boxes.left, self.boxes.returned
         else:
             self.boxes = self.network.use_mailboxes()
-            self.announce = self.network._post.announce
+            self.announce = self.network._transport.announce
             self.leave, self.back = self.network.remove_node, self.network.return_node
         self.plain = plain
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from simpy import Environment
 
 from ddlsim.messages.message import Message
-from ddlsim.network.environment import Environment
 from ddlsim.network.network import Network
 
 
@@ -229,18 +229,6 @@ def test_losses_of_one_sender_do_not_depend_on_other_senders():
         lost.append([what for what, _, src, _ in office.log if src == 0])
     assert lost[0] == lost[1]
     assert len(set(lost[0])) == 2
-
-
-def test_sending_costs_no_event_and_each_batch_of_ends_one_step():
-    office = Office(num_nodes=11)
-    for src in range(10):
-        office.send(src, src + 1)
-    processed = 0
-    while office.env.peek() < float("inf"):
-        office.env.step()
-        processed += 1
-    assert len(office.log) == 10
-    assert processed == 1
 
 
 def test_times_return_to_the_same_nanosecond():

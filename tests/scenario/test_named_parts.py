@@ -8,13 +8,14 @@ from typing import Annotated, Literal
 import pytest
 from annotated_types import Ge, Lt
 
+from ddlsim.models.base import ModelSettings
 from ddlsim.registry import Registry
 from ddlsim.scenario import from_mapping, load, parts, to_yaml
 from ddlsim.scenario.parts import key_docs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Knot:
+class Knot(ModelSettings):
     """Ties things.
 
     Args:
@@ -67,7 +68,8 @@ def test_lists_become_tuples_and_whole_numbers_floats(write):
         ("ends: []", "model.loops: required key 'loops' is missing"),
         (
             "loops: 1, loop: 2",
-            "model.loop: unknown key 'loop'. Did you mean 'loops'? Allowed here: name, loops, ends, pairs, style",
+            "model.loop: unknown key 'loop'. Did you mean 'loops'? "
+            "Allowed here: name, buffers, loops, ends, pairs, style",
         ),
     ],
 )
@@ -80,7 +82,9 @@ def test_part_is_written_with_all_its_keys(write, here):
     scenario = load(write(), ["model={name: knot, loops: 2}"])
     (here / "again.yaml").write_text(to_yaml(scenario))
     assert load("again.yaml") == scenario
-    assert "  name: knot\n  loops: 2\n  ends: [1.0]\n  pairs: []\n  style: null\n" in to_yaml(scenario)
+    assert "  name: knot\n  buffers: shared\n  loops: 2\n  ends: [1.0]\n  pairs: []\n  style: null\n" in to_yaml(
+        scenario
+    )
 
 
 def test_mapping_makes_the_same_scenario_as_a_file(write):
@@ -97,4 +101,6 @@ def test_mapping_makes_the_same_scenario_as_a_file(write):
 
 
 def test_key_texts_come_from_the_docstring():
-    assert key_docs(Knot) == {"loops": "how many, at least one.", "ends": "their lengths in m."}
+    found = key_docs(Knot)
+    assert found.pop("buffers").startswith("floating-point buffers")  # of the class that it extends
+    assert found == {"loops": "how many, at least one.", "ends": "their lengths in m."}

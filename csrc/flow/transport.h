@@ -1,8 +1,8 @@
-// The network as the simulation uses it: messages are Python objects, nodes have mailboxes, and bytes are accounted for.
+// Messages over the network: Python objects travel as flows, arrive in mailboxes, and their bytes are accounted for.
 //
-// Time here runs ahead of Python's: as long as Python has nothing to do, messages end and go into mailboxes without it.
-// It is called at the first instant at which there is news for it: somebody has all he waits for, or a message ends that
-// Python handles itself.
+// The network's clock may run ahead of Python's. As long as Python has nothing to do, messages end and go into mailboxes
+// without a call of Python. The network stops at the first instant with news for Python: a wait for messages is over, or
+// a message has ended that Python handles itself.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,21 @@
 
 namespace ddlsim::flow {
 
-class Post {
+// A message of Python (ddlsim/messages/message.py) that is to be sent, to one receiver or several.
+struct SendRequest {
+    py::object message;
+    double sent_s;
+    std::int64_t round;
+    std::int64_t payload_bytes, header_bytes;
+    Time latency;  // -1: both access latencies
+    Fate kind;
+    std::int8_t box;        // the mailbox that it arrives in; -1: none, Python handles it
+    std::int8_t announced;  // the mailbox that is told now that it will come; -1: none
+};
+
+class Transport {
   public:
-    explicit Post(bool bandwidth) : shared_network_(std::make_shared<FlowNetwork>(bandwidth, true)), use_(bandwidth) {}
+    explicit Transport(bool bandwidth) : shared_network_(std::make_shared<FlowNetwork>(bandwidth, true)), use_(bandwidth) {}
 
     FlowNetwork& network() { return network_; }
     const std::shared_ptr<FlowNetwork>& shared_network() { return shared_network_; }
@@ -26,28 +38,15 @@ class Post {
 
     void add_node(Rate uplink_rate, Rate downlink_rate, double uplink, double downlink, Time access_latency, double now_s);
     void set_capacity(double now_s, Id node, Rate uplink_rate, Rate downlink_rate, double uplink, double downlink);
-    void go_to(double now_s);  // this instant for the network: never before its own time, never past what is to come
+    // Brings the network to this instant: never back, and never past what is still to happen in it.
+    void go_to(double now_s);
 
-    struct Letter {
-        py::object message;
-        double sent_s;
-        std::int64_t round;
-        std::int64_t payload_bytes, header_bytes;
-        Time latency;  // -1: both access latencies
-        Fate kind;
-        std::int8_t box;        // where it goes on arrival; -1: to Python
-        std::int8_t announced;  // the box that is told of it now; -1: none
-    };
-    void expect(Id dst) const {  // something will be sent to it soon
-        mailboxes_.expect_announcement(dst);
-        network_.expect_receiver(dst);
-    }
     void set_timeout(Time timeout) { timeout_ = timeout; }  // of every message, from its sending; see Ended::overdue
     // False: one of the ends is away, nothing was sent. What was sent is to be announced.
-    bool send(const Letter& letter, Id src, Id dst);
-    bool send_routed(const Letter& letter, Id src, Id dst, bool lost, std::vector<Id> links, double least_shared);
-    void announce(const Letter& letter, Id src, Id dst) {
-        if (letter.announced >= 0) mailboxes_.announce(dst, src, letter.round);
+    bool send(const SendRequest& request, Id src, Id dst);
+    bool send_routed(const SendRequest& request, Id src, Id dst, bool lost, std::vector<Id> links, double least_shared);
+    void announce(const SendRequest& request, Id src, Id dst) {
+        if (request.announced >= 0) mailboxes_.announce(dst, src, request.round);
     }
 
     struct Ended {
@@ -62,12 +61,13 @@ class Post {
     std::vector<Ended> remove_node(double now_s, Id node);
     void return_node(Id node) { mailboxes_.set_online(node, true); }
 
-    // Lets happen what Python need not see and what ends before `quiet_until`, up to which Python has nothing to do;
-    // returns the time of the next thing that it must see.
-    Time run_ahead(Time quiet_until);
-    // Goes to that time; what ended then and is for Python, in order of sending.
-    std::vector<Ended>& step(Time until);
-    // A message from `step` reaches its receiver. False: that has left since, and the bytes are wasted.
+    // Lets happen what Python need not see before `next_event_s`, up to which Python has nothing to do.
+    // Returns when the network must be looked at again: at its first news, at its first event that is not before
+    // `next_event_s`, or at the last message's end; infinity: nothing is on its way.
+    double run_ahead(double now_s, double next_event_s);
+    // Lets happen what ends at this instant; what of it is for Python, in order of sending.
+    std::vector<Ended>& take_news();
+    // A message from `take_news` reaches its receiver. False: that has left since, and the bytes are wasted.
     bool arrived(std::size_t index, double now_s);
 
     void unused(Id src, Id dst, Fate kind, std::int64_t payload_bytes, std::int64_t header_bytes);
@@ -77,7 +77,7 @@ class Post {
     void drop_all();
 
   private:
-    struct Parcel {
+    struct InFlight {
         py::object message;
         double sent_s = 0;
         std::int64_t round = 0;
@@ -87,17 +87,17 @@ class Post {
         bool routed = false;
     };
 
-    void carry(Id slot, const Letter& letter, Id src, Id dst, bool routed);
+    void carry(Id slot, const SendRequest& request, Id src, Id dst, bool routed);
     Ended take(Id slot);
     void give_up_overdue();
     void hand_over();
-    void expect_soon() const;
+    Time next_news(Time quiet_until);
 
     std::shared_ptr<FlowNetwork> shared_network_;
     FlowNetwork& network_ = *shared_network_;
     LinkUse use_;
     Mailboxes mailboxes_;
-    std::vector<Parcel> parcels_;  // by slot
+    std::vector<InFlight> in_flight_;              // by slot
     std::unordered_map<Id, double> least_shared_;  // by slot, of routed ones
     std::vector<Id> slots_;
     std::vector<Ended> news_;

@@ -17,7 +17,7 @@
 
 namespace ddlsim::flow {
 
-class Levels {
+class FairShare {
   public:
     struct Change {
         Id link;
@@ -25,7 +25,7 @@ class Levels {
     };
 
     // incremental false: every update fills from scratch (the slow mode, for tests and benches).
-    explicit Levels(bool incremental) : incremental_(incremental) {}
+    explicit FairShare(bool incremental) : incremental_(incremental) {}
 
     Id add_link(Rate capacity);
     Id num_links() const { return static_cast<Id>(capacity_.size()); }

@@ -1,4 +1,4 @@
-// Python's view of the flow network. The engine uses it through ddlsim/engine/network.py only.
+// Python's view of the flow network. The engine uses it through ddlsim/network/network.py only.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -34,14 +34,18 @@ py::ssize_t common_size(std::initializer_list<const Ints*> arrays) {
 
 Ints send_many(FlowNetwork& self, Time now_ns, const Ints& src, const Ints& dst, const Ints& payload_bytes,
                const Ints& header_bytes, const Ints& latency_ns) {
-    self.advance(now_ns);
     const py::ssize_t count = common_size({&src, &dst, &payload_bytes, &header_bytes, &latency_ns});
-    self.expect(static_cast<std::size_t>(count));
-    Ints slots(count);
+    std::vector<FlowNetwork::Message> messages;
+    messages.reserve(static_cast<std::size_t>(count));
     for (py::ssize_t i = 0; i < count; ++i) {
-        slots.mutable_data()[i] = self.send(to_message(self, at(src, i), at(dst, i), at(payload_bytes, i), at(header_bytes, i),
-                                                       at(latency_ns, i), false));
+        messages.push_back(
+            to_message(self, at(src, i), at(dst, i), at(payload_bytes, i), at(header_bytes, i), at(latency_ns, i), false));
     }
+    self.advance(now_ns);
+    self.expect(messages.size());
+    Ints slots(count);
+    std::int64_t* to = slots.mutable_data();
+    for (const FlowNetwork::Message& message : messages) *to++ = self.send(message);
     return slots;
 }
 
@@ -121,32 +125,43 @@ void register_flow(py::module_& m) {
         .def("add_link", [](Network& self, double capacity) { return self.add_link(to_rate(capacity)); })
         .def("set_capacity",
              [](Network& self, Time now_ns, std::int64_t node, double uplink, double downlink) {
+                 const Id id = to_node(self, node);
+                 const Rate uplink_rate = to_rate(uplink), downlink_rate = to_rate(downlink);
                  self.advance(now_ns);
-                 self.set_capacity(to_node(self, node), to_rate(uplink), to_rate(downlink));
+                 self.set_capacity(id, uplink_rate, downlink_rate);
              })
         .def("set_link_capacity",
              [](Network& self, Time now_ns, Id link, double capacity) {
-                 self.advance(now_ns);
                  if (link >= self.num_links()) throw py::index_error("no link " + std::to_string(link));
-                 self.set_link_capacity(link, to_rate(capacity));
+                 const Rate rate = to_rate(capacity);
+                 self.advance(now_ns);
+                 self.set_link_capacity(link, rate);
              })
         .def("send",
              [](Network& self, Time now_ns, std::int64_t src, std::int64_t dst, std::int64_t payload_bytes,
                 std::int64_t header_bytes, Time latency_ns, bool lost, const std::vector<Id>& links) {
+                 const Network::Message message = to_message(self, src, dst, payload_bytes, header_bytes, latency_ns, lost);
+                 std::vector<Id> route = to_route(self, links);
                  self.advance(now_ns);
-                 return self.send(to_message(self, src, dst, payload_bytes, header_bytes, latency_ns, lost), to_route(self, links));
+                 return self.send(message, std::move(route));
              },
              py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"), py::arg("header_bytes") = 0,
              py::arg("latency_ns") = -1, py::arg("lost") = false, py::arg("links") = std::vector<Id>{})
         .def("send_many", &send_many, py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"),
              py::arg("header_bytes"), py::arg("latency_ns"))
-        .def("cancel", [](Network& self, Time now_ns, Id slot) { self.advance(now_ns); return self.cancel(slot); })
+        .def("cancel",
+             [](Network& self, Time now_ns, Id slot) {
+                 if (!self.in_flight(slot)) throw py::value_error("no such flow: " + std::to_string(slot));
+                 self.advance(now_ns);
+                 return self.cancel(slot);
+             })
         .def("set_deadline", &Network::set_deadline, py::arg("slot"), py::arg("deadline_ns"))
         .def("overdue", &overdue, "(slot, bytes that had been sent) of what was aborted at its deadline since the last call.")
         .def("remove_node",
              [](Network& self, Time now_ns, std::int64_t node) {
+                 const Id id = to_node(self, node);
                  self.advance(now_ns);
-                 return pairs_of(self.remove_node(to_node(self, node)));
+                 return pairs_of(self.remove_node(id));
              })
         .def("next_time", &Network::next_time, "Time of the next event in ns; NEVER_NS when there is none.")
         .def("next_time_after_latencies", &Network::next_time_after_latencies, py::arg("quiet_until_ns"),
@@ -154,8 +169,9 @@ void register_flow(py::module_& m) {
         .def("step", &step, "Go to the first instant up to until_ns with ended messages; their slots in order of sending.")
         .def("run", &run, py::arg("until_ns") = kNever, "All batches up to until_ns: (times_ns, slots).")
         .def("bytes_sent", [](Network& self, Time now_ns, std::int64_t node) {
+            const Id id = to_node(self, node);
             self.advance(now_ns);
-            return self.bytes_sent(to_node(self, node));
+            return self.bytes_sent(id);
         })
         .def("traffic", &traffic, "Counters per ordered pair of nodes, as columns, sorted by (src, dst).")
         .def("rates", &rates, "(slots, rates, sent_bytes) of the flows that take bandwidth; rates in 2^-16 byte/s.")
@@ -163,14 +179,14 @@ void register_flow(py::module_& m) {
         .def("capacities",
              [](Network& self) {
                  std::vector<Rate> capacities;
-                 for (Id link = 0; link < self.num_links(); ++link) capacities.push_back(self.levels().capacity(link));
+                 for (Id link = 0; link < self.num_links(); ++link) capacities.push_back(self.share().capacity(link));
                  return column(capacities, [](Rate rate) { return rate; });
              })
         .def("uplink", [](Network& self, std::int64_t node) { return self.uplink(to_node(self, node)); })
         .def("check", &Network::check)
         .def("work",
              [](Network& self) {
-                 const Levels& levels = self.levels();
+                 const FairShare& levels = self.share();
                  return py::dict(py::arg("repairs") = levels.repairs, py::arg("fills") = levels.fills,
                                  py::arg("popped") = levels.popped, py::arg("touched") = levels.touched);
              })

@@ -1,13 +1,13 @@
-// For classes that hold Python objects which can lead back to them: lets Python's collector see these.
+// Garbage collection of C++ classes that hold Python objects, which may hold them in turn.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 namespace ddlsim::flow {
 
-// T has traverse(visit, arg) and drop_all(). Pass to py::class_ as py::custom_type_setup(let_collect<T>).
+// T has traverse(visit, arg) and drop_all(). Pass to py::class_ as py::custom_type_setup(support_gc<T>).
 template <class T>
-void let_collect(PyHeapTypeObject* heap_type) {
+void support_gc(PyHeapTypeObject* heap_type) {
     PyTypeObject* type = &heap_type->ht_type;
     type->tp_flags |= Py_TPFLAGS_HAVE_GC;
     type->tp_traverse = [](PyObject* object, visitproc visit, void* arg) -> int {

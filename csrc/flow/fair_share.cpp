@@ -1,10 +1,10 @@
-#include "flow/levels.h"
+#include "flow/fair_share.h"
 
 #include <algorithm>
 
 namespace ddlsim::flow {
 
-Id Levels::add_link(Rate capacity) {
+Id FairShare::add_link(Rate capacity) {
     const Id link = lists_.add_list();
     capacity_.push_back(capacity);
     level_.push_back(kUnlimited);
@@ -16,13 +16,13 @@ Id Levels::add_link(Rate capacity) {
     return link;
 }
 
-void Levels::set_capacity(Id link, Rate capacity) {
+void FairShare::set_capacity(Id link, Rate capacity) {
     if (capacity_[link] == capacity) return;
     capacity_[link] = capacity;
     mark_dirty(link);
 }
 
-Id Levels::add_route(std::vector<Id> links) {
+Id FairShare::add_route(std::vector<Id> links) {
     if (free_routes_.empty()) {
         routes_.push_back(std::move(links));
         return static_cast<Id>(routes_.size() - 1);
@@ -33,33 +33,33 @@ Id Levels::add_route(std::vector<Id> links) {
     return route;
 }
 
-void Levels::drop_route(Id route) { free_routes_.push_back(route); }
+void FairShare::drop_route(Id route) { free_routes_.push_back(route); }
 
-Id Levels::attach(Id link, Entry entry) {
+Id FairShare::attach(Id link, Entry entry) {
     mark_dirty(link);
     if (lists_.size(link) == 0) ++active_links_;
     return lists_.push(link, entry);
 }
 
-Id Levels::detach(Id link, Id position) {
+Id FairShare::detach(Id link, Id position) {
     mark_dirty(link);
     if (lists_.size(link) == 1) --active_links_;
     return lists_.erase(link, position);
 }
 
-void Levels::mark_dirty(Id link) {
+void FairShare::mark_dirty(Id link) {
     if (is_dirty_[link]) return;
     is_dirty_[link] = 1;
     dirty_.push_back(link);
 }
 
-void Levels::note_change(Id link, Rate old_level) {
+void FairShare::note_change(Id link, Rate old_level) {
     if (is_changed_[link]) return;
     is_changed_[link] = 1;
     changes_.push_back({link, old_level});
 }
 
-Rate Levels::least_other(Id link, Entry entry) const {
+Rate FairShare::least_other(Id link, Entry entry) const {
     if (!(entry.other & kRouted)) return level_[entry.other];
     Rate least = kUnlimited;
     for (Id other : routes_[entry.other & ~kRouted]) {
@@ -68,7 +68,7 @@ Rate Levels::least_other(Id link, Entry entry) const {
     return least;
 }
 
-Rate Levels::water_fill(Id link) {
+Rate FairShare::water_fill(Id link) {
     const Id count = lists_.size(link);
     if (count == 0) return kUnlimited;
     ++touched;
@@ -97,7 +97,7 @@ Rate Levels::water_fill(Id link) {
     return kUnlimited;
 }
 
-void Levels::revisit(Id link) {
+void FairShare::revisit(Id link) {
     if (revisited_[link] == popped) return;  // several flows share both links
     revisited_[link] = popped;
     const Rate target = water_fill(link);
@@ -111,7 +111,7 @@ void Levels::revisit(Id link) {
 
 // Pops inconsistent links in increasing order of min(level, target), as in incremental shortest paths: what stands
 // below the popped key is final. False when the repair runs longer than filling from scratch would.
-bool Levels::repair() {
+bool FairShare::repair() {
     ++repairs;
     ++popped;
     for (Id link : dirty_) revisit(link);
@@ -140,7 +140,7 @@ bool Levels::repair() {
 }
 
 // A flow of `link` is fixed at `level`: take it from its other links that are still open.
-void Levels::close(Entry entry, Id link, Rate level) {
+void FairShare::close(Entry entry, Id link, Rate level) {
     if (!(entry.other & kRouted)) {
         if (state_[entry.other] == kOpen) {
             residual_[entry.other] -= level;
@@ -161,7 +161,7 @@ void Levels::close(Entry entry, Id link, Rate level) {
 }
 
 // Progressive filling. Keys in the queue may be too low, never too high: a share only grows while others are fixed.
-void Levels::fill(std::vector<Rate>& levels) {
+void FairShare::fill(std::vector<Rate>& levels) {
     ++fills;
     const Id count = num_links();
     residual_ = capacity_;
@@ -197,13 +197,13 @@ void Levels::fill(std::vector<Rate>& levels) {
     }
 }
 
-std::vector<Rate> Levels::from_scratch() {
+std::vector<Rate> FairShare::from_scratch() {
     std::vector<Rate> levels(num_links());
     fill(levels);
     return levels;
 }
 
-const std::vector<Levels::Change>& Levels::update() {
+const std::vector<FairShare::Change>& FairShare::update() {
     for (const Change& change : changes_) is_changed_[change.link] = 0;
     changes_.clear();
     filled_ = !incremental_ || dirty_.size() > std::max<std::size_t>(16, active_links_ / 4);

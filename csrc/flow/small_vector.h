@@ -12,18 +12,18 @@ namespace ddlsim::flow {
 
 // Room for kInside elements before anything is allocated; as with std::vector, growing moves the elements.
 template <class T, std::uint32_t kInside>
-class Few {
+class SmallVector {
   public:
-    Few() {}
-    Few(Few&& other) noexcept { take(other); }
-    Few& operator=(Few&& other) noexcept {
+    SmallVector() {}
+    SmallVector(SmallVector&& other) noexcept { take(other); }
+    SmallVector& operator=(SmallVector&& other) noexcept {
         if (this != &other) {
             release();
             take(other);
         }
         return *this;
     }
-    ~Few() { release(); }
+    ~SmallVector() { release(); }
 
     T* begin() { return room_ > kInside ? outside_ : inside(); }
     T* end() { return begin() + size_; }
@@ -73,7 +73,7 @@ class Few {
         size_ = size;
     }
 
-    void take(Few& other) {
+    void take(SmallVector& other) {
         if (other.room_ > kInside) {
             outside_ = other.outside_;
             room_ = std::exchange(other.room_, kInside);

@@ -1,0 +1,20 @@
+"""What every named part of a scenario is: a frozen dataclass whose fields are its YAML keys."""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+Problem = tuple[tuple[str | int, ...], str]
+"""Path of a key inside the part, and what is wrong with it."""
+
+
+class Part:
+    """Base of the contracts of algorithms, models, data sets, partitions, shifts, topologies, links, devices, churn."""
+
+    needs_classes: ClassVar[bool] = False
+    """Whether it works on class labels; regressions are refused then."""
+
+    def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
+        """What does not fit this many nodes, found without data. Raising ScenarioError, which may begin with the dotted
+        path of the key to blame, tells a single problem. Default: nothing.
+        """
+        return iter(())

@@ -1,0 +1,76 @@
+"""Classes from outside keep the contract of their table, or one error says what they lack."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from ddlsim.algorithms import ALGORITHMS
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.errors import ScenarioError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole(Algorithm):
+    """Keeps the contract."""
+
+    def start(self, node):
+        return None
+
+    def round(self, node, state, round_num):
+        yield node.sleep(1.0)
+
+    def serving(self, node, state):
+        return None
+
+
+class NoServing(Algorithm):
+    def start(self, node):
+        return None
+
+    def round(self, node, state, round_num):
+        yield node.sleep(1.0)
+
+
+@pytest.fixture
+def load(monkeypatch):
+    def load(cls):
+        monkeypatch.setitem(ALGORITHMS._find_plugins(), "mine", SimpleNamespace(load=lambda: cls))
+        return ALGORITHMS["mine"]
+
+    return load
+
+
+def test_a_class_that_keeps_the_contract_is_loaded(load):
+    assert load(Whole) is Whole
+
+
+def test_a_class_without_the_base_is_told_which_one(load):
+    with pytest.raises(ScenarioError, match=r"algorithm 'mine': .*object must extend ddlsim.algorithms.base.Algorithm"):
+        load(object)
+
+
+def test_missing_methods_are_named(load):
+    with pytest.raises(ScenarioError, match=r"NoServing does not define serving; ddlsim.algorithms.base.Algorithm"):
+        load(NoServing)
+
+
+def test_a_class_without_keys_is_told_to_be_a_dataclass(load):
+    class Bare(Algorithm):
+        start = round = serving = lambda self, *_: None
+
+    with pytest.raises(ScenarioError, match="must be a dataclass"):
+        load(Bare)
+
+
+def test_every_entry_of_our_own_keeps_its_contract():
+    from ddlsim.churn import CHURNS
+    from ddlsim.data import DATASETS, PARTITIONS, SHIFTS
+    from ddlsim.devices import DEVICES
+    from ddlsim.models import MODELS
+    from ddlsim.network import LINKS
+    from ddlsim.topologies import TOPOLOGIES
+
+    for table in (ALGORITHMS, CHURNS, DATASETS, PARTITIONS, SHIFTS, DEVICES, MODELS, LINKS, TOPOLOGIES):
+        for name in table:
+            assert table._kept(name, table[name]) is table[name]
