@@ -7,6 +7,8 @@ published CIFAR-10 setting, with batches of 100). The whole model travels, only 
 Metropolis-Hastings weights, which on a regular graph are the plain mean. The DePRL paper's topology is static; FACADE's
 code uses a new graph each round: that is the scenario's choice of topology. Weights of peers who are away, or whose
 message is lost or too late, fall to one's own core.
+
+The final all-reduce is FACADE's, see el.py.
 """
 
 from dataclasses import dataclass

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 THOROUGH_EVERY = 40
-"""Rounds between two evaluations of the published CIFAR-10 runs."""
+"""Rounds between two evaluations of the published CIFAR-10 runs (Imagenette: 80, Flickr-Mammals: 300)."""
 
 
 @dataclass

@@ -28,6 +28,7 @@ class Figure(StrEnum):
     quality = "quality"
     merges = "merges"
     sweep = "sweep"
+    fair = "fair"
 
 
 def register(app: typer.Typer) -> None:
@@ -69,7 +70,7 @@ def compare(
         Figure,
         typer.Option(
             help="quality: over time, and bytes by cause; merges: accuracy before and after each merge, a "
-            "panel per run; sweep: quality over the values of a setting."
+            "panel per run; sweep: quality over the values of a setting; fair: fair accuracy over rounds."
         ),
     ] = Figure.quality,
     over: Annotated[str, typer.Option(help="Of a sweep, the setting's dotted key.")] = "algorithm.tau",

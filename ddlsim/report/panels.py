@@ -1,6 +1,7 @@
-"""Figures of several runs beyond side_by_side.py's: what merges did in each, and what a setting does to quality.
+"""Figures of several runs beyond side_by_side.py's: what merges did in each, what a setting does to quality, and fair
+accuracy over rounds.
 
-Both come from records alone: `accuracy_before_merge` and `accuracy_after_merge` (algorithm.record_merges), evaluations,
+All come from records alone: `accuracy_before_merge` and `accuracy_after_merge` (algorithm.record_merges), evaluations,
 and `validation_loss` where the best model is evaluated.
 """
 
@@ -27,6 +28,35 @@ def title_of(records: Records) -> str:
     directory = records.directory.resolve()
     name = directory.name
     return f"{directory.parent.name}, {name.replace('-', ' ')}" if name.startswith("seed-") else name
+
+
+def fair_figure(runs: Sequence[Records]) -> "Figure":
+    """Fair accuracy in percent over rounds, a line per run, as in figures 10 to 12 of the FACADE paper.
+
+    Raises:
+        ScenarioError: if a run is a regression, or has not been evaluated.
+    """
+    need_matplotlib()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for index, records in enumerate(runs):
+        if records.metric != "accuracy" or not len(records.evaluations):
+            raise ScenarioError(f"{records.directory}: expected a run with accuracies, which it has none of.")
+        fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
+        per_cluster = metrics.over_clusters(records.evaluations.quality, records.node_cluster)
+        axes.plot(
+            records.evaluations.round,
+            100 * metrics.fair_accuracy(per_cluster, fair_lambda),
+            DASHES[index % len(DASHES)],
+            color=COLOURS[index % len(COLOURS)],
+            label=title_of(records),
+        )
+    axes.set(xlabel="rounds", ylabel="fair accuracy (%)")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    return figure
 
 
 def merge_panels(runs: Sequence[Records]) -> "Figure":

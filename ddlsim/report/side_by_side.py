@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from ddlsim import metrics
 from ddlsim.errors import ScenarioError
 from ddlsim.report.frame import written_below
-from ddlsim.report.panels import merge_panels, sweep_figure
+from ddlsim.report.panels import fair_figure, merge_panels, sweep_figure
 from ddlsim.report.plots import COLOURS, need_matplotlib
 from ddlsim.report.records import Records, find_runs, read
 from ddlsim.report.summary import summary_of
@@ -18,7 +18,7 @@ from ddlsim.report.summary import summary_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FigureName = Literal["quality", "merges", "sweep"]
+FigureName = Literal["quality", "merges", "sweep", "fair"]
 
 CAUSES = (("payload", ""), ("header", "//"), ("wasted", "xx"), ("in_flight", ".."))
 """What became of the bytes sent, one beside the other, with the hatch of its bar."""
@@ -32,7 +32,7 @@ def save_comparison(
     Args:
         run_dirs: run directories, or folders with runs below them.
         path: the file.
-        figure: quality and bytes (here), or merges or sweep (panels.py).
+        figure: quality and bytes (here), or merges, sweep or fair (panels.py).
         over: of a sweep, the scenario's dotted key.
     Raises:
         DataMissing: if matplotlib is not installed.
@@ -80,7 +80,7 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
     return figure
 
 
-_FIGURES = {"quality": comparison_figure, "merges": merge_panels}
+_FIGURES = {"quality": comparison_figure, "merges": merge_panels, "fair": fair_figure}
 
 
 def _draw_curves(axes, records: Records, colour: str, unit_s: float) -> None:

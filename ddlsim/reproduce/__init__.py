@@ -1,11 +1,12 @@
 """Matrices: published tables as files that one command runs again and prints beside the published numbers.
 
-matrix.py is the file's form, running.py runs what is not there yet (in a process each), kept.py keeps a
-small file of results per cell, table.py lays ours beside theirs, pages.py makes the pages of all matrices.
+matrix.py and matrix_file.py are the file's form, running.py runs what is not there yet (in a process each), kept.py
+keeps a small file of results per cell, table.py lays ours beside theirs, pages.py makes the pages of all matrices.
 """
 
 from ddlsim.reproduce.kept import Keeper
-from ddlsim.reproduce.matrix import Cell, Matrix, Published, read_matrix
+from ddlsim.reproduce.matrix import Cell, Matrix, read_matrix
+from ddlsim.reproduce.matrix_file import Published
 from ddlsim.reproduce.pages import write_pages
 from ddlsim.reproduce.running import Failure, Outcome, Run, reproduce, runs_of
 from ddlsim.reproduce.table import console_table, markdown_table, results

@@ -85,6 +85,12 @@ def kept(matrix: Matrix, cell: Cell, folder: Path) -> dict[int, dict[str, Any]]:
     return {seed: found["seeds"][str(seed)] for seed in cell.seeds if str(seed) in found["seeds"]}
 
 
+def overrides_in(held: Path) -> list[str]:
+    """With what the cells of a folder were run instead of what was published."""
+    found = _read(next(iter(sorted(held.glob("*.json"))), held))
+    return [] if found is None else found["overrides"]
+
+
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         return json.loads(path.read_text(encoding="utf-8"))

@@ -26,12 +26,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from annotated_types import Ge, MinLen
-from pydantic import BaseModel, ConfigDict
 
 from ddlsim.errors import ScenarioError
+from ddlsim.reproduce.matrix_file import CellFile, MatrixFile, Published
 from ddlsim.reproduce.measures import MEASURES
 from ddlsim.reproduce.shapes import Shape, unknown_cells
 from ddlsim.scenario.find import find
@@ -42,98 +39,8 @@ from ddlsim.scenario.problems import Problem, ScenarioProblems, did_you_mean, in
 from ddlsim.scenario.tree import Tree, parse_file
 from ddlsim.scenario.validate import check_section
 
-Seeds = Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
-Overlay = dict[str, Any]
-"""Part of a scenario."""
 NO_SETTINGS = ("seed", "name", "description", "paper", "fallback")
 """Keys of a scenario that change no result of a cell."""
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class PublishedMeasure(_Section):
-    """A published value with its deviation.
-
-    Args:
-        mean: over the seeds.
-        std: of that mean; null: not published.
-    """
-
-    mean: float
-    std: Annotated[float, Ge(0)] | None = None
-
-
-class Published(_Section):
-    """What a paper reports of one cell; accuracies in percent. Each of them may be missing.
-
-    Args:
-        mean: over the seeds.
-        std: of that mean, see `spread`; null: not published.
-        clusters: the mean of each cluster; null: of this one it is not published.
-        clusters_std: their deviations.
-        measures: measure -> its value, or its {mean, std}.
-    """
-
-    mean: float | None = None
-    std: Annotated[float, Ge(0)] | None = None
-    clusters: tuple[float | None, ...] | None = None
-    clusters_std: tuple[Annotated[float, Ge(0)] | None, ...] | None = None
-    measures: dict[str, float | PublishedMeasure] = {}
-
-    def measure(self, name: str) -> PublishedMeasure | None:
-        """The published value of a measure, if there is one."""
-        found = self.measures.get(name)
-        return PublishedMeasure(mean=found) if isinstance(found, int | float) else found
-
-
-class _CellFile(_Section):
-    """One cell as it stands in the file.
-
-    Args:
-        scenario: its own settings.
-        seeds: instead of those of the matrix.
-        published: the number to meet; null: none is known.
-        note: a remark, shown under the table.
-        outside: why ours lies outside two published deviations, where that is known.
-    """
-
-    scenario: Overlay = {}
-    seeds: Seeds | None = None
-    published: Published | None = None
-    note: str = ""
-    outside: str = ""
-
-
-class _MatrixFile(_Section):
-    """The file.
-
-    Args:
-        description: one line for people.
-        source: where the published numbers stand.
-        note: what a reader must know, shown under the table.
-        seeds: of every cell.
-        average: what a mean is taken over first: all nodes, or the clusters, each weighing the same.
-        spread: what the standard deviation is over: seeds, or the clusters or nodes of one run (mean over seeds).
-        scenario: what all cells have in common.
-        axes: axis -> value -> its settings.
-        cells: name -> cell.
-        measures: columns beside the accuracy, see measures.py.
-        shapes: what figures show, see shapes.py.
-    """
-
-    description: str = ""
-    source: str
-    note: str = ""
-    seeds: Seeds
-    average: Literal["nodes", "clusters"] = "nodes"
-    spread: Literal["seeds", "clusters", "nodes"] = "seeds"
-    scenario: Overlay
-    axes: dict[str, dict[str, Overlay]] = {}
-    cells: dict[str, Overlay]
-    measures: tuple[str, ...] = ()
-    shapes: tuple[Shape, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -215,7 +122,7 @@ def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Seque
         raise ScenarioError(f"{file}: cannot be read: {error}") from error
     if "cells" not in tree.value:
         raise ScenarioError(f"{file}: is no matrix (it has no `cells`). Run a scenario with `ddlsim run {path}`.")
-    whole, problems = check_section(tree, _MatrixFile)
+    whole, problems = check_section(tree, MatrixFile)
     if whole is None:
         raise ScenarioProblems(in_order(problems))
     problems += _axes_problems(tree)
@@ -279,7 +186,7 @@ def _axes_problems(tree: Tree) -> list[Problem]:
     return problems
 
 
-def _name_problems(tree: Tree, whole: _MatrixFile) -> list[Problem]:
+def _name_problems(tree: Tree, whole: MatrixFile) -> list[Problem]:
     """Measures and cells that do not exist."""
     problems = []
     for index, name in enumerate(whole.measures):
@@ -312,7 +219,7 @@ def _cell(
     overrides: Sequence[str],
 ) -> tuple[Cell | None, list[Problem]]:
     at = ("cells", name)
-    cell, problems = check_section(tree, _CellFile, at)
+    cell, problems = check_section(tree, CellFile, at)
     parts = name.split("/")
     unknown = [part for part in parts if part not in values]
     if len(parts) > 1 and unknown:

@@ -9,7 +9,8 @@ import numpy as np
 
 from ddlsim.report.text import columns, markdown, number_text
 from ddlsim.reproduce.kept import kept, values_of
-from ddlsim.reproduce.matrix import Cell, Matrix, PublishedMeasure
+from ddlsim.reproduce.matrix import Cell, Matrix
+from ddlsim.reproduce.matrix_file import PublishedMeasure
 from ddlsim.reproduce.measures import MEASURES
 from ddlsim.reproduce.running import Run
 from ddlsim.reproduce.shapes import Shape, Verdict

@@ -71,7 +71,7 @@ def run_jobs(jobs: Sequence[Job], at_once: int = 1) -> Iterator[Ended]:
                 time.sleep(POLL_S)
     finally:
         for started in running.values():
-            started.process.send_signal(signal.SIGINT)
+            started.process.terminate()  # SIGINT may be ignored: a shell starts background jobs so
         for started in running.values():
             started.process.wait()
             started.said.close()

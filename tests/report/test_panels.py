@@ -7,7 +7,7 @@ import pytest
 from ddlsim import runs
 from ddlsim.errors import ScenarioError
 from ddlsim.report.contacts import merge_accuracy
-from ddlsim.report.panels import merge_panels, sweep_figure, title_of
+from ddlsim.report.panels import fair_figure, merge_panels, sweep_figure, title_of
 from ddlsim.report.records import read
 from ddlsim.report.side_by_side import save_comparison
 from ddlsim.scenario import load
@@ -105,3 +105,11 @@ def test_all_figures_are_saved(deluded, sweep, tmp_path):
     save_comparison([deluded], tmp_path / "merges.png", "merges")
     save_comparison(sweep, tmp_path / "sweep.svg", "sweep", "algorithm.tau")
     assert (tmp_path / "merges.png").stat().st_size > 5000 and (tmp_path / "sweep.svg").stat().st_size > 5000
+
+
+def test_fair_accuracy_is_a_line_per_run(make_run):
+    """Clusters at 60 and 40 %, then at 90 and 60 %: two thirds of the mean, and a third of what is no gap."""
+    (axes,) = fair_figure([read(make_run("one")), read(make_run("two"))]).axes
+    assert [line.get_label() for line in axes.lines] == ["one", "two"]
+    assert axes.lines[0].get_xdata().tolist() == [2, 4]
+    assert axes.lines[0].get_ydata() == pytest.approx([2 / 3 * 50 + 80 / 3, 2 / 3 * 75 + 70 / 3])

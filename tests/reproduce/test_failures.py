@@ -43,3 +43,15 @@ def test_a_command_with_failed_runs_lists_them_and_ends_with_code_5(write, tmp_p
     assert done.exit_code == 5, done.output
     assert "1 of 2 runs failed:\n  alone seed 7: --out" in done.stderr
     assert "fast/complete" in done.stdout and "1/2" in done.stdout
+
+
+def test_an_interrupted_table_goes_on_where_it_stopped(one_round, tmp_path):
+    def interrupt(line):
+        raise KeyboardInterrupt
+
+    runs = runs_of(one_round, tmp_path, seeds=1, patterns=["*/*"])
+    assert reproduce(runs, tell=interrupt).interrupted
+    assert [run.summary() is not None for run in runs] == [True, False]
+    lines: list[str] = []
+    assert not reproduce(runs, tell=lines.append).interrupted
+    assert lines[0] == "1 of 2 runs are there already." and lines[1].startswith("[1/1] fast/complete seed 1")

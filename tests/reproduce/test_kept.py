@@ -100,6 +100,16 @@ def test_pages_count_cells_by_their_standing(filled, write):
     assert "| slow is worse | not run |" in pages[0].read_text()
 
 
+def test_a_shortened_table_has_a_page_but_counts_for_nothing(write, tmp_path):
+    write()
+    short = read_matrix("tiny.yaml", ["training.learning_rate=1e+0"])
+    Keeper(short, tmp_path).keep(runs_of(short, tmp_path, patterns=["alone"])[0], summary(1.0))
+    pages = {page.name: page.read_text() for page in write_pages(tmp_path, ["tiny.yaml"])}
+    assert set(pages) == {"tiny+training.learning_rate=1e+0.md", "README.md"}
+    assert "NOT AS PUBLISHED: run with training.learning_rate=1e+0" in pages["tiny+training.learning_rate=1e+0.md"]
+    assert "| tiny | 3 | 0 | 0 | 0 | 0 | 3 | - |" in pages["README.md"]
+
+
 def test_measures_of_a_run_without_them_are_none(tmp_path):
     nothing = {"settlement": None, "target": {"bytes": None, "round": None}, "nodes": 4, "accuracy": {"all": 0.5}}
     names = ("heads_agreed", "gb_per_node_to_target", "fair_accuracy", "accuracy_peeking")

@@ -49,7 +49,9 @@ def test_jobs_share_the_cores_and_never_more_than_asked_for_run_at_once(tmp_path
 def test_an_interrupt_ends_the_processes_before_it_goes_on(tmp_path):
     mark = tmp_path / "interrupted"
     program = (
-        f"import pathlib, time, os, signal\ntry:\n  os.kill({os.getpid()}, signal.SIGUSR1); time.sleep(60)\n"
+        "import pathlib, time, os, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "signal.signal(signal.SIGTERM, signal.default_int_handler)\n"
+        f"try:\n  os.kill({os.getpid()}, signal.SIGUSR1); time.sleep(60)\n"
         f"except KeyboardInterrupt:\n  pathlib.Path({str(mark)!r}).touch()"
     )
 

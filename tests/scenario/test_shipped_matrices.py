@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ddlsim.reproduce import read_matrix
-from ddlsim.scenario import by_name
+from ddlsim.scenario import by_name, load
 from ddlsim.scenario.find import is_matrix
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
@@ -40,3 +40,29 @@ def test_published_means_are_those_of_their_clusters(matrix):
         sizes = cell.scenario.nodes.clusters if matrix.average == "nodes" else None
         mean = np.average(cell.published.clusters, weights=sizes)
         assert mean == pytest.approx(cell.published.mean, abs=0.06), cell.name
+
+
+SAME = {
+    "30_2/facade": "facade_30_2",
+    "30_2/el": "el_30_2",
+    "30_2/dac": "dac_30_2",
+    "30_2/deprl": "deprl_30_2",
+    "30_2/dpsgd": "dpsgd_30_2",
+    **{
+        f"{split}/{name}": f"{name}_{split}" for split in ("24_8", "16_16") for name in ("facade", "el", "dac", "deprl")
+    },
+}
+
+
+@pytest.mark.parametrize(("cell", "name"), SAME.items())
+def test_a_cell_of_facades_table_is_the_scenario_of_that_name(cell, name):
+    (found,) = (one for one in read_matrix("facade_table_cifar10").cells if one.name == cell)
+    own = load(name)
+    apart = {"name": "", "description": "", "paper": None, "fallback": None, "seed": 0}
+    assert found.scenario.model_copy(update=apart) == own.model_copy(update=apart)
+    if own.paper:
+        published, accuracy = found.published, own.paper["accuracy"]
+        assert published.mean == pytest.approx(100 * accuracy["all"])
+        assert list(published.clusters) == pytest.approx([100 * value for value in accuracy["clusters"]])
+        assert published.std == pytest.approx(100 * own.paper["accuracy_std"]["all"])
+        assert published.measure("equalized_odds").mean == own.paper["equalized_odds"]["mean"]
