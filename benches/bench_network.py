@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import simpy
 
+from ddlsim.engine.gc_tuning import relaxed_gc
 from ddlsim.messages.message import PUSH, Message
 from ddlsim.native import extension
 from ddlsim.network.network import Network
@@ -96,9 +97,10 @@ def through_simpy(work: Workload, rounds: int, synchronous: bool, run: Callable 
                 mailboxes.take_all(node, PUSH, 0)
             mailboxes.closed(node, round_num + 1)
 
-    for node in range(nodes):
-        env.process(live(node))
-    run(env)
+    with relaxed_gc(nodes):  # as a simulation does
+        for node in range(nodes):
+            env.process(live(node))
+        run(env)
     assert network.use().messages_received.tolist() == [len(its) * rounds for its in senders]
 
 
