@@ -197,7 +197,7 @@ def build_simulation(
     measurements = Measurements(learner, recorder)
     log = NodeLog(recorder, measurements) if learns else SilentLog()
     stopping, validated = scenario.training.early_stopping, None
-    if stopping is not None or scenario.evaluation.checkpoint == "best":
+    if stopping is not None or scenario.evaluation.evaluated_model == "best":
         # Validation takes its time in a network-only run too, but its values say nothing and stop no node.
         validated = partial(BestModel, stopping.patience if stopping is not None and learns else None)
     absences = churn.absences(num_nodes, scenario.seed) if churn else {}

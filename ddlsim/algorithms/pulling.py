@@ -12,8 +12,8 @@ is drawn in its place.
 A node that early stopping has ended goes on answering pulls, in the rounds after the one in which it stopped. By the
 text of Hagander's thesis (chapter 3) with its best model by validation loss; in the code that made its numbers only the
 peers of DAC get that one, those of all other algorithms get its last. `stopped_serves` chooses. Its own memory keeps
-the last one: that is what is looked at (true similarities, accuracies of merges) and, under evaluation.checkpoint last,
-tested.
+the last one: that is what is looked at (true similarities, accuracies of merges) and, under evaluation.evaluated_model
+last, tested.
 
 cosine_gradients with alpha above 0 compares what a training has changed. A peer whose turn was earlier in the round
 answers with what it has merged since, so that its last update contains the merge; no published run has such an alpha.

@@ -65,7 +65,7 @@ def run(
 
     if verbose:
         ctx.parent.params["verbose"] = True
-    options = {"seed": seed, "device": device and device.value, "learning": learning and learning.value}
+    options = {"seed": seed, "compute_device": device and device.value, "learning": learning and learning.value}
     changes = [f"{key}={value}" for key, value in options.items() if value is not None]
     checked = load(scenario, [*overrides, *changes])
 
@@ -78,7 +78,7 @@ def run(
             data_dir=data_dir,
             fallback=fallback,
             download=download,
-            device=checked.device,
+            device=checked.compute_device,
             force=force,
             profile=profile,
             progress="none" if quiet else "auto",

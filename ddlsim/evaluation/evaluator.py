@@ -109,7 +109,7 @@ class Evaluator:
         self.write_measurements = measurements.write
         self._compute = compute
         self._recorder = recorder
-        self._tests_best = evaluation.checkpoint == "best"
+        self._tests_best = evaluation.evaluated_model == "best"
         self._stop_at = evaluation.target if evaluation.stop_at_target else None
         self._test_set = test_set
         self._metric = METRIC_OF[task]

@@ -61,7 +61,7 @@ def choose_device(wanted: str) -> str:
     import torch
 
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise DataMissing("device: cuda was asked for, but torch sees no CUDA device. Use --device auto or cpu.")
+        raise DataMissing("compute_device: cuda is wanted, but torch sees no CUDA device. Use --device auto or cpu.")
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
 
 

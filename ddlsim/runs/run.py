@@ -50,7 +50,7 @@ def run(
         data_dir: where to look for data first.
         fallback: whether the scenario's fallback may be used when its data is missing.
         download: whether torchvision may download.
-        device: auto, cpu or cuda; by default the scenario's.
+        device: auto, cpu or cuda; by default the scenario's `compute_device`.
         force: run again although the directory holds a complete run.
         profile: keep where wall time went (`profile` in the summary).
         progress: auto, plain or none.
@@ -67,7 +67,7 @@ def run(
     console = Progress(scenario.name, scenario.rounds, mode=progress)
     try:
         with interruptible() as interrupts:
-            device = "none" if scenario.learning == "none" else choose_device(device or scenario.device)
+            device = "none" if scenario.learning == "none" else choose_device(device or scenario.compute_device)
             data_started = time.perf_counter()
             loaded = load_data(scenario, data_dir, fallback, download)
             scenario = loaded.scenario

@@ -98,7 +98,7 @@ def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     if scenario.validation.source == "none":
         for place, needed in (
             (("training", "early_stopping"), training.early_stopping is not None),
-            (("evaluation", "checkpoint"), scenario.evaluation.checkpoint == "best"),
+            (("evaluation", "evaluated_model"), scenario.evaluation.evaluated_model == "best"),
             *((("algorithm", key), True) for key in scenario.algorithm.needs_validation),
         ):
             if needed:

@@ -9,6 +9,7 @@ from ddlsim.scenario.find import find
 from ddlsim.scenario.merge import at_place, has, merge, put
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
 from ddlsim.scenario.problems import Mark, Problem, ScenarioProblems, in_order
+from ddlsim.scenario.renamed import present_path, with_present_names
 from ddlsim.scenario.tree import Tree, from_plain, parse_file, parse_value
 from ddlsim.scenario.validate import validate
 
@@ -45,7 +46,7 @@ def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:
     Raises:
         ScenarioError: every problem at once.
     """
-    return finish(from_plain(mapping, Mark("scenario")), name)
+    return finish(with_present_names(from_plain(mapping, Mark("scenario"))), name)
 
 
 def with_fallback(scenario: Scenario) -> Scenario | None:
@@ -112,7 +113,7 @@ def _marks(tree: Tree) -> set[Mark]:
 def _read(file: Path, source: str, above: tuple[Path, ...]) -> Tree:
     """A file laid over what it extends."""
     try:
-        tree = parse_file(file.read_text(encoding="utf-8"), source)
+        tree = with_present_names(parse_file(file.read_text(encoding="utf-8"), source))
     except OSError as error:
         raise ScenarioError(f"{source}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -190,4 +191,11 @@ def _parse_override(text: str) -> tuple[tuple[str, ...], Tree]:
         raise ScenarioProblems([Problem(mark, "", "expected KEY=VALUE, e.g. --set algorithm.heads=3")])
     if path[0] == "extends":
         raise ScenarioProblems([Problem(mark, "extends", "can only stand in a file")])
-    return path, parse_value(value, mark, ".".join(path))
+    given = parse_value(value, mark, ".".join(path))
+    path = present_path(path, given)
+    for key in reversed(path):  # values are found by their path from the top
+        given = Tree({key: given}, mark)
+    given = with_present_names(given)
+    for key in path:
+        given = given.value[key]
+    return path, given

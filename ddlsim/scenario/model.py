@@ -157,7 +157,7 @@ class Evaluation(_Section):
         stop_at_target: whether the run ends when the target is reached.
         fair_lambda: weight of accuracy in fair accuracy, 0 to 1.
         batch_size: samples per forward pass.
-        checkpoint: last: what a node has when it is tested; best: what its local training had made when its
+        evaluated_model: last: what a node has when it is tested; best: what its local training had made when its
             validation loss was lowest.
     """
 
@@ -167,7 +167,7 @@ class Evaluation(_Section):
     stop_at_target: bool = False
     fair_lambda: Annotated[float, Ge(0), Le(1)] = 2 / 3
     batch_size: Count = 250
-    checkpoint: Literal["last", "best"] = "last"
+    evaluated_model: Literal["last", "best"] = "last"
 
     @property
     def target(self) -> float | None:
@@ -201,7 +201,7 @@ class Scenario(_Section):
             online are through; async: nodes that are away are waited for, up to twice the time until then.
         protocol: how long a node waits, and what it does with late messages.
         learning: real: nodes train; none: only the network runs: models are sizes, no data is needed, none stops early.
-        device: where training is computed: auto, cpu or cuda.
+        compute_device: where training is computed: auto, cpu or cuda.
         nodes: how many nodes, in which clusters.
         algorithm: the learning algorithm.
         model: the network that is trained.
@@ -227,7 +227,7 @@ class Scenario(_Section):
     mode: Literal["sync", "async"] = "sync"
     protocol: Protocol
     learning: Literal["real", "none"] = "real"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    compute_device: Literal["auto", "cpu", "cuda"] = "auto"
     nodes: Nodes
     algorithm: Annotated[Any, NamedPart("algorithm")]
     model: Annotated[Any, NamedPart("model")]

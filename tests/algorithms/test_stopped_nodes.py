@@ -106,7 +106,7 @@ def test_a_stopped_node_is_evaluated_as_the_scenario_says(tmp_path, checkpoint):
     )
     found = {}
     for each in ("last", checkpoint):
-        runs.run(load(SMOKE, (*sets, f"evaluation.checkpoint={each}")), out=tmp_path / f"{each} {len(found)}")
+        runs.run(load(SMOKE, (*sets, f"evaluation.evaluated_model={each}")), out=tmp_path / f"{each} {len(found)}")
         lines = (tmp_path / f"{each} {len(found)}" / "metrics.jsonl").read_text().splitlines()
         found[each] = [json.loads(line) for line in lines]
     stops = {row["node"]: row["round"] for row in found["last"] if row["name"] == "stopped"}

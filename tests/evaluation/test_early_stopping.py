@@ -62,7 +62,7 @@ def test_stopped_nodes_hold_nobody_up(tmp_path, name, mode):
 
 def test_best_model_is_evaluated(tmp_path):
     """What is tested changes exactly when the validation loss is lower than it ever was."""
-    sets = ("evaluation.checkpoint=best", "evaluation.every=1", "rounds=8", "algorithm.final_all_reduce=false")
+    sets = ("evaluation.evaluated_model=best", "evaluation.every=1", "rounds=8", "algorithm.final_all_reduce=false")
     summary, rows = run(tmp_path, "algorithm={name: el}", *sets)
     losses = {(r["node"], r["round"]): r["value"] for r in rows if r["name"] == "validation_loss"}
     tested = {(r["node"], r["round"]): r["value"] for r in rows if r["name"] == "test_loss"}

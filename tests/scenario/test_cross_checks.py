@@ -70,7 +70,7 @@ def test_odd_degree_on_an_odd_number_of_nodes(problems):
         (["training.epochs=1", "training.local_steps=2"], "training.epochs: a round is so many epochs or"),
         (["training.optimizer_state=kept"], "training.optimizer_state: sgd without momentum has no state"),
         (["training.early_stopping={patience: 3}"], "training.early_stopping: needs validation samples, but"),
-        (["evaluation.checkpoint=best"], "evaluation.checkpoint: needs validation samples, but"),
+        (["evaluation.evaluated_model=best"], "evaluation.evaluated_model: needs validation samples, but"),
     ],
 )
 def test_local_training_that_contradicts_itself(problems, sets, told):
