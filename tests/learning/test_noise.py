@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from ddlsim.errors import ScenarioError
+from ddlsim.learning.dropout import OwnDropout, draws_noise, own_dropouts, seed_dropouts
 from ddlsim.learning.layout import Layout
-from ddlsim.learning.noise import OwnDropout, draws_noise, own_dropouts, seed_dropouts
 from ddlsim.models.split import SplitModel
 
 
