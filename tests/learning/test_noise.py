@@ -84,7 +84,7 @@ def test_a_node_s_next_training_draws_other_masks(make_learner):
     stream, start = rng(0), learner.init_models(0)[0]
     seeds = []
     submit = learner.jobs.submit
-    learner.jobs.submit = lambda job: seeds.append(job.seed) or submit(job)
+    learner.jobs.submit = lambda job: seeds.append(job.spec.seed) or submit(job)
     for _ in range(2):
         learner.train(0, start, 1, stream)
     assert len(set(seeds)) == 2 and None not in seeds

@@ -173,12 +173,20 @@ def test_reasons_are_told(make_learner, as_on_a_gpu, changes, steps, reason):
     assert told(learner) == {"training: " + reason: 3}
 
 
-def test_a_node_alone_with_its_batch_sizes_trains_alone(pair):
-    plain, stacked = pair()
-    for learner in (plain, stacked):
+def test_a_node_alone_with_its_batch_sizes_is_stacked_once_it_is_known_that_it_can_be(pair):
+    found = []
+    for learner in pair():
         models = [learner.train(node, learner.init_models(node)[0], node + 1, rng(node)) for node in (1, 1, 2)]
         learner.jobs.force_params([params for model in models for params in model])
-    assert told(stacked) == {"training: no other node trained at that time with batches of these sizes": 1}
+        found.append([torch.cat([params.values() for params in model]) for model in models])
+    assert_equal_models(found[1], found[0])
+    assert not told(learner)
+
+
+def test_the_first_node_of_all_trains_alone(make_learner, as_on_a_gpu):
+    learner = as_on_a_gpu(make_learner())
+    learner.jobs.force_params(learner.train(0, learner.init_models(0)[0], 1, rng(0)))
+    assert told(learner) == {"training: no other node trained at that time with batches of these sizes": 1}
 
 
 def test_diverged_models_are_stacked_too(pair):
@@ -225,7 +233,7 @@ def _out_of_memory(*_):
 def test_training_beyond_the_memory_runs_in_halves(pair, monkeypatch):
     plain, stacked = pair()
     expected = train_all(plain)
-    rows_in_use = lambda: {key: bank.rows_in_use for key, bank in stacked._banks.items()}  # noqa: E731
+    rows_in_use = lambda: {key: bank.rows_in_use for key, bank in stacked.rows._banks.items()}  # noqa: E731
     gradients, sizes = StackedModels.gradients, []
 
     def limited(self, only):
