@@ -77,7 +77,7 @@ class Jobs:
         self._kinds = kinds
         self._run = run
         self._pending: list[Job] = []
-        self._old: list[Job] = []  # what was pending at the last flush
+        self._num_old = 0  # of the pending ones, the first so many were already pending at the last flush
         self.wall_s: dict[str, float] = defaultdict(float)
         self.waves: dict[str, list[int]] = defaultdict(list)
 
@@ -104,13 +104,15 @@ class Jobs:
         """Runs what was already pending at the last flush, so that work does not pile up where no value is needed for
         many rounds. What has been submitted since then is left: a wave of it may not be full yet.
         """
-        self.force(job for job in self._old if job.wanted)
-        self._pending = [job for job in self._pending if job.wanted and not job.done]
-        self._old = list(self._pending)
+        self._drop()
+        self.force(self._pending[: self._num_old])
+        self._drop()
+        self._num_old = len(self._pending)
 
     def run_all(self) -> None:
         """Runs everything that is pending."""
-        self.force(job for job in self._pending if job.wanted)
+        self._drop()
+        self.force(self._pending)
 
     def _next_kind(self, needed: Iterable[Job]) -> str:
         """The kind of the next wave on the way to these jobs."""
@@ -128,8 +130,20 @@ class Jobs:
                 ready.add(job.kind)
         return next(kind for kind in self._kinds if kind in ready)
 
+    def _drop(self) -> None:
+        """Lets go of jobs that have run or that nothing wants, the newest first: they may be all that older ones are
+        wanted for.
+        """
+        kept, num_old = [], 0
+        while self._pending:
+            job = self._pending.pop()
+            if job.wanted and not job.done:
+                kept.append(job)
+                num_old += len(self._pending) < self._num_old
+        self._pending, self._num_old = kept[::-1], num_old
+
     def _run_wave(self, kind: str) -> None:
-        self._pending = [job for job in self._pending if job.wanted and not job.done]
+        self._drop()
         wave = [job for job in self._pending if job.kind == kind and job.ready]
         start = time.perf_counter()
         values = self._run(kind, [job.spec for job in wave])
