@@ -134,7 +134,7 @@ def test_dac_round(ratio, nodes):
     starts = [learner.init_models(node, whole=True)[0] for node in range(nodes)]
     learner.jobs.force_params([model[0] for model in starts])
     peers, modules = sampled_peers(nodes), [plain_module() for _ in range(nodes)]
-    loaders = [DataLoader(TensorDataset(*learner.shards.train[node]), BATCH, shuffle=True) for node in range(nodes)]
+    loaders = [DataLoader(TensorDataset(*learner.data.train[node]), BATCH, shuffle=True) for node in range(nodes)]
 
     def reset() -> None:
         for module, model in zip(modules, starts, strict=True):

@@ -13,7 +13,7 @@ import torch
 from mixing import regular_mixing
 
 from ddlsim.kernels import aligned_rows, cosine, merge, project_simplex, reference
-from ddlsim.learning.gpu import GpuWaves
+from ddlsim.learning.backends.base import make_backends
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -45,10 +45,11 @@ def compare(ratio):
 def learner():
     learner = cell.make_learner(test_samples=100, device=DEVICE)
     if not ON_GPU:
-        learner._waves.close()
-        learner._waves = GpuWaves(
-            learner.architectures, learner.shards, cell.SETTINGS, chunk=250, device=torch.device(DEVICE)
+        learner.backends.close()
+        learner.backends = make_backends(
+            learner.rows, learner.architectures, learner.data, cell.SETTINGS, 250, torch.device(DEVICE), 2, stacked=True
         )
+        learner.jobs._run = learner.backends.run
     yield learner
     learner.close()
 
@@ -74,7 +75,7 @@ def test_training_wave(compare, learner, starts):
     expected = cell.plain_training(learner, starts, steps=1)  # later steps amplify the rounding of other operators
     for model, flat in zip(cell.training_wave(learner, starts, steps=1), expected, strict=True):
         torch.testing.assert_close(torch.cat([p.values() for p in model]), flat, rtol=1e-3, atol=1e-5)
-    assert not learner.one_by_one
+    assert not learner.detours
     compare(
         lambda: cell.training_wave(learner, starts),
         lambda: cell.plain_training(learner, starts),
@@ -93,7 +94,7 @@ def test_facade_round(compare, learner, starts):
 
 def test_evaluation(compare, learner, models):
     cell.check_tested(cell.evaluation(learner, models), cell.plain_evaluation(learner, models))
-    assert not learner.one_by_one
+    assert not learner.detours
     compare(
         lambda: cell.evaluation(learner, models),
         lambda: cell.plain_evaluation(learner, models),

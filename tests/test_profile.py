@@ -56,8 +56,9 @@ def test_a_run_tells_all_parts_and_they_add_up(tmp_path, learning):
 def test_a_run_tells_why_models_do_not_train_natively(tmp_path, model, reason):
     scenario = load(SMOKE, ("rounds=1", "algorithm={name: el}", f"model={model}", "training.local_steps=1"))
     summary = runs.run(scenario, out=tmp_path / "run", profile=True)
-    assert summary["through_pytorch"] == ({reason: 8} if reason else {})
-    assert (f"8 times: {reason}" in table(summary)) == (reason is not None)
+    detours = summary["detours"].get("native", {})
+    assert detours.get(f"training: {reason}", 0) == (8 if reason else 0)
+    assert (f"8 times: training: {reason}" in table(summary)) == (reason is not None)
 
 
 def test_the_command_prints_where_time_went(tmp_path):

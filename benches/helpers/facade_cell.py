@@ -91,12 +91,12 @@ def rng(node: int) -> np.random.Generator:
 
 def plain_training(learner: Learner, starts: Sequence, steps: int = STEPS) -> list[torch.Tensor]:
     """Node after node; returns the flat trained models."""
-    module, found = plain_layers().to(learner.shards.train[0][0].device), []
+    module, found = plain_layers().to(learner.data.train[0][0].device), []
     optimizer = torch.optim.SGD(module.parameters(), 0.01)
     with plain_threads():
         for node, start in enumerate(starts):
             plain_load(module, start)
-            images, labels = learner.shards.train[node]
+            images, labels = learner.data.train[node]
             for batch in draw_batches(rng(node), len(labels), BATCH, steps):
                 optimizer.zero_grad()
                 F.cross_entropy(module(images[batch]), labels[batch]).backward()
@@ -108,10 +108,10 @@ def plain_training(learner: Learner, starts: Sequence, steps: int = STEPS) -> li
 @torch.no_grad()
 def plain_evaluation(learner: Learner, models: Sequence[Sequence]) -> list[list[tuple[np.ndarray, float]]]:
     """Every node's models on its cluster's test set: confusion matrix and mean loss, model after model."""
-    module, found = plain_layers().to(learner.shards.train[0][0].device), []
+    module, found = plain_layers().to(learner.data.train[0][0].device), []
     with plain_threads():
         for node, its in enumerate(models):
-            images, labels = learner.shards.evaluation("test", int(learner.shards.node_cluster[node]))
+            images, labels = learner.data.evaluation("test", int(learner.data.node_cluster[node]))
             found.append([])
             for model in its:
                 plain_load(module, model)
@@ -125,10 +125,10 @@ def plain_evaluation(learner: Learner, models: Sequence[Sequence]) -> list[list[
 @torch.no_grad()
 def plain_head_losses(learner: Learner, models: Sequence[Sequence], common: bool) -> list[list[float]]:
     """Every node's models on ten batches of its own images, the same ones for all its models if `common`."""
-    module, found = plain_layers().to(learner.shards.train[0][0].device), []
+    module, found = plain_layers().to(learner.data.train[0][0].device), []
     with plain_threads():
         for node, its in enumerate(models):
-            images, labels = learner.shards.train[node]
+            images, labels = learner.data.train[node]
             stream = rng(node)
             draws = [draw_batches(stream, len(labels), BATCH, STEPS) for _ in its[: 1 if common else None]]
             found.append([])
@@ -165,7 +165,7 @@ def training_wave(learner: Learner, starts: Sequence, steps: int = STEPS) -> lis
 
 def evaluation(learner: Learner, models: Sequence[Sequence]) -> list[list[tuple[np.ndarray, float]]]:
     """As plain_evaluation."""
-    jobs = [learner.test(its, int(learner.shards.node_cluster[node])) for node, its in enumerate(models)]
+    jobs = [learner.test(its, int(learner.data.node_cluster[node])) for node, its in enumerate(models)]
     learner.jobs.force(jobs)
     return [job.value for job in jobs]
 

@@ -2,11 +2,15 @@
 
 Architectures whose parts have equal shapes (heads over the same features, say) share that part's matrix.
 
-A `Params` is an immutable value. Training or merging makes a new one; sending one costs no copy, since every receiver
-holds the same row; when the last holder lets go of it, Python's reference count gives the row back.
+A row is an immutable value. Training or merging makes a new one; sending one costs no copy, since every receiver holds
+the same row. Two kinds of holders keep it: `Params`, the handles that algorithms, messages and records have, and the
+pending jobs that read it. When the last one lets go, Python's reference count gives the row back.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+from itertools import count
+from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -15,20 +19,23 @@ from ddlsim import kernels
 from ddlsim.learning.layout import Part
 
 
-class Params:
-    """A handle to one row: the flat values of one part of a model, perhaps still to be computed by a job.
+class Row:
+    """The flat values of one part of a model, perhaps still to be computed.
 
-    Its `serial` is given once in a run, in the order in which rows are asked for (unlike id(), never twice).
+    Args:
+        part: what it holds.
+        bank: the matrix that it will lie in.
+        number: its name in the run.
     """
 
-    __slots__ = ("__weakref__", "_bank", "job", "part", "row", "serial")
+    __slots__ = ("__weakref__", "bank", "job", "number", "part", "slot")
 
-    def __init__(self, part: Part, bank: "Bank", job: object | None = None):
+    def __init__(self, part: Part, bank: "Bank", number: int):
         self.part = part
-        self._bank = bank
-        self.row: int | None = None
-        self.job = job
-        self.serial = next(bank.serials)
+        self.bank = bank
+        self.number = number
+        self.slot: int | None = None  # its place in the matrix; None: still to be computed
+        self.job: Any = None  # what computes it, see jobs.py: Job
 
     @property
     def size(self) -> int:
@@ -36,36 +43,70 @@ class Params:
         return self.part.size
 
     def allocate(self) -> int:
-        """Gives it a row to be filled."""
-        self.row = self._bank.allocate()
-        return self.row
+        """Gives it a place to be filled."""
+        self.slot = self.bank.allocate()
+        return self.slot
 
     def values(self) -> torch.Tensor:
         """The row itself, float32 [P]; only once it has been computed (see Jobs.force)."""
-        assert self.row is not None, "asked for the values of parameters that are still to be computed"
-        return self._bank.matrix[self.row, : self.part.size]
+        assert self.slot is not None, "asked for the values of parameters that are still to be computed"
+        return self.bank.matrix[self.slot, : self.part.size]
 
     def __del__(self) -> None:
-        if self.row is not None:
-            self._bank.free(self.row)
+        if self.slot is not None:
+            self.bank.free(self.slot)
+
+
+class Params:
+    """A handle to one row, as algorithms hold it.
+
+    How long a handle lives depends on simulated events alone; a row may live longer, while a pending job reads it.
+    """
+
+    __slots__ = ("__weakref__", "row")
+
+    def __init__(self, row: Row):
+        self.row = row
+
+    @property
+    def part(self) -> Part:
+        """What it holds."""
+        return self.row.part
+
+    @property
+    def size(self) -> int:
+        """Number of float32 values."""
+        return self.row.part.size
+
+    @property
+    def serial(self) -> int:
+        """The row's number in the run, given in the order in which jobs are enqueued; unlike id(), never twice."""
+        return self.row.number
+
+    @property
+    def known(self) -> bool:
+        """Whether it has been computed."""
+        return self.row.slot is not None
+
+    def values(self) -> torch.Tensor:
+        """The values, float32 [P]; only once they have been computed."""
+        return self.row.values()
 
 
 class Bank:
     """One growing float32 matrix [rows, P] on a device, with a free list.
 
     Args:
-        part: what a row holds.
+        size: number of values of a row, P.
         device: torch device of the matrix.
-        serials: numbers for new rows; all banks of a run share one iterator.
     """
 
     INITIAL_ROWS = 16
 
-    def __init__(self, part: Part, device: torch.device, serials: Iterator[int]):
-        self.part = part
+    def __init__(self, size: int, device: torch.device):
+        self.size = size
         self.device = device
-        self.serials = serials
-        self.matrix = kernels.aligned_rows(self.INITIAL_ROWS, part.size, device=device)
+        self.matrix = kernels.aligned_rows(self.INITIAL_ROWS, size, device=device)
         self._free = list(range(self.INITIAL_ROWS - 1, -1, -1))
 
     @property
@@ -73,38 +114,83 @@ class Bank:
         return len(self.matrix) - len(self._free)
 
     def allocate(self) -> int:
-        """A free row."""
+        """A free place."""
         if not self._free:
             self._grow()
         return self._free.pop()
 
-    def free(self, row: int) -> None:
-        self._free.append(row)
+    def free(self, slot: int) -> None:
+        self._free.append(slot)
 
-    def store(self, values: torch.Tensor, part: Part | None = None) -> Params:
-        """A new handle to a copy of `values`, float32 [P]; `part` if it is another architecture's of equal shape."""
-        params = Params(part or self.part, self)
-        params.allocate()  # may replace the matrix by a larger one
-        params.values().copy_(values)
-        return params
-
-    def merge(self, targets: list[Params], sources: list[list[Params]], weights: list[list[float]]) -> None:
+    def merge(self, targets: list[Row], sources: list[list[Row]], weights: list[list[float]]) -> None:
         """Fills each target with the weighted sum of its sources, all targets in one native call.
 
         Args:
-            targets: handles without a row.
+            targets: rows without a place.
             sources: per target the rows to sum, in the order in which they are summed.
             weights: per target as many weights.
         """
-        rows = np.array([target.allocate() for target in targets], dtype=np.int64)
+        slots = np.array([target.allocate() for target in targets], dtype=np.int64)
         indptr = np.zeros(len(targets) + 1, dtype=np.int64)
         np.cumsum([len(row) for row in sources], out=indptr[1:])
-        indices = np.array([params.row for row in sources for params in row], dtype=np.int64)
+        indices = np.array([row.slot for rows in sources for row in rows], dtype=np.int64)
         values = np.array([weight for row in weights for weight in row], dtype=np.float32)
-        kernels.merge_rows(self.matrix, indptr, indices, values, rows)
+        kernels.merge_rows(self.matrix, indptr, indices, values, slots)
 
     def _grow(self) -> None:
         old = self.matrix
-        self.matrix = kernels.aligned_rows(2 * len(old), self.part.size, device=self.device)
+        self.matrix = kernels.aligned_rows(2 * len(old), self.size, device=self.device)
         self.matrix[: len(old)] = old
         self._free.extend(range(2 * len(old) - 1, len(old) - 1, -1))
+
+
+class Rows:
+    """All rows of a run by number.
+
+    Numbers are given in the order in which rows are asked for, which simulated events decide: a row has the same number
+    in every process that replays the run.
+
+    Args:
+        device: where the matrices are.
+    """
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self._numbers = count()
+        self._banks: dict[tuple, Bank] = {}
+        self._rows: WeakValueDictionary[int, Row] = WeakValueDictionary()
+
+    def __getitem__(self, number: int) -> Row:
+        return self._rows[number]
+
+    def get(self, number: int | None) -> Row | None:
+        """A row, or None if nothing holds it any more."""
+        return None if number is None else self._rows.get(number)
+
+    def new(self, part: Part) -> Params:
+        """A handle to a row that a job will fill."""
+        number = next(self._numbers)
+        row = self._rows[number] = Row(part, self.bank(part), number)
+        return Params(row)
+
+    def store(self, part: Part, values: torch.Tensor) -> Params:
+        """A handle to a copy of `values`, float32 [P]."""
+        params = self.new(part)
+        params.row.allocate()  # may replace the matrix by a larger one
+        params.values().copy_(values)
+        return params
+
+    def bank(self, part: Part) -> Bank:
+        """The matrix of all parts of this name and these shapes, whatever their architecture."""
+        key = (part.name, part.signature)
+        if key not in self._banks:
+            self._banks[key] = Bank(part.size, self.device)
+        return self._banks[key]
+
+
+def by_bank(rows: Iterable[Row]) -> dict[Bank, list[int]]:
+    """Positions of rows, by the matrix that they lie in."""
+    found: dict[Bank, list[int]] = {}
+    for position, row in enumerate(rows):
+        found.setdefault(row.bank, []).append(position)
+    return found

@@ -5,39 +5,39 @@ the ranges add up. The native kernels sum in float64 (see kernels/products.py), 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ddlsim import kernels
 from ddlsim.kernels.similarity import DISTANCE_OFFSET, SMALLEST_NORM
-from ddlsim.learning.bank import Bank
-from ddlsim.learning.kinds import Model, SimilarityJob
-from ddlsim.learning.layout import Part
+from ddlsim.learning.bank import Row
+from ddlsim.learning.kinds import SimilaritySpec
 
+Model = tuple[Row, ...]
 Pair = tuple[Model, Model, Model | None, Model | None]
 """Two models, and what to subtract from each first (None: nothing)."""
 
 
-def compare(jobs: Sequence[SimilarityJob], bank_of: Callable[[Part], Bank]) -> list[list[float]]:
-    """The values of the jobs: per job its similarities, in the order of its peers."""
+def compare(jobs: Sequence[SimilaritySpec]) -> list[list[float]]:
+    """The values of jobs that are bound to rows: per job its similarities, in the order of its peers."""
     alike: dict[tuple, list[int]] = defaultdict(list)
     for index, job in enumerate(jobs):
         alike[job.metric, job.alpha, tuple((p.part.name, p.part.signature) for p in job.own)].append(index)
     found: list[list[float]] = [[] for _ in jobs]
     for (metric, alpha, _), indices in alike.items():
         group = [jobs[index] for index in indices]
-        values = iter(_METRICS[metric](group, alpha, bank_of).tolist())
+        values = iter(_METRICS[metric](group, alpha).tolist())
         for index, job in zip(indices, group, strict=True):
             found[index] = [next(values) for _ in job.peers]
     return found
 
 
-def _cosine_weights(jobs: list[SimilarityJob], alpha: float, bank_of) -> np.ndarray:
-    return _cosines([(job.own, peer, None, None) for job in jobs for peer in job.peers], bank_of)
+def _cosine_weights(jobs: list[SimilaritySpec], alpha: float) -> np.ndarray:
+    return _cosines([(job.own, peer, None, None) for job in jobs for peer in job.peers])
 
 
-def _cosine_gradients(jobs: list[SimilarityJob], alpha: float, bank_of) -> np.ndarray:
+def _cosine_gradients(jobs: list[SimilaritySpec], alpha: float) -> np.ndarray:
     """alpha * cosine of the last updates + (1 - alpha) * cosine of the updates since the start."""
     mixed: np.ndarray | float = 0.0
     if alpha > 0:
@@ -46,44 +46,44 @@ def _cosine_gradients(jobs: list[SimilarityJob], alpha: float, bank_of) -> np.nd
             for job in jobs
             for peer, peer_last in zip(job.peers, job.peers_last, strict=True)
         ]
-        mixed = mixed + alpha * _cosines(last, bank_of)
+        mixed = mixed + alpha * _cosines(last)
     if alpha < 1:
         since_start = [(job.own, peer, job.start, job.start) for job in jobs for peer in job.peers]
-        mixed = mixed + (1 - alpha) * _cosines(since_start, bank_of)
+        mixed = mixed + (1 - alpha) * _cosines(since_start)
     return np.asarray(mixed)
 
 
-def _inverse_l2(jobs: list[SimilarityJob], alpha: float, bank_of) -> np.ndarray:
+def _inverse_l2(jobs: list[SimilaritySpec], alpha: float) -> np.ndarray:
     pairs = [(job.own, peer, None, None) for job in jobs for peer in job.peers]
-    return 1 / (np.sqrt(_products(pairs, bank_of, kernels.sqdist)) + DISTANCE_OFFSET)
+    return 1 / (np.sqrt(_products(pairs, kernels.sqdist)) + DISTANCE_OFFSET)
 
 
 _METRICS = {"cosine_weights": _cosine_weights, "cosine_gradients": _cosine_gradients, "inverse_l2": _inverse_l2}
 
 
-def _cosines(pairs: list[Pair], bank_of) -> np.ndarray:
+def _cosines(pairs: list[Pair]) -> np.ndarray:
     """Cosines [E]; a vector of zeros has cosine 0 with everything."""
     selves: dict[tuple[int, ...], int] = {}
     own: list[Pair] = []
     norms_of = []
     for a, b, minus_a, minus_b in pairs:
         for model, minus in ((a, minus_a), (b, minus_b)):
-            key = (*(params.row for params in model), *(params.row for params in minus or ()))
+            key = (*(params.slot for params in model), *(params.slot for params in minus or ()))
             if key not in selves:
                 selves[key] = len(own)
                 own.append((model, model, minus, minus))
             norms_of.append(selves[key])
-    products = _products([*pairs, *own], bank_of, kernels.dots)
+    products = _products([*pairs, *own], kernels.dots)
     norms = np.sqrt(products[len(pairs) :]).clip(SMALLEST_NORM)[np.array(norms_of, dtype=int)].reshape(-1, 2)
     with np.errstate(invalid="ignore"):  # models with infinite values: infinity / infinity is NaN, as it should be
         return (products[: len(pairs)] / norms.prod(axis=1)).clip(-1, 1)
 
 
-def _products(pairs: list[Pair], bank_of, kernel) -> np.ndarray:
+def _products(pairs: list[Pair], kernel) -> np.ndarray:
     """Dot products or squared distances [E] float64, summed over parts and over their trained columns."""
     total = np.zeros(len(pairs))
     for index, params in enumerate(pairs[0][0]):
-        matrix = bank_of(params.part).matrix
+        matrix = params.bank.matrix
         rows, references, positions = _rows_of(pairs, index)
         for columns in params.part.trainable_columns:
             found = kernel(matrix, pairs=positions, columns=columns, rows=rows, reference_rows=references)
@@ -97,7 +97,7 @@ def _rows_of(pairs: list[Pair], part: int) -> tuple[np.ndarray, np.ndarray | Non
     positions = []
     for a, b, minus_a, minus_b in pairs:
         for model, minus in ((a, minus_a), (b, minus_b)):
-            key = (model[part].row, -1 if minus is None else minus[part].row)
+            key = (model[part].slot, -1 if minus is None else minus[part].slot)
             positions.append(place.setdefault(key, len(place)))
     both = np.array(list(place), dtype=np.int64)
     nothing = both[0, 1] < 0

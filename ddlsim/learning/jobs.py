@@ -5,10 +5,11 @@ control flow, an accuracy, a similarity. Then the kinds of jobs that it waits fo
 jobs of its kind that are ready. Results cannot depend on how jobs were grouped, because a job is a pure function of its
 inputs and of random numbers drawn when it was enqueued.
 
-The rule of liveness: a job is dropped unrun if no output of it is held any more when its wave comes (a training that a
-leaving node aborted), unless it computes a value. Pending jobs hold their inputs, so what only dropped jobs would have
-used is dropped as well. What algorithms hold depends on simulated events alone, never on when waves run: a run that
-hands out logged values instead of computing them holds the same outputs at the same events.
+The rule of liveness: a job is dropped unrun if nothing holds a row that it would fill when its wave comes (a training
+that a leaving node aborted), unless it computes a value. Rows are held by handles (bank.py: Params) and by the pending
+jobs that read them, so what only dropped jobs would have read is dropped as well. Handles, by which equal work is
+recognized, depend on simulated events alone and not on when waves run: a run that hands out logged values instead of
+computing them enqueues the same jobs with the same numbers of rows.
 """
 
 import time
@@ -17,74 +18,66 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ddlsim.learning.bank import Bank, Params
-from ddlsim.learning.layout import Part
+from ddlsim.learning.bank import Params, Row
+from ddlsim.learning.kinds import JobSpec
+
+Run = Callable[[str, Sequence[JobSpec]], Sequence[Any]]
+"""(kind, specifications of that kind) -> their values, in order."""
 
 
 class Job:
-    """One deferred computation. Subclasses hold its data and name the function that runs a wave of them.
+    """One deferred computation, as the queue and those who need its value hold it.
 
     Args:
-        inputs: parameters that must be known before it can run.
-        outputs: parameters it will fill; their banks in `banks`.
+        spec: what is computed.
+        inputs: rows that must be known before it can run.
+        outputs: rows that it will fill; none: it computes a value.
     """
 
-    kind: str = "job"
-
-    def __init__(self, inputs: Sequence[Params]):
+    def __init__(self, spec: JobSpec, inputs: Sequence[Row], outputs: Sequence[Row]):
+        self.spec: JobSpec | None = spec
+        self.kind = spec.kind
         self.inputs = tuple(inputs)
         self.done = False
         self.value: Any = None
-        self._outputs: list[Callable[[], Params | None]] = []
-        self._computes_value = True
-
-    def output(self, bank: Bank, part: Part | None = None) -> Params:
-        """Declares one parameter row that this job will fill; `part` if it is another architecture's of equal shape."""
-        params = Params(part or bank.part, bank, job=self)
-        self._outputs.append(weakref.ref(params))
-        self._computes_value = False
-        return params
-
-    def unchanged(self, params: Params) -> Params:
-        """Declares, in the place of an output, that this input comes out as it went in."""
-        self._outputs.append(lambda: None)
-        self._computes_value = False
-        return params
-
-    def outputs(self) -> list[Params | None]:
-        """The declared outputs in order; None where nobody holds one any more or nothing is to be filled."""
-        return [output() for output in self._outputs]
+        self._computes_value = not spec.writes_in
+        self._outputs = [weakref.ref(row) for row in outputs]
+        for row in outputs:
+            row.job = self
 
     @property
     def ready(self) -> bool:
-        return all(params.row is not None for params in self.inputs)
+        return all(row.slot is not None for row in self.inputs)
 
     @property
     def wanted(self) -> bool:
-        """False once nobody can ever see what it computes."""
-        return self._computes_value or any(params is not None for params in self.outputs())
+        """False once nothing can ever see what it computes."""
+        return self._computes_value or any(output() is not None for output in self._outputs)
 
     def finish(self, value: Any = None) -> None:
         """Marks the job as run and lets go of its inputs, so that their rows can be freed."""
         self.done, self.value = True, value
-        self.inputs = ()
-        for params in self.outputs():
-            if params is not None:
-                params.job = None
+        self.spec, self.inputs = None, ()
+        for output in self._outputs:
+            row = output()
+            if row is not None:
+                row.job = None
 
 
 class Jobs:
     """Pending jobs, run in waves on demand.
 
     Args:
-        runners: kind -> function that runs a list of ready jobs of that kind and calls `finish` on each. Where several
-            kinds could run, the first of this mapping does: list cheap kinds, which make others ready, first.
+        kinds: all kinds of jobs. Where several could run, the first of them does: list cheap kinds, which make others
+            ready, first.
+        run: computes a wave.
     """
 
-    def __init__(self, runners: dict[str, Callable[[list], None]]):
-        self._runners = runners
+    def __init__(self, kinds: Sequence[str], run: Run):
+        self._kinds = kinds
+        self._run = run
         self._pending: list[Job] = []
-        self._old: list[Job] = []  # what was pending at the last flush
+        self._num_old = 0  # of the pending ones, the first so many were already pending at the last flush
         self.wall_s: dict[str, float] = defaultdict(float)
         self.waves: dict[str, list[int]] = defaultdict(list)
 
@@ -105,19 +98,21 @@ class Jobs:
 
     def force_params(self, params: Iterable[Params]) -> None:
         """Runs waves until these parameters are known."""
-        self.force([handle.job for handle in params if handle.job is not None])
+        self.force([handle.row.job for handle in params if handle.row.job is not None])
 
     def flush(self) -> None:
         """Runs what was already pending at the last flush, so that work does not pile up where no value is needed for
         many rounds. What has been submitted since then is left: a wave of it may not be full yet.
         """
-        self.force(job for job in self._old if job.wanted)
-        self._pending = [job for job in self._pending if job.wanted and not job.done]
-        self._old = list(self._pending)
+        self._drop()
+        self.force(self._pending[: self._num_old])
+        self._drop()
+        self._num_old = len(self._pending)
 
     def run_all(self) -> None:
         """Runs everything that is pending."""
-        self.force(job for job in self._pending if job.wanted)
+        self._drop()
+        self.force(self._pending)
 
     def _next_kind(self, needed: Iterable[Job]) -> str:
         """The kind of the next wave on the way to these jobs."""
@@ -127,18 +122,32 @@ class Jobs:
             if job in seen:
                 continue
             seen.add(job)
-            before = [params.job for params in job.inputs if params.row is None]
+            before = [row.job for row in job.inputs if row.slot is None]
             assert None not in before, "a job waits for parameters that no job computes"
             if before:
                 stack.extend(before)
             else:
                 ready.add(job.kind)
-        return next(kind for kind in self._runners if kind in ready)
+        return next(kind for kind in self._kinds if kind in ready)
+
+    def _drop(self) -> None:
+        """Lets go of jobs that have run or that nothing wants, the newest first: they may be all that older ones are
+        wanted for.
+        """
+        kept, num_old = [], 0
+        while self._pending:
+            job = self._pending.pop()
+            if job.wanted and not job.done:
+                kept.append(job)
+                num_old += len(self._pending) < self._num_old
+        self._pending, self._num_old = kept[::-1], num_old
 
     def _run_wave(self, kind: str) -> None:
-        self._pending = [job for job in self._pending if job.wanted and not job.done]
+        self._drop()
         wave = [job for job in self._pending if job.kind == kind and job.ready]
         start = time.perf_counter()
-        self._runners[kind](wave)
+        values = self._run(kind, [job.spec for job in wave])
+        for job, value in zip(wave, values, strict=True):
+            job.finish(value)
         self.wall_s[kind] += time.perf_counter() - start
         self.waves[kind].append(len(wave))

@@ -1,126 +1,130 @@
-"""The kinds of jobs: what each needs, all of it fixed when it is enqueued."""
+"""The kinds of jobs: what each needs, all of it fixed when it is enqueued.
 
-from collections.abc import Sequence
+A specification is plain data: rows are numbers, random choices are made. It can be pickled, compared with that of
+another process, and computed by any backend that has the rows. What computes it first takes `bound(rows)`, the same
+specification with rows (bank.py: Row) in the place of their numbers.
+"""
+
+import dataclasses
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ddlsim.learning.bank import Params
-from ddlsim.learning.jobs import Job
+from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.moments import Moments
 from ddlsim.learning.objective import Objective
 
 Model = tuple[Params, ...]
 """A whole model as its parts in row order: (model,), or (core, head) and what else its architecture has."""
 
-
-def architecture_of(model: Model) -> str:
-    """The architecture that a model is of; its first part tells, since heads may come from elsewhere."""
-    return model[0].part.architecture
-
-
-def own(local: Params | None) -> tuple[Params, ...]:
-    """A node's own buffers as inputs of a job."""
-    return () if local is None else (local,)
-
+ModelRows = tuple[int, ...]
+"""The same by the rows' numbers."""
 
 Tested = tuple[np.ndarray | None, float]
 """Confusion matrix int64 [C, C] (None for a regression) and mean loss of one model on an evaluation set."""
 
 
-class TrainJob(Job):
-    """SGD steps of one node on its own samples; outputs the trained model, part by part.
+@dataclass(frozen=True, eq=False)
+class JobSpec:
+    """What one job computes."""
+
+    kind: ClassVar[str]
+    reads_in: ClassVar[tuple[str, ...]]
+    """Fields that hold rows to be read: numbers, alone, in tuples, in mappings or in Moments."""
+    writes_in: ClassVar[tuple[str, ...]] = ()
+    """Fields that hold rows to be filled; of a job without such fields the outcome is a value."""
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """Numbers of the rows that must be known before it can run."""
+        return tuple(number for name in self.reads_in for number in _numbers(getattr(self, name)))
+
+    def identity(self) -> Hashable:
+        """Equal for jobs that are known to compute the same; by default each is one of its own."""
+        return id(self)
+
+    def bound(self, rows: Rows) -> Self:
+        """The same with rows in the place of numbers; None stands for rows to be filled that nothing holds any more."""
+        found = {name: _looked_up(getattr(self, name), rows.__getitem__) for name in self.reads_in}
+        return dataclasses.replace(
+            self, **found, **{name: _looked_up(getattr(self, name), rows.get) for name in self.writes_in}
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainSpec(JobSpec):
+    """SGD steps of one node on its own samples.
 
     Args:
-        model: where training starts.
         node: whose data.
+        architecture: name of the model's architecture.
+        model: where training starts, part by part.
+        sizes: number of values of each part.
+        trained: the trained parts; None for those that are not trained.
         batches: sample indices per step.
         only: train only this part ("core", "head", ...), or None for all.
-        moments: per part what the optimizer kept of it (None: nothing yet); empty: the optimizer starts afresh. New
-            moments are further outputs, part by part.
-        objective: what is minimised; None: the task's loss. Its targets are further inputs.
+        moments: per part what the optimizer kept of it (None: nothing yet); empty: the optimizer starts afresh.
+        new_moments: what it keeps then, all moments of the first part, then of the second; None: not of this part.
+        objective: what is minimized, without its targets; None: the task's loss.
+        targets: its targets by label.
         seed: of the augmentation of images and of dropout; None: there is neither.
-        mean_labels: labels of which the means of features are further outputs, see Objective.
+        means: by label the mean of its features, see Objective.
         last_pass: number of steps, the last ones, whose features count in these means.
-        local: the node's own buffers before; None: those of a fresh module. The new ones are the last output, if the
-            architecture has any.
+        local: the node's own buffers before; None: those of a fresh module.
+        new_local: its own buffers then; None: the architecture has none.
     """
 
     kind = "training"
+    reads_in = ("model", "moments", "targets", "local")
+    writes_in = ("trained", "new_moments", "means", "new_local")
 
-    def __init__(
-        self,
-        model: Model,
-        node: int,
-        batches: list[np.ndarray],
-        only: str | None,
-        moments: Sequence[Moments | None] = (),
-        objective: Objective | None = None,
-        seed: int | None = None,
-        mean_labels: Sequence[int] = (),
-        last_pass: int = 0,
-        local: Params | None = None,
-    ):
-        targets = list(objective.targets.values()) if objective else []
-        super().__init__([*model, *(row for kept in moments if kept for row in kept.rows), *targets, *own(local)])
-        self.node = node
-        self.batches = batches
-        self.only = only
-        self.sizes = [params.size for params in model]
-        self.architecture = architecture_of(model)
-        self.moments = tuple(moments)
-        self.objective = objective
-        self.seed = seed
-        self.mean_labels = tuple(mean_labels)
-        self.last_pass = last_pass
-        self.local = local
-
-    @property
-    def model(self) -> Model:
-        """Where training starts."""
-        return self.inputs[: len(self.sizes)]
-
-    def finish(self, value=None) -> None:
-        self.moments, self.objective, self.local = (), None, None
-        super().finish(value)
+    node: int
+    architecture: str
+    model: ModelRows
+    sizes: tuple[int, ...]
+    trained: tuple[int | None, ...]
+    batches: tuple[np.ndarray, ...]
+    only: str | None = None
+    moments: tuple[Moments | None, ...] = ()
+    new_moments: tuple[int | None, ...] = ()
+    objective: Objective | None = None
+    targets: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    seed: int | None = None
+    means: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    last_pass: int = 0
+    local: int | None = None
+    new_local: int | None = None
 
 
-class LossJob(Job):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LossSpec(JobSpec):
     """Mean over batches of the batch-mean loss of several models on a node's samples, in eval mode.
 
     Value: list of floats, one per model.
 
     Args:
-        models: candidates; candidates that share their core have its features computed once where batches agree.
         node: whose data.
-        batches: sample indices, per model.
+        models: candidates; candidates that share their core have its features computed once where batches agree.
+        batches: sample indices, per model; the same list for models that see the same.
         split: "train" or "validation".
         local: the node's own buffers, with which all models are evaluated; None: those of a fresh module.
     """
 
     kind = "head losses"
+    reads_in = ("models", "local")
 
-    def __init__(
-        self,
-        models: Sequence[Model],
-        node: int,
-        batches: list[list[np.ndarray]],
-        split: str = "train",
-        local: Params | None = None,
-    ):
-        super().__init__([*(params for model in models for params in model), *own(local)])
-        self.models = list(models)
-        self.node = node
-        self.batches = batches
-        self.split = split
-        self.local = local
-
-    def finish(self, value=None) -> None:
-        self.models, self.local = [], None
-        super().finish(value)
+    node: int
+    models: tuple[ModelRows, ...]
+    batches: tuple[list[np.ndarray], ...]
+    split: str = "train"
+    local: int | None = None
 
 
-class TestJob(Job):
-    """Predictions of several models on a whole evaluation set; neighbours in the list that share their core have its
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TestSpec(JobSpec):
+    """Predictions of several models on a whole evaluation set; neighbors in the list that share their core have its
     features computed once.
 
     Value: list of Tested, one per model.
@@ -133,34 +137,81 @@ class TestJob(Job):
     """
 
     kind = "evaluation"
+    reads_in = ("models", "local")
 
-    def __init__(self, models: Sequence[Model], split: str, cluster: int, local: Params | None = None):
-        super().__init__([*(params for model in models for params in model), *own(local)])
-        self.models = list(models)
-        self.split = split
-        self.cluster = cluster
-        self.local = local
+    models: tuple[ModelRows, ...]
+    split: str
+    cluster: int
+    local: int | None = None
 
-    def finish(self, value=None) -> None:
-        self.models, self.local = [], None
-        super().finish(value)
+    def identity(self) -> Hashable:
+        """The same models on the same data."""
+        return self.models, self.split, self.cluster, self.local
 
 
-class CopyJob(Job):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CopySpec(JobSpec):
     """Puts a row together from columns of others.
 
     Args:
-        pieces: (source, start, stop) in the order in which they lie in the new row.
+        sources: in the order in which they lie in the new row.
+        columns: per source [start, stop).
+        target: the new row.
     """
 
     kind = "copying"
+    reads_in = ("sources",)
+    writes_in = ("target",)
 
-    def __init__(self, pieces: Sequence[tuple[Params, int, int]]):
-        super().__init__([source for source, _, _ in pieces])
-        self.columns = [(start, stop) for _, start, stop in pieces]
+    sources: tuple[int, ...]
+    columns: tuple[tuple[int, int], ...]
+    target: int
 
 
-class ClassCosineJob(Job):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MergeSpec(JobSpec):
+    """Weighted sum of parameters.
+
+    Args:
+        sources: summed in this order.
+        weights: as many.
+        target: the new row.
+    """
+
+    kind = "merging"
+    reads_in = ("sources",)
+    writes_in = ("target",)
+
+    sources: tuple[int, ...]
+    weights: tuple[float, ...]
+    target: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CompressSpec(JobSpec):
+    """Encodes parameters and decodes them again.
+
+    Args:
+        codec: see ddlsim.messages.compression: Codec.
+        source: what the sender has.
+        copy: what the receivers held before, if the codec keeps copies.
+        seed: random integer of this encoding.
+        target: what the receivers decode.
+    """
+
+    kind = "compression"
+    reads_in = ("source", "copy")
+    writes_in = ("target",)
+
+    codec: Any
+    source: int
+    copy: int | None
+    seed: int
+    target: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClassCosineSpec(JobSpec):
     """Mean over classes of the cosine between the rows of classifiers; value: a list of floats, one per other.
 
     Args:
@@ -170,28 +221,15 @@ class ClassCosineJob(Job):
     """
 
     kind = "similarity"
+    reads_in = ("own", "others")
 
-    def __init__(self, own: Params, others: Sequence[Params], num_classes: int):
-        super().__init__([own, *others])
-        self.num_classes = num_classes
-
-
-class MergeJob(Job):
-    """Weighted sum of parameters; outputs one row.
-
-    Args:
-        sources: summed in this order.
-        weights: as many.
-    """
-
-    kind = "merging"
-
-    def __init__(self, sources: Sequence[Params], weights: Sequence[float]):
-        super().__init__(sources)
-        self.weights = list(weights)
+    own: int
+    others: tuple[int, ...]
+    num_classes: int
 
 
-class SimilarityJob(Job):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SimilaritySpec(JobSpec):
     """How alike a node's model is to several others'; see comparing.py.
 
     Value: list of floats, one per peer.
@@ -206,25 +244,52 @@ class SimilarityJob(Job):
     """
 
     kind = "comparison"
+    reads_in = ("own", "peers", "start", "own_last", "peers_last")
 
-    def __init__(
-        self,
-        metric: str,
-        own: Model,
-        peers: Sequence[Model],
-        start: Model | None = None,
-        own_last: Model | None = None,
-        peers_last: Sequence[Model] = (),
-        alpha: float = 0.0,
-    ):
-        super().__init__(
-            [params for model in (own, *peers, start or (), own_last or (), *peers_last) for params in model]
-        )
-        self.metric = metric
-        self.own, self.peers = own, list(peers)
-        self.start, self.own_last, self.peers_last = start, own_last, list(peers_last)
-        self.alpha = alpha
+    metric: str
+    own: ModelRows
+    peers: tuple[ModelRows, ...]
+    start: ModelRows | None = None
+    own_last: ModelRows | None = None
+    peers_last: tuple[ModelRows, ...] = ()
+    alpha: float = 0.0
 
-    def finish(self, value=None) -> None:
-        self.own, self.peers, self.start, self.own_last, self.peers_last = (), [], None, None, []
-        super().finish(value)
+
+KINDS: tuple[type[JobSpec], ...] = (
+    CopySpec,
+    MergeSpec,
+    TrainSpec,
+    CompressSpec,
+    ClassCosineSpec,
+    SimilaritySpec,
+    LossSpec,
+    TestSpec,
+)
+"""In the order in which they run where several could: cheap ones, which make others ready, before those that do not."""
+
+
+def architecture_of(model) -> str:
+    """The architecture that a model (of rows or handles) is of; its first part tells, since heads may come from
+    elsewhere.
+    """
+    return model[0].part.architecture
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, Moments):
+        yield from value.rows
+    elif value is not None:
+        for child in value.values() if isinstance(value, Mapping) else value:
+            yield from _numbers(child)
+
+
+def _looked_up(value: Any, look) -> Any:
+    if isinstance(value, int):
+        return look(value)
+    if isinstance(value, Moments):
+        return dataclasses.replace(value, rows=_looked_up(value.rows, look))
+    if isinstance(value, Mapping):
+        return {key: _looked_up(child, look) for key, child in value.items()}
+    return value if value is None else tuple(_looked_up(child, look) for child in value)

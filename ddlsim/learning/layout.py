@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from ddlsim.errors import ScenarioError
-from ddlsim.learning.noise import draws_noise
+from ddlsim.learning.dropout import draws_noise
 
 CORE, HEAD, MODEL, LOCAL = "core", "head", "model", "local"
 

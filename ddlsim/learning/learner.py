@@ -1,35 +1,44 @@
-"""The door between simulated nodes and real computing: enqueues jobs, merges, and hands out parameters.
+"""The door between simulated nodes and real computing: enqueues jobs, and hands out parameters and values.
 
-Every method returns at once; see jobs.py for when the work is done.
+Every method but `resolve` and `flush` returns at once; see jobs.py for when the work is done, and backends/ for how.
 """
 
 import weakref
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import count
 
 import numpy as np
 import torch
 
-from ddlsim import kernels
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.architecture import Architecture, Build, read_architecture
-from ddlsim.learning.bank import Bank, Params
+from ddlsim.learning.backends.base import make_backends
+from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.batches import batches_per_pass, draw_batches
-from ddlsim.learning.comparing import compare
-from ddlsim.learning.compressing import CompressJob, run_compressions
-from ddlsim.learning.cpu import CpuWaves
+from ddlsim.learning.fitting import Fitting
 from ddlsim.learning.heads import latent_size
 from ddlsim.learning.jobs import Job, Jobs
-from ddlsim.learning.kinds import ClassCosineJob, CopyJob, LossJob, MergeJob, Model, SimilarityJob, TestJob, TrainJob
-from ddlsim.learning.layout import CORE, MODEL, Buffers, Entry, Layout, Part
+from ddlsim.learning.kinds import (
+    KINDS,
+    ClassCosineSpec,
+    CompressSpec,
+    CopySpec,
+    JobSpec,
+    LossSpec,
+    MergeSpec,
+    Model,
+    ModelRows,
+    SimilaritySpec,
+    TestSpec,
+    TrainSpec,
+)
+from ddlsim.learning.layout import CORE, MODEL, Buffers, Entry, Part
 from ddlsim.learning.moments import Kept, Moments, rows_kept
+from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.objective import Objective
-from ddlsim.learning.shards import Shards
 
 
 class Learner:
-    """Parameters, data and pending jobs of all nodes.
+    """Parameters, data and pending jobs of all nodes; the Compute port of runs that learn (see node/ports.py).
 
     Args:
         builders: per architecture, by its name for messages, what makes a fresh module with submodules `core`, `head`.
@@ -46,6 +55,8 @@ class Learner:
         ScenarioError: if a module does not fit (see Layout); nothing has been run.
     """
 
+    draws_numbers = True
+
     def __init__(
         self,
         builders: Mapping[str, Build],
@@ -59,30 +70,19 @@ class Learner:
         buffers: Buffers = "shared",
     ):
         self._training = training
-        self._device = device
-        self.shards = Shards(prepared, device)
+        self._assigned = assigned
+        self._fitting = Fitting(assigned)
+        self.data = NodeDatasets(prepared, device)
         nodes = {name: assigned.index(name) if assigned and name in assigned else 0 for name in builders}
         self.architectures = {
-            name: read_architecture(name, build, seed, buffers, self.shards.train[nodes[name]], self.shards.num_classes)
+            name: read_architecture(name, build, seed, buffers, self.data.train[nodes[name]], self.data.num_classes)
             for name, build in builders.items()
         }
-        self._serials = count()
-        self._assigned = assigned
-        self._banks: dict[tuple, Bank] = {}
-        self._waves = make_waves(self.architectures, self.shards, training, chunk, device, threads)
+        self.rows = Rows(device)
+        self.backends = make_backends(self.rows, self.architectures, self.data, training, chunk, device, threads)
+        self.jobs = Jobs([spec.kind for spec in KINDS], self.backends.run)
         self._slices: dict[tuple, Part] = {}
-        runners = {
-            "copying": self._run_copies,
-            "merging": self._run_merges,
-            "training": self._run_training,
-            "compression": run_compressions,
-            "similarity": self._run_similarities,
-            "comparison": self._run_comparisons,
-            "head losses": self._run_losses,
-            "evaluation": self._run_tests,
-        }
-        self.jobs = Jobs(runners)
-        self._same_start: dict[tuple[Layout, int, int, bool], list[list[weakref.ref[Params]]]] = {}
+        self._same_start: dict[tuple, list[list[weakref.ref[Params]]]] = {}
         self._same_merge: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
 
     # -- models ----------------------------------------------------------------------------------------------------
@@ -92,9 +92,9 @@ class Learner:
         return self.architectures[self._assigned[node] if self._assigned else next(iter(self.architectures))]
 
     def init_models(self, seed: int, count: int = 1, whole: bool = False, node: int = 0) -> list[Model]:
-        """Freshly initialised models, drawn one after the other from one seed with torch's default initialisation.
+        """Fresh models, drawn one after the other from one seed with torch's default initialization.
 
-        While somebody holds them, the same draw again gives the same handles: a start that all nodes share is one row.
+        While they are held, the same draw again gives the same handles: a start that all nodes share is one row.
 
         Args:
             seed: of these draws alone.
@@ -114,11 +114,10 @@ class Learner:
                 "apart. Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models "
                 "(el, dpsgd)."
             )
-        modules = architecture.draw(seed, count)
         parts = [layout.parts[name] for name in ((MODEL,) if whole else layout.names)]
         models = [
-            tuple(self._bank(part).store(layout.flatten(module, part.name), part) for part in parts)
-            for module in modules
+            tuple(self.rows.store(part, layout.flatten(module, part.name)) for part in parts)
+            for module in architecture.draw(seed, count)
         ]
         self._same_start[key] = [[weakref.ref(params) for params in model] for model in models]
         return models
@@ -127,25 +126,17 @@ class Learner:
         """The weighted sum of parameters of one kind, summed in the given order.
 
         Merging the same parameters with the same weights again gives the same handle, so nodes that end with the same
-        model (an all-reduce) are recognised as such.
+        model (an all-reduce) are recognized as such.
 
         Raises:
-            DdlsimError: if the shapes differ; the text names both architectures and the nodes that have them.
+            DdlsimError: if the shapes differ.
         """
-        first = sources[0].part
-        for params in sources[1:]:
-            if params.part.signature != first.signature:
-                raise DdlsimError(
-                    f"cannot merge the {params.part.name} of {self._whose(params.part)} ({params.size} values) into "
-                    f"the {first.name} of {self._whose(first)} ({first.size} values): their shapes differ. Merge only "
-                    "what the models have in common, or give every node the same model."
-                )
-        key = (*((params.serial, float(weight)) for params, weight in zip(sources, weights, strict=True)),)
-        merged = self._same_merge.get(key)
+        self._fitting.check_merge([params.part for params in sources])
+        numbers, weights = _numbers(sources), tuple(map(float, weights))
+        merged = self._same_merge.get((numbers, weights))
         if merged is None:
-            job = MergeJob(sources, weights)
-            merged = self._same_merge[key] = job.output(self._bank(first), first)
-            self.jobs.submit(job)
+            merged = self._same_merge[numbers, weights] = self.rows.new(sources[0].part)
+            self._submit(MergeSpec(sources=numbers, weights=weights, target=merged.serial), sources, [merged])
         return merged
 
     def trained_values(self, params: Params) -> Params:
@@ -154,10 +145,7 @@ class Learner:
 
     def with_trained_values(self, params: Params, values: Params) -> Params:
         """`params` with other trained values and its own buffers."""
-        job = CopyJob([(values, 0, values.size), (params, values.size, params.size)])
-        made = job.output(self._bank(params.part), params.part)
-        self.jobs.submit(job)
-        return made
+        return self._copy([(values, 0, values.size), (params, values.size, params.size)], params.part)
 
     def classifier(self, head: Params) -> Params:
         """The weights [C, D] of a head's last linear layer, without its bias.
@@ -165,17 +153,18 @@ class Learner:
         Raises:
             DdlsimError: if the head does not end in a linear layer.
         """
-        last = [entry for entry in head.part.entries if entry.trainable][-2:]
-        if [len(entry.shape) for entry in last] != [2, 1]:
-            raise DdlsimError(
-                f"model: the {head.part.name} of {self._whose(head.part)} does not end in a linear layer, whose rows "
-                "this algorithm compares. Choose a model whose head does (mlp, resnet18, ...)."
-            )
-        return self._slice(head, last[0].start, last[0].stop)
+        weights = self._fitting.classifier(head.part)
+        return self._slice(head, weights.start, weights.stop)
 
-    def class_cosine(self, own: Params, others: Sequence[Params]) -> Job:
-        """Mean over classes of the cosine between the rows of classifiers, own to each other."""
-        return self.jobs.submit(ClassCosineJob(own, others, self.shards.num_classes))
+    def compress(self, codec, params: Params, copy: Params | None, seed: int) -> Params:
+        """What receivers of a message decode of `params`; see compressing.py."""
+        decoded = self.rows.new(params.part)
+        reads = [params] if copy is None else [params, copy]
+        spec = CompressSpec(
+            codec=codec, source=params.serial, copy=copy and copy.serial, seed=seed, target=decoded.serial
+        )
+        self._submit(spec, reads, [decoded])
+        return decoded
 
     def _slice(self, params: Params, start: int, stop: int) -> Params:
         key = (params.part, start, stop)
@@ -183,33 +172,21 @@ class Learner:
             entry = Entry("values", (stop - start,), 0, stop - start, True)
             name = f"{params.part.name}[{start}:{stop}]"
             self._slices[key] = Part(params.part.architecture, name, (entry,))
-        part = self._slices[key]
-        job = CopyJob([(params, start, stop)])
-        made = job.output(self._bank(part), part)
-        self.jobs.submit(job)
-        return made
+        return self._copy([(params, start, stop)], self._slices[key])
 
-    def compress(self, codec, params: Params, copy: Params | None, seed: int) -> Params:
-        """What receivers of a message decode of `params`; see compressing.py."""
-        job = CompressJob(codec, params, copy, seed)
-        decoded = job.output(self._bank(params.part), params.part)
-        self.jobs.submit(job)
-        return decoded
+    def _copy(self, pieces: Sequence[tuple[Params, int, int]], part: Part) -> Params:
+        """A row of a part, put together from columns [start, stop) of others."""
+        made = self.rows.new(part)
+        sources = [source for source, _, _ in pieces]
+        columns = tuple((start, stop) for _, start, stop in pieces)
+        self._submit(CopySpec(sources=_numbers(sources), columns=columns, target=made.serial), sources, [made])
+        return made
 
     # -- jobs ------------------------------------------------------------------------------------------------------
 
     def train(self, node: int, model: Model, steps: int, rng: np.random.Generator, only: str | None = None) -> Model:
-        """Local SGD from `model`; returns the model to be. `only` trains that part and returns the other unchanged."""
-        return self.train_keeping(node, model, steps, rng, only, None)[0]
-
-    def train_keeping(
-        self, node: int, model: Model, steps: int, rng: np.random.Generator, only: str | None, kept: Kept | None
-    ) -> tuple[Model, Kept]:
-        """As `train`, with what the node kept of its last training (None: nothing); also returns what it keeps then.
-
-        Where training.optimizer_state is `fresh` no moments are kept.
-        """
-        return self.train_towards(node, model, steps, rng, only, kept, None)[:2]
+        """The trained model alone, from an optimizer that begins afresh; see `train_towards`."""
+        return self.train_towards(node, model, steps, rng, only, None, None)[0]
 
     def train_towards(
         self,
@@ -221,46 +198,69 @@ class Learner:
         kept: Kept | None,
         objective: Objective | None,
     ) -> tuple[Model, Kept, dict[int, Params]]:
-        """As `train_keeping`, with an objective; also returns per label the class means, if it collects them."""
-        kept = kept or Kept()
-        samples, settings = self.shards.num_samples("train", node), self._training
-        batches = draw_batches(rng, samples, settings.batch_size, steps, settings.drop_last)
-        noisy = settings.augmentation != "none" or self.architecture_of(node).layout.draws_noise
+        """Local SGD.
+
+        Args:
+            node: whose samples.
+            model: where training starts, part by part.
+            steps: number of mini-batches.
+            rng: draws them.
+            only: trains that part and returns the others unchanged; None: all.
+            kept: what the node kept of its last training; None: nothing.
+            objective: what is minimized; None: the task's loss.
+
+        Returns:
+            The trained model, what the node keeps then (moments unless training.optimizer_state is `fresh`), and by
+            label the class means, if the objective collects them.
+        """
+        kept, settings, architecture = kept or Kept(), self._training, self.architecture_of(node)
+        batches = draw_batches(rng, self.num_samples(node), settings.batch_size, steps, settings.drop_last)
+        noisy = settings.augmentation != "none" or architecture.layout.draws_noise
         seed = int(rng.integers(2**63 - 1)) if noisy else None
         last_pass = min(steps, self.steps_per_epoch(node))
-        labels = self._labels_of(node, batches[-last_pass:]) if objective and objective.class_means else []
         count = rows_kept(settings)
-        job = TrainJob(
-            model,
-            node,
-            batches,
-            only,
-            [kept.moments.get(p.part.name) for p in model] if count else (),
-            objective,
-            seed,
-            labels,
-            last_pass,
-            kept.local,
+        moves = [only in (None, params.part.name) for params in model]
+        trained = tuple(self.rows.new(params.part) if own else params for params, own in zip(model, moves, strict=True))
+        before = [kept.moments.get(params.part.name) for params in model] if count else []
+        made = [
+            tuple(self.rows.new(params.part) for _ in range(count)) if own else None
+            for params, own in zip(model, moves, strict=True)
+        ]
+        means = {}
+        if objective and objective.class_means:
+            mean = self._mean_part(node)
+            means = {label: self.rows.new(mean) for label in self._labels_of(node, batches[-last_pass:])}
+        local = self.rows.new(architecture.layout.local) if architecture.layout.local.size else None
+        targets = dict(objective.targets) if objective else {}
+        spec = TrainSpec(
+            node=node,
+            architecture=model[0].part.architecture,
+            model=_numbers(model),
+            sizes=tuple(params.size for params in model),
+            trained=tuple(params.serial if own else None for params, own in zip(trained, moves, strict=True)),
+            batches=tuple(batches),
+            only=only,
+            moments=tuple(each and Moments(each.steps, _numbers(each.rows)) for each in before),
+            new_moments=tuple(
+                row for rows in made for row in (_numbers(rows) if rows is not None else (None,) * count)
+            ),
+            objective=objective and objective.without_targets(),
+            targets={label: params.serial for label, params in targets.items()},
+            seed=seed,
+            means={label: params.serial for label, params in means.items()},
+            last_pass=last_pass,
+            local=kept.local and kept.local.serial,
+            new_local=local and local.serial,
         )
-        in_training = [only in (None, params.part.name) for params in model]
-        trained = tuple(
-            job.output(self._bank(params.part), params.part) if moves else job.unchanged(params)
-            for params, moves in zip(model, in_training, strict=True)
-        )
+        reads = [*model, *(row for each in before if each for row in each.rows), *targets.values()]
+        writes = [params for params, own in zip(trained, moves, strict=True) if own]
+        writes += [row for rows in made if rows for row in rows] + [*means.values()] + ([local] if local else [])
+        self._submit(spec, [*reads, kept.local] if kept.local else reads, writes)
         moments = dict(kept.moments)
-        for params, moves in zip(model, in_training, strict=True):
-            rows = tuple(
-                job.output(self._bank(params.part), params.part) if moves else job.unchanged(params)
-                for _ in range(count)
-            )
-            if moves and count:
-                before = kept.moments.get(params.part.name)
-                moments[params.part.name] = Moments(steps + (before.steps if before else 0), rows)
-        mean = self._mean_part(node) if labels else None
-        means = {label: job.output(self._bank(mean), mean) for label in labels}
-        part = self.architecture_of(node).layout.local
-        local = job.output(self._bank(part), part) if part.size else None
-        self.jobs.submit(job)
+        for params, rows in zip(model, made, strict=True):
+            if rows:
+                last = kept.moments.get(params.part.name)
+                moments[params.part.name] = Moments(steps + (last.steps if last else 0), rows)
         return trained, Kept(moments, local), means
 
     def losses(
@@ -276,141 +276,96 @@ class Learner:
         """Mean losses of models on a node's own data, over at most one pass of it.
 
         Args:
+            node: whose data.
+            models: candidates.
             num_batches: mini-batches per model.
+            rng: draws them.
             common: the same batches for every model; otherwise each model gets its own.
             split: "train" or "validation".
-            kept: what the node keeps of its trainings, see `train_keeping`.
+            kept: what the node keeps of its trainings, see `train_towards`.
         """
-        samples = self.shards.num_samples(split, node)
-        num_batches = min(num_batches, -(-samples // self._training.batch_size))
-        draws = [
-            draw_batches(rng, samples, self._training.batch_size, num_batches)
-            for _ in range(1 if common else len(models))
-        ]
-        batches = draws * len(models) if common else draws
-        return self.jobs.submit(LossJob(models, node, batches, split, self._local_of(kept)))
+        samples, batch_size = self.data.num_samples(split, node), self._training.batch_size
+        num_batches = min(num_batches, -(-samples // batch_size))
+        draws = [draw_batches(rng, samples, batch_size, num_batches) for _ in range(1 if common else len(models))]
+        batches, local = tuple(draws * len(models) if common else draws), self._local_of(kept)
+        numbers = tuple(map(_numbers, models))
+        spec = LossSpec(node=node, models=numbers, batches=batches, split=split, local=local and local.serial)
+        return self._submit(spec, _handles(*models, local))
 
     def test(self, models: Sequence[Model], cluster: int, split: str = "test", kept: Kept | None = None) -> Job:
         """Predictions of models on a cluster's evaluation set, by a node that keeps `kept` of its trainings."""
-        return self.jobs.submit(TestJob(models, split, cluster, self._local_of(kept)))
+        local, numbers = self._local_of(kept), tuple(map(_numbers, models))
+        spec = TestSpec(models=numbers, split=split, cluster=cluster, local=local and local.serial)
+        return self._submit(spec, _handles(*models, local))
 
-    def compare(self, metric: str, own: Model, peers: Sequence[Model], **references) -> Job:
-        """Similarities of a model to others; see kinds.py: SimilarityJob.
+    def class_cosine(self, own: Params, others: Sequence[Params]) -> Job:
+        """Mean over classes of the cosine between the rows of classifiers, own to each other."""
+        spec = ClassCosineSpec(own=own.serial, others=_numbers(others), num_classes=self.data.num_classes)
+        return self._submit(spec, [own, *others])
+
+    def compare(
+        self,
+        metric: str,
+        own: Model,
+        peers: Sequence[Model],
+        start: Model | None = None,
+        own_last: Model | None = None,
+        peers_last: Sequence[Model] = (),
+        alpha: float = 0.0,
+    ) -> Job:
+        """Similarities of a model to others; see kinds.py: SimilaritySpec.
 
         Raises:
-            DdlsimError: if the shapes differ; the text names both architectures and the nodes that have them.
+            DdlsimError: if the shapes differ.
         """
-        for peer in peers:
-            for mine, other in zip(own, peer, strict=True):
-                if mine.part.signature != other.part.signature:
-                    raise DdlsimError(
-                        f"cannot compare the {other.part.name} of {self._whose(other.part)} with the {mine.part.name} "
-                        f"of {self._whose(mine.part)}: their shapes differ. Give every node the same model, or choose "
-                        "the similarity inverse_loss and a merge of what the models have in common."
-                    )
-        return self.jobs.submit(SimilarityJob(metric, own, peers, **references))
-
-    draws_numbers = True
+        self._fitting.check_comparison(own, peers)
+        spec = SimilaritySpec(
+            metric=metric,
+            own=_numbers(own),
+            peers=tuple(map(_numbers, peers)),
+            start=start and _numbers(start),
+            own_last=own_last and _numbers(own_last),
+            peers_last=tuple(map(_numbers, peers_last)),
+            alpha=alpha,
+        )
+        return self._submit(spec, _handles(own, *peers, start, own_last, *peers_last))
 
     def resolve(self, jobs: Sequence[Job]) -> list:
-        """What jobs compute; they run together if they have not run yet."""
+        """What jobs compute; they run together if they have not run yet. This is the only way in which values leave."""
         self.jobs.force(jobs)
         return [job.value for job in jobs]
+
+    def value(self, job: Job):
+        """What one job computes, see `resolve`."""
+        return self.resolve([job])[0]
 
     def flush(self) -> None:
         """Runs what has been pending for long, see jobs.py."""
         self.jobs.flush()
 
-    def value(self, job: Job):
-        """What a job computes; runs it, and others of the kinds on its way, if it has not run yet."""
-        self.jobs.force([job])
-        return job.value
-
     def num_samples(self, node: int) -> int:
         """A node's training samples."""
-        return self.shards.num_samples("train", node)
+        return self.data.num_samples("train", node)
 
     def steps_per_epoch(self, node: int) -> int:
         """Mini-batches in one pass over a node's training samples."""
-        samples = self.shards.num_samples("train", node)
-        return batches_per_pass(samples, self._training.batch_size, self._training.drop_last)
+        return batches_per_pass(self.num_samples(node), self._training.batch_size, self._training.drop_last)
 
     def batches_in(self, split: str, node: int) -> int:
         """Mini-batches in one pass over a node's "train" or "validation" samples."""
-        return -(-self.shards.num_samples(split, node) // self._training.batch_size)
+        return -(-self.data.num_samples(split, node) // self._training.batch_size)
 
     @property
-    def through_pytorch(self) -> dict[str, int]:
-        """Trainings on the CPU that no native plan could do, by the reason (empty on a GPU)."""
-        return dict(getattr(self._waves, "through_pytorch", {}))
-
-    @property
-    def one_by_one(self) -> dict[str, int]:
-        """Jobs on a GPU that were not stacked with those of other nodes, by kind and reason (empty on the CPU)."""
-        return dict(getattr(self._waves, "one_by_one", {}))
+    def detours(self) -> dict[str, dict[str, int]]:
+        """Backend -> kind of job and why this backend did not take it -> how often."""
+        return self.backends.detours()
 
     def close(self) -> None:
         """Ends the worker threads."""
-        self._waves.close()
+        self.backends.close()
 
-    # -- runners ---------------------------------------------------------------------------------------------------
-
-    def _run_training(self, jobs: list[TrainJob]) -> None:
-        self._waves.train(jobs)
-        for job in jobs:
-            job.finish()
-
-    def _run_losses(self, jobs: list[LossJob]) -> None:
-        for job, value in zip(jobs, self._waves.losses(jobs), strict=True):
-            job.finish(value)
-
-    def _run_tests(self, jobs: list[TestJob]) -> None:
-        """Jobs that ask for the same models on the same data are computed once."""
-        distinct: dict[tuple, TestJob] = {}
-        keys = []
-        for job in jobs:
-            models = tuple(tuple(params.serial for params in model) for model in job.models)
-            key = (job.split, job.cluster, models, job.local and job.local.serial)
-            distinct.setdefault(key, job)
-            keys.append(key)
-        values = self._waves.test(list(distinct.values()))
-        found = dict(zip(distinct, values, strict=True))
-        for job, key in zip(jobs, keys, strict=True):
-            job.finish(found[key])
-
-    def _run_comparisons(self, jobs: list[SimilarityJob]) -> None:
-        for job, value in zip(jobs, compare(jobs, self._bank), strict=True):
-            job.finish(value)
-
-    def _run_merges(self, jobs: list[MergeJob]) -> None:
-        by_bank: dict[Bank, list[tuple[MergeJob, Params]]] = defaultdict(list)
-        for job in jobs:
-            (target,) = job.outputs()
-            by_bank[self._bank(target.part)].append((job, target))
-        for bank, work in by_bank.items():
-            targets = [target for _, target in work]
-            bank.merge(targets, [list(job.inputs) for job, _ in work], [job.weights for job, _ in work])
-        for job in jobs:
-            job.finish()
-
-    def _run_copies(self, jobs: list[CopyJob]) -> None:
-        for job in jobs:
-            (target,) = job.outputs()
-            target.allocate()
-            offset = 0
-            for source, (start, stop) in zip(job.inputs, job.columns, strict=True):
-                target.values()[offset : offset + stop - start].copy_(source.values()[start:stop])
-                offset += stop - start
-            job.finish()
-
-    def _run_similarities(self, jobs: list[ClassCosineJob]) -> None:
-        for job in jobs:
-            bank = self._bank(job.inputs[0].part)
-            rows = np.array([params.row for params in job.inputs], dtype=np.int64)
-            pairs = np.stack([np.zeros(len(rows) - 1, np.int64), np.arange(1, len(rows))], axis=1)
-            columns = (0, job.inputs[0].size)
-            found = kernels.class_cosine(bank.matrix, job.num_classes, columns, pairs, rows=rows)
-            job.finish([float(value) for value in found])
+    def _submit(self, spec: JobSpec, reads: Sequence[Params], writes: Sequence[Params] = ()) -> Job:
+        return self.jobs.submit(Job(spec, [params.row for params in reads], [params.row for params in writes]))
 
     def _local_of(self, kept: Kept | None) -> Params | None:
         """The row of a node's own buffers, if predictions depend on it."""
@@ -421,7 +376,7 @@ class Learner:
 
     def _labels_of(self, node: int, batches: Sequence[np.ndarray]) -> list[int]:
         """The labels that occur in mini-batches, ascending."""
-        labels = self.shards.train[node][1]
+        labels = self.data.train[node][1]
         return labels[torch.from_numpy(np.concatenate(batches)).to(labels.device)].unique().tolist()
 
     def _mean_part(self, node: int) -> Part:
@@ -429,34 +384,21 @@ class Learner:
         architecture = self.architecture_of(node)
         name = architecture.layout.architecture
         if (name, "class mean") not in self._slices:
-            inputs = self.shards.train[node][0]
+            inputs = self.data.train[node][0]
             size = latent_size(architecture.module(torch.device("cpu")), inputs.shape[1:], inputs.dtype)
             entry = Entry("mean", (size,), 0, size, True)
             self._slices[name, "class mean"] = Part(name, "class mean", (entry,))
         return self._slices[name, "class mean"]
 
-    def _bank(self, part: Part) -> Bank:
-        """The matrix of all parts of this name and these shapes, whatever their architecture."""
-        key = (part.name, part.signature)
-        if key not in self._banks:
-            self._banks[key] = Bank(part, self._device, self._serials)
-        return self._banks[key]
 
-    def _whose(self, part: Part) -> str:
-        """An architecture's name, with the nodes that have it where nodes differ."""
-        if not self._assigned:
-            return part.architecture
-        nodes = [str(node) for node, name in enumerate(self._assigned) if name == part.architecture]
-        listed = ", ".join(nodes[:8]) + (", ..." if len(nodes) > 8 else "")
-        return f"{part.architecture} (node{'s' * (len(nodes) != 1)} {listed})"
+def _numbers(handles: Sequence[Params]) -> ModelRows:
+    return tuple(params.serial for params in handles)
 
 
-def make_waves(
-    architectures: Mapping[str, Architecture], shards: Shards, training, chunk: int, device: torch.device, threads: int
-):
-    """The way in which this device runs waves."""
-    if device.type == "cuda":
-        from ddlsim.learning.gpu import GpuWaves
-
-        return GpuWaves(architectures, shards, training, chunk, device)
-    return CpuWaves(architectures, shards, training, chunk, threads)
+def _handles(*groups: Model | Params | None) -> list[Params]:
+    """The handles in models, one after the other."""
+    found: list[Params] = []
+    for group in groups:
+        if group is not None:
+            found += [group] if isinstance(group, Params) else group
+    return found

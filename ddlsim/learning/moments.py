@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ddlsim.learning.bank import Params
+from ddlsim.learning.bank import Params, Row
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Moments:
 
     Args:
         steps: steps taken so far; Adam's bias correction needs it.
-        rows: one row per moment.
+        rows: one per moment: handles with a node, numbers in a job's specification, rows where it is computed.
     """
 
     steps: int
-    rows: tuple[Params, ...]
+    rows: tuple
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,14 @@ class OpenMoments:
             column -= size
         raise IndexError(column)
 
-    def store(self, outputs: Sequence[Params | None]) -> None:
+    def store(self, outputs: Sequence[Row | None]) -> None:
         """Writes the present moments to rows: all moments of the first part, then of the second; None skips one."""
         remaining = iter(outputs)
         for start, size in zip(_starts(self._sizes), self._sizes, strict=True):
             for flat in self.flats:
-                params = next(remaining)
-                if params is not None:
-                    params.values().copy_(flat[start : start + size])
+                row = next(remaining)
+                if row is not None:
+                    row.values().copy_(flat[start : start + size])
 
 
 def torch_state(settings, steps: int, moments: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:

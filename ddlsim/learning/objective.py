@@ -4,7 +4,7 @@ An algorithm writes its loss as a function of a LocalStep, in its own file, from
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,3 +55,7 @@ class Objective:
     targets: "Mapping[int, Params]" = field(default_factory=dict)
     class_means: bool = False
     keeps_start: bool = False
+
+    def without_targets(self) -> "Objective":
+        """The same without its targets, which are known only when the training runs."""
+        return replace(self, targets={})

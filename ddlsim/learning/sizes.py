@@ -102,8 +102,7 @@ class SizeLearner:
         self._batches = {split: -(-count // batch_size) for split, count in samples.items()}
         self._serials = count()
         self.jobs = NoJobs()
-        self.through_pytorch: dict[str, int] = {}
-        self.one_by_one: dict[str, int] = {}
+        self.detours: dict[str, dict[str, int]] = {}
 
     def init_models(
         self, seed: int, count: int = 1, whole: bool = False, node: int = 0

@@ -274,7 +274,7 @@ class Node:
         return {peer: int(turns[peer] < turns[self.id]) for peer in peers}
 
     def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", **references: Any) -> Later:
-        """Similarities of one's model to others' (see learning/kinds.py: SimilarityJob); later a list of floats.
+        """Similarities of one's model to others' (see learning/kinds.py: SimilaritySpec); later a list of floats.
 
         Counted as no simulated time: they cost less than a single training step.
         """

@@ -15,7 +15,7 @@ from ddlsim.report.records import Records, find_runs, read
 from ddlsim.report.text import bytes_text, columns, number_text, percent_text, printable, quality_text, seconds_text
 
 SCHEMA_VERSION = 1
-PROFILED = ("profile", "waves", "through_pytorch", "one_by_one")  # what a run with --profile tells beside its results
+PROFILED = ("profile", "waves", "detours")  # what a run with --profile tells beside its results
 FAIRNESS = ("fair_accuracy", "demographic_parity", "equalized_odds")
 
 
@@ -272,10 +272,8 @@ def rows(summary: dict) -> list[tuple[str, str]]:
     for kind, ran in summary.get("waves", {}).items():
         a_round, size = ran["waves"] / max(1, summary["rounds"]), ran["jobs"] / ran["waves"]
         lines.append((f"waves of {kind}", f"{number_text(a_round, 2)} a round, {number_text(size, 1)} jobs each"))
-    for reason, count in summary.get("through_pytorch", {}).items():
-        lines.append(("no native training", f"{count} times: {reason}"))
-    for reason, count in summary.get("one_by_one", {}).items():
-        lines.append(("not stacked, one by one", f"{count} times: {reason}"))
+    for backend, reasons in summary.get("detours", {}).items():
+        lines += [(f"not {backend}", f"{count} times: {reason}") for reason, count in reasons.items()]
     return lines
 
 

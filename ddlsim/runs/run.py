@@ -238,7 +238,7 @@ def _close(life: _Life, status: str) -> tuple[dict | None, Exception | None]:
         learner, manifest = life.learner, life.manifest
         manifest["profile"] = wall_profile(learner.jobs.wall_s, life.setup_s, life.data_s, recording_s, manifest)
         manifest["waves"] = wave_counts(learner.jobs.waves)
-        manifest["through_pytorch"], manifest["one_by_one"] = learner.through_pytorch, learner.one_by_one
+        manifest["detours"] = learner.detours
     summary = None
     try:
         write_manifest(path, life.manifest)

@@ -141,7 +141,7 @@ class Similarity:
         return [least if math.isnan(found) else found for found in similarities]
 
     def _references(self, own: Seen, peers: Sequence[Seen], start: "Params | None") -> dict[str, Any]:
-        """What is subtracted from the models, see learning/kinds.py: SimilarityJob."""
+        """What is subtracted from the models, see learning/kinds.py: SimilaritySpec."""
         if self.name != "cosine_gradients":
             return {}
         references: dict[str, Any] = {"alpha": self.alpha}

@@ -4,7 +4,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.engine.simulation import Simulation
 from ddlsim.learning import learner
-from ddlsim.learning.gpu import GpuWaves
+from ddlsim.learning.backends.base import make_backends
 from ddlsim.messages.compression import COMPRESSIONS
 from ddlsim.network.network import Network
 from ddlsim.scenario import ScenarioProblems, load
@@ -202,13 +202,7 @@ def test_waves_as_on_a_gpu_give_the_same_run(tmp_path, name, mode, monkeypatch):
     """The way of a GPU, on the CPU: stacked models and their evaluation instead of one after the other."""
     options = "rounds=2", f"mode={mode}", "devices={name: lognormal}", "evaluation.every=1"
     expected, expected_rows = run(tmp_path, name, *options, out="threads")
-    monkeypatch.setattr(
-        learner,
-        "make_waves",
-        lambda architectures, shards, training, chunk, device, threads: GpuWaves(
-            architectures, shards, training, chunk, device
-        ),
-    )
+    monkeypatch.setattr(learner, "make_backends", partial(make_backends, stacked=True))
     summary, rows = run(tmp_path, name, *options, out="stacked")
     assert (summary["bytes"], summary["sim_time_s"]) == (expected["bytes"], expected["sim_time_s"])
     assert [(row["node"], row["name"]) for row in rows] == [(row["node"], row["name"]) for row in expected_rows]

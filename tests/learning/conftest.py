@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddlsim.learning.gpu import GpuWaves
+from ddlsim.learning.backends.base import make_backends
 from ddlsim.learning.learner import Learner
 
 
@@ -96,10 +96,18 @@ def as_on_a_gpu():
     """Makes a learner run its waves as on a GPU, on the device that it has."""
 
     def change(learner: Learner) -> Learner:
-        learner._waves.close()
-        learner._waves = GpuWaves(
-            learner.architectures, learner.shards, learner._training, learner._waves._chunk, learner._device
+        learner.backends.close()
+        learner.backends = make_backends(
+            learner.rows,
+            learner.architectures,
+            learner.data,
+            learner._training,
+            10,
+            learner.rows.device,
+            2,
+            stacked=True,
         )
+        learner.jobs._run = learner.backends.run
         return learner
 
     return change

@@ -36,7 +36,7 @@ def rng(node: int = 0) -> np.random.Generator:
 
 def norm_after(learner, model, trainings: int) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Mean, variance and count of PyTorch's BatchNorm after trainings of 5 steps each, parameters held at a start."""
-    images, labels = learner.shards.train[0]
+    images, labels = learner.data.train[0]
     flat = model[0].values()
     conv, norm = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4)
     with torch.no_grad():
@@ -78,7 +78,7 @@ def test_local_buffers_go_on_from_training_to_training(make_norm):
     start, stream, kept = learner.init_models(0)[0], rng(), None
     model = start
     for _ in range(2):
-        model, kept = learner.train_keeping(0, model, 5, stream, None, kept)
+        model, kept = learner.train_towards(0, model, 5, stream, None, kept, None)[:2]
     learner.jobs.force_params([*model, kept.local])
     mean, variance, count = norm_after(learner, start, 2)
     found = {entry.name.rpartition(".")[2]: entry.view(kept.local.values()) for entry in kept.local.part.entries}
@@ -90,7 +90,9 @@ def test_local_buffers_go_on_from_training_to_training(make_norm):
 def test_a_model_is_evaluated_with_the_buffers_of_the_node_that_evaluates(make_norm):
     learner = make_norm("local")
     model = learner.init_models(0)[0]
-    kept = [learner.train_keeping(node, learner.init_models(node)[0], 5, rng(node), None, None)[1] for node in (0, 1)]
+    kept = [
+        learner.train_towards(node, learner.init_models(node)[0], 5, rng(node), None, None, None)[1] for node in (0, 1)
+    ]
     values = [learner.value(learner.losses(0, [model], 5, rng(), kept=each))[0] for each in (None, *kept, kept[0])]
     assert values[1] == values[3] and len(set(values[:3])) == 3
     tests = [learner.value(learner.test([model], 0, kept=each))[0][1] for each in (None, *kept)]
@@ -100,10 +102,10 @@ def test_a_model_is_evaluated_with_the_buffers_of_the_node_that_evaluates(make_n
 def test_shared_buffers_need_no_evaluation_of_their_own_on_each_node(make_norm):
     learner = make_norm("shared")
     model = learner.init_models(0)[0]
-    kept = [learner.train_keeping(node, model, 2, rng(node), None, None)[1] for node in (0, 1)]
+    kept = [learner.train_towards(node, model, 2, rng(node), None, None, None)[1] for node in (0, 1)]
     calls = []
-    run = learner._waves.test
-    learner._waves.test = lambda jobs: calls.append(len(jobs)) or run(jobs)
+    run = learner.backends._run_distinct
+    learner.backends._run_distinct = lambda kind, specs: calls.append(len(specs)) or run(kind, specs)
     learner.jobs.force([learner.test([model], 0, kept=each) for each in kept])
     assert calls == [1]
 
@@ -111,17 +113,17 @@ def test_shared_buffers_need_no_evaluation_of_their_own_on_each_node(make_norm):
 def test_a_part_that_is_not_trained_keeps_its_local_buffers(make_norm):
     learner = make_norm("local")
     model = learner.init_models(0)[0]
-    _, kept = learner.train_keeping(0, model, 3, rng(), "head", None)
+    _, kept = learner.train_towards(0, model, 3, rng(), "head", None, None)[:2]
     learner.jobs.force_params([kept.local])
     assert torch.equal(kept.local.values(), learner.architectures["tiny"].local)
 
 
 def test_an_aborted_training_leaves_the_local_buffers_as_they_were(make_norm):
     learner = make_norm("local")
-    model, kept = learner.train_keeping(0, learner.init_models(0)[0], 3, rng(), None, None)
+    model, kept = learner.train_towards(0, learner.init_models(0)[0], 3, rng(), None, None, None)[:2]
     learner.jobs.force_params([kept.local])
     before = kept.local.values().clone()
-    lost = learner.train_keeping(0, model, 3, rng(), None, kept)
+    lost = learner.train_towards(0, model, 3, rng(), None, kept, None)[:2]
     del lost
     learner.jobs.run_all()
     assert torch.equal(kept.local.values(), before)
@@ -133,7 +135,7 @@ def test_integer_buffers_are_exact_and_stay_with_their_node(make_learner, buffer
     assert learner.architectures["net"].layout.size == 72 * 3 + 3
     model, kept = learner.init_models(0, whole=True)[0], None
     for _ in range(2):
-        model, kept = learner.train_keeping(0, model, 3, rng(), None, kept)
+        model, kept = learner.train_towards(0, model, 3, rng(), None, kept, None)[:2]
     learner.jobs.force_params([kept.local])
     flag, count = (entry.view(kept.local.values()) for entry in kept.local.part.entries)
     assert count.item() == 2**40 + 6 and flag.tolist() == [True, False, True]
@@ -143,7 +145,10 @@ def test_integer_buffers_are_exact_and_stay_with_their_node(make_learner, buffer
 def test_a_wave_on_a_gpu_equals_one_on_a_cpu(make_norm, as_on_a_gpu, buffers):
     found = []
     for learner in (make_norm(buffers), as_on_a_gpu(make_norm(buffers))):
-        done = [learner.train_keeping(node, learner.init_models(node)[0], 4, rng(node), None, None) for node in (0, 1)]
+        done = [
+            learner.train_towards(node, learner.init_models(node)[0], 4, rng(node), None, None, None)[:2]
+            for node in (0, 1)
+        ]
         tests = [learner.test([model], node, kept=kept) for node, (model, kept) in enumerate(done)]
         rows = [params for model, kept in done for params in (*model, kept.local)]
         learner.jobs.force_params(rows)

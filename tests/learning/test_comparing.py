@@ -83,5 +83,5 @@ def test_buffers_do_not_count(make_learner):
     for entry in model[0].part.entries:
         if not entry.trainable:
             values[entry.start : entry.stop] += 5
-    other = (learner._bank(model[0].part).store(values),)
+    other = (learner.rows.store(model[0].part, values),)
     assert learner.value(learner.compare("inverse_l2", model, [other])) == pytest.approx([1e6])

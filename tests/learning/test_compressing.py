@@ -20,7 +20,7 @@ def test_nothing_is_computed_when_it_is_sent(make_learner):
     learner = make_learner()
     trained = learner.train(0, learner.init_models(0)[0], 1, np.random.default_rng(0))
     decoded = learner.compress(Float16(), trained[0], None, 0)
-    assert trained[0].row is None
+    assert not trained[0].known
     assert torch.equal(values_of(learner, decoded), values_of(learner, trained[0]).half().float())
 
 
@@ -74,4 +74,4 @@ def test_rows_of_old_copies_are_given_back(make_learner):
         copy = learner.compress(TopK(), models[1], copy, seed)
         learner.jobs.run_all()
     gc.collect()
-    assert learner._bank(models[0].part).rows_in_use == 3
+    assert learner.rows.bank(models[0].part).rows_in_use == 3

@@ -86,7 +86,7 @@ def test_training_equals_that_of_pytorch(make_learner, as_on_a_gpu, stacked):
             for entry in architecture.layout.parts["model"].entries:
                 parameters[entry.name].copy_(entry.view(flat))
         before = module.core[0].weight.clone()
-        images, labels = learner.shards.train[node]
+        images, labels = learner.data.train[node]
         optimizer = torch.optim.SGD([each for each in module.parameters() if each.requires_grad], 0.1)
         for batch in draw_batches(rng(node), len(labels), 4, 5):
             optimizer.zero_grad()
@@ -101,7 +101,7 @@ def test_training_equals_that_of_pytorch(make_learner, as_on_a_gpu, stacked):
 def test_a_model_with_frozen_layers_has_no_native_plan(make_learner):
     learner = make_learner(builders={"net": lambda: SplitModel(nn.Flatten(), half_frozen())})
     learner.jobs.force_params(learner.train(0, learner.init_models(0, whole=True)[0], 1, rng(0)))
-    assert learner.through_pytorch == {"some of its parameters are frozen: head.0.weight": 1}
+    assert learner.detours == {"native": {"training: some of its parameters are frozen: head.0.weight": 1}}
 
 
 def half_frozen() -> nn.Module:

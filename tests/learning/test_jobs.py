@@ -13,9 +13,9 @@ from ddlsim.learning.batches import draw_batches
 def test_nothing_is_computed_before_it_is_needed(make_learner):
     learner = make_learner()
     trained = learner.train(0, learner.init_models(0)[0], 3, np.random.default_rng(0))
-    assert trained[0].row is None
+    assert not trained[0].known
     learner.jobs.force_params(trained)
-    assert trained[0].row is not None
+    assert trained[0].known
 
 
 def test_aborted_training_is_never_run(make_learner):
@@ -33,13 +33,13 @@ def test_everything_pending_can_be_run(make_learner):
     trained = learner.train(0, learner.init_models(0)[0], 3, np.random.default_rng(0))
     merged = learner.merge([trained[1]], [1.0])
     learner.jobs.run_all()
-    assert merged.row is not None
+    assert merged.known
 
 
 def test_rows_are_given_back_when_nobody_holds_them(make_learner):
     learner = make_learner()
     model = learner.init_models(0)[0]
-    bank = learner._bank(model[0].part)
+    bank = learner.rows.bank(model[0].part)
     for step in range(50):
         model = learner.train(0, model, 1, np.random.default_rng(step))
         learner.jobs.force_params(model)
@@ -53,7 +53,7 @@ def test_values_survive_a_growing_bank(make_learner):
     before = models[0][0].values().clone()
     more = [learner.init_models(seed)[0] for seed in range(40, 200)]
     assert torch.equal(models[0][0].values(), before)
-    assert len({params.row for model in models + more for params in model[:1]}) == 200
+    assert len({params.row.slot for model in models + more for params in model[:1]}) == 200
 
 
 def test_merge_is_the_weighted_sum(make_learner):

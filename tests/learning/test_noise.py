@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from ddlsim.errors import ScenarioError
+from ddlsim.learning.dropout import OwnDropout, draws_noise, own_dropouts, seed_dropouts
 from ddlsim.learning.layout import Layout
-from ddlsim.learning.noise import OwnDropout, draws_noise, own_dropouts, seed_dropouts
 from ddlsim.models.split import SplitModel
 
 
@@ -84,7 +84,7 @@ def test_a_node_s_next_training_draws_other_masks(make_learner):
     stream, start = rng(0), learner.init_models(0)[0]
     seeds = []
     submit = learner.jobs.submit
-    learner.jobs.submit = lambda job: seeds.append(job.seed) or submit(job)
+    learner.jobs.submit = lambda job: seeds.append(job.spec.seed) or submit(job)
     for _ in range(2):
         learner.train(0, start, 1, stream)
     assert len(set(seeds)) == 2 and None not in seeds

@@ -67,7 +67,7 @@ def test_class_means_are_those_of_the_last_pass(make_learner):
     objective = Objective(loss, class_means=True)
     _, _, means = learner.train_towards(0, (core, head), 10, rng(0), None, {}, objective)
     learner.jobs.force_params(means.values())
-    images, labels = learner.shards.train[0]
+    images, labels = learner.data.train[0]
     assert sorted(means) == sorted(set(labels.tolist()))
     module = learner.architecture_of(0).build()
     torch.nn.utils.vector_to_parameters(core.values().clone(), module.core.parameters())
@@ -91,7 +91,7 @@ def test_targets_pull_features_towards_them(make_learner):
     goal = {0: means[0]}
     trained = learner.train_towards(0, start, 50, rng(0), None, {}, Objective(loss, targets=goal))[0]
     learner.jobs.force_params([*trained, means[0]])
-    images, labels = learner.shards.train[0]
+    images, labels = learner.data.train[0]
 
     own = images[labels == 0]
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from ddlsim.learning import stacked_evaluating
-from ddlsim.learning.sample_pool import SamplePool
-from ddlsim.learning.stacked import StackedModels
+from ddlsim.learning.backends import stacked_evaluating
+from ddlsim.learning.backends.sample_pool import SamplePool
+from ddlsim.learning.backends.stacked_models import StackedModels
 from ddlsim.models.split import SplitModel
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -60,6 +60,11 @@ def assert_equal_models(found, expected):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
+def told(learner) -> dict[str, int]:
+    """Why jobs were not stacked."""
+    return learner.detours.get("stacked", {})
+
+
 @pytest.fixture
 def pair(make_learner, as_on_a_gpu):
     """Two learners of the same nodes: one by one on the CPU, and stacked."""
@@ -69,7 +74,7 @@ def pair(make_learner, as_on_a_gpu):
 def test_waves_are_stacked_and_say_so(pair):
     plain, stacked = pair()
     assert_equal_models(train_all(stacked), train_all(plain))
-    assert stacked.one_by_one == {}
+    assert not stacked.detours
 
 
 @pytest.mark.parametrize("common", [True, False])
@@ -86,7 +91,7 @@ def test_losses(pair, common, whole, batch_norm, split):
         jobs = [learner.losses(node, its, 2 + node, rng(node), common, split) for node, its in models.items()]
         learner.jobs.force(jobs)
         assert learner.jobs.waves["head losses"] == [3]
-        assert not any(reason.startswith("evaluation") for reason in learner.one_by_one)
+        assert not any("head losses" in reason for reason in told(learner))
         found.append([job.value for job in jobs])
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
 
@@ -102,7 +107,7 @@ def test_predictions(pair, split, batch_norm):
             for node, own in models.items()
         ]
         learner.jobs.force(jobs)
-        assert learner.one_by_one == {}
+        assert not told(learner)
         found.append([tested for job in jobs for tested in job.value])
     for (confusion, loss), (expected, its_loss) in zip(found[1], found[0], strict=True):
         assert confusion.dtype == expected.dtype and np.array_equal(confusion, expected)
@@ -146,13 +151,13 @@ def test_a_pass_takes_few_images_of_many_models(pair, monkeypatch):
 def test_what_cannot_be_stacked_goes_one_by_one(pair, module, reason):
     plain, stacked = pair(builders={"own": module})
     assert_equal_models(train_all(stacked), train_all(plain))
-    ((found, count),) = stacked.one_by_one.items()
+    ((found, count),) = told(stacked).items()
     assert found.startswith("training: " + reason) and count == 3
     jobs = [learner.test([learner.init_models(node)[0] for node in range(2)], 0) for learner in (plain, stacked)]
     (_, loss), (_, other) = plain.value(jobs[0])
     (_, found_loss), (_, found_other) = stacked.value(jobs[1])
     assert [found_loss, found_other] == pytest.approx([loss, other], rel=1e-5)
-    assert [key.startswith("evaluation: " + reason) for key in stacked.one_by_one] == [False, True]
+    assert [key.startswith("evaluation: " + reason) for key in told(stacked)] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -165,15 +170,23 @@ def test_what_cannot_be_stacked_goes_one_by_one(pair, module, reason):
 def test_reasons_are_told(make_learner, as_on_a_gpu, changes, steps, reason):
     learner = as_on_a_gpu(make_learner(**changes))
     train_all(learner, steps=steps)
-    assert learner.one_by_one == {"training: " + reason: 3}
+    assert told(learner) == {"training: " + reason: 3}
 
 
-def test_a_node_alone_with_its_batch_sizes_trains_alone(pair):
-    plain, stacked = pair()
-    for learner in (plain, stacked):
+def test_a_node_alone_with_its_batch_sizes_is_stacked_once_it_is_known_that_it_can_be(pair):
+    found = []
+    for learner in pair():
         models = [learner.train(node, learner.init_models(node)[0], node + 1, rng(node)) for node in (1, 1, 2)]
         learner.jobs.force_params([params for model in models for params in model])
-    assert stacked.one_by_one == {"training: no other node trained at that time with batches of these sizes": 1}
+        found.append([torch.cat([params.values() for params in model]) for model in models])
+    assert_equal_models(found[1], found[0])
+    assert not told(learner)
+
+
+def test_the_first_node_of_all_trains_alone(make_learner, as_on_a_gpu):
+    learner = as_on_a_gpu(make_learner())
+    learner.jobs.force_params(learner.train(0, learner.init_models(0)[0], 1, rng(0)))
+    assert told(learner) == {"training: no other node trained at that time with batches of these sizes": 1}
 
 
 def test_diverged_models_are_stacked_too(pair):
@@ -183,7 +196,7 @@ def test_diverged_models_are_stacked_too(pair):
         models = learner.init_models(1, 2)
         models[1][1].values().fill_(torch.inf)
         values.append(learner.value(learner.test(models, 0)))
-    assert stacked._waves._stacked["tiny"]._reasons == {False: ""}
+    assert stacked.backends.backends[1]._stacked["tiny"]._reasons == {False: ""}
     assert values[1][0][1] == pytest.approx(values[0][0][1], rel=1e-5)
     assert np.isnan([values[0][1][1], values[1][1][1]]).all()
 
@@ -220,7 +233,7 @@ def _out_of_memory(*_):
 def test_training_beyond_the_memory_runs_in_halves(pair, monkeypatch):
     plain, stacked = pair()
     expected = train_all(plain)
-    rows_in_use = lambda: {key: bank.rows_in_use for key, bank in stacked._banks.items()}  # noqa: E731
+    rows_in_use = lambda: {key: bank.rows_in_use for key, bank in stacked.rows._banks.items()}  # noqa: E731
     gradients, sizes = StackedModels.gradients, []
 
     def limited(self, only):
@@ -267,7 +280,8 @@ def test_on_a_device_waves_equal_those_of_the_cpu(make_learner, only, changes):
         expected, found = train_all(host, only=only, steps=8), train_all(device, only=only, steps=8)
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one.cpu(), other, rtol=1e-4, atol=1e-5)
-    assert device._waves._graphs._record is not None and len(device._waves._graphs._graphs) == 1
+    assert device.backends.backends[1]._graphs._record is not None
+    assert len(device.backends.backends[1]._graphs._graphs) == 1
     again = train_all(make_learner(device="cuda", **changes), only=only, steps=8)
     assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
 

@@ -5,8 +5,8 @@ import warnings
 import pytest
 import torch
 
-from ddlsim.learning import step_graphs
-from ddlsim.learning.step_graphs import CALLS_BEFORE, CudaRecorder, Graph, StepGraphs
+from ddlsim.learning.backends import step_graphs
+from ddlsim.learning.backends.step_graphs import CALLS_BEFORE, CudaRecorder, Graph, StepGraphs
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -112,7 +112,7 @@ def test_waves_through_graphs_train_as_without(make_learner, as_on_a_gpu):
     flats = []
     for recorder in (None, HostRecorder()):
         learner = as_on_a_gpu(make_learner())
-        learner._waves._graphs = StepGraphs(recorder)
+        learner.backends.backends[1]._graphs = StepGraphs(recorder)
         trained = [
             learner.train(node, learner.init_models(node)[0], 7, np.random.default_rng(node), only)
             for only in (None, "core", "head")

@@ -14,7 +14,7 @@ def rng(node: int) -> np.random.Generator:
 
 def plain_training(learner, module, node: int, steps: int, only: str | None = None) -> torch.Tensor:
     """The plain loop on a module, returning its flat values."""
-    images, labels = learner.shards.train[node]
+    images, labels = learner.data.train[node]
     trained = [p for n, p in module.named_parameters() if only is None or n.startswith(only)]
     optimizer = torch.optim.SGD(trained, 0.1)
     module.train()
@@ -98,7 +98,7 @@ def test_optimizer_matches_torchs(make_learner, tiny_net, changes):
     learner = make_learner(**changes)
     start = learner.init_models(0)[0]
     module = module_of(learner, tiny_net, start)
-    images, labels = learner.shards.train[0]
+    images, labels = learner.data.train[0]
     kind = torch.optim.Adam if "optimizer" in changes else torch.optim.SGD
     arguments = {"lr": 0.01} if "optimizer" in changes else {"lr": 0.1, "momentum": 0.9}
     optimizer = kind(module.parameters(), **arguments)
@@ -116,7 +116,7 @@ def test_losses_are_means_of_batch_means(make_learner, tiny_net):
     learner = make_learner()
     models = [learner.init_models(seed)[0] for seed in (1, 2)]
     job = learner.losses(0, models, 5, rng(0), common=True)
-    images, labels = learner.shards.train[0]
+    images, labels = learner.data.train[0]
     batches = draw_batches(rng(0), 20, 4, 5)
     for model, found in zip(models, learner.value(job), strict=True):
         module = module_of(learner, tiny_net, model).eval()
@@ -130,7 +130,7 @@ def test_evaluation_counts_every_test_image(make_learner, tiny_net):
     (core, head), (_, other) = learner.init_models(5, 2)
     job = learner.test([(core, head), (core, other)], cluster=1)
     found = learner.value(job)
-    images, labels = learner.shards.evaluation("test", 1)
+    images, labels = learner.data.evaluation("test", 1)
     for head_params, (confusion, loss) in zip((head, other), found, strict=True):
         module = module_of(learner, tiny_net, (core, head_params)).eval()
         with torch.no_grad():
@@ -145,8 +145,8 @@ def test_same_model_is_evaluated_once(make_learner):
     learner = make_learner()
     model = learner.init_models(0)[0]
     calls = []
-    run = learner._waves.test
-    learner._waves.test = lambda jobs: calls.append(len(jobs)) or run(jobs)
+    run = learner.backends._run_distinct
+    learner.backends._run_distinct = lambda kind, specs: calls.append(len(specs)) or run(kind, specs)
     first, second, other = learner.test([model], 0), learner.test([model], 0), learner.test([model], 1)
     learner.jobs.force([first, second, other])
     assert calls == [2]
@@ -155,7 +155,7 @@ def test_same_model_is_evaluated_once(make_learner):
 
 def kept_training(learner, module, node: int, calls: int, make) -> torch.Tensor:
     """The plain loop with one optimizer over several calls of three steps each."""
-    images, labels = learner.shards.train[node]
+    images, labels = learner.data.train[node]
     optimizer = make(module.parameters())
     stream = rng(node)
     module.train()
@@ -186,7 +186,9 @@ def test_kept_optimizer_goes_on_where_it_was(make_learner, tiny_net, as_on_a_gpu
     streams, kept = [rng(node) for node in range(3)], [None] * 3
     for _ in range(3):
         for node in range(3):
-            models[node], kept[node] = learner.train_keeping(node, models[node], 3, streams[node], None, kept[node])
+            models[node], kept[node] = learner.train_towards(
+                node, models[node], 3, streams[node], None, kept[node], None
+            )[:2]
     learner.jobs.force_params([params for model in models for params in model])
     assert [moments.steps for moments in kept[0].moments.values()] == [9] * len(models[0])
     for model, flat in zip(models, expected, strict=True):
@@ -196,7 +198,7 @@ def test_kept_optimizer_goes_on_where_it_was(make_learner, tiny_net, as_on_a_gpu
 def test_kept_optimizer_of_a_frozen_part_stays(make_learner):
     learner = make_learner(optimizer="adam", optimizer_state="kept")
     model = learner.init_models(0)[0]
-    _, first = learner.train_keeping(0, model, 2, rng(0), None, None)
-    _, then = learner.train_keeping(0, model, 2, rng(0), "head", first)
+    _, first = learner.train_towards(0, model, 2, rng(0), None, None, None)[:2]
+    _, then = learner.train_towards(0, model, 2, rng(0), "head", first, None)[:2]
     assert then.moments["core"] is first.moments["core"]
     assert then.moments["head"].steps == 4

@@ -4,17 +4,17 @@ Where the module's layers have a native plan (native_plan.py), it computes in th
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
 
 from ddlsim.learning.architecture import Architecture
-from ddlsim.learning.bank import Params
+from ddlsim.learning.backends.native_plan import NativePlan, NoPlan, network_of
+from ddlsim.learning.bank import Row
+from ddlsim.learning.dropout import own_dropouts
 from ddlsim.learning.layout import MODEL, named_tensors
 from ddlsim.learning.moments import OpenMoments, torch_state
-from ddlsim.learning.native_plan import NativePlan, NoPlan, network_of
-from ddlsim.learning.noise import own_dropouts
 from ddlsim.learning.objective import LocalStep, Objective
 from ddlsim.learning.tasks import Loss
 
@@ -55,7 +55,7 @@ class Template:
             module._buffers[name] = view
 
     @torch.no_grad()
-    def load(self, parts: Sequence[Params], start: int = 0) -> None:
+    def load(self, parts: Sequence[Row], start: int = 0) -> None:
         """Takes over the values of a model, whole or part by part; or of its later parts, from column `start`."""
         stop = start
         for params in parts:
@@ -66,14 +66,14 @@ class Template:
                 plan.reload(core=start == 0)
 
     @torch.no_grad()
-    def load_local(self, local: Params | None) -> None:
+    def load_local(self, local: Row | None) -> None:
         """Takes over a node's own buffers; None, or a row of another architecture: those that a module begins with."""
         if self.layout.local.size:
             known = local is not None and local.part.architecture == self.layout.architecture
             self.local.copy_(local.values() if known else self._first_local)
 
     @torch.no_grad()
-    def store(self, parts: Sequence[Params | None], sizes: Sequence[int]) -> None:
+    def store(self, parts: Sequence[Row | None], sizes: Sequence[int]) -> None:
         """Writes the present values to rows, in the same order as `load`; None skips a part."""
         self.gather_buffers()
         start = 0
@@ -83,7 +83,7 @@ class Template:
             start += size
 
     @torch.no_grad()
-    def store_local(self, local: Params | None) -> None:
+    def store_local(self, local: Row | None) -> None:
         """Writes the node's own buffers to a row; None: nothing is to be written."""
         self.gather_buffers()
         if local is not None:
@@ -200,11 +200,14 @@ def sgd_steps(
         columns.copy_(values)
 
 
-def loss_function(template: Template, objective: Objective | None, task_loss: Loss, means: "ClassMeans") -> StepLoss:
+def loss_function(
+    template: Template, objective: Objective | None, targets: Mapping[int, Row], task_loss: Loss, means: "ClassMeans"
+) -> StepLoss:
     """What a training lowers, on a template that holds the model at its start.
 
     Args:
         objective: of the algorithm; None: the task's loss.
+        targets: by label what the objective compares with.
         task_loss: (outputs, labels) -> loss.
         means: what gathers the features that the objective collects.
     """
@@ -213,12 +216,12 @@ def loss_function(template: Template, objective: Objective | None, task_loss: Lo
     start = {}
     if objective.keeps_start:
         start = {name: parameter.detach().clone() for name, parameter in template.module.named_parameters()}
-    targets = {label: params.values() for label, params in objective.targets.items()}
+    aims = {label: row.values() for label, row in targets.items()}
 
     def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         means.next_step()
         return objective.loss(
-            LocalStep(template.module, images, labels, len(labels) // objective.views, start, targets, means.collect)
+            LocalStep(template.module, images, labels, len(labels) // objective.views, start, aims, means.collect)
         )
 
     return loss
@@ -232,7 +235,7 @@ class ClassMeans:
         skipped: steps, the first ones, that do not count.
     """
 
-    def __init__(self, labels: Sequence[int], skipped: int):
+    def __init__(self, labels: Iterable[int], skipped: int):
         self._sums: dict[int, torch.Tensor | float] = dict.fromkeys(labels, 0.0)
         self._counts = dict.fromkeys(labels, 0)
         self._skipped = skipped
@@ -252,11 +255,11 @@ class ClassMeans:
             self._sums[label] = self._sums[label] + features[own].sum(dim=0)
             self._counts[label] += int(own.sum())
 
-    def store(self, outputs: Sequence[Params | None]) -> None:
-        """Writes the means to rows, label by label; None skips one."""
-        for label, params in zip(self._sums, outputs, strict=True):
-            if params is not None:
-                params.values().copy_(self._sums[label] / max(1, self._counts[label]))
+    def store(self, means: Mapping[int, Row | None]) -> None:
+        """Writes the means to rows by label; None skips one."""
+        for label, row in means.items():
+            if row is not None:
+                row.values().copy_(self._sums[label] / max(1, self._counts[label]))
 
 
 def _frozen_columns(template: Template, only: str | None) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -18,9 +18,9 @@ from torch import nn
 
 from ddlsim import native
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
+from ddlsim.learning.dropout import OwnDropout
 from ddlsim.learning.layout import CORE, HEAD, MODEL, Layout
 from ddlsim.learning.moments import OpenMoments
-from ddlsim.learning.noise import OwnDropout
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from ddlsim.learning.kinds import Model
+from ddlsim.learning.backends.template import Template
+from ddlsim.learning.bank import Row
 from ddlsim.learning.layout import CORE, HEAD, MODEL, Entry, Layout
 from ddlsim.learning.tasks import Loss
-from ddlsim.learning.worker import Template
 
 Gradients = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """(trained values [N, W], the others [N, P - W], images [N, b, C, H, W], labels [N, b]) -> gradients [N, W]."""
@@ -76,7 +76,9 @@ class StackedModels:
         """What `why_not` has found, about training or evaluation; None: it has not been asked yet."""
         return self._reasons.get(training)
 
-    def why_not(self, models: Sequence[Model], images: torch.Tensor, labels: torch.Tensor | None = None) -> str:
+    def why_not(
+        self, models: Sequence[tuple[Row, ...]], images: torch.Tensor, labels: torch.Tensor | None = None
+    ) -> str:
         """Why these models have to be computed one by one; empty where they need not. The answer is kept.
 
         Args:
@@ -120,7 +122,7 @@ class StackedModels:
         call = lambda flat, x: functional_call(submodule, _views(entries, flat), (x,))  # noqa: E731
         return vmap(call, in_dims=(0, values_dim))(flats, values)
 
-    def _same_gradients(self, models: Sequence[Model], images: torch.Tensor, labels: torch.Tensor) -> bool:
+    def _same_gradients(self, models: Sequence[tuple[Row, ...]], images: torch.Tensor, labels: torch.Tensor) -> bool:
         rows = stack_models(models)
         found = self.gradients(None)(rows, rows[:, :0], images, labels)
         for model, x, y, row in zip(models, images, labels, found, strict=True):
@@ -134,7 +136,7 @@ class StackedModels:
         return True
 
     @torch.no_grad()
-    def _same_outputs(self, models: Sequence[Model], images: torch.Tensor) -> bool:
+    def _same_outputs(self, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> bool:
         rows, core, head = stack_models(models), self.layout.parts[CORE].size, self.layout.parts[HEAD].size
         found = self.outputs(rows[:, core : core + head], self.features(rows[:, :core], images, False))
         for model, x, outputs in zip(models, images, found, strict=True):
@@ -144,7 +146,7 @@ class StackedModels:
         return True
 
 
-def stack_models(models: Sequence[Model]) -> torch.Tensor:
+def stack_models(models: Sequence[tuple[Row, ...]]) -> torch.Tensor:
     """The values of models with equally many parts as a matrix [N, P]."""
     return torch.cat([stack_params(parts) for parts in zip(*models, strict=True)], dim=1)
 

@@ -1,22 +1,17 @@
 """Losses and predictions of one model after the other; see kinds.py for what the jobs ask."""
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 
-from ddlsim.learning.kinds import LossJob, Tested, TestJob, architecture_of
-from ddlsim.learning.shards import Shards
-from ddlsim.learning.worker import Template
-
-TemplateOf = Callable[[str], Template]
-"""Architecture -> a module to evaluate with."""
+from ddlsim.learning.backends.workers import TemplateOf
+from ddlsim.learning.kinds import LossSpec, Tested, TestSpec, architecture_of
+from ddlsim.learning.node_datasets import NodeDatasets
 
 
 @torch.no_grad()
-def losses_of(job: LossJob, template_of: TemplateOf, shards: Shards, chunk: int) -> list[float]:
+def losses_of(job: LossSpec, template_of: TemplateOf, data: NodeDatasets, chunk: int) -> list[float]:
     """Per model the mean over batches of the batch-mean loss, in eval mode; sums in float64."""
-    images, labels = shards.local(job.split, job.node)
+    images, labels = data.local(job.split, job.node)
     found, core, seen = [], None, None
     for model, batches in zip(job.models, job.batches, strict=True):
         template = template_of(architecture_of(model))
@@ -28,17 +23,17 @@ def losses_of(job: LossJob, template_of: TemplateOf, shards: Shards, chunk: int)
             core, seen = model[0], batches
             rows = torch.from_numpy(np.concatenate(batches)).to(images.device)
             features = torch.cat([template.features(images[part]) for part in rows.split(chunk)])
-        losses = shards.loss(template.outputs(features, images), labels[rows], reduction="none")
+        losses = data.loss(template.outputs(features, images), labels[rows], reduction="none")
         per_batch = losses.double().split([len(batch) for batch in batches])
         found.append(float(torch.stack([batch.mean() for batch in per_batch]).mean()))
     return found
 
 
 @torch.no_grad()
-def predictions_of(job: TestJob, template_of: TemplateOf, shards: Shards, chunk: int) -> list[Tested]:
+def predictions_of(job: TestSpec, template_of: TemplateOf, data: NodeDatasets, chunk: int) -> list[Tested]:
     """Per model its confusion matrix (row: true class) and mean loss on the whole evaluation set."""
-    images, labels = shards.evaluation(job.split, job.cluster)
-    classes = shards.num_classes if shards.task == "classification" else 0
+    images, labels = data.evaluation(job.split, job.cluster)
+    classes = data.num_classes if data.task == "classification" else 0
     confusions = torch.zeros(len(job.models), classes * classes, dtype=torch.int64, device=labels.device)
     losses = torch.zeros(len(job.models), dtype=torch.float64, device=labels.device)
     for first in range(0, len(labels), chunk):
@@ -56,6 +51,6 @@ def predictions_of(job: TestJob, template_of: TemplateOf, shards: Shards, chunk:
             if classes:
                 pairs = (y * classes + outputs.argmax(-1)).flatten()
                 confusions[index] += torch.bincount(pairs, minlength=classes * classes)
-            losses[index] += shards.loss(outputs, y, reduction="sum")
+            losses[index] += data.loss(outputs, y, reduction="sum")
     tables = confusions.reshape(-1, classes, classes).cpu().numpy() if classes else [None] * len(job.models)
     return [(table, loss / len(labels)) for table, loss in zip(tables, losses.tolist(), strict=True)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ddlsim.learning.shards import Samples
+from ddlsim.learning.node_datasets import Samples
 
 
 class SamplePool:

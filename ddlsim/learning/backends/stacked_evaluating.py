@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ddlsim.learning.kinds import LossJob, Model, Tested, TestJob, architecture_of
+from ddlsim.learning.backends.stacked_models import StackedModels, stack_models, stack_params
+from ddlsim.learning.bank import Row
+from ddlsim.learning.kinds import LossSpec, Tested, TestSpec, architecture_of
 from ddlsim.learning.layout import CORE, HEAD
-from ddlsim.learning.shards import Samples, Shards
-from ddlsim.learning.stacked import StackedModels, stack_models, stack_params
+from ddlsim.learning.node_datasets import NodeDatasets, Samples
 
 MOST_IMAGES = 2**14
 """Images per pass, over all models of it: more do not fill a device better."""
@@ -30,13 +31,13 @@ class Question:
         place: (job, model in the job).
     """
 
-    model: Model
+    model: tuple[Row, ...]
     source: Hashable
     place: tuple[int, int]
 
 
 def stacked_losses(
-    jobs: Sequence[LossJob], models: Mapping[str, StackedModels], shards: Shards, chunk: int
+    jobs: Sequence[LossSpec], models: Mapping[str, StackedModels], data: NodeDatasets, chunk: int
 ) -> list[list[float]]:
     """As evaluating.losses_of, for jobs whose models all can be stacked."""
     found = [[0.0] * len(job.models) for job in jobs]
@@ -47,19 +48,19 @@ def stacked_losses(
             source = (index, id(batches))
             batches_of[source] = job, batches
             sizes = tuple(len(batch) for batch in batches)
-            like = shards.local(job.split, job.node)[0]
+            like = data.local(job.split, job.node)[0]
             key = architecture_of(model), len(model), like.shape[1:], like.dtype, sizes
             groups[key].append(Question(model, source, (index, place)))
     for (architecture, *_, sizes), questions in groups.items():
         samples = {}
         for source in {question.source: None for question in questions}:
             job, batches = batches_of[source]
-            images, labels = shards.local(job.split, job.node)
+            images, labels = data.local(job.split, job.node)
             rows = torch.from_numpy(np.concatenate(batches)).to(labels.device)
             samples[source] = images[rows], labels[rows]
         losses = torch.cat(
             [
-                _losses(shards, outputs, labels)
+                _losses(data, outputs, labels)
                 for outputs, labels in outputs_of(models[architecture], questions, samples, chunk)
             ],
             dim=1,
@@ -71,21 +72,21 @@ def stacked_losses(
 
 
 def stacked_predictions(
-    jobs: Sequence[TestJob], models: Mapping[str, StackedModels], shards: Shards, chunk: int
+    jobs: Sequence[TestSpec], models: Mapping[str, StackedModels], data: NodeDatasets, chunk: int
 ) -> list[list[Tested]]:
     """As evaluating.predictions_of, for jobs whose models all can be stacked."""
     found: list[list] = [[None] * len(job.models) for job in jobs]
     groups: dict[tuple, list[Question]] = defaultdict(list)
     for index, job in enumerate(jobs):
         source = (job.split, job.cluster)
-        images = shards.evaluation(*source)[0]
+        images = data.evaluation(*source)[0]
         together = (images.shape, images.dtype) if job.split == "own validation" else source
         for place, model in enumerate(job.models):
             groups[architecture_of(model), len(model), together].append(Question(model, source, (index, place)))
     for (architecture, *_), questions in groups.items():
-        samples = {question.source: shards.evaluation(*question.source) for question in questions}
+        samples = {question.source: data.evaluation(*question.source) for question in questions}
         for question, tested in zip(
-            questions, _tested(models[architecture], questions, samples, shards, chunk), strict=True
+            questions, _tested(models[architecture], questions, samples, data, chunk), strict=True
         ):
             found[question.place[0]][question.place[1]] = tested
     return found
@@ -101,9 +102,9 @@ def outputs_of(
         samples: per source images and labels, as many as every other's.
         chunk: most images of a source per pass.
     """
-    cores = {(question.model[0].serial, question.source): question for question in questions}
+    cores = {(question.model[0].number, question.source): question for question in questions}
     position = {key: index for index, key in enumerate(cores)}
-    unit_of = [position[question.model[0].serial, question.source] for question in questions]
+    unit_of = [position[question.model[0].number, question.source] for question in questions]
     core_rows, head_rows = _parts(models, list(cores.values()), questions)
     sources = list(dict.fromkeys(question.source for question in questions))
     shared = len(sources) == 1
@@ -131,18 +132,20 @@ def _parts(models: StackedModels, cores: Sequence[Question], questions: Sequence
     return stack_models([unit.model for unit in cores])[:, :core], rows[:, core : core + head]
 
 
-def _losses(shards: Shards, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def _losses(data: NodeDatasets, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Every sample's loss [N, n], float64, of outputs [N, n, ...] and labels [N, n] or [N, n, T]."""
-    each = shards.loss(outputs.flatten(0, 1), labels.flatten(0, 1), reduction="none")
+    each = data.loss(outputs.flatten(0, 1), labels.flatten(0, 1), reduction="none")
     return each.double().view(labels.shape[:2])
 
 
-def _tested(models: StackedModels, questions: Sequence[Question], samples, shards: Shards, chunk: int) -> list[Tested]:
-    classes = shards.num_classes if shards.task == "classification" else 0
+def _tested(
+    models: StackedModels, questions: Sequence[Question], samples, data: NodeDatasets, chunk: int
+) -> list[Tested]:
+    classes = data.num_classes if data.task == "classification" else 0
     count = len(questions)
     losses, confusions, seen = 0.0, 0, 0
     for outputs, labels in outputs_of(models, questions, samples, chunk):
-        losses = losses + _losses(shards, outputs, labels).sum(dim=1)
+        losses = losses + _losses(data, outputs, labels).sum(dim=1)
         seen += labels.shape[1]
         if classes:
             model = torch.arange(count, device=labels.device).view(-1, *[1] * (labels.dim() - 1))

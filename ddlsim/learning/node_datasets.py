@@ -12,7 +12,7 @@ Samples = tuple[torch.Tensor, torch.Tensor]
 regression float32 [n]."""
 
 
-class Shards:
+class NodeDatasets:
     """Tensors of the prepared data.
 
     Args:

@@ -1,0 +1,129 @@
+"""What a backend is, and which one takes a job.
+
+Backends are asked in order. What one cannot take goes to the next, for a reason that `--profile` tells; the last one
+takes everything.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from ddlsim.learning.architecture import Architecture
+from ddlsim.learning.bank import Rows
+from ddlsim.learning.kinds import JobSpec
+from ddlsim.learning.node_datasets import NodeDatasets
+
+
+class Backend(Protocol):
+    """Computes waves of jobs of one kind."""
+
+    name: str
+    """For `--profile`."""
+
+    def why_not(self, kind: str, jobs: Sequence[JobSpec]) -> list[str]:
+        """Per job why this backend cannot take it; empty if it can.
+
+        Args:
+            kind: of all jobs.
+            jobs: a wave, bound to rows (see JobSpec.bound), whose inputs are known.
+        """
+
+    def run(self, kind: str, jobs: Sequence[JobSpec]) -> Sequence[Any]:
+        """Computes jobs that it takes: fills their rows, and returns their values in order (None: there is none)."""
+
+    def close(self) -> None:
+        """Ends what it has begun (threads); called once."""
+
+
+class Dispatcher:
+    """Gives each job of a wave to the first backend that takes it.
+
+    Args:
+        rows: of the run.
+        backends: in the order in which they are asked; the last takes everything.
+    """
+
+    def __init__(self, rows: Rows, backends: Sequence[Backend]):
+        self._rows = rows
+        self.backends = tuple(backends)
+        self.passed_on: dict[str, Counter[str]] = defaultdict(Counter)
+        """Backend -> kind and reason -> how many jobs it did not take."""
+
+    def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
+        """Computes a wave of one kind, equal jobs once; returns the jobs' values in order."""
+        distinct: dict[Hashable, int] = {}
+        same_as = [distinct.setdefault(spec.identity(), place) for place, spec in enumerate(specs)]
+        found = self._run_distinct(kind, [specs[place] for place in distinct.values()])
+        values = dict(zip(distinct.values(), found, strict=True))
+        return [values[place] for place in same_as]
+
+    def _run_distinct(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
+        jobs = [spec.bound(self._rows) for spec in specs]
+        values: list[Any] = [None] * len(jobs)
+        left = list(range(len(jobs)))
+        for backend in self.backends:
+            reasons = backend.why_not(kind, [jobs[place] for place in left])
+            taken = [place for place, reason in zip(left, reasons, strict=True) if not reason]
+            if taken:
+                found = backend.run(kind, [jobs[place] for place in taken])
+                for place, value in zip(taken, found, strict=True):
+                    values[place] = value
+            left = [place for place, reason in zip(left, reasons, strict=True) if reason]
+            self.passed_on[backend.name].update(
+                f"{kind}: {reason}" for reason in reasons if reason not in ("", OTHER_KIND)
+            )
+            if not left:
+                break
+        assert not left, f"no backend takes {kind}: {reasons}"
+        return values
+
+    def detours(self) -> dict[str, dict[str, int]]:
+        """Backend -> kind and reason -> how many jobs it passed on."""
+        return {name: dict(found) for name, found in self.passed_on.items() if found}
+
+    def close(self) -> None:
+        """Ends all backends."""
+        for backend in self.backends:
+            backend.close()
+
+
+OTHER_KIND = "not its kind of work"
+"""Reason of a backend for jobs of kinds that it never takes."""
+
+
+def make_backends(
+    rows: Rows,
+    architectures: Mapping[str, Architecture],
+    data: NodeDatasets,
+    training,
+    chunk: int,
+    device: torch.device,
+    threads: int,
+    stacked: bool | None = None,
+) -> Dispatcher:
+    """The backends of a device, in order.
+
+    Args:
+        rows: of the run.
+        architectures: by name.
+        data: the nodes' samples and the clusters' evaluation sets, on the device.
+        training: scenario section `training`.
+        chunk: images per forward pass in evaluations.
+        device: where everything lives.
+        threads: CPU threads of a wave.
+        stacked: whether waves are stacked; None: on a GPU.
+    """
+    from ddlsim.learning.backends.native import NativeBackend
+    from ddlsim.learning.backends.one_by_one import OneByOneBackend
+    from ddlsim.learning.backends.row_arithmetic import RowArithmetic
+    from ddlsim.learning.backends.stacked import StackedBackend
+    from ddlsim.learning.backends.workers import Workers
+
+    workers = Workers(architectures, device, threads)
+    if device.type == "cuda" if stacked is None else stacked:
+        fast: Backend = StackedBackend(workers, data, training, chunk)
+    else:
+        fast = NativeBackend(workers, data, training, chunk)
+    return Dispatcher(rows, [RowArithmetic(), fast, OneByOneBackend(workers, data, training, chunk)])

@@ -1,0 +1,86 @@
+"""Training and evaluation by native plans (native_plan.py), one node on each thread, on the CPU.
+
+A node's whole training, and the features of all samples of an evaluation, are one native call each.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ddlsim.learning.backends.base import OTHER_KIND
+from ddlsim.learning.backends.evaluating import losses_of, predictions_of
+from ddlsim.learning.backends.one_by_one import KINDS, allocate_outputs, load_start, store_outcome
+from ddlsim.learning.backends.workers import TemplateOf, Workers
+from ddlsim.learning.kinds import JobSpec, LossSpec, TrainSpec, architecture_of
+from ddlsim.learning.node_datasets import NodeDatasets
+
+
+class NativeBackend:
+    """See base.py: Backend.
+
+    Args:
+        workers: threads with modules.
+        data: the nodes' samples and the clusters' evaluation sets.
+        training: scenario section `training`.
+        chunk: samples per forward pass in evaluations.
+    """
+
+    name = "native"
+
+    def __init__(self, workers: Workers, data: NodeDatasets, training, chunk: int):
+        self._workers = workers
+        self._data = data
+        self._training = training
+        self._chunk = chunk
+        self._reasons: dict[tuple, str] = {}  # by architecture, shape and type of samples
+
+    def why_not(self, kind: str, jobs: Sequence[JobSpec]) -> list[str]:
+        """See Backend."""
+        if kind not in KINDS:
+            return [OTHER_KIND] * len(jobs)
+        if kind == TrainSpec.kind:
+            return [self._why_not_train(job) for job in jobs]
+        return [self._why_not_evaluate(job) for job in jobs]
+
+    def run(self, kind: str, jobs: Sequence[JobSpec]) -> list[Any]:
+        """See Backend."""
+        if kind == TrainSpec.kind:
+            allocate_outputs(jobs)
+            return self._workers.map(self._train, jobs)
+        evaluate = losses_of if kind == LossSpec.kind else predictions_of
+        return self._workers.map(lambda template_of, job: evaluate(job, template_of, self._data, self._chunk), jobs)
+
+    def close(self) -> None:
+        """The backend that takes everything ends the threads."""
+
+    def _train(self, template_of: TemplateOf, job: TrainSpec) -> None:
+        template = template_of(job.architecture)
+        moments = load_start(template, job, self._training)
+        inputs, labels = self._data.train[job.node]
+        template.plan(inputs).train(inputs, labels, job.batches, self._training, job.only, moments)
+        store_outcome(template, job, moments)
+
+    def _why_not_train(self, job: TrainSpec) -> str:
+        if job.objective is not None:
+            return "the algorithm has a loss of its own"
+        if job.seed is not None:
+            return "images are augmented" if self._training.augmentation != "none" else "the model drops values"
+        if self._data.task != "classification":
+            return f"the task is {self._data.task}"
+        inputs, labels = self._data.train[job.node]
+        if labels.dim() > 1:
+            return "samples have several labels each"
+        return self._no_plan(job.architecture, inputs)
+
+    def _why_not_evaluate(self, job: JobSpec) -> str:
+        local = isinstance(job, LossSpec)
+        inputs = (self._data.local(job.split, job.node) if local else self._data.evaluation(job.split, job.cluster))[0]
+        reasons = (self._no_plan(architecture_of(model), inputs) for model in job.models)
+        return next(filter(None, reasons), "")
+
+    def _no_plan(self, architecture: str, inputs) -> str:
+        """Why an architecture has no plan for samples; looked at once, on a thread that will compute with it."""
+        key = (architecture, inputs.shape[1:], inputs.dtype)
+        if key not in self._reasons:
+            ask = lambda template_of, name: template_of(name).why_no_plan(inputs)  # noqa: E731
+            (self._reasons[key],) = self._workers.map(ask, [architecture])
+        return self._reasons[key]

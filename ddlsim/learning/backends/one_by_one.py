@@ -1,0 +1,105 @@
+"""Training and evaluation with PyTorch's operators, one node after the other on each thread: takes every model."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ddlsim.learning.backends.base import OTHER_KIND
+from ddlsim.learning.backends.evaluating import losses_of, predictions_of
+from ddlsim.learning.backends.template import ClassMeans, Template, loss_function, sgd_steps
+from ddlsim.learning.backends.workers import TemplateOf, Workers
+from ddlsim.learning.bank import Row
+from ddlsim.learning.dropout import seed_dropouts
+from ddlsim.learning.kinds import JobSpec, LossSpec, TestSpec, TrainSpec
+from ddlsim.learning.moments import OpenMoments, rows_kept
+from ddlsim.learning.node_datasets import NodeDatasets
+
+KINDS = (TrainSpec.kind, LossSpec.kind, TestSpec.kind)
+
+
+class OneByOneBackend:
+    """See base.py: Backend.
+
+    Args:
+        workers: threads with modules.
+        data: the nodes' samples and the clusters' evaluation sets.
+        training: scenario section `training`.
+        chunk: samples per forward pass in evaluations.
+    """
+
+    name = "one by one"
+
+    def __init__(self, workers: Workers, data: NodeDatasets, training, chunk: int):
+        self._workers = workers
+        self._data = data
+        self._training = training
+        self._chunk = chunk
+
+    def why_not(self, kind: str, jobs: Sequence[JobSpec]) -> list[str]:
+        """See Backend."""
+        return ["" if kind in KINDS else OTHER_KIND] * len(jobs)
+
+    def run(self, kind: str, jobs: Sequence[JobSpec]) -> list[Any]:
+        """See Backend."""
+        if kind == TrainSpec.kind:
+            allocate_outputs(jobs)
+            return self._workers.map(self._train, jobs)
+        evaluate = losses_of if kind == LossSpec.kind else predictions_of
+        return self._workers.map(lambda template_of, job: evaluate(job, template_of, self._data, self._chunk), jobs)
+
+    def close(self) -> None:
+        """See Backend."""
+        self._workers.close()
+
+    def _train(self, template_of: TemplateOf, job: TrainSpec) -> None:
+        template = template_of(job.architecture)
+        moments = load_start(template, job, self._training)
+        if job.seed is not None:
+            seed_dropouts(template.dropouts, job.seed)
+        means = ClassMeans(job.means, len(job.batches) - job.last_pass)
+        loss_of = loss_function(template, job.objective, job.targets, self._data.loss, means)
+        sgd_steps(template, self._batches(job), self._training, loss_of, job.only, moments)
+        means.store(job.means)
+        store_outcome(template, job, moments)
+
+    def _batches(self, job: TrainSpec) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The samples and labels of every step, as many views of each as the objective wants."""
+        views, kind = job.objective.views if job.objective else 1, self._training.augmentation
+        augment = None if kind == "none" else self._data.augmenter(kind, job.seed)
+        inputs, labels = self._data.train[job.node]
+        for batch in job.batches:
+            places = torch.from_numpy(batch).to(inputs.device)
+            seen = augment(inputs[places], views) if augment else _repeated(inputs[places], views)
+            yield seen, _repeated(labels[places], views)
+
+
+def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:
+    """Gives all rows to be filled their places; banks may grow here, so it is done before views of them are taken."""
+    for job in jobs:
+        outputs: list[Row | None] = [*job.trained, *job.new_moments, *job.means.values(), job.new_local]
+        for row in outputs:
+            if row is not None:
+                row.allocate()
+
+
+def load_start(template: Template, job: TrainSpec, training) -> OpenMoments | None:
+    """Loads what a training begins with; returns what the optimizer remembers, if anything."""
+    template.load(job.model)
+    template.load_local(job.local)
+    if not job.moments:
+        return None
+    return OpenMoments(job.moments, job.sizes, rows_kept(training), template.flat.device)
+
+
+def store_outcome(template: Template, job: TrainSpec, moments: OpenMoments | None) -> None:
+    """Writes what a training has made to its rows."""
+    template.store(job.trained, job.sizes)
+    template.store_local(job.new_local)
+    if moments is not None:
+        moments.store(job.new_moments)
+
+
+def _repeated(values: torch.Tensor, times: int) -> torch.Tensor:
+    """A batch [b, ...] several times behind itself, [times * b, ...]."""
+    return values.repeat(times, *[1] * (values.dim() - 1))

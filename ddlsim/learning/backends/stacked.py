@@ -1,0 +1,196 @@
+"""Training and evaluation on a GPU: nodes of one architecture stacked into one model; one kernel serves them all.
+
+A wave's models are the rows of one matrix [N, P]; a step is the vectorized gradient (stacked_models.py) of every row's
+loss on its own batch, and one update of the matrix. Steps whose shapes repeat are launched as one CUDA graph
+(step_graphs.py). Losses and predictions are computed likewise (stacked_evaluating.py). What cannot be stacked is passed
+on: BatchNorm, whose statistics move during training, objectives of an algorithm's own, augmented images, dropout, whose
+masks are a node's own, and modules whose operations vmap does not know.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from ddlsim.learning.backends.base import OTHER_KIND
+from ddlsim.learning.backends.one_by_one import KINDS, allocate_outputs
+from ddlsim.learning.backends.sample_pool import SamplePool
+from ddlsim.learning.backends.stacked_evaluating import stacked_losses, stacked_predictions
+from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
+from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
+from ddlsim.learning.backends.template import make_optimizer
+from ddlsim.learning.backends.workers import Workers
+from ddlsim.learning.bank import Row
+from ddlsim.learning.kinds import JobSpec, LossSpec, TrainSpec, architecture_of
+from ddlsim.learning.moments import OpenMoments, rows_kept
+from ddlsim.learning.node_datasets import NodeDatasets
+
+LOOKED_AT = 2
+"""Models, and images of each, on which it is seen whether an architecture can be stacked."""
+
+
+class StackedBackend:
+    """See base.py: Backend.
+
+    Args:
+        workers: modules on the device; float32 there means float32 from now on, not TF32, and the same bits every time.
+        data: the nodes' samples and the clusters' evaluation sets, on the device.
+        training: scenario section `training`.
+        chunk: samples per forward pass in evaluations.
+    """
+
+    name = "stacked"
+
+    def __init__(self, workers: Workers, data: NodeDatasets, training, chunk: int):
+        self._data = data
+        self._training = training
+        self._chunk = chunk
+        self._device = device = workers.device
+        self._pool = SamplePool(data.train)
+        self._stacked = {name: StackedModels(workers.template(name), data.loss) for name in workers.architectures}
+        self._graphs = StepGraphs(CudaRecorder(device) if device.type == "cuda" else None)
+        if device.type == "cuda":
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+            torch.backends.cudnn.deterministic = True
+
+    def why_not(self, kind: str, jobs: Sequence[JobSpec]) -> list[str]:
+        """See Backend."""
+        if kind not in KINDS:
+            return [OTHER_KIND] * len(jobs)
+        if kind == TrainSpec.kind:
+            reasons: dict[int, str] = {}
+            for places in self._alike(jobs):
+                reason = self._why_not_train([jobs[place] for place in places])
+                reasons.update(dict.fromkeys(places, reason))
+            return [reasons[place] for place in range(len(jobs))]
+        known = self._reasons_against(jobs)
+        return [next(filter(None, (known[architecture_of(model)] for model in job.models)), "") for job in jobs]
+
+    def run(self, kind: str, jobs: Sequence[JobSpec]) -> list[Any]:
+        """See Backend."""
+        if kind == TrainSpec.kind:
+            for places in self._alike(jobs):
+                group = [jobs[place] for place in places]
+                _halving(group, partial(self._train_stacked, self._stacked[group[0].architecture]))
+            return [None] * len(jobs)
+        evaluate = stacked_losses if kind == LossSpec.kind else stacked_predictions
+        return _halving(jobs, lambda some: evaluate(some, self._stacked, self._data, self._chunk))
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    # -- training --------------------------------------------------------------------------------------------------
+
+    def _alike(self, jobs: Sequence[TrainSpec]) -> list[list[int]]:
+        """Places of jobs that can be steps of one matrix."""
+        found: dict[Hashable, list[int]] = defaultdict(list)
+        for place, job in enumerate(jobs):
+            sizes = tuple(len(batch) for batch in job.batches)
+            steps = tuple(0 if kept is None else kept.steps for kept in job.moments)
+            pool = self._pool.pool_of[job.node]
+            key = (job.architecture, pool, sizes, job.only, len(job.sizes), steps, self._own_way(job))
+            found[key].append(place)
+        return list(found.values())
+
+    def _own_way(self, job: TrainSpec) -> str:
+        """Why a job trains alone whatever its model; empty for the others."""
+        if job.objective is not None:
+            return "the algorithm has a loss of its own"
+        if job.seed is not None:
+            return "images are augmented" if self._training.augmentation != "none" else "the model drops values"
+        steps = {0 if kept is None else kept.steps for kept in job.moments}
+        return "its parts have trained for different numbers of steps" if job.only is None and len(steps) > 1 else ""
+
+    def _why_not_train(self, group: Sequence[TrainSpec]) -> str:
+        if own_way := self._own_way(group[0]):
+            return own_way
+        if not group[0].batches:
+            return "there is nothing to train"
+        models = self._stacked[group[0].architecture]
+        if (known := models.known_reason(training=True)) is not None:
+            return known
+        if len(group) < LOOKED_AT:
+            return "no other node trained at that time with batches of these sizes"
+        few = group[:LOOKED_AT]
+        rows = self._pool.rows([job.node for job in few], [job.batches[:1] for job in few])
+        images, labels = self._pool.gather(few[0].node, rows[0][:, :LOOKED_AT])
+        return models.why_not([job.model for job in few], images, labels)
+
+    def _train_stacked(self, models: StackedModels, jobs: Sequence[TrainSpec]) -> None:
+        whole, only = stack_models([job.model for job in jobs]), jobs[0].only
+        trained = models.trained_columns(only)
+        weights = whole[:, trained].clone()
+        others = torch.cat([whole[:, : trained.start], whole[:, trained.stop :]], dim=1)
+        moments = self._open_moments(jobs)
+        state = None
+        if moments:
+            kept = [torch.stack(rows)[:, trained] for rows in zip(*(each.flats for each in moments), strict=True)]
+            state = [(moments[0].steps_at(trained.start), kept)]
+        update = make_optimizer([weights], self._training, state)
+        gradients, key = models.gradients(only), (models.layout.architecture, only)
+        for rows in self._pool.rows([job.node for job in jobs], [job.batches for job in jobs]):
+            images, labels = self._pool.gather(jobs[0].node, rows)
+            found = self._graphs.call(key, gradients, weights, others, images, labels)
+            with torch.no_grad():
+                update([found])
+        whole[:, trained] = weights
+        allocate_outputs(jobs)  # only now: a wave that runs out of memory begins again
+        _store(jobs, whole)
+        for place, (job, own) in enumerate(zip(jobs, moments, strict=False)):
+            for flat, values in zip(own.flats, kept, strict=True):
+                flat[trained] = values[place]
+            own.store(job.new_moments)
+
+    def _open_moments(self, jobs: Sequence[TrainSpec]) -> list[OpenMoments]:
+        count = rows_kept(self._training)
+        return [OpenMoments(job.moments, job.sizes, count, self._device) for job in jobs if job.moments]
+
+    # -- evaluation ------------------------------------------------------------------------------------------------
+
+    def _inputs_of(self, job: JobSpec) -> torch.Tensor:
+        """What the models of a job are evaluated on."""
+        local = isinstance(job, LossSpec)
+        return (self._data.local(job.split, job.node) if local else self._data.evaluation(job.split, job.cluster))[0]
+
+    def _reasons_against(self, jobs: Sequence[JobSpec]) -> dict[str, str]:
+        """Why the architectures that the jobs ask about cannot be stacked; empty for those that can."""
+        met: dict[str, list[tuple[tuple[Row, ...], torch.Tensor]]] = defaultdict(list)
+        found = {}
+        for job in jobs:
+            for model in job.models:
+                name = architecture_of(model)
+                found[name] = self._stacked[name].known_reason(training=False)
+                if found[name] is None:
+                    met[name].append((model, self._inputs_of(job)[:LOOKED_AT]))
+        for name, asked in met.items():
+            first = asked[0]
+            last = next(each for each in reversed(asked) if each[1].shape == first[1].shape)
+            models, images = zip(first, last, strict=True)
+            found[name] = self._stacked[name].why_not(models, torch.stack(images))
+        return found
+
+
+def _store(jobs: Sequence[TrainSpec], whole: torch.Tensor) -> None:
+    """Writes the rows of a matrix [N, P] to the models that the jobs promised, all in one launch."""
+    pairs = [
+        (target.values(), part)
+        for job, row in zip(jobs, whole, strict=True)
+        for target, part in zip(job.trained, row.split(job.sizes), strict=True)
+        if target is not None
+    ]
+    if pairs:
+        torch._foreach_copy_(*map(list, zip(*pairs, strict=True)))
+
+
+def _halving(jobs: Sequence, run: Callable[[Sequence], list | None]) -> list:
+    """The values of jobs, run together, or in halves as often as the device's memory does not suffice."""
+    try:
+        return run(jobs) or []
+    except torch.OutOfMemoryError:
+        if len(jobs) == 1:
+            raise
+    torch.cuda.empty_cache()
+    middle = len(jobs) // 2
+    return [*_halving(jobs[:middle], run), *_halving(jobs[middle:], run)]

@@ -1,0 +1,176 @@
+"""How the jobs of whole runs fall into waves, and that what runs are made of does not depend on it."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from ddlsim import build
+from ddlsim.learning.jobs import Jobs
+from ddlsim.learning.kinds import TrainSpec
+from ddlsim.runs.loading import load_data, prepare
+from ddlsim.scenario import load
+
+SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+NODES, ROUNDS = 8, 6
+TIMES = "devices={name: lognormal}"
+CHURN = "churn={name: schedule, state: lost, offline: [{node: 2, start_s: 0.35, end_s: 0.9}]}"
+
+
+class Rows(list):
+    """Keeps what a run would write."""
+
+    def row(self, *row):
+        self.append(row)
+
+    def flush(self):
+        pass
+
+
+@pytest.fixture
+def run():
+    """Runs a scenario; returns its learner, waves in order ("|" at the end of a round), and rows."""
+    learners = []
+
+    def run_with(*changes: str, before=lambda learner: None):
+        sets = ("training.local_steps=2", f"rounds={ROUNDS}", f"evaluation.every={ROUNDS}", *changes)
+        loaded = load_data(load(SMOKE, sets))
+        prepared = prepare(loaded)
+        learner = build.build_learner(loaded.scenario, prepared, "cpu")
+        learners.append(learner)
+        waves, rows, compute = [], Rows(), learner.jobs._run
+        learner.jobs._run = lambda kind, specs: waves.append((kind, len(specs))) or compute(kind, specs)
+        before(learner)
+        build.build_simulation(loaded.scenario, prepared, learner, rows, lambda *_: waves.append(("|", 0))).run()
+        return learner, waves, rows
+
+    yield run_with
+    for learner in learners:
+        learner.close()
+
+
+def rounds_of(waves, first: int, last: int) -> list[list[tuple[str, int]]]:
+    """The waves of rounds first .. last, each ending with losses."""
+    found, current = [], []
+    for kind, size in waves:
+        if kind != "|":
+            current.append((kind, size))
+        if kind == "head losses":
+            found.append(current)
+            current = []
+    return found[first : last + 1]
+
+
+def test_a_round_of_facade_is_one_wave_of_each_kind(run):
+    _, waves, _ = run()
+    for round_num, one in enumerate(rounds_of(waves, 2, ROUNDS - 1)):
+        assert [kind for kind, _ in one] == ["training", "merging", "head losses"], round_num
+        assert one[0][1] == one[2][1] == NODES
+
+
+@pytest.mark.parametrize("name", ["el", "dpsgd", "gossip", "dfedavgm", "adpsgd", "fedavg"])
+def test_a_round_without_choices_is_one_wave_of_training(run, name):
+    learner, _, _ = run(f"algorithm={{name: {name}}}")
+    assert learner.jobs.waves["training"] == [NODES] * ROUNDS
+
+
+def test_a_round_of_deprl_is_one_wave_for_heads_and_one_for_cores(run):
+    learner, _, _ = run("algorithm={name: deprl}")
+    assert learner.jobs.waves["training"] == [NODES] * 2 * ROUNDS
+
+
+@pytest.mark.parametrize("name", ["el", "facade, heads: 2", "dac, sampled_peers: 3, loss_batches: local_steps"])
+def test_asynchronous_nodes_share_waves_of_training(run, name):
+    learner, _, _ = run(f"algorithm={{name: {name}}}", "mode=async", TIMES)
+    sizes = learner.jobs.waves["training"]
+    assert sum(sizes) / len(sizes) > 1.5
+
+
+def test_work_does_not_pile_up_where_no_value_is_needed(run):
+    pending = []
+
+    def watch(learner):
+        flush = learner.jobs.flush
+        learner.jobs.flush = lambda: flush() or pending.append(len(learner.jobs._pending))
+
+    run("algorithm={name: el}", "rounds=20", "evaluation.every=20", before=watch)
+    assert max(pending) <= 4 * NODES
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (CHURN, TIMES),
+        ("algorithm={name: el}", "mode=async", CHURN, TIMES, "network.compression={name: top_k}"),
+        ("algorithm={name: dpsgd}", "network.compression={name: int8}"),
+    ],
+)
+def test_rows_and_numbers_do_not_depend_on_when_waves_run(run, changes):
+    def at_once(learner):
+        """Every job runs as soon as it is enqueued."""
+        submit = learner.jobs.submit
+        learner.jobs.submit = lambda job: (submit(job), learner.jobs.run_all())[0]
+
+    def watched(into, also=lambda learner: None):
+        def before(learner):
+            also(learner)
+            submit = learner.jobs.submit
+            learner.jobs.submit = lambda job: into.append((job.kind, job.spec.reads)) or submit(job)
+
+        return before
+
+    late, early = [], []
+    _, _, expected = run(*changes, before=watched(late))
+    _, _, found = run(*changes, before=watched(early, at_once))
+    assert early == late
+    assert found == expected
+
+
+def test_a_specification_can_be_sent_to_another_process(run):
+    seen = []
+
+    def watch(learner):
+        submit = learner.jobs.submit
+        learner.jobs.submit = lambda job: seen.append(pickle.dumps(job.spec)) or submit(job)
+
+    run("algorithm={name: mapl, warmup_rounds: 1, projection_units: 16}", "rounds=2", before=watch)
+    specs = [pickle.loads(data) for data in seen]
+    assert {spec.kind for spec in specs} >= {"training", "merging", "copying", "similarity", "evaluation"}
+    training = next(spec for spec in specs if isinstance(spec, TrainSpec))
+    assert training.reads == training.model and training.objective.views == 2
+
+
+def test_a_job_is_dropped_with_all_that_only_it_would_have_used(make_learner):
+    import numpy as np
+
+    learner = make_learner()
+    model = learner.init_models(0)[0]
+    for _ in range(3):
+        model = learner.train(0, model, 1, np.random.default_rng(0))
+    merged = learner.merge([model[1]], [1.0])
+    del model
+    learner.jobs.flush()
+    assert len(learner.jobs._pending) == 4
+    del merged
+    learner.jobs.flush()
+    assert not learner.jobs._pending and not learner.jobs.waves
+
+
+def test_a_needed_value_leaves_other_kinds_of_work_for_later():
+    ran = []
+    jobs = Jobs(
+        ["merging", "training", "head losses"], lambda kind, specs: ran.append((kind, len(specs))) or [1] * len(specs)
+    )
+    losses = [jobs.submit(stub("head losses")) for _ in range(3)]
+    jobs.submit(stub("training"))
+    jobs.force(losses[:1])
+    assert ran == [("head losses", 3)]
+
+
+def stub(kind: str):
+    """A job without inputs that computes a value."""
+    from types import SimpleNamespace
+
+    from ddlsim.learning.jobs import Job
+
+    return Job(SimpleNamespace(kind=kind, writes_in=()), (), ())
