@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "address.h"
 #include "checked_rows.h"
 #include "merge.h"
 #include "parts.h"
@@ -22,11 +23,10 @@
 #include "threads.h"
 
 namespace py = pybind11;
-using namespace ddlsim;
 
+namespace ddlsim {
 namespace {
 
-using Address = uintptr_t;
 using Doubles = py::array_t<double, py::array::c_style>;
 
 py::tuple sparse_mixing(const Floats& dense) {
@@ -184,8 +184,10 @@ py::list isas() {
 }
 
 }  // namespace
+}  // namespace ddlsim
 
 void register_kernels(py::module_& m) {
+    using namespace ddlsim;
     using namespace py::literals;
     if (isas().empty()) throw py::import_error("ddlsim needs a processor with SSE4.2 (x86-64-v2) or better");
     m.def("check_row_numbers", &check_row_numbers, "numbers"_a, "num_rows"_a, "name"_a);

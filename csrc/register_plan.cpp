@@ -3,21 +3,15 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "address.h"
+#include "checked_rows.h"
 #include "parts.h"
 #include "train/plan.h"
 
 namespace py = pybind11;
-using namespace ddlsim::train;
 
+namespace ddlsim::train {
 namespace {
-
-using Address = uintptr_t;
-using Longs = py::array_t<int64_t, py::array::c_style>;
-
-template <class T>
-T* at(Address address) {
-    return reinterpret_cast<T*>(address);
-}
 
 ConvSpec conv_spec(int64_t inputs, int64_t outputs, std::array<int64_t, 2> kernel, std::array<int64_t, 2> padding,
                    int64_t weight, int64_t bias, int64_t groups, int64_t scale, int64_t shift, double epsilon,
@@ -63,8 +57,11 @@ Optimizer make_optimizer(bool adam, double rate, double momentum, double weight_
 }
 
 }  // namespace
+}  // namespace ddlsim::train
 
 void register_plan(py::module_& m) {
+    using namespace ddlsim::train;
+    using ddlsim::Address, ddlsim::at;
     using namespace py::literals;
     py::class_<ConvSpec>(m, "ConvSpec")
         .def(py::init(&conv_spec), py::kw_only(), "inputs"_a, "outputs"_a, "kernel"_a, "padding"_a, "weight"_a,
