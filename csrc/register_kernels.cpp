@@ -30,7 +30,8 @@ namespace {
 using Doubles = py::array_t<double, py::array::c_style>;
 
 py::tuple sparse_mixing(const Floats& dense) {
-    if (dense.ndim() != 2) throw std::invalid_argument("a matrix, please");
+    if (dense.ndim() != 2)
+        throw std::invalid_argument("mixing must be 2-D, got " + std::to_string(dense.ndim()) + "-D");
     const Mixing mixing = sparse_of(dense);
     return py::make_tuple(mixing.indptr, mixing.sources, mixing.weights);
 }
@@ -47,7 +48,10 @@ void merge_rows(Address x, int64_t x_stride, Address out, int64_t out_stride, co
                 const Floats& weights, const Longs& targets, int64_t column_start, int64_t column_stop,
                 int64_t out_column_start, bool in_place, int threads) {
     if (indptr.size() != targets.size() + 1 || sources.size() != weights.size())
-        throw std::invalid_argument("indptr, sources, weights and targets do not fit together");
+        throw std::invalid_argument(
+            "indptr must have one entry more than targets, and sources as many as weights: got " +
+            std::to_string(indptr.size()) + " for " + std::to_string(targets.size()) + ", " +
+            std::to_string(sources.size()) + " for " + std::to_string(weights.size()));
     const Merge merge{reinterpret_cast<const float*>(x),
                       x_stride,
                       reinterpret_cast<float*>(out),
@@ -76,7 +80,9 @@ struct RowAddresses {
         rows = addresses(x, stride, numbers, column_start);
         if (reference != 0) {
             if (reference_numbers.size() != numbers.size())
-                throw std::invalid_argument("as many reference rows as rows, please");
+                throw std::invalid_argument("reference_rows must name one row for each of rows: expected " +
+                                            std::to_string(numbers.size()) + ", got " +
+                                            std::to_string(reference_numbers.size()));
             references = addresses(reference, reference_stride, reference_numbers, column_start);
         }
         set = {numbers.size(), rows.data(), reference == 0 ? nullptr : references.data(), column_stop - column_start};

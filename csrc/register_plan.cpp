@@ -30,10 +30,12 @@ void train(Plan& plan, Address flat, Address images, Address labels, int64_t cou
            const std::vector<int64_t>& batches, const Optimizer& optimizer) {
     int64_t total = 0;
     for (const int64_t size : batches) {
-        if (size < 1) throw std::invalid_argument("a batch is empty");
+        if (size < 1) throw std::invalid_argument("batches must have at least 1 row each, got " + std::to_string(size));
         total += size;
     }
-    if (total != rows.size()) throw std::invalid_argument("batches and rows do not fit together");
+    if (total != rows.size())
+        throw std::invalid_argument("batches must add up to the number of rows, " + std::to_string(rows.size()) +
+                                    ", got " + std::to_string(total));
     const Samples samples{at<const float>(images), at<const int64_t>(labels), count};
     const int64_t* const first = rows.data();
     py::gil_scoped_release release;
