@@ -28,20 +28,21 @@ namespace ddlsim {
 namespace {
 
 using Doubles = py::array_t<double, py::array::c_style>;
+using SparseRows = std::tuple<Longs, Longs, Floats>;
 
-py::tuple sparse_mixing(const Floats& dense) {
+SparseRows sparse_mixing(const Floats& dense) {
     if (dense.ndim() != 2)
         throw std::invalid_argument("mixing must be 2-D, got " + std::to_string(dense.ndim()) + "-D");
     const Mixing mixing = sparse_of(dense);
-    return py::make_tuple(mixing.indptr, mixing.sources, mixing.weights);
+    return {mixing.indptr, mixing.sources, mixing.weights};
 }
 
-py::tuple checked_mixing(const py::array& indptr, const py::array& sources, const Floats& weights, int64_t num_targets,
+SparseRows checked_mixing(const py::array& indptr, const py::array& sources, const Floats& weights, int64_t num_targets,
                          int64_t num_sources, bool keep_empty) {
     Mixing mixing{longs_of(indptr), longs_of(sources), weights};
     check_mixing(mixing, num_targets, num_sources);
     if (keep_empty) mixing = keep_empty_rows(mixing, num_sources);
-    return py::make_tuple(mixing.indptr, mixing.sources, mixing.weights);
+    return {mixing.indptr, mixing.sources, mixing.weights};
 }
 
 void merge_rows(Address x, int64_t x_stride, Address out, int64_t out_stride, const Longs& indptr, const Longs& sources,
@@ -182,10 +183,10 @@ void set_isa(const std::string& name) {
     if (!simd::set_isa(name.c_str())) throw std::invalid_argument("no instruction set " + name + " here; see isas()");
 }
 
-py::list isas() {
-    py::list names;
+std::vector<std::string> isas() {
+    std::vector<std::string> names;
     for (auto table = simd::built_tables(); *table; ++table)
-        if (simd::can_run(**table)) names.append((*table)->name);
+        if (simd::can_run(**table)) names.push_back((*table)->name);
     return names;
 }
 
