@@ -51,7 +51,7 @@ void check_mixing(const Mixing& mixing, int64_t num_targets, int64_t num_sources
         throw py::value_error("indptr [" + std::to_string(length) + "], sources [" + std::to_string(num_entries) +
                               "], weights [" + std::to_string(mixing.weights.size()) + "] and " +
                               std::to_string(num_targets) + " targets do not fit together");
-    if (!std::is_sorted(indptr, indptr + length)) throw py::value_error("indptr must not fall");
+    if (!std::is_sorted(indptr, indptr + length)) throw py::value_error("indptr must be non-decreasing");
     check_row_numbers(mixing.sources, num_sources, "sources");
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "address.h"
 #include "checked_rows.h"
 #include "merge.h"
 #include "parts.h"
@@ -22,32 +23,36 @@
 #include "threads.h"
 
 namespace py = pybind11;
-using namespace ddlsim;
 
+namespace ddlsim {
 namespace {
 
-using Address = uintptr_t;
 using Doubles = py::array_t<double, py::array::c_style>;
+using SparseRows = std::tuple<Longs, Longs, Floats>;
 
-py::tuple sparse_mixing(const Floats& dense) {
-    if (dense.ndim() != 2) throw std::invalid_argument("a matrix, please");
+SparseRows sparse_mixing(const Floats& dense) {
+    if (dense.ndim() != 2)
+        throw std::invalid_argument("mixing must be 2-D, got " + std::to_string(dense.ndim()) + "-D");
     const Mixing mixing = sparse_of(dense);
-    return py::make_tuple(mixing.indptr, mixing.sources, mixing.weights);
+    return {mixing.indptr, mixing.sources, mixing.weights};
 }
 
-py::tuple checked_mixing(const py::array& indptr, const py::array& sources, const Floats& weights, int64_t num_targets,
+SparseRows checked_mixing(const py::array& indptr, const py::array& sources, const Floats& weights, int64_t num_targets,
                          int64_t num_sources, bool keep_empty) {
     Mixing mixing{longs_of(indptr), longs_of(sources), weights};
     check_mixing(mixing, num_targets, num_sources);
     if (keep_empty) mixing = keep_empty_rows(mixing, num_sources);
-    return py::make_tuple(mixing.indptr, mixing.sources, mixing.weights);
+    return {mixing.indptr, mixing.sources, mixing.weights};
 }
 
 void merge_rows(Address x, int64_t x_stride, Address out, int64_t out_stride, const Longs& indptr, const Longs& sources,
                 const Floats& weights, const Longs& targets, int64_t column_start, int64_t column_stop,
                 int64_t out_column_start, bool in_place, int threads) {
     if (indptr.size() != targets.size() + 1 || sources.size() != weights.size())
-        throw std::invalid_argument("indptr, sources, weights and targets do not fit together");
+        throw std::invalid_argument(
+            "indptr must have one entry more than targets, and sources as many as weights: got " +
+            std::to_string(indptr.size()) + " for " + std::to_string(targets.size()) + ", " +
+            std::to_string(sources.size()) + " for " + std::to_string(weights.size()));
     const Merge merge{reinterpret_cast<const float*>(x),
                       x_stride,
                       reinterpret_cast<float*>(out),
@@ -76,7 +81,9 @@ struct RowAddresses {
         rows = addresses(x, stride, numbers, column_start);
         if (reference != 0) {
             if (reference_numbers.size() != numbers.size())
-                throw std::invalid_argument("as many reference rows as rows, please");
+                throw std::invalid_argument("reference_rows must name one row for each of rows: expected " +
+                                            std::to_string(numbers.size()) + ", got " +
+                                            std::to_string(reference_numbers.size()));
             references = addresses(reference, reference_stride, reference_numbers, column_start);
         }
         set = {numbers.size(), rows.data(), reference == 0 ? nullptr : references.data(), column_stop - column_start};
@@ -176,16 +183,18 @@ void set_isa(const std::string& name) {
     if (!simd::set_isa(name.c_str())) throw std::invalid_argument("no instruction set " + name + " here; see isas()");
 }
 
-py::list isas() {
-    py::list names;
+std::vector<std::string> isas() {
+    std::vector<std::string> names;
     for (auto table = simd::built_tables(); *table; ++table)
-        if (simd::can_run(**table)) names.append((*table)->name);
+        if (simd::can_run(**table)) names.push_back((*table)->name);
     return names;
 }
 
 }  // namespace
+}  // namespace ddlsim
 
 void register_kernels(py::module_& m) {
+    using namespace ddlsim;
     using namespace py::literals;
     if (isas().empty()) throw py::import_error("ddlsim needs a processor with SSE4.2 (x86-64-v2) or better");
     m.def("check_row_numbers", &check_row_numbers, "numbers"_a, "num_rows"_a, "name"_a);

@@ -5,21 +5,16 @@
 #include <array>
 #include <stdexcept>
 
+#include "address.h"
 #include "group_norm_pool.h"
 #include "parts.h"
 
 namespace py = pybind11;
-using namespace ddlsim;
 
+namespace ddlsim {
 namespace {
 
-using Address = uintptr_t;
 using Shape = std::array<int64_t, 5>;  // N, C, G, H, W
-
-template <class T>
-T* at(Address address) {
-    return reinterpret_cast<T*>(address);
-}
 
 GroupNormPool layer_of(const Shape& shape, Address x, Address weight) {
     const auto [images, channels, groups, height, width] = shape;
@@ -47,8 +42,10 @@ void group_norm_pool_backward(const Shape& shape, Address x, Address weight, Add
 }
 
 }  // namespace
+}  // namespace ddlsim
 
 void register_layers(py::module_& m) {
+    using namespace ddlsim;
     using namespace py::literals;
     m.def("group_norm_pool", &group_norm_pool, "shape"_a, "x"_a, "weight"_a, "bias"_a, "epsilon"_a, "out"_a, "mean"_a,
           "rstd"_a, "winner"_a);

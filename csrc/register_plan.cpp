@@ -3,21 +3,15 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "address.h"
+#include "checked_rows.h"
 #include "parts.h"
 #include "train/plan.h"
 
 namespace py = pybind11;
-using namespace ddlsim::train;
 
+namespace ddlsim::train {
 namespace {
-
-using Address = uintptr_t;
-using Longs = py::array_t<int64_t, py::array::c_style>;
-
-template <class T>
-T* at(Address address) {
-    return reinterpret_cast<T*>(address);
-}
 
 ConvSpec conv_spec(int64_t inputs, int64_t outputs, std::array<int64_t, 2> kernel, std::array<int64_t, 2> padding,
                    int64_t weight, int64_t bias, int64_t groups, int64_t scale, int64_t shift, double epsilon,
@@ -36,10 +30,12 @@ void train(Plan& plan, Address flat, Address images, Address labels, int64_t cou
            const std::vector<int64_t>& batches, const Optimizer& optimizer) {
     int64_t total = 0;
     for (const int64_t size : batches) {
-        if (size < 1) throw std::invalid_argument("a batch is empty");
+        if (size < 1) throw std::invalid_argument("batches must have at least 1 row each, got " + std::to_string(size));
         total += size;
     }
-    if (total != rows.size()) throw std::invalid_argument("batches and rows do not fit together");
+    if (total != rows.size())
+        throw std::invalid_argument("batches must add up to the number of rows, " + std::to_string(rows.size()) +
+                                    ", got " + std::to_string(total));
     const Samples samples{at<const float>(images), at<const int64_t>(labels), count};
     const int64_t* const first = rows.data();
     py::gil_scoped_release release;
@@ -63,8 +59,11 @@ Optimizer make_optimizer(bool adam, double rate, double momentum, double weight_
 }
 
 }  // namespace
+}  // namespace ddlsim::train
 
 void register_plan(py::module_& m) {
+    using namespace ddlsim::train;
+    using ddlsim::Address, ddlsim::at;
     using namespace py::literals;
     py::class_<ConvSpec>(m, "ConvSpec")
         .def(py::init(&conv_spec), py::kw_only(), "inputs"_a, "outputs"_a, "kernel"_a, "padding"_a, "weight"_a,

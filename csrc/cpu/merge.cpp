@@ -21,7 +21,7 @@ constexpr int64_t CACHE_FLOATS = 32 * 1024;              // a block of all sourc
 constexpr int64_t STREAM_FROM_FLOATS = 2 * 1024 * 1024;  // results of 8 MB and more go past the caches
 constexpr int64_t STREAM_IN_PLACE_FROM = 16 * 1024 * 1024;
 constexpr int64_t FEW_SOURCES = 64;
-constexpr int64_t ALONE_BELOW = 200 * 1024;  // multiply-adds that one thread does in some 20 us
+constexpr int64_t MERGED_ALONE_BELOW = 200 * 1024;  // multiply-adds that one thread does in some 20 us
 
 // The rows of x that are read, each once and in order, and where each stands among them.
 struct Sources {
@@ -90,7 +90,7 @@ void merge_rows(const Merge& m, int threads) {
     const bool shared = sources_are_shared(m);
     const int64_t block = block_columns(sources.count(), shared, m.in_place);
     const int64_t num_blocks = (num_columns + block - 1) / block;
-    if (entries * num_columns < ALONE_BELOW) threads = 1;
+    if (entries * num_columns < MERGED_ALONE_BELOW) threads = 1;
     // Neighbouring blocks stay on one thread, which fetches each while it works on the one before. Rows are split
     // too when there are few blocks, but not in place, where a block is read whole before it is written.
     const int64_t blocks_per_item = std::max<int64_t>(1, num_blocks / (8 * threads));

@@ -21,7 +21,7 @@ constexpr int64_t BLOCK = GRAM_BLOCK;
 constexpr int64_t PANEL_STRIDE = BLOCK + 16;  // rows a power of two apart would meet in the same sets of a cache
 constexpr int64_t CHUNK = 16 * BLOCK;  // columns summed in float64 before they join the total: the unit of threads
 constexpr int64_t GROUP = 96;          // rows of one operand: two groups of blocks stay in a 512 KB L2
-constexpr int64_t ALONE_BELOW = 400 * 1024;  // multiply-adds that one thread does in some 20 us
+constexpr int64_t COMPARED_ALONE_BELOW = 400 * 1024;  // multiply-adds that one thread does in some 20 us
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -121,7 +121,7 @@ void all_pairs(const RowSet& set, Product product, double* sums, int threads) {
     for (int64_t ga = 0; ga < groups.count; ++ga)
         for (int64_t gb = ga; gb < groups.count; ++gb) pairs.emplace_back(ga, gb);
     const auto num_pairs = static_cast<int64_t>(pairs.size());
-    if (n * n / 2 * set.num_columns < ALONE_BELOW) threads = 1;
+    if (n * n / 2 * set.num_columns < COMPARED_ALONE_BELOW) threads = 1;
 
     const auto make = [&](int64_t p) {
         const auto [ga, gb] = pairs[p];
@@ -199,7 +199,7 @@ struct Lists {
 std::vector<double> sum_lists(const RowSet& set, const Lists& lists, Product product, int threads) {
     const auto num_entries = static_cast<int64_t>(lists.peers.size());
     std::vector<double> sums(num_entries, 0.0);
-    if (num_entries * set.num_columns < ALONE_BELOW) threads = 1;
+    if (num_entries * set.num_columns < COMPARED_ALONE_BELOW) threads = 1;
     const int64_t num_chunks = ceil_div(set.num_columns, CHUNK);
     const int64_t wave = std::min<int64_t>(num_chunks, 8 * threads);
     std::vector<double> parts(wave * num_entries);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 
 #include "plan.h"
 #include "simd/kernel_table.h"
@@ -14,9 +15,11 @@ void Plan::train(float* flat, const Samples& samples, const int64_t* rows, const
     const int64_t total = std::accumulate(batches.begin(), batches.end(), int64_t{0});
     for (int64_t i = 0; i < total; ++i) {
         if (rows[i] < 0 || rows[i] >= samples.count)
-            throw std::out_of_range("a batch names a sample that is not there");
+            throw std::out_of_range("rows must name samples that exist: got " + std::to_string(rows[i]) + " of " +
+                                    std::to_string(samples.count));
         if (samples.labels[rows[i]] < 0 || samples.labels[rows[i]] >= num_outputs())
-            throw std::out_of_range("a label is beyond the outputs of the network");
+            throw std::out_of_range("labels must lie in 0.." + std::to_string(num_outputs() - 1) +
+                                    ", the outputs of the network: got " + std::to_string(samples.labels[rows[i]]));
     }
     if (batches.empty()) return;
     reserve(*std::max_element(batches.begin(), batches.end()), true);

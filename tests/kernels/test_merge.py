@@ -176,7 +176,7 @@ def test_every_instruction_set_agrees_to_a_rounding(rng):
         (([0, 2], [0], [1.0], [1]), ValueError, r"indptr \[2\], sources \[1\], weights \[1\] and 1 targets do not fit"),
         (([1, 1], [0], [1.0], [1]), ValueError, "do not fit"),
         (([], [], [], []), ValueError, "do not fit"),
-        (([0, 2, 1], [0], [1.0], [1, 2]), ValueError, "indptr must not fall"),
+        (([0, 2, 1], [0], [1.0], [1, 2]), ValueError, "indptr must be non-decreasing"),
     ],
 )
 def test_wrong_row_numbers_are_refused(arguments, error, message):
