@@ -29,12 +29,12 @@ from ddlsim.learning.kinds import (
     ModelRows,
     SimilaritySpec,
     TestSpec,
-    TrainSpec,
 )
 from ddlsim.learning.layout import CORE, MODEL, Buffers, Entry, Part
-from ddlsim.learning.moments import Kept, Moments, rows_kept
+from ddlsim.learning.moments import Kept, rows_kept
 from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.objective import Objective
+from ddlsim.learning.trainings import Request, make_training
 
 
 class Learner:
@@ -213,55 +213,17 @@ class Learner:
             The trained model, what the node keeps then (moments unless training.optimizer_state is `fresh`), and by
             label the class means, if the objective collects them.
         """
-        kept, settings, architecture = kept or Kept(), self._training, self.architecture_of(node)
+        settings, architecture = self._training, self.architecture_of(node)
         batches = draw_batches(rng, self.num_samples(node), settings.batch_size, steps, settings.drop_last)
         noisy = settings.augmentation != "none" or architecture.layout.draws_noise
         seed = int(rng.integers(2**63 - 1)) if noisy else None
         last_pass = min(steps, self.steps_per_epoch(node))
-        count = rows_kept(settings)
-        moves = [only in (None, params.part.name) for params in model]
-        trained = tuple(self.rows.new(params.part) if own else params for params, own in zip(model, moves, strict=True))
-        before = [kept.moments.get(params.part.name) for params in model] if count else []
-        made = [
-            tuple(self.rows.new(params.part) for _ in range(count)) if own else None
-            for params, own in zip(model, moves, strict=True)
-        ]
-        means = {}
-        if objective and objective.class_means:
-            mean = self._mean_part(node)
-            means = {label: self.rows.new(mean) for label in self._labels_of(node, batches[-last_pass:])}
-        local = self.rows.new(architecture.layout.local) if architecture.layout.local.size else None
-        targets = dict(objective.targets) if objective else {}
-        spec = TrainSpec(
-            node=node,
-            architecture=model[0].part.architecture,
-            model=_numbers(model),
-            sizes=tuple(params.size for params in model),
-            trained=tuple(params.serial if own else None for params, own in zip(trained, moves, strict=True)),
-            batches=tuple(batches),
-            only=only,
-            moments=tuple(each and Moments(each.steps, _numbers(each.rows)) for each in before),
-            new_moments=tuple(
-                row for rows in made for row in (_numbers(rows) if rows is not None else (None,) * count)
-            ),
-            objective=objective and objective.without_targets(),
-            targets={label: params.serial for label, params in targets.items()},
-            seed=seed,
-            means={label: params.serial for label, params in means.items()},
-            last_pass=last_pass,
-            local=kept.local and kept.local.serial,
-            new_local=local and local.serial,
-        )
-        reads = [*model, *(row for each in before if each for row in each.rows), *targets.values()]
-        writes = [params for params, own in zip(trained, moves, strict=True) if own]
-        writes += [row for rows in made if rows for row in rows] + [*means.values()] + ([local] if local else [])
-        self._submit(spec, [*reads, kept.local] if kept.local else reads, writes)
-        moments = dict(kept.moments)
-        for params, rows in zip(model, made, strict=True):
-            if rows:
-                last = kept.moments.get(params.part.name)
-                moments[params.part.name] = Moments(steps + (last.steps if last else 0), rows)
-        return trained, Kept(moments, local), means
+        labels = self._labels_of(node, batches[-last_pass:]) if objective and objective.class_means else []
+        asked = Request(node, model, batches, only, kept or Kept(), objective, seed, labels, last_pass)
+        mean_part = self._mean_part(node) if labels else None
+        made = make_training(self.rows, asked, rows_kept(settings), mean_part, architecture.layout.local)
+        self._submit(made.spec, made.reads, made.writes)
+        return made.trained, made.kept, made.means
 
     def losses(
         self,

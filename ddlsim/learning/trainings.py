@@ -1,0 +1,120 @@
+"""From what an algorithm asks of a training to its specification: which rows it reads, and which it will fill."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddlsim.learning.bank import Params, Rows
+from ddlsim.learning.kinds import Model, TrainSpec
+from ddlsim.learning.layout import Part
+from ddlsim.learning.moments import Kept, Moments
+from ddlsim.learning.objective import Objective
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for.
+
+    Args:
+        node: whose samples.
+        model: where training starts, part by part.
+        batches: sample indices per step.
+        only: part that is trained alone; None: all.
+        kept: what the node kept of its last training.
+        objective: what is minimized; None: the task's loss.
+        seed: of random numbers drawn in it; None: none are.
+        labels: whose mean features are wanted.
+        last_pass: number of steps, the last ones, whose features count in these means.
+    """
+
+    node: int
+    model: Model
+    batches: Sequence[np.ndarray]
+    only: str | None
+    kept: Kept
+    objective: Objective | None
+    seed: int | None
+    labels: Sequence[int]
+    last_pass: int
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training that can be enqueued.
+
+    Args:
+        spec: what is computed.
+        reads: handles to the rows that it reads.
+        writes: handles to those that it fills.
+        trained: the model to be; parts that are not trained are those of the start.
+        kept: what the node keeps then.
+        means: by label the mean of its features.
+    """
+
+    spec: TrainSpec
+    reads: list[Params]
+    writes: list[Params]
+    trained: Model
+    kept: Kept
+    means: dict[int, Params]
+
+
+def make_training(rows: Rows, asked: Request, moments_kept: int, mean_part: Part | None, local_part: Part) -> Training:
+    """Numbers the rows of a training: the trained parts, moments, means, own buffers.
+
+    Args:
+        rows: of the run.
+        asked: see there.
+        moments_kept: rows per part that the optimizer keeps.
+        mean_part: what the mean of a label's features is; None: no labels are asked for.
+        local_part: the architecture's own buffers of a node, perhaps none.
+    """
+    model, kept = asked.model, asked.kept
+    moves = [asked.only in (None, params.part.name) for params in model]
+    trained = tuple(rows.new(params.part) if own else params for params, own in zip(model, moves, strict=True))
+    moments = [
+        tuple(rows.new(params.part) if own else None for _ in range(moments_kept))
+        for params, own in zip(model, moves, strict=True)
+    ]
+    means = {label: rows.new(mean_part) for label in asked.labels}
+    local = rows.new(local_part) if local_part.size else None
+    before = [kept.moments.get(params.part.name) for params in model] if moments_kept else []
+    targets = dict(asked.objective.targets) if asked.objective else {}
+    spec = TrainSpec(
+        node=asked.node,
+        architecture=model[0].part.architecture,
+        model=tuple(params.serial for params in model),
+        sizes=tuple(params.size for params in model),
+        trained=tuple(params.serial if own else None for params, own in zip(trained, moves, strict=True)),
+        batches=tuple(asked.batches),
+        only=asked.only,
+        moments=tuple(each and Moments(each.steps, tuple(row.serial for row in each.rows)) for each in before),
+        new_moments=tuple(row and row.serial for of_part in moments for row in of_part),
+        objective=asked.objective and asked.objective.without_targets(),
+        targets={label: params.serial for label, params in targets.items()},
+        seed=asked.seed,
+        means={label: params.serial for label, params in means.items()},
+        last_pass=asked.last_pass,
+        local=kept.local and kept.local.serial,
+        new_local=local and local.serial,
+    )
+    reads = [*model, *(row for each in before if each for row in each.rows), *targets.values(), kept.local]
+    made = [params for params, own in zip(trained, moves, strict=True) if own]
+    writes = [*made, *(row for of_part in moments for row in of_part), *means.values(), local]
+    keeps = Kept(_moments_then(asked, moves, moments) if moments_kept else kept.moments, local)
+    return Training(spec, _held(reads), _held(writes), trained, keeps, means)
+
+
+def _moments_then(asked: Request, moves: Sequence[bool], rows: Sequence[tuple]) -> dict[str, Moments]:
+    """What the optimizer keeps of each part after the training."""
+    found = dict(asked.kept.moments)
+    for params, own, new in zip(asked.model, moves, rows, strict=True):
+        if own:
+            last = asked.kept.moments.get(params.part.name)
+            found[params.part.name] = Moments(len(asked.batches) + (last.steps if last else 0), new)
+    return found
+
+
+def _held(handles: Sequence[Params | None]) -> list[Params]:
+    return [params for params in handles if params is not None]
