@@ -152,7 +152,7 @@ def _state(learner: "Learner", node: int, model: "Model", beside: Any) -> "dict[
     """What `state_dict()` of a node's module gives, on the CPU: rows, frozen parameters, the node's own buffers."""
     import torch
 
-    from ddlsim.learning.worker import Template
+    from ddlsim.learning.backends.template import Template
 
     learner.jobs.force_params([*model, *([] if beside is None or beside.local is None else [beside.local])])
     architecture = learner.architecture_of(node)

@@ -119,7 +119,7 @@ def test_the_manifest_says_which_models_are_kept_and_why(ran, monkeypatch):
 
 def test_the_best_models_are_those_of_least_validation_loss(ran):
     changes = ("algorithm={name: local}", "validation={source: node, fraction: 0.2}", "training.learning_rate=2.0")
-    _, best, _ = ran(*changes, "evaluation.checkpoint=best", "records.models=best", "rounds=6", name="best")
+    _, best, _ = ran(*changes, "evaluation.evaluated_model=best", "records.models=best", "rounds=6", name="best")
     _, last, _ = ran(*changes, "records.models=last", "rounds=6", name="last")
     assert any(
         not torch.equal(read_model(best, node)["head.weight"], read_model(last, node)["head.weight"])
@@ -129,7 +129,7 @@ def test_the_best_models_are_those_of_least_validation_loss(ran):
 
 def test_best_models_need_something_that_finds_them():
     with pytest.raises(
-        ScenarioError, match=r"records.models: needs evaluation.checkpoint: best or training.early_stop"
+        ScenarioError, match=r"records.models: needs evaluation.evaluated_model: best or training.early_stop"
     ):
         load(SMOKE, ["records.models=best"])
 
