@@ -1,7 +1,7 @@
 """From a scenario to a simulation: the only file that knows all parts."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,7 +10,9 @@ from ddlsim.rng import stream_seed
 
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
+    from ddlsim.evaluation.candidates import Snapshot
     from ddlsim.evaluation.evaluator import Evaluated
+    from ddlsim.learning.kinds import Model
     from ddlsim.scenario import Scenario
 
 
@@ -135,7 +137,9 @@ def build_run(scenario: "Scenario", prepared):
     )
 
 
-def build_monitor(scenario: "Scenario", prepared, learner, recorder, run, members, measurements, on_evaluated):
+def build_monitor(
+    scenario: "Scenario", prepared, learner, recorder, run, members, measurements, on_evaluated, on_model
+):
     """What measures completed rounds: evaluations, or times where nothing is learned."""
     from ddlsim.evaluation.evaluator import Evaluator, Schedule
     from ddlsim.evaluation.oracle_similarities import TrueSimilarities
@@ -159,6 +163,7 @@ def build_monitor(scenario: "Scenario", prepared, learner, recorder, run, member
         measurements,
         TrueSimilarities(scenario.records.true_similarities, compare, recorder, run.rng),
         on_evaluated,
+        on_model,
     )
 
 
@@ -169,6 +174,7 @@ def build_simulation(
     recorder,
     on_round: Callable[[int, float, int], None] = lambda *_: None,
     on_evaluated: "Callable[[Evaluated], None]" = lambda _: None,
+    on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
 ) -> "Simulation":
     """All objects of one run, from the ground up."""
     from functools import partial
@@ -208,7 +214,7 @@ def build_simulation(
         transport,
         members,
         ChurnProcess(env, members, absences, churn is not None and churn.state == "lost"),
-        build_monitor(scenario, prepared, learner, recorder, run, members, measurements, on_evaluated),
+        build_monitor(scenario, prepared, learner, recorder, run, members, measurements, on_evaluated, on_model),
         recorder,
         validated,
         on_round,

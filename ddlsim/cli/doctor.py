@@ -11,7 +11,18 @@ from typing import Annotated
 
 import typer
 
-PACKAGES = ("torch", "torchvision", "numpy", "simpy", "networkx", "pydantic", "ruamel.yaml", "typer", "rich")
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "numpy",
+    "simpy",
+    "networkx",
+    "pydantic",
+    "ruamel.yaml",
+    "typer",
+    "rich",
+    "safetensors",
+)
 
 
 @dataclass(frozen=True)

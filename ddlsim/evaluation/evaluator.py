@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ddlsim.evaluation.measurements import Measurements
     from ddlsim.evaluation.monitor import Population
     from ddlsim.evaluation.oracle_similarities import TrueSimilarities
-    from ddlsim.learning.kinds import Tested
+    from ddlsim.learning.kinds import Model, Tested
     from ddlsim.scenario.model import Evaluation
 
 SELECTION_BATCHES = 100
@@ -87,6 +87,8 @@ class Evaluator:
         measurements: what is measured between evaluations.
         similarities: what chosen nodes would measure of others is written at every evaluation.
         on_evaluated: called with every outcome.
+        on_model: called with every node that is tested, its snapshot, the model that was chosen of its candidates, and
+            what its learner keeps beside it.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Evaluator:
         measurements: "Measurements",
         similarities: "TrueSimilarities",
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
+        on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
     ):
         self.due = schedule.due
         self.evaluated = 0
@@ -116,6 +119,7 @@ class Evaluator:
         self._rng = rng
         self._similarities = similarities
         self._on_evaluated = on_evaluated
+        self._on_model = on_model
         self._open: dict[int, dict[int, Snapshot]] = {}
 
     def completed(self, node: int, completed: int, population: "Population") -> None:
@@ -159,6 +163,8 @@ class Evaluator:
             lowest = _lowest([loss for _, loss in tested])
             chosen = lowest if choice is None else _lowest(losses[id(choice)])
             values[node] = self._write(node, completed, snapshot, tested, chosen, lowest)
+            serving, kept = served[node]
+            self._on_model(node, snapshot, serving.models[chosen], kept)
         for node in everybody.keys() - snapshots.keys():  # a server has bytes, but nothing to be tested
             self._recorder.row(everybody[node].time_s, node, completed, "bytes_sent", everybody[node].bytes_sent)
         self._similarities.write(completed, snapshots)

@@ -111,11 +111,13 @@ def sweep_figure(runs: Sequence[Records], key: str) -> "Figure":
     validation loss is recorded, the mean over nodes of its lowest. Runs that differ in something else (the seed apart,
     which is averaged, with its standard deviation) make lines of their own.
 
+    Values that are no numbers (topology.name) stand side by side in the order of the alphabet.
+
     Args:
         runs: at least two values of the setting.
         key: dotted key of the scenario, algorithm.tau.
     Raises:
-        ScenarioError: if a run lacks the key, its values are no numbers, or the runs do not share a metric.
+        ScenarioError: if a run lacks the key, its value is a list or nothing, or the runs do not share a metric.
     """
     need_matplotlib()
     from matplotlib.figure import Figure
@@ -125,13 +127,16 @@ def sweep_figure(runs: Sequence[Records], key: str) -> "Figure":
         raise ScenarioError(f"compare: runs measured by {' and '.join(sorted(kinds))} do not share an axis.")
     lines: dict[str, dict[float, list[tuple[float, float]]]] = {}
     settings = [_settings(records.scenario) for records in runs]
+    categories = _categories(runs, [own.get(key) for own in settings], key)
     shared = {name for name in settings[0] if all(own.get(name) == settings[0][name] for own in settings)}
     for records, own in zip(runs, settings, strict=True):
-        value = own.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ScenarioError(f"{records.directory}: {key}: expected a number to draw over, got {value!r}.")
-        differs = [f"{name.rsplit('.', 1)[-1]}={own[name]}" for name in own if name not in {*shared, key, *_NAMES}]
-        lines.setdefault(", ".join(differs), {}).setdefault(float(value), []).append(_outcome(records))
+        value = categories.index(str(own[key])) if categories else float(own[key])
+        differs = [
+            f"{name.rsplit('.', 1)[-1]}={own[name]}"
+            for name in own
+            if name not in {*shared, key, *_NAMES} and not _goes_with(name, key)
+        ]
+        lines.setdefault(", ".join(differs), {}).setdefault(value, []).append(_outcome(records))
     both = all(np.isfinite(loss) for line in lines.values() for found in line.values() for _, loss in found)
     figure = Figure(figsize=(9 if both else 5.5, 3.6), layout="constrained")
     panels = figure.subplots(1, 2 if both else 1, squeeze=False)[0]
@@ -149,10 +154,12 @@ def sweep_figure(runs: Sequence[Records], key: str) -> "Figure":
                 markersize=4,
                 capsize=2,
                 color=COLOURS[number % len(COLOURS)],
-                linestyle=DASHES[number % len(DASHES)],
+                linestyle="none" if categories else DASHES[number % len(DASHES)],
             )
-        positive = all(value > 0 for line in lines.values() for value in line)
+        positive = not categories and all(value > 0 for line in lines.values() for value in line)
         axes.set(xlabel=key, xscale="log" if positive else "linear", yscale="log" if scale == 1 else "linear")
+        if categories:
+            axes.set_xticks(range(len(categories)), categories)
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("mean squared error" if scale == 1 else "accuracy (%)")
     if both:
@@ -160,6 +167,21 @@ def sweep_figure(runs: Sequence[Records], key: str) -> "Figure":
     if any(lines):
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize="small")
     return figure
+
+
+def _categories(runs: Sequence[Records], values: Sequence[Any], key: str) -> list[str]:
+    """The values as texts in order; empty if all are numbers."""
+    for records, value in zip(runs, values, strict=True):
+        if not isinstance(value, bool | int | float | str):
+            raise ScenarioError(f"{records.directory}: {key}: expected a number or a name to draw over, got {value!r}.")
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    return [] if numbers else sorted(set(map(str, values)))
+
+
+def _goes_with(name: str, key: str) -> bool:
+    """Whether a setting belongs to the part whose name is drawn over: other names have other keys."""
+    part, _, last = key.rpartition(".")
+    return last == "name" and name.startswith(f"{part}.")
 
 
 _NAMES = ("name", "seed", "description")

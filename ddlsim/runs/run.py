@@ -17,6 +17,7 @@ from ddlsim.runs.interrupts import Interrupts, interruptible
 from ddlsim.runs.loading import choose_device, load_data, prepare
 from ddlsim.runs.lock import LOCK
 from ddlsim.runs.manifest import finish_manifest, start_manifest, write_manifest
+from ddlsim.runs.models import MODELS, KeptModels, which_models, write_models
 from ddlsim.runs.profile import wall_profile, wave_counts
 from ddlsim.runs.progress import Progress
 
@@ -108,6 +109,7 @@ class _Life:
     data_s: float
     profile: bool
     recorder: "Recorder | None" = None
+    models: KeptModels | None = None
     simulation: "Simulation | None" = None
     setup_s: float = 0.0
 
@@ -168,8 +170,16 @@ def _make(life: _Life) -> None:
         life.interrupts.check()
         life.console.round(completed, time_s, bytes_sent)
 
+    which, life.manifest["models"] = which_models(scenario, life.learner)
+    life.models = None if which == "none" else KeptModels(which)
     life.simulation = build_simulation(
-        scenario, life.prepared, life.learner, life.recorder, on_round, _evaluation_teller(life)
+        scenario,
+        life.prepared,
+        life.learner,
+        life.recorder,
+        on_round,
+        _evaluation_teller(life),
+        (lambda *_: None) if life.models is None else life.models.take,
     )
     if scenario.learning != "none":
         life.prepared.release()
@@ -265,7 +275,16 @@ def _last_records(life: _Life) -> list[Callable[[], None]]:
             lambda: write_links(path / "links.jsonl", network.use(), detail),
             lambda: write_contents(path / "contents.jsonl", simulation.transport.contents),
         ]
+    if life.models is not None and life.models.held:
+        writes.append(lambda: _write_models(life))
     return writes
+
+
+def _write_models(life: _Life) -> None:
+    try:
+        write_models(life.path, life.models, life.learner)
+    except OSError as error:
+        raise RecordsFailed(f"{life.path / MODELS} cannot be written: {error.strerror or error}.") from error
 
 
 def _what_is_kept(life: _Life) -> str:

@@ -103,6 +103,11 @@ def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         ):
             if needed:
                 yield place, "needs validation samples, but validation.source is none"
+    if scenario.records.models == "best" and not (
+        training.early_stopping or scenario.evaluation.evaluated_model == "best"
+    ):
+        text = "needs evaluation.evaluated_model: best or training.early_stopping, which find each node's best model"
+        yield ("records", "models"), text
 
 
 def _compared(scenario: Scenario) -> Iterator[tuple[Place, str]]:

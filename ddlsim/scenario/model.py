@@ -182,10 +182,13 @@ class Records(_Section):
         detail: full: traffic of every pair of nodes; total: of all nodes together, for networks of many thousands.
         true_similarities: nodes that are compared with all others at every evaluation, by the algorithm's own
             similarity; costs no simulated time.
+        models: which model of every node is kept: last: that of the last evaluation; best: its best by validation loss;
+            none; null: last where all of them fit into 256 MB.
     """
 
     detail: Literal["full", "total"] = "full"
     true_similarities: tuple[CountOrZero, ...] = ()
+    models: Literal["none", "last", "best"] | None = None
 
 
 class Scenario(_Section):
@@ -296,5 +299,7 @@ def _plain(key: str, value: Any) -> Any:
         found = {name: _plain(name, getattr(value, name)) for name in type(value).model_fields}
         if isinstance(value, Records) and not value.true_similarities:
             del found["true_similarities"]  # nobody looks: the same run as one that could not
+        if isinstance(value, Records) and value.models is None:
+            del found["models"]  # what is kept of a run changes nothing in it
         return found
     return parts.plain(value)

@@ -96,9 +96,26 @@ def test_sweep_draws_a_line_per_other_setting_and_averages_seeds(sweep):
     assert loss.containers[0].lines[0].get_ydata() == pytest.approx([2.0])  # the mean of 1, 2 and 3
 
 
-def test_sweep_over_what_is_no_number_is_told(sweep):
-    with pytest.raises(ScenarioError, match=r"algorithm.similarity: expected a number to draw over, got 'l2'"):
-        sweep_figure([read(run) for run in sweep], "algorithm.similarity")
+def test_sweep_over_names_puts_them_side_by_side(sweep):
+    quality, _ = sweep_figure([read(run) for run in sweep], "algorithm.similarity").axes
+    assert [label.get_text() for label in quality.get_xticklabels()] == ["cosine", "l2"]
+    lines = {bars.get_label(): bars.lines[0] for bars in quality.containers}
+    assert lines["tau=10"].get_xdata() == pytest.approx([0, 1])
+    assert lines["tau=10"].get_ydata() == pytest.approx([30, 60])
+    assert quality.get_xscale() == "linear"
+
+
+def test_keys_of_a_part_do_not_tell_lines_apart_where_its_name_is_drawn_over(sweep):
+    text = "name: tiny\nseed: 1\nrounds: 4\nalgorithm: {name: el, degree: 3}\n"
+    (sweep[3] / "scenario.yaml").write_text(text)
+    quality, _ = sweep_figure([read(run) for run in (sweep[0], sweep[3])], "algorithm.name").axes
+    (bars,) = quality.containers
+    assert bars.lines[0].get_ydata() == pytest.approx([50, 30])
+
+
+def test_sweep_over_what_is_neither_number_nor_name_is_told(sweep):
+    with pytest.raises(ScenarioError, match=r"algorithm.nix: expected a number or a name to draw over, got None"):
+        sweep_figure([read(run) for run in sweep], "algorithm.nix")
 
 
 def test_all_figures_are_saved(deluded, sweep, tmp_path):

@@ -1,0 +1,170 @@
+"""The models of a run in one file, models.safetensors, and one node's out of it.
+
+A tensor stands there as `<node>/<name in state_dict()>`. Of equal tensors (a model that all nodes share after an
+all-reduce, frozen parameters) only the first is written; the file's one metadata entry, `ddlsim`, says in JSON which
+name each of the others has (`same`), and which parts an algorithm trained beside the model (`extra_parts`).
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ddlsim.errors import DdlsimError, RecordsDamaged, ScenarioError
+
+if TYPE_CHECKING:
+    import torch
+
+    from ddlsim.evaluation.candidates import Snapshot
+    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.learner import Learner
+    from ddlsim.scenario import Scenario
+
+MODELS = "models.safetensors"
+MOST_BYTES = 256_000_000
+"""Models of all nodes that are kept without being asked for."""
+
+
+@dataclass
+class KeptModels:
+    """The model of every node that has been evaluated.
+
+    Args:
+        which: last: what the last evaluation tested; best: the node's best by validation loss, if it has one.
+        held: node -> its model and what the learner keeps for the node beside it.
+    """
+
+    which: Literal["last", "best"]
+    held: "dict[int, tuple[Model, Any]]" = field(default_factory=dict)
+
+    def take(self, node: int, snapshot: "Snapshot", tested: "Model", kept: Any) -> None:
+        """An evaluation has tested a model of a node."""
+        if self.which == "best" and snapshot.best is not None:
+            tested, kept = snapshot.best, snapshot.best_kept
+        self.held[node] = tested, kept
+
+
+def which_models(scenario: "Scenario", learner: "Learner") -> tuple[Literal["none", "last", "best"], str]:
+    """Which models a run keeps, and the sentence on it for the manifest."""
+    if scenario.learning == "none":
+        return "none", "none: nothing is learned"
+    asked = scenario.records.models
+    if asked is not None:
+        return asked, f"{asked}: as records.models says"
+    nodes = range(scenario.nodes.count)
+    num_bytes = 4 * sum(learner.architecture_of(node).layout.size for node in nodes)
+    if num_bytes <= MOST_BYTES:
+        return "last", f"last: together {num_bytes / 1e6:.3g} MB, which is not above {MOST_BYTES // 10**6} MB"
+    return "none", (
+        f"none: together {num_bytes / 1e6:.0f} MB, which is above {MOST_BYTES // 10**6} MB; records.models: last "
+        "keeps them all the same"
+    )
+
+
+def write_models(directory: Path, kept: KeptModels, learner: "Learner") -> None:
+    """Writes models.safetensors, whole or not at all.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    from safetensors.torch import save
+
+    tensors: dict[str, torch.Tensor] = {}
+    same: dict[str, str] = {}
+    first: dict[tuple, str] = {}
+    for node, (model, beside) in sorted(kept.held.items()):
+        for name, values in _state(learner, node, model, beside).items():
+            own = f"{node}/{name}"
+            digest = hashlib.blake2b(values.numpy().tobytes(), digest_size=16).digest()
+            written = first.setdefault((values.dtype, tuple(values.shape), digest), own)
+            if written == own:
+                tensors[own] = values
+            else:
+                same[own] = written
+    extra = {part for node in kept.held for part in learner.architecture_of(node).layout.names} - {"core", "head"}
+    about = {"which": kept.which, "extra_parts": sorted(extra), "same": same}
+    draft = directory / f"{MODELS}.draft"
+    try:
+        draft.write_bytes(save(tensors, {"ddlsim": json.dumps(about, separators=(",", ":"))}))
+        os.replace(draft, directory / MODELS)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "dict[str, torch.Tensor]":
+    """The `state_dict()` of a node's model.
+
+    Args:
+        directory: of the run.
+        node: which one.
+        with_extra_parts: also of what an algorithm trained beside the model, such as MAPL's projection.
+    Raises:
+        ScenarioError: if the run kept no models, or none of this node.
+        RecordsDamaged: if the file cannot be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = directory / MODELS
+    if not path.is_file():
+        raise ScenarioError(f"{directory}: has no {MODELS}: {_why_none(directory)}.")
+    prefix = f"{node}/"
+    try:
+        with safe_open(path, "pt") as file:
+            about = json.loads((file.metadata() or {})["ddlsim"])
+            same: Mapping[str, str] = about["same"]
+            names = [name for name in (*file.keys(), *same) if name.startswith(prefix)]
+            found = {name.removeprefix(prefix): file.get_tensor(same.get(name, name)).clone() for name in sorted(names)}
+            nodes = sorted({int(name.partition("/")[0]) for name in (*file.keys(), *same)})
+            extra = tuple(f"{part}." for part in about["extra_parts"])
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        raise RecordsDamaged(f"{path}: cannot be read: {type(error).__name__}: {error}.") from error
+    if not found:
+        shown = f"{nodes[0]} to {nodes[-1]}" if len(nodes) > 10 else ", ".join(map(str, nodes))
+        raise ScenarioError(f"{path}: there is no model of node {node}. Models of: {shown}.")
+    return {name: values for name, values in found.items() if with_extra_parts or not name.startswith(extra)}
+
+
+def export_model(directory: Path, node: int, out: Path, with_extra_parts: bool = False) -> int:
+    """Writes a node's model to a file of its own, for `module.load_state_dict(safetensors.torch.load_file(out))`.
+
+    Returns:
+        How many tensors it has.
+    Raises:
+        DdlsimError: see `read_model`; or if the file cannot be written.
+    """
+    from safetensors.torch import save
+
+    tensors = read_model(directory, node, with_extra_parts)
+    draft = out.with_name(f"{out.name}.draft")
+    try:
+        draft.write_bytes(save(tensors))
+        os.replace(draft, out)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise DdlsimError(f"--out {out}: cannot be written: {error.strerror or error}. Name another path.") from error
+    return len(tensors)
+
+
+def _state(learner: "Learner", node: int, model: "Model", beside: Any) -> "dict[str, torch.Tensor]":
+    """What `state_dict()` of a node's module gives, on the CPU: rows, frozen parameters, the node's own buffers."""
+    import torch
+
+    from ddlsim.learning.backends.template import Template
+
+    learner.jobs.force_params([*model, *([] if beside is None or beside.local is None else [beside.local])])
+    architecture = learner.architecture_of(node)
+    template = Template(architecture, torch.device("cpu"))
+    with torch.no_grad():
+        template.load(model)
+        template.load_local(None if beside is None else beside.local)
+        return {name: each.detach().cpu().clone() for name, each in template.module.state_dict().items()}
+
+
+def _why_none(directory: Path) -> str:
+    try:
+        return json.loads((directory / "manifest.json").read_text())["models"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return "it was made before models were kept, or has not ended"

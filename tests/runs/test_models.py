@@ -1,0 +1,155 @@
+"""Models that a run keeps, and one of them exported into a module of the user's own."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from ddlsim import runs
+from ddlsim.cli import app
+from ddlsim.errors import RecordsDamaged, ScenarioError
+from ddlsim.models.mlp import MLP
+from ddlsim.runs import models
+from ddlsim.runs.models import MODELS, export_model, read_model
+from ddlsim.scenario import load
+
+SMOKE = "scenarios/smoke.yaml"
+SMALL = (
+    "rounds=1",
+    "evaluation.every=1",
+    "training.local_steps=2",
+    "model={name: mlp, hidden: [8]}",
+    "nodes.clusters=[2, 2]",
+    "topology={name: ring}",
+)
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """Runs smoke with changes; returns its scenario, directory and summary."""
+
+    def ran(*changes, name="run"):
+        scenario = load(SMOKE, [*SMALL, *changes])
+        return scenario, tmp_path / name, runs.run(scenario, out=tmp_path / name)
+
+    return ran
+
+
+def accuracy(module, scenario):
+    """Of a module on the test set of cluster 0, computed by PyTorch alone."""
+    prepared = runs.prepare(runs.load_data(scenario))
+    images, labels = prepared.cluster_test[0]
+    with torch.no_grad():
+        found = module.eval()(torch.as_tensor(images)).argmax(1)
+    return float((found == torch.as_tensor(labels)).float().mean())
+
+
+@pytest.mark.parametrize("model", ["mlp, hidden: [8]", "resnet8", "resnet8, buffers: local"])
+def test_an_exported_model_loads_into_a_module_and_is_as_good_as_the_run_says(ran, tmp_path, model):
+    scenario, out, _ = ran("algorithm={name: el}", f"model={{name: {model}}}")
+    node = json.loads((out / "manifest.json").read_text())["node_cluster"].index(0)
+    done = CliRunner().invoke(app, ["export", str(out), "--node", str(node), "-o", str(tmp_path / "net.safetensors")])
+    assert done.exit_code == 0, done.output
+    module = scenario.model.build((1, 28, 28), 10)
+    module.load_state_dict(load_file(tmp_path / "net.safetensors"))
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").open()]
+    told = [row["value"] for row in rows if row["name"] == "accuracy" and row["node"] == node]
+    assert accuracy(module, scenario) == pytest.approx(told[-1], abs=2e-3)
+
+
+def test_models_of_parts_are_exported_whole_and_the_chosen_head_is_taken(ran):
+    scenario, out, _ = ran("algorithm={name: facade, heads: 3}")
+    for node in range(scenario.nodes.count):
+        scenario.model.build((1, 28, 28), 10).load_state_dict(read_model(out, node))
+
+
+def test_what_an_algorithm_trains_beside_the_model_is_left_out_unless_asked_for(ran):
+    scenario, out, _ = ran("algorithm={name: mapl, warmup_rounds: 0, projection_units: 16}")
+    own = set(scenario.model.build((1, 28, 28), 10).state_dict())
+    assert set(read_model(out, 0)) == own
+    assert {name.partition(".")[0] for name in read_model(out, 0, with_extra_parts=True)} > {"core", "head"}
+
+
+def test_equal_models_are_written_once(ran):
+    _, shared, _ = ran("algorithm={name: fedavg}", "evaluation.every=1", "rounds=1", name="shared")
+    scenario, apart, _ = ran("algorithm={name: local}", name="apart")
+    one = sum(4 * values.numel() for values in scenario.model.build((1, 28, 28), 10).state_dict().values())
+    assert (apart / MODELS).stat().st_size > 4 * one
+    assert (shared / MODELS).stat().st_size < (apart / MODELS).stat().st_size
+    for name, values in read_model(shared, 0).items():
+        assert torch.equal(values, read_model(shared, 0)[name])
+
+
+def test_frozen_values_are_written_once_and_exported_for_every_node(ran, monkeypatch):
+    build = MLP.build
+
+    def frozen(self, *shape):
+        module = build(self, *shape)
+        for parameter in module.core.parameters():
+            parameter.requires_grad_(False)
+        return module
+
+    monkeypatch.setattr(MLP, "build", frozen)
+    scenario, out, _ = ran("algorithm={name: local}")
+    written = load_file(out / MODELS)
+    assert [name for name in written if "core" in name and not name.startswith("0/")] == []
+    assert torch.equal(read_model(out, 3)["core.1.weight"], written["0/core.1.weight"])
+    assert not torch.equal(read_model(out, 3)["head.weight"], read_model(out, 2)["head.weight"])
+    scenario.model.build((1, 28, 28), 10).load_state_dict(read_model(out, 3))
+
+
+def test_the_manifest_says_which_models_are_kept_and_why(ran, monkeypatch):
+    _, kept, _ = ran("algorithm={name: el}", name="kept")
+    monkeypatch.setattr(models, "MOST_BYTES", 1000)
+    _, large, _ = ran("algorithm={name: el}", name="large")
+    _, asked, _ = ran("algorithm={name: el}", "records.models=last", name="asked")
+    _, none, _ = ran("algorithm={name: el}", "learning=none", name="none")
+    told = {
+        path.name: json.loads((path / "manifest.json").read_text())["models"] for path in (kept, large, asked, none)
+    }
+    assert told["kept"].startswith("last: together ") and "above 256 MB" in told["kept"]
+    assert told["large"].startswith("none: together ") and "records.models: last keeps them" in told["large"]
+    assert (told["asked"], told["none"]) == ("last: as records.models says", "none: nothing is learned")
+    assert [(path / MODELS).exists() for path in (kept, large, asked, none)] == [True, False, True, False]
+    with pytest.raises(ScenarioError, match=r"large: has no models\.safetensors: none: together .* MB"):
+        read_model(large, 0)
+
+
+def test_the_best_models_are_those_of_least_validation_loss(ran):
+    changes = ("algorithm={name: local}", "validation={source: node, fraction: 0.2}", "training.learning_rate=2.0")
+    _, best, _ = ran(*changes, "evaluation.evaluated_model=best", "records.models=best", "rounds=6", name="best")
+    _, last, _ = ran(*changes, "records.models=last", "rounds=6", name="last")
+    assert any(
+        not torch.equal(read_model(best, node)["head.weight"], read_model(last, node)["head.weight"])
+        for node in range(4)
+    )
+
+
+def test_best_models_need_something_that_finds_them():
+    with pytest.raises(
+        ScenarioError, match=r"records.models: needs evaluation.evaluated_model: best or training.early_stop"
+    ):
+        load(SMOKE, ["records.models=best"])
+
+
+def test_keeping_models_changes_no_record_and_not_the_scenario(ran):
+    _, with_models, _ = ran("algorithm={name: facade}", name="with")
+    _, without, _ = ran("algorithm={name: facade}", "records.models=none", name="without")
+    for file in ("metrics.jsonl", "communication.jsonl", "contents.jsonl"):
+        assert (with_models / file).read_bytes() == (without / file).read_bytes()
+    assert "models" not in (with_models / "scenario.yaml").read_text()
+
+
+def test_a_node_without_a_model_and_a_damaged_file_are_told(ran, tmp_path):
+    _, out, _ = ran("algorithm={name: local}")
+    with pytest.raises(ScenarioError, match=r"no model of node 9\. Models of: 0, 1, 2, 3\."):
+        read_model(out, 9)
+    save_file({"x": torch.zeros(1)}, out / MODELS)
+    with pytest.raises(RecordsDamaged, match=r"models\.safetensors: cannot be read: KeyError"):
+        export_model(out, 0, tmp_path / "net.safetensors")
+    (out / MODELS).write_bytes(b"torn")
+    with pytest.raises(RecordsDamaged, match=r"models\.safetensors: cannot be read"):
+        export_model(out, 0, tmp_path / "net.safetensors")
+    assert not list(tmp_path.glob("net*"))
