@@ -1,4 +1,4 @@
-"""Types of the compiled module, by tools/native_stub.py. Addresses are int, row strides count elements."""
+"""Types of the compiled module, written by tools/native_stub.py; addresses are int, strides elements."""
 
 from collections.abc import Sequence
 

@@ -8,7 +8,7 @@ tests/kernels/test_native_stub.py says when that is due.
 import re
 from types import ModuleType
 
-HEAD = '''"""Types of the compiled module, by tools/native_stub.py. Addresses are int, row strides count elements."""
+HEAD = '''"""Types of the compiled module, written by tools/native_stub.py; addresses are int, strides elements."""
 
 from collections.abc import Sequence
 

@@ -161,7 +161,7 @@ void Conv::normalise(const float* packed, int64_t image, float* scale, float* sh
     for (int64_t g = 0; g < spec_.groups; ++g) {
         double sum = 0;
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) sum += sums_[c];
-        mean[g] = sum / (per_group * pixels);
+        mean[g] = sum / static_cast<double>(per_group * pixels);
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) shift[c] = static_cast<float>(mean[g]);
     }
     call.centre = shift;
@@ -170,7 +170,7 @@ void Conv::normalise(const float* packed, int64_t image, float* scale, float* sh
     for (int64_t g = 0; g < spec_.groups; ++g) {
         double square = 0, rest = 0;  // rest: what the centre's rounding leaves
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) square += products_[c], rest += sums_[c];
-        const double count = per_group * pixels;
+        const double count = static_cast<double>(per_group * pixels);
         rstd[g] = 1 / std::sqrt((square - rest * rest / count) / count + spec_.epsilon);
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) {
             const double factor = rstd[g] * packed[scale_at_ + c];
@@ -224,7 +224,7 @@ void Conv::norm_relu_pool_gradients(const float* packed, float* gradients, int64
             grads += sums_[c] * packed[scale_at_ + c];
             products += products_[c] * packed[scale_at_ + c];
         }
-        const double count = per_group * conv_height_ * conv_width_;
+        const double count = static_cast<double>(per_group * conv_height_ * conv_width_);
         const double slope_of_group = -products * rstd[g] * rstd[g] * rstd[g] / count;
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) {
             scale_.data()[c] = static_cast<float>(rstd[g] * packed[scale_at_ + c]);

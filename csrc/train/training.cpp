@@ -71,8 +71,9 @@ void Plan::loss_gradient(const Samples& samples, const int64_t* rows, int64_t co
         double sum = 0;
         for (int64_t c = 0; c < classes; ++c) sum += std::exp(logits[c] - largest);
         for (int64_t c = 0; c < last.columns(); ++c)
-            grad[c] = c < classes ? static_cast<float>(std::exp(logits[c] - largest) / sum / count) : 0;
-        grad[samples.labels[rows[n]]] -= 1.0f / count;
+            grad[c] =
+                c < classes ? static_cast<float>(std::exp(logits[c] - largest) / sum / static_cast<double>(count)) : 0;
+        grad[samples.labels[rows[n]]] -= 1.0f / static_cast<float>(count);
     }
 }
 
