@@ -145,7 +145,12 @@ class Node:
     # -- verbs that take time --------------------------------------------------------------------------------------
 
     def train(
-        self, model: "Model", steps: int | None = None, only: str | None = None, objective: "Objective | None" = None
+        self,
+        model: "Model",
+        steps: int | None = None,
+        only: str | None = None,
+        objective: "Objective | None" = None,
+        after_step: "Callable[[Model], Model] | None" = None,
     ) -> Verb:
         """Local SGD steps on this node's samples; outcome: the trained model, part by part.
 
@@ -158,11 +163,22 @@ class Node:
             steps: number of mini-batches; local_steps by default.
             only: "core", "head", ... to train that part and freeze the others.
             objective: what is minimized; None: the task's loss. Each view of an image takes the time of an image.
+            after_step: what is done to the model after every step, at no simulated time, such as the correction of its
+                gradient by a control variate. Each step is then a pass of its own over the samples, so that it draws
+                its mini-batch from all of them, and with training.optimizer_state `fresh` it has a new optimizer. Not
+                with an objective that collects class means.
         """
         compute, best, clock = self._compute, self._best, self._clock
         steps = self.local_steps if steps is None else steps
         rng = self._batch_rng("training batches")
-        trained, kept, means = compute.train_towards(self.id, model, steps, rng, only, self.kept, objective)
+        if after_step is None:
+            trained, kept, means = compute.train_towards(self.id, model, steps, rng, only, self.kept, objective)
+        else:
+            assert objective is None or not objective.class_means
+            trained, kept, means = model, self.kept, {}
+            for _ in range(steps):
+                trained, kept, means = compute.train_towards(self.id, trained, 1, rng, only, kept, objective)
+                trained = after_step(trained)
         validation, batches = None, 0
         if best is not None:
             batches = compute.batches_in("validation", self.id)

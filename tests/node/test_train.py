@@ -1,0 +1,63 @@
+"""The verb `train`: how long it takes, what it validates, and what is done after every step."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ddlsim.node.node import Node
+from ddlsim.node.ports import Ports
+
+
+class Compute:
+    """Models are tuples of one number; a training adds its steps, and the steps since are what the optimizer keeps."""
+
+    draws_numbers = False
+
+    def __init__(self):
+        self.calls, self.validated = [], []
+
+    def train_towards(self, node, model, steps, rng, only, kept, objective):
+        self.calls.append((model, steps, kept))
+        return (model[0] + steps,), (kept or 0) + steps, {}
+
+    def batches_in(self, split, node):
+        return 3
+
+    def losses(self, node, models, batches, rng, split, kept):
+        self.validated.append((models, kept))
+        return "losses"
+
+
+@pytest.fixture
+def compute():
+    return Compute()
+
+
+def node_of(compute, best=None):
+    """A node whose events are durations in steps."""
+    clock = SimpleNamespace(computing_s=lambda node, steps: steps, after=lambda seconds: seconds)
+    run = SimpleNamespace(server=None, num_nodes=1, local_steps=lambda per_epoch: 4)
+    compute.steps_per_epoch = lambda node: 1
+    return Node(0, Ports(clock, None, compute, run, None), best)
+
+
+def test_all_steps_are_one_training_where_nothing_is_done_between_them(compute):
+    verb = node_of(compute).train((10.0,))
+    assert (verb.event, verb.result()) == (4, (14.0,))
+    assert compute.calls == [((10.0,), 4, None)]
+
+
+def test_after_every_step_the_model_is_changed_and_the_optimizer_goes_on(compute):
+    node = node_of(compute)
+    verb = node.train((10.0,), steps=3, after_step=lambda model: (model[0] * 2,))
+    assert (verb.event, verb.result(), node.kept) == (3, (2 * (2 * (2 * 11 + 1) + 1),), 3)
+    assert compute.calls == [((10.0,), 1, None), ((22.0,), 1, 1), ((46.0,), 1, 2)]
+
+
+def test_steps_with_a_change_after_each_are_validated_once_as_one_training(compute):
+    best = SimpleNamespace(trained=lambda *arguments: found.append(arguments))
+    found = []
+    node = node_of(compute, best)
+    node.train((10.0,), steps=2, after_step=lambda model: (-model[0],)).result()
+    assert compute.validated == [([(10.0,)], 2)]
+    assert found == [((10.0,), "losses", 2)]
