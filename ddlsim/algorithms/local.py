@@ -1,4 +1,4 @@
-"""Local: every node trains alone. The baseline of those who do not talk. A node that is away does not train."""
+"""Local: every node trains alone, the baseline without communication. A node that is away does not train."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
