@@ -164,7 +164,7 @@ class DAC(Pulling):
             nobody's (`none`).
         chained_estimates: whether estimates are passed on, beside what was measured.
         unknown_peers: `zero_similarity` (as likely as similarity 0 makes them) or `floor` (as likely as `floor` says).
-        floor: probability added to every peer before normalising, with `floor`.
+        floor: probability added to every peer before normalizing, with `floor`.
         fedsim_weights: of merge fedsim: `priors` or `similarities`.
         remote_scoring: whether peers score the node's model on their data, instead of the node theirs on its own.
         loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.

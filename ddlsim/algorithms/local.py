@@ -1,11 +1,11 @@
-"""Local: every node trains alone. The baseline of those who do not talk. A node that is away does not train."""
+"""Local: every node trains alone, the baseline without communication. A node that is away does not train."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.algorithms.pulling import OnlookerSimilarity
+from ddlsim.algorithms.pulling import MonitoredSimilarity
 from ddlsim.evaluation.candidates import Serving
 from ddlsim.similarity.measures import Seen, Similarity
 
@@ -31,13 +31,13 @@ class Local(Algorithm):
 
     Args:
         init: whether nodes start from the same model (`shared`) or each from its own.
-        onlooker_similarity: how records.true_similarities compares models; the nodes themselves compare none.
+        monitored_similarity: how records.true_similarities compares models; the nodes themselves compare none.
     """
 
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "nothing"
 
     init: Literal["own", "shared"] = "shared"
-    onlooker_similarity: OnlookerSimilarity = "inverse_loss"
+    monitored_similarity: MonitoredSimilarity = "inverse_loss"
 
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=self.init == "own")
@@ -49,10 +49,10 @@ class Local(Algorithm):
     def serving(self, node: "Node", state: State) -> Serving:
         return Serving([(state.model,)])
 
-    # -- for onlookers, see pulling.py -----------------------------------------------------------------------------
+    # -- for monitoring, see pulling.py ------------------------------------------------------------------------------
 
     def similarity_measure(self, node: "Node | None") -> Similarity:
-        return Similarity(self.onlooker_similarity)
+        return Similarity(self.monitored_similarity)
 
     def seen(self, state: State) -> State:
         return replace(state)

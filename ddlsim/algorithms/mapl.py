@@ -17,9 +17,9 @@ before anything is mixed, as in the code. MAPL+ (`share_backbone`) mixes the cor
 statistics stay; all nodes then need one architecture. It too is tested with the core that the node has trained, whose
 BatchNorm statistics and head belong to it; the thesis does not say.
 
-The published code normalises CIFAR-10 by ImageNet's mean and deviation, and Fashion-MNIST by MNIST's; images here lie
-in -1..1. It replaces GoogLeNet's last layer after that network's own initialisation (uniform, +-1/32); here that layer
-is initialised with the rest (normal, deviation 0.01).
+The published code normalizes CIFAR-10 by ImageNet's mean and deviation, and Fashion-MNIST by MNIST's; images here lie
+in -1..1. It replaces GoogLeNet's last layer after that network's own initialization (uniform, +-1/32); here that layer
+is initialized with the rest (normal, deviation 0.01).
 
 Who is away, or whose answer is lost or too late, counts as unlike when the graph is learned, and the weight that he has
 falls to oneself when prototypes are mixed.

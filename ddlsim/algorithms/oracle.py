@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddlsim.algorithms.pulling import OnlookerSimilarity, Pulling, State
+from ddlsim.algorithms.pulling import MonitoredSimilarity, Pulling, State
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
 from ddlsim.similarity.measures import Similarity
@@ -28,13 +28,13 @@ class Oracle(Pulling):
         deluded: how many nodes draw their peers outside of their cluster, drawn once for the run.
         deluded_cluster: the cluster that they belong to.
         delusion_start: the first round, from 0, in which they do.
-        onlooker_similarity: how records.true_similarities compares models; the nodes themselves compare none.
+        monitored_similarity: how records.true_similarities compares models; the nodes themselves compare none.
     """
 
     deluded: CountOrZero = 0
     deluded_cluster: CountOrZero = 0
     delusion_start: CountOrZero = 50
-    onlooker_similarity: OnlookerSimilarity = "inverse_loss"
+    monitored_similarity: MonitoredSimilarity = "inverse_loss"
 
     def __post_init__(self) -> None:
         if self.merge == "fedsim":
@@ -57,7 +57,7 @@ class Oracle(Pulling):
             )
 
     def similarity_measure(self, node: "Node | None") -> Similarity:
-        return Similarity(self.onlooker_similarity)
+        return Similarity(self.monitored_similarity)
 
     def remember(self, node: "Node", state: State) -> bool:
         """Whether this node is one of the deluded."""

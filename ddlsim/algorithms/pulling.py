@@ -45,7 +45,7 @@ Order = Literal["turns", "at_once", "newest"]
 Init = Literal["own", "shared"]
 LossBatches = Literal["all", "local_steps"]
 StoppedServes = Literal["best", "last"]
-OnlookerSimilarity = Literal["inverse_loss", "cosine_weights", "inverse_l2"]
+MonitoredSimilarity = Literal["inverse_loss", "cosine_weights", "inverse_l2"]
 
 Weights = Mapping[int, float]
 """Node id -> what its model weighs in a merge, the node's own included."""
@@ -177,7 +177,7 @@ class Pulling(Algorithm):
     def serving(self, node: "Node", state: State) -> Serving:
         return Serving([(state.model,)])
 
-    # -- for onlookers ---------------------------------------------------------------------------------------------
+    # -- for monitoring --------------------------------------------------------------------------------------------
 
     def seen(self, state: State) -> State:
         """What of a node is compared: its models as they are now."""

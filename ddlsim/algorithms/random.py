@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddlsim.algorithms.pulling import OnlookerSimilarity, Pulling, State
+from ddlsim.algorithms.pulling import MonitoredSimilarity, Pulling, State
 from ddlsim.errors import ScenarioError
 from ddlsim.similarity.measures import Similarity
 from ddlsim.similarity.sampling import draw
@@ -21,17 +21,17 @@ class RandomGossip(Pulling):
     """Random gossip: merge with uniformly drawn nodes each round.
 
     Args:
-        onlooker_similarity: how records.true_similarities compares models; the nodes themselves compare none.
+        monitored_similarity: how records.true_similarities compares models; the nodes themselves compare none.
     """
 
-    onlooker_similarity: OnlookerSimilarity = "inverse_loss"
+    monitored_similarity: MonitoredSimilarity = "inverse_loss"
 
     def __post_init__(self) -> None:
         if self.merge == "fedsim":
             raise ScenarioError("merge: fedsim weighs by similarity, which random gossip lacks; use fedavg or uniform.")
 
     def similarity_measure(self, node: "Node | None") -> Similarity:
-        return Similarity(self.onlooker_similarity)
+        return Similarity(self.monitored_similarity)
 
     def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
         return draw(node.rng("sampled peers"), node.others(), self.sampled_peers)

@@ -3,7 +3,7 @@
     <folder>/<matrix>/<cell, slashes as +>.json         <matrix>+<override>+... where settings were overridden
 
 It holds the published numbers, and per seed ours with the command, the commit, the machine and the date. Results of a
-cell whose settings have changed since are left alone but not shown: a file carries the digest of what it was run with.
+cell whose settings have changed since are left alone but not shown: a file says with which it was run.
 """
 
 import json
@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlsim.reproduce.matrix import Cell, Matrix
+from ddlsim.reproduce.matrix import Cell, Matrix, settings_of
 from ddlsim.reproduce.measures import measured
 from ddlsim.reproduce.running import ORIGIN, Run
 from ddlsim.runs.directory import write_json
+from ddlsim.scenario.problems import Mark
+from ddlsim.scenario.tree import from_plain
 
 FROM_MANIFEST = ("device", "cpu", "threads", "started")
+RESULTS_FILE = Mark("results file")
 FROM_ORIGIN = ("commit", "command")
 
 
@@ -55,7 +58,7 @@ class Keeper:
         path = file_of(self.matrix, run.cell, self.folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         before = _read(path) or {}
-        seeds = before.get("seeds", {}) if before.get("settings") == run.cell.written else {}
+        seeds = before.get("seeds", {}) if _same_settings(before, run.cell) else {}
         seeds[str(run.scenario.seed)] = {
             **values_of(self.matrix, run, summary),
             "rounds": summary["rounds"],
@@ -68,7 +71,7 @@ class Keeper:
             {
                 "matrix": self.matrix.name,
                 "cell": run.cell.name,
-                "settings": run.cell.written,
+                "settings": run.cell.settings,
                 "overrides": list(self.matrix.changes),
                 "metric": self.matrix.metric,
                 "published": None if published is None else published.model_dump(exclude_none=True, mode="json"),
@@ -80,9 +83,15 @@ class Keeper:
 def kept(matrix: Matrix, cell: Cell, folder: Path) -> dict[int, dict[str, Any]]:
     """Seed -> its values, of a cell's file; those of seeds that the cell has, if its settings are still the same."""
     found = _read(file_of(matrix, cell, folder))
-    if found is None or found.get("settings") != cell.written:
+    if found is None or not _same_settings(found, cell):
         return {}
     return {seed: found["seeds"][str(seed)] for seed in cell.seeds if str(seed) in found["seeds"]}
+
+
+def _same_settings(found: dict[str, Any], cell: Cell) -> bool:
+    """Whether a file's results are of the cell as it is now; keys that have been renamed since are the same."""
+    settings = found.get("settings")
+    return isinstance(settings, dict) and settings_of(from_plain(settings, RESULTS_FILE)) == cell.settings
 
 
 def overrides_in(held: Path) -> list[str]:

@@ -21,11 +21,11 @@ percent, as published tables have them.
 """
 
 import fnmatch
-import hashlib
-import json
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ddlsim.errors import ScenarioError
 from ddlsim.reproduce.matrix_file import CellFile, MatrixFile, Published
@@ -36,6 +36,7 @@ from ddlsim.scenario.load import apply_overrides, extended, finish
 from ddlsim.scenario.merge import merge
 from ddlsim.scenario.model import Scenario
 from ddlsim.scenario.problems import Problem, ScenarioProblems, did_you_mean, in_order
+from ddlsim.scenario.renamed import RenamedWarning, with_present_names
 from ddlsim.scenario.tree import Tree, parse_file
 from ddlsim.scenario.validate import check_section
 
@@ -54,7 +55,7 @@ class Cell:
         published: the number to meet, or None.
         note: a remark.
         outside: why ours lies outside two published deviations, where that is known.
-        written: 12 hex digits of its settings as they stand in the files, without seed, names and published numbers.
+        settings: what the files say of it, without seed, names and published numbers.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Cell:
     published: Published | None
     note: str
     outside: str = ""
-    written: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -204,9 +205,12 @@ def _name_problems(tree: Tree, whole: MatrixFile) -> list[Problem]:
     return problems
 
 
-def _written(tree: Tree) -> str:
-    said = {key: value for key, value in tree.plain().items() if key not in NO_SETTINGS}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+def settings_of(tree: Tree) -> dict[str, Any]:
+    """What a cell says that can change its results, by present names; defaults that it leaves unsaid are not in it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RenamedWarning)  # files with former names are told of when they are read
+        said = with_present_names(tree).plain()
+    return {key: value for key, value in said.items() if key not in NO_SETTINGS}
 
 
 def _cell(
@@ -238,7 +242,7 @@ def _cell(
     label = f"{matrix}-{name.replace('/', '-')}"
     own_seeds = cell.seeds or seeds
     scenario_tree.value.pop("name", None)
-    written = _written(scenario_tree)
+    settings = settings_of(scenario_tree)
     try:
         scenario = finish(apply_overrides(scenario_tree, [*overrides, f"seed={own_seeds[0]}"]), label)
     except ScenarioProblems as error:
@@ -255,4 +259,4 @@ def _cell(
             where = tree.value["published"].value["measures"].value[measure]
             text = f"unknown measure {measure!r}.{did_you_mean(measure, MEASURES)}"
             return None, [Problem(where.key, f"cells.{name}.published.measures.{measure}", text)]
-    return Cell(name, scenario, own_seeds, cell.published, cell.note, cell.outside, written), []
+    return Cell(name, scenario, own_seeds, cell.published, cell.note, cell.outside, settings), []

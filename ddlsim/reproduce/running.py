@@ -161,6 +161,9 @@ def source_commit() -> str | None:
     """The commit of the sources that run, with a `+` if they differ from it; None: they are not in a repository."""
     root = Path(__file__).parents[2]
     try:
+        _git(
+            root, "ls-files", "--error-unmatch", "ddlsim/__init__.py"
+        )  # not the repository that an installation lies in
         commit = _git(root, "rev-parse", "--short=12", "HEAD")
         return commit + ("+" if _git(root, "status", "--porcelain", "--", "ddlsim", "scenarios", "csrc") else "")
     except (OSError, subprocess.CalledProcessError):

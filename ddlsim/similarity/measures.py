@@ -118,7 +118,7 @@ class Similarity:
         rng: "np.random.Generator",
         kept: Any = None,
     ) -> Later:
-        """As `measure`, by an onlooker and in no simulated time.
+        """The same, for monitoring: takes no simulated time.
 
         Args:
             node: whose samples a loss is over.

@@ -119,8 +119,8 @@ def test_looking_changes_nothing():
 
 @pytest.mark.parametrize("name", ["random", "oracle", "local"])
 @pytest.mark.parametrize("similarity", ["cosine_weights", "inverse_l2", "inverse_loss"])
-def test_an_onlooker_compares_models_of_nodes_that_compare_none(name, similarity):
-    run = finished({"name": name, "onlooker_similarity": similarity})
+def test_monitoring_compares_models_of_nodes_that_compare_none(name, similarity):
+    run = finished({"name": name, "monitored_similarity": similarity})
     last = [row for row in run.rows if row["name"].startswith("true_similarity_") and row["round"] == 4]
     assert len(last) == 2 * 5
     for row in last:

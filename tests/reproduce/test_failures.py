@@ -1,10 +1,12 @@
 """Runs in processes of their own: what fails, or is killed, ends no other one."""
 
+import subprocess
+
 import pytest
 from typer.testing import CliRunner
 
 from ddlsim.cli import app
-from ddlsim.reproduce import read_matrix, reproduce, runs_of
+from ddlsim.reproduce import read_matrix, reproduce, running, runs_of
 from ddlsim.runs import pool
 
 
@@ -55,3 +57,12 @@ def test_an_interrupted_table_goes_on_where_it_stopped(one_round, tmp_path):
     lines: list[str] = []
     assert not reproduce(runs, tell=lines.append).interrupted
     assert lines[0] == "1 of 2 runs are there already." and lines[1].startswith("[1/1] fast/complete seed 1")
+
+
+def test_the_commit_is_that_of_the_sources_and_of_no_other_repository(tmp_path, monkeypatch):
+    git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=b")
+    for words in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "other")):
+        subprocess.run([*git, *words], check=True)
+    installed = tmp_path / "site-packages" / "ddlsim" / "reproduce" / "running.py"
+    monkeypatch.setattr(running, "__file__", str(installed))
+    assert running.source_commit() is None

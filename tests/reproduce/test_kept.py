@@ -10,6 +10,7 @@ from ddlsim.reproduce.kept import file_of, folder_of, kept
 from ddlsim.reproduce.measures import MEASURES, measured
 from ddlsim.reproduce.pages import standing
 from ddlsim.reproduce.table import Result
+from ddlsim.scenario import renamed
 from ddlsim.scenario.find import is_matrix
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,7 @@ def test_a_table_is_made_of_result_files_without_any_run(filled, tmp_path):
 def test_a_file_says_where_its_numbers_come_from(filled):
     _matrix, folder = filled
     found = json.loads((folder / "tiny" / "slow+ring.json").read_text())
+    assert found["settings"]["training"]["learning_rate"] == 0.0001
     assert found["published"] == {"mean": 9000.0, "std": 100.0, "clusters": [8000.0, 9500.0], "measures": {}}
     assert set(found["seeds"]) == {"1", "2"}
     assert {"command", "commit", "cpu", "started", "all", "clusters"} <= set(found["seeds"]["1"])
@@ -60,6 +62,15 @@ def test_results_of_other_settings_are_not_shown(filled, write):
     assert kept(changed, changed.cells[0], folder) == {}
     published = read_matrix(write(("mean: 9000.0, std: 100.0", "mean: 8000.0, std: 50.0")))
     assert len(kept(published, published.cells[0], folder)) == 2  # published numbers change no result
+
+
+def test_results_from_before_a_key_was_renamed_are_still_those_of_the_cell(filled, monkeypatch):
+    matrix, folder = filled
+    path = folder / "tiny" / "slow+ring.json"
+    path.write_text(path.read_text().replace('"learning_rate"', '"step_size"'))
+    assert kept(matrix, matrix.cells[0], folder) == {}
+    monkeypatch.setitem(renamed.KEYS, ("training", "step_size"), "learning_rate")
+    assert len(kept(matrix, matrix.cells[0], folder)) == 2
 
 
 def test_shortened_runs_have_a_place_of_their_own(filled, write):
