@@ -141,11 +141,16 @@ class Learner:
 
     def trained_values(self, params: Params) -> Params:
         """The trained values alone, without buffers (BatchNorm statistics)."""
-        return self._slice(params, 0, sum(params.part.trained_sizes))
+        return self._slice(params, params.part.trainable_columns)
 
     def with_trained_values(self, params: Params, values: Params) -> Params:
         """`params` with other trained values and its own buffers."""
-        return self._copy([(values, 0, values.size), (params, values.size, params.size)], params.part)
+        pieces, at, taken = [], 0, 0
+        for start, stop in params.part.trainable_columns:  # several in a whole model with buffers: part after part
+            pieces += [(params, at, start), (values, taken, taken + stop - start)]
+            at, taken = stop, taken + stop - start
+        pieces.append((params, at, params.size))
+        return self._copy([piece for piece in pieces if piece[1] < piece[2]], params.part)
 
     def classifier(self, head: Params) -> Params:
         """The weights [C, D] of a head's last linear layer, without its bias.
@@ -154,7 +159,7 @@ class Learner:
             DdlsimError: if the head does not end in a linear layer.
         """
         weights = self._fitting.classifier(head.part)
-        return self._slice(head, weights.start, weights.stop)
+        return self._slice(head, ((weights.start, weights.stop),))
 
     def compress(self, codec, params: Params, copy: Params | None, seed: int) -> Params:
         """What receivers of a message decode of `params`; see compressing.py."""
@@ -166,13 +171,14 @@ class Learner:
         self._submit(spec, reads, [decoded])
         return decoded
 
-    def _slice(self, params: Params, start: int, stop: int) -> Params:
-        key = (params.part, start, stop)
+    def _slice(self, params: Params, columns: tuple[tuple[int, int], ...]) -> Params:
+        """A row of these columns, range [start, stop) after range."""
+        key = (params.part, columns)
         if key not in self._slices:
-            entry = Entry("values", (stop - start,), 0, stop - start, True)
-            name = f"{params.part.name}[{start}:{stop}]"
-            self._slices[key] = Part(params.part.architecture, name, (entry,))
-        return self._copy([(params, start, stop)], self._slices[key])
+            size = sum(stop - start for start, stop in columns)
+            name = f"{params.part.name}[{','.join(f'{start}:{stop}' for start, stop in columns)}]"
+            self._slices[key] = Part(params.part.architecture, name, (Entry("values", (size,), 0, size, True),))
+        return self._copy([(params, start, stop) for start, stop in columns], self._slices[key])
 
     def _copy(self, pieces: Sequence[tuple[Params, int, int]], part: Part) -> Params:
         """A row of a part, put together from columns [start, stop) of others."""

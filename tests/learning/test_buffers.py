@@ -72,6 +72,29 @@ def test_merging_averages_shared_buffers(make_norm):
     torch.testing.assert_close(merged.values()[84:], mean[84:])
 
 
+def test_trained_values_of_a_whole_model_leave_out_buffers_that_lie_between_them(make_norm):
+    learner = make_norm("shared")
+    ((model,),) = learner.init_models(0, whole=True)
+    ((other,),) = learner.init_models(1, whole=True)
+    core, buffers = slice(0, 84), slice(84, 84 + 8)  # then the head
+    values = learner.trained_values(model)
+    mixed = learner.with_trained_values(other, learner.merge([values, values], [1.0, 1.0]))
+    learner.jobs.force_params([mixed])
+    torch.testing.assert_close(values.values(), torch.cat([model.values()[core], model.values()[92:]]))
+    torch.testing.assert_close(mixed.values()[core], 2 * model.values()[core])
+    torch.testing.assert_close(mixed.values()[buffers], other.values()[buffers])
+    torch.testing.assert_close(mixed.values()[92:], 2 * model.values()[92:])
+
+
+def test_a_model_without_buffers_is_its_trained_values(make_learner):
+    learner = make_learner()
+    ((model,),) = learner.init_models(0, whole=True)
+    ((other,),) = learner.init_models(1, whole=True)
+    changed = learner.with_trained_values(other, learner.trained_values(model))
+    learner.jobs.force_params([changed])
+    assert torch.equal(changed.values(), model.values())
+
+
 def test_local_buffers_go_on_from_training_to_training(make_norm):
     learner = make_norm("local")
     learner._training.learning_rate = 0.0
