@@ -47,6 +47,13 @@ class Progress:
             if mode == "auto" and self._stream is not None and self._stream.isatty():
                 self._bar = _Bar(scenario_name, rounds, self._stream)
 
+    def expect(self, rounds: int) -> None:
+        """How many rounds there really are: a fallback may have others than the scenario."""
+        self._rounds = rounds
+        if self._bar is not None:
+            with self._going_on():
+                self._bar.expect(rounds)
+
     def __enter__(self) -> "Progress":
         return self
 
@@ -159,6 +166,9 @@ class _Bar:
         )
         self._task = self._progress.add_task(scenario_name, total=rounds, status="")
         self._progress.start()
+
+    def expect(self, rounds: int) -> None:
+        self._progress.update(self._task, total=rounds)
 
     def update(self, completed: int, status: str) -> None:
         self._progress.update(self._task, completed=completed, status=status)

@@ -72,6 +72,7 @@ def run(
             data_started = time.perf_counter()
             loaded = load_data(scenario, data_dir, fallback, download)
             scenario = loaded.scenario
+            console.expect(scenario.rounds)
             path = out or directories.default_path(scenario)
             finished = directories.complete_summary(path)
             if finished and not force and directories.same_scenario(path, scenario):

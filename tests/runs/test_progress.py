@@ -34,6 +34,14 @@ def test_plain_evaluation_line_says_everything(clock):
     )
 
 
+def test_a_fallback_with_fewer_rounds_is_counted_by_its_own(clock):
+    out = io.StringIO()
+    with Progress("tiny", 1200, "plain", out, clock) as progress:
+        progress.expect(40)
+        progress.evaluation(10, 9.0, 429_000_000, 0.589, [0.597, 0.467])
+    assert out.getvalue().startswith("round 10/40 ")
+
+
 def test_rounds_are_silent_until_a_minute_without_a_line(clock):
     out = io.StringIO()
     progress = Progress("tiny", 100, "plain", out, clock)
