@@ -13,7 +13,7 @@ import torch
 from mixing import regular_mixing
 
 from ddlsim.kernels import aligned_rows, cosine, merge, project_simplex, reference
-from ddlsim.learning.backends.base import make_backends
+from ddlsim.learning.backends.choose import make_backends
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"

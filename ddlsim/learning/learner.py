@@ -11,7 +11,7 @@ import torch
 
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.architecture import Architecture, Build, read_architecture
-from ddlsim.learning.backends.base import make_backends
+from ddlsim.learning.backends.choose import make_backends
 from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.batches import batches_per_pass, draw_batches
 from ddlsim.learning.fitting import Fitting

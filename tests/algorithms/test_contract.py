@@ -14,7 +14,7 @@ from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.engine.simulation import Simulation
 from ddlsim.learning import learner
-from ddlsim.learning.backends.base import make_backends
+from ddlsim.learning.backends.choose import make_backends
 from ddlsim.messages.compression import COMPRESSIONS
 from ddlsim.network.network import Network
 from ddlsim.scenario import ScenarioProblems, load

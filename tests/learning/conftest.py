@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddlsim.learning.backends.base import make_backends
+from ddlsim.learning.backends.choose import make_backends
 from ddlsim.learning.learner import Learner
 
 

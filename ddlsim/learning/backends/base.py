@@ -5,15 +5,11 @@ takes everything.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
-import torch
-
-from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.bank import Rows
 from ddlsim.learning.kinds import JobSpec
-from ddlsim.learning.node_datasets import NodeDatasets
 
 
 class Backend(Protocol):
@@ -91,39 +87,3 @@ class Dispatcher:
 
 OTHER_KIND = "not its kind of work"
 """Reason of a backend for jobs of kinds that it never takes."""
-
-
-def make_backends(
-    rows: Rows,
-    architectures: Mapping[str, Architecture],
-    data: NodeDatasets,
-    training,
-    chunk: int,
-    device: torch.device,
-    threads: int,
-    stacked: bool | None = None,
-) -> Dispatcher:
-    """The backends of a device, in order.
-
-    Args:
-        rows: of the run.
-        architectures: by name.
-        data: the nodes' samples and the clusters' evaluation sets, on the device.
-        training: scenario section `training`.
-        chunk: images per forward pass in evaluations.
-        device: where everything lives.
-        threads: CPU threads of a wave.
-        stacked: whether waves are stacked; None: on a GPU.
-    """
-    from ddlsim.learning.backends.native import NativeBackend
-    from ddlsim.learning.backends.one_by_one import OneByOneBackend
-    from ddlsim.learning.backends.row_arithmetic import RowArithmetic
-    from ddlsim.learning.backends.stacked import StackedBackend
-    from ddlsim.learning.backends.workers import Workers
-
-    workers = Workers(architectures, device, threads)
-    if device.type == "cuda" if stacked is None else stacked:
-        fast: Backend = StackedBackend(workers, data, training, chunk)
-    else:
-        fast = NativeBackend(workers, data, training, chunk)
-    return Dispatcher(rows, [RowArithmetic(), fast, OneByOneBackend(workers, data, training, chunk)])

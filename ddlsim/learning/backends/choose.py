@@ -1,0 +1,45 @@
+"""Which backends a device has, and in which order they are asked."""
+
+from collections.abc import Mapping
+
+import torch
+
+from ddlsim.learning.architecture import Architecture
+from ddlsim.learning.backends.base import Backend, Dispatcher
+from ddlsim.learning.backends.native import NativeBackend
+from ddlsim.learning.backends.one_by_one import OneByOneBackend
+from ddlsim.learning.backends.row_arithmetic import RowArithmetic
+from ddlsim.learning.backends.stacked import StackedBackend
+from ddlsim.learning.backends.workers import Workers
+from ddlsim.learning.bank import Rows
+from ddlsim.learning.node_datasets import NodeDatasets
+
+
+def make_backends(
+    rows: Rows,
+    architectures: Mapping[str, Architecture],
+    data: NodeDatasets,
+    training,
+    chunk: int,
+    device: torch.device,
+    threads: int,
+    stacked: bool | None = None,
+) -> Dispatcher:
+    """The backends of a device, in order.
+
+    Args:
+        rows: of the run.
+        architectures: by name.
+        data: the nodes' samples and the clusters' evaluation sets, on the device.
+        training: scenario section `training`.
+        chunk: images per forward pass in evaluations.
+        device: where everything lives.
+        threads: CPU threads of a wave.
+        stacked: whether waves are stacked; None: on a GPU.
+    """
+    workers = Workers(architectures, device, threads)
+    if device.type == "cuda" if stacked is None else stacked:
+        fast: Backend = StackedBackend(workers, data, training, chunk)
+    else:
+        fast = NativeBackend(workers, data, training, chunk)
+    return Dispatcher(rows, [RowArithmetic(), fast, OneByOneBackend(workers, data, training, chunk)])
