@@ -115,7 +115,7 @@ def test_plots_show_errors(run, tmp_path):
         (
             {"data": {"name": "mnist"}, "validation": {}, "evaluation": {}},
             "partition.name",
-            "mnist has 1, nodes.clusters names 2 clusters",
+            "deals one domain to each cluster; mnist has none",
         ),
     ],
 )
