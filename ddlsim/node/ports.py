@@ -160,6 +160,8 @@ class RunInfo(Protocol):
     synchronous: bool
     staleness: int
     node_cluster: "np.ndarray"
+    completed_by_all: int
+    """Rounds that all nodes that took part have completed; the engine counts them."""
 
     def rng(self, purpose: str, node: int) -> "np.random.Generator":
         """A node's stream of random numbers for one purpose."""
