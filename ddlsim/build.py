@@ -9,6 +9,7 @@ from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream_seed
 
 if TYPE_CHECKING:
+    import simpy
     from torch import nn
 
     from ddlsim.algorithms.base import Algorithm
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from ddlsim.learning.kinds import Model
     from ddlsim.learning.learner import Learner
     from ddlsim.learning.sizes import SizeLearner
-    from ddlsim.network.environment import Environment
     from ddlsim.network.network import Network
     from ddlsim.node.deferred import Later
     from ddlsim.scenario import Scenario
@@ -100,7 +100,7 @@ def _extended(build: "Build", algorithm: "Algorithm", prepared: "PreparedData | 
     return with_extra_parts(build, make, prepared.image_shape, getattr(torch, prepared.dtype))
 
 
-def build_network(scenario: "Scenario", env: "Environment", has_server: bool) -> "Network":
+def build_network(scenario: "Scenario", env: "simpy.Environment", has_server: bool) -> "Network":
     """The links of all nodes, with capacities that follow their traces."""
     from ddlsim.network.capacity_trace import follow
     from ddlsim.network.network import Network

@@ -110,7 +110,16 @@ class Compute(Protocol):
         Tested, one per model.
         """
 
-    def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", **references: Any) -> "Job":
+    def compare(
+        self,
+        metric: str,
+        own: "Model",
+        peers: "Sequence[Model]",
+        start: "Model | None" = None,
+        own_last: "Model | None" = None,
+        peers_last: "Sequence[Model]" = (),
+        alpha: float = 0.0,
+    ) -> "Job":
         """Similarities of a model to others; value: a list of floats, one per peer."""
 
     def class_cosine(self, own: "Params", others: "Sequence[Params]") -> "Job":

@@ -163,7 +163,9 @@ def write_samples(directory: Path, prepared: "PreparedData | Outline") -> None:
 
     Nothing where no data was read.
     """
-    if not hasattr(prepared, "class_counts"):
+    from ddlsim.data import Outline
+
+    if isinstance(prepared, Outline):
         return
     counts = prepared.class_counts()
     with (directory / "samples.jsonl").open("w", encoding="utf-8") as file:

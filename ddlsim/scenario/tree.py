@@ -173,6 +173,7 @@ class _Builder:
             return Tree(self._mapping(node, path, above), mark)
         if isinstance(node, SequenceNode):
             return Tree([self.build(child, f"{path}[{i}]", above) for i, child in enumerate(node.value)], mark)
+        assert isinstance(node, ScalarNode)
         return Tree(self._scalar(node, mark, path), mark)
 
     def _mapping(self, node: MappingNode, path: str, above: tuple[int, ...]) -> dict[str, Tree]:

@@ -141,7 +141,7 @@ def _locate(tree: Tree, error: ErrorDetails) -> _Found:
     return _Found(path, tag_at, error)
 
 
-def _problem(tree: Tree, path: Path, errors: list[dict], owner: type[BaseModel]) -> Problem:
+def _problem(tree: Tree, path: Path, errors: list[ErrorDetails], owner: type[BaseModel]) -> Problem:
     value, _ = follow(tree, path)
     kinds = [error["type"] for error in errors]
     if "missing" in kinds:
@@ -160,7 +160,7 @@ def _problem(tree: Tree, path: Path, errors: list[dict], owner: type[BaseModel])
     return Problem(value.mark, dotted(path), text + (f".{hint}" if hint else ""))
 
 
-def _expected(error: dict, path: Path) -> str:
+def _expected(error: ErrorDetails, path: Path) -> str:
     context = dict(error.get("ctx", {}))
     if error["type"] == "literal_error":
         words = _words(error)
@@ -176,7 +176,7 @@ def _expected(error: dict, path: Path) -> str:
     return template.format(**context)
 
 
-def _words(error: dict) -> list[str]:
+def _words(error: ErrorDetails) -> list[str]:
     """The words of a Literal, from pydantic's "'a', 'b' or 'c'"."""
     if error["type"] != "literal_error":
         return []
