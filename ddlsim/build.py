@@ -1,7 +1,7 @@
 """From a scenario to a simulation: the only file that knows all parts."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -9,14 +9,29 @@ from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream_seed
 
 if TYPE_CHECKING:
+    import simpy
+    from torch import nn
+
+    from ddlsim.algorithms.base import Algorithm
+    from ddlsim.data.outline import Outline
+    from ddlsim.data.prepared import PreparedData
+    from ddlsim.engine.membership import Member
+    from ddlsim.engine.run_info import Run
     from ddlsim.engine.simulation import Simulation
     from ddlsim.evaluation.candidates import Snapshot
     from ddlsim.evaluation.evaluator import Evaluated
+    from ddlsim.evaluation.measurements import Measurements
+    from ddlsim.evaluation.monitor import Monitor, Records
+    from ddlsim.learning.architecture import Build
     from ddlsim.learning.kinds import Model
+    from ddlsim.learning.learner import Learner
+    from ddlsim.learning.sizes import SizeLearner
+    from ddlsim.network.network import Network
+    from ddlsim.node.deferred import Later
     from ddlsim.scenario import Scenario
 
 
-def build_learner(scenario: "Scenario", prepared, device: str):
+def build_learner(scenario: "Scenario", prepared: "PreparedData | Outline", device: str) -> "Learner | SizeLearner":
     """Parameters, data and waves of all nodes on a device; for a network-only run what stands in for them."""
     shape, classes, model = prepared.image_shape, prepared.num_classes, scenario.model
     buffers, assigned = model.buffers, model.assignment(scenario.nodes.count, scenario.seed)
@@ -31,7 +46,8 @@ def build_learner(scenario: "Scenario", prepared, device: str):
         else:
             parts = {name: parts_of(name, build, buffers) for name, build in builders.items()}
         _require_core(scenario, {name: own["core"].size for name, own in parts.items()})
-        return SizeLearner(parts, classes, prepared.samples, scenario.training.batch_size, assigned)
+        samples = cast("Outline", prepared).samples
+        return SizeLearner(parts, classes, samples, scenario.training.batch_size, assigned)
     import os
 
     import torch
@@ -45,7 +61,7 @@ def build_learner(scenario: "Scenario", prepared, device: str):
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     learner = Learner(
         builders,
-        prepared,
+        cast("PreparedData", prepared),
         scenario.training,
         torch.device(device),
         threads,
@@ -72,17 +88,19 @@ def _require_core(scenario: "Scenario", sizes: dict[str, int]) -> None:
         )
 
 
-def _extended(build, algorithm, prepared):
+def _extended(build: "Build", algorithm: "Algorithm", prepared: "PreparedData | Outline") -> "Build":
     """A model with the parts that an algorithm trains beside it."""
     import torch
 
     from ddlsim.learning.heads import with_extra_parts
 
-    make = lambda latent: algorithm.extra_parts(latent, prepared.num_classes)  # noqa: E731
+    def make(latent: int) -> "Mapping[str, nn.Module]":
+        return algorithm.extra_parts(latent, prepared.num_classes)
+
     return with_extra_parts(build, make, prepared.image_shape, getattr(torch, prepared.dtype))
 
 
-def build_network(scenario: "Scenario", env, has_server: bool):
+def build_network(scenario: "Scenario", env: "simpy.Environment", has_server: bool) -> "Network":
     """The links of all nodes, with capacities that follow their traces."""
     from ddlsim.network.capacity_trace import follow
     from ddlsim.network.network import Network
@@ -113,7 +131,7 @@ def build_network(scenario: "Scenario", env, has_server: bool):
     return made
 
 
-def build_run(scenario: "Scenario", prepared):
+def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run":
     """What all nodes know of the run."""
     from functools import partial
 
@@ -138,8 +156,16 @@ def build_run(scenario: "Scenario", prepared):
 
 
 def build_monitor(
-    scenario: "Scenario", prepared, learner, recorder, run, members, measurements, on_evaluated, on_model
-):
+    scenario: "Scenario",
+    prepared: "PreparedData | Outline",
+    learner: "Learner | SizeLearner",
+    recorder: "Records",
+    run: "Run",
+    members: "list[Member]",
+    measurements: "Measurements",
+    on_evaluated: "Callable[[Evaluated], None]",
+    on_model: "Callable[[int, Snapshot, Model, Any], None]",
+) -> "Monitor":
     """What measures completed rounds: evaluations, or times where nothing is learned."""
     from ddlsim.evaluation.evaluator import Evaluator, Schedule
     from ddlsim.evaluation.oracle_similarities import TrueSimilarities
@@ -148,8 +174,9 @@ def build_monitor(
     if scenario.learning == "none":
         return RoundTimes(recorder)
     algorithm, evaluation = scenario.algorithm, scenario.evaluation
+    test_set = cast("PreparedData", prepared).test_set
 
-    def compare(node, own, others, rng):
+    def compare(node: int, own: Any, others: Mapping[int, Any], rng: np.random.Generator) -> "Later":
         return algorithm.similarities_of(members[node].node, own, others, learner, rng)
 
     return Evaluator(
@@ -157,7 +184,7 @@ def build_monitor(
         recorder,
         evaluation,
         Schedule(evaluation.every, scenario.rounds, algorithm.has_final_exchange),
-        run.node_cluster if prepared.test_set is None else prepared.test_set,
+        run.node_cluster if test_set is None else test_set,
         prepared.task,
         run.rng,
         measurements,
@@ -169,9 +196,9 @@ def build_monitor(
 
 def build_simulation(
     scenario: "Scenario",
-    prepared,
-    learner,
-    recorder,
+    prepared: "PreparedData | Outline",
+    learner: "Learner | SizeLearner",
+    recorder: "Records",
     on_round: Callable[[int, float, int], None] = lambda *_: None,
     on_evaluated: "Callable[[Evaluated], None]" = lambda _: None,
     on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ddlsim.errors import ScenarioError
 
@@ -38,7 +39,8 @@ class Column:
         return f"{kind} from 0" + (f" to below {self.below:g}" if self.below < math.inf else "")
 
 
-Row = dict[str, float | int]
+Row = dict[str, Any]
+"""Column -> number: an int where the column is whole, else a float."""
 
 
 def read_rows(path: Path | str, columns: Mapping[str, Column]) -> list[tuple[int, Row]]:

@@ -14,6 +14,9 @@ import numpy as np
 
 FAIR_LAMBDA = 2 / 3
 
+Ints = Sequence[int] | np.ndarray
+Floats = Sequence[float] | np.ndarray
+
 
 def accuracy(confusion: np.ndarray) -> np.ndarray:
     """Share of correctly classified samples.
@@ -27,7 +30,7 @@ def accuracy(confusion: np.ndarray) -> np.ndarray:
     return _ratio(np.trace(confusion, axis1=-2, axis2=-1), confusion.sum((-2, -1)))
 
 
-def over_clusters(values: np.ndarray, node_cluster: Sequence[int]) -> np.ndarray:
+def over_clusters(values: np.ndarray, node_cluster: Ints) -> np.ndarray:
     """Mean over the nodes of each cluster; nodes without a value (nan) do not count.
 
     Args:
@@ -36,8 +39,8 @@ def over_clusters(values: np.ndarray, node_cluster: Sequence[int]) -> np.ndarray
     Returns:
         Means [..., K], nan for a cluster without any value.
     """
-    values, node_cluster = np.asarray(values, dtype=float), np.asarray(node_cluster)
-    means = [over_nodes(values[..., node_cluster == cluster]) for cluster in range(node_cluster.max() + 1)]
+    values, clusters = np.asarray(values, dtype=float), np.asarray(node_cluster)
+    means = [over_nodes(values[..., clusters == cluster]) for cluster in range(clusters.max() + 1)]
     return np.stack(means, axis=-1)
 
 
@@ -69,7 +72,7 @@ def class_rates(confusion: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return _ratio(predicted, total), _ratio(hits, actual), _ratio(predicted - hits, total - actual)
 
 
-def demographic_parity(confusion: np.ndarray, node_cluster: Sequence[int]) -> float:
+def demographic_parity(confusion: np.ndarray, node_cluster: Ints) -> float:
     """Difference between clusters in how often each class is predicted, mean over classes; 0 is fair.
 
     Args:
@@ -82,7 +85,7 @@ def demographic_parity(confusion: np.ndarray, node_cluster: Sequence[int]) -> fl
     return _largest_gap([over_clusters(predicted.T, node_cluster)])
 
 
-def equalized_odds(confusion: np.ndarray, node_cluster: Sequence[int]) -> float:
+def equalized_odds(confusion: np.ndarray, node_cluster: Ints) -> float:
     """Differences between clusters in true and in false positive rate, added, mean over classes; 0 is fair.
 
     Args:
@@ -118,7 +121,7 @@ def fair_accuracy(cluster_accuracy: np.ndarray, fair_lambda: float = FAIR_LAMBDA
     return fair_lambda * cluster_accuracy.mean(-1) + (1 - fair_lambda) * (1 - gap)
 
 
-def first_reaching(curve: Sequence[float], target: float, falling: bool = False) -> int | None:
+def first_reaching(curve: Floats, target: float, falling: bool = False) -> int | None:
     """Index of the first evaluation that is as good as the target or better, or None.
 
     Args:
@@ -126,14 +129,12 @@ def first_reaching(curve: Sequence[float], target: float, falling: bool = False)
         target: value to reach.
         falling: whether lower is better, as for an error.
     """
-    curve = np.asarray(curve, dtype=float)
-    reached = np.flatnonzero(curve <= target if falling else curve >= target)
+    values = np.asarray(curve, dtype=float)
+    reached = np.flatnonzero(values <= target if falling else values >= target)
     return int(reached[0]) if len(reached) else None
 
 
-def cost_to_target(
-    curve: Sequence[float], costs: Sequence[float], target: float, falling: bool = False
-) -> float | None:
+def cost_to_target(curve: Floats, costs: Floats, target: float, falling: bool = False) -> float | None:
     """Cost (bytes, seconds, rounds) at the first evaluation that reaches the target accuracy, or None.
 
     Args:
@@ -146,9 +147,7 @@ def cost_to_target(
     return None if index is None else float(costs[index])
 
 
-def interpolated_cost_to_target(
-    curve: Sequence[float], costs: Sequence[float], target: float, falling: bool = False
-) -> float | None:
+def interpolated_cost_to_target(curve: Floats, costs: Floats, target: float, falling: bool = False) -> float | None:
     """Cost where the straight line from the evaluation before to the first one that reaches the target meets it.
 
     If the first evaluation of all reaches it, there is no line, and its own cost is returned.
@@ -185,24 +184,24 @@ class Settlement:
     apart: bool
 
 
-def settlement(heads: np.ndarray, node_cluster: Sequence[int]) -> Settlement:
+def settlement(heads: np.ndarray, node_cluster: Ints) -> Settlement:
     """Settlement of the nodes' head choices.
 
     Args:
         heads: head chosen per evaluation and node, [E, N], E at least 1.
         node_cluster: the cluster of each node, [N], numbered from 0; every cluster has a node.
     """
-    heads, node_cluster = np.asarray(heads, dtype=int), np.asarray(node_cluster)
+    heads, clusters = np.asarray(heads, dtype=int), np.asarray(node_cluster)
     changes = np.flatnonzero((heads[1:] != heads[:-1]).any(1)) + 1
     last_change = int(changes[-1]) if len(changes) else 0
     settled = None if last_change and last_change == len(heads) - 1 else last_change
     last = heads[-1]
-    majority = tuple(int(np.bincount(last[node_cluster == c]).argmax()) for c in range(node_cluster.max() + 1))
-    agreement = float(np.mean(last == np.array(majority)[node_cluster]))
+    majority = tuple(int(np.bincount(last[clusters == c]).argmax()) for c in range(clusters.max() + 1))
+    agreement = float(np.mean(last == np.array(majority)[clusters]))
     return Settlement(settled, majority, agreement, len(set(majority)) == len(majority))
 
 
-def head_counts(heads: np.ndarray, node_cluster: Sequence[int]) -> np.ndarray:
+def head_counts(heads: np.ndarray, node_cluster: Ints) -> np.ndarray:
     """How many nodes of each cluster chose each head.
 
     Args:
@@ -211,9 +210,9 @@ def head_counts(heads: np.ndarray, node_cluster: Sequence[int]) -> np.ndarray:
     Returns:
         Counts [K, heads].
     """
-    heads, node_cluster = np.asarray(heads, dtype=int), np.asarray(node_cluster)
-    counts = np.zeros((node_cluster.max() + 1, heads.max() + 1), dtype=int)
-    np.add.at(counts, (node_cluster, heads), 1)
+    heads, clusters = np.asarray(heads, dtype=int), np.asarray(node_cluster)
+    counts = np.zeros((clusters.max() + 1, heads.max() + 1), dtype=int)
+    np.add.at(counts, (clusters, heads), 1)
     return counts
 
 

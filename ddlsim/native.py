@@ -70,6 +70,7 @@ def _load(name: str) -> ModuleType | None:
     if path is None:
         return None
     spec = importlib.util.spec_from_file_location(full_name, path)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     sys.modules[full_name] = module
@@ -81,7 +82,7 @@ def _find_installed(name: str) -> Path | None:
     """The file of a compiled module in an installed ddlsim that the source tree hides."""
     folders = []
     for distribution in metadata.distributions(name="ddlsim"):
-        folders.append(Path(distribution.locate_file("ddlsim")))
+        folders.append(Path(str(distribution.locate_file("ddlsim"))))
     folders += [Path(entry) / "ddlsim" for entry in sys.path if entry]
     for folder in folders:
         for suffix in EXTENSION_SUFFIXES:

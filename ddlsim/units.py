@@ -1,8 +1,11 @@
 """Units: YAML speaks Mbit/s and ms, everything inside speaks bytes per second and seconds. And what is too much."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from annotated_types import Ge, Le
+
+if TYPE_CHECKING:
+    import numpy as np
 
 BITS_PER_BYTE = 8
 FLOAT32_BYTES = 4
@@ -19,14 +22,15 @@ MAX_NODES = 10**7
 Count = Annotated[int, Ge(1), Le(MAX_COUNT)]
 CountOrZero = Annotated[int, Ge(0), Le(MAX_COUNT)]
 StepCount = Annotated[int, Ge(1), Le(MAX_STEPS)]
+Number = TypeVar("Number", float, "np.ndarray")
 UnitCount = Annotated[int, Ge(1), Le(MAX_UNITS)]
 
 
-def mbps_to_bytes_per_s(mbps: float) -> float:
+def mbps_to_bytes_per_s(mbps: Number) -> Number:
     """Mbit/s (10^6 bits) to bytes/s."""
     return mbps * 1e6 / BITS_PER_BYTE
 
 
-def ms_to_s(ms: float) -> float:
+def ms_to_s(ms: Number) -> Number:
     """Milliseconds to seconds."""
     return ms / 1e3

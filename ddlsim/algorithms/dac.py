@@ -40,7 +40,7 @@ the probabilities with which the peers were drawn, and in the paper (`similariti
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from annotated_types import Ge, Gt, Le
 
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.node.node import Node, Verb
 
+Option = TypeVar("Option")
 Variant = Literal["listo_zec_2022", "hagander_2024", "text", "facade"]
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -140,6 +141,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+def _given(value: Option | None) -> Option:
+    """A key that was null or given: by now it is given."""
+    assert value is not None
+    return value
+
+
 @dataclass
 class Memory:
     """What a node knows of the others, and with which probabilities it last drew."""
@@ -181,11 +188,12 @@ class DAC(Pulling):
     scaling: Scaling = "none"
     floor: Annotated[float, Gt(0)] = 1e-6
     frozen_sampling: bool = False
-    sampled_peers: Count | None = None
-    merge: MergeName | None = None
-    schedule: Schedule | None = None
-    order: Order | None = None
-    init: Init | None = None
+    # A null is what the variant has; __post_init__ puts it in, so what Pulling reads is never None.
+    sampled_peers: Count | None = None  # type: ignore[assignment]
+    merge: MergeName | None = None  # type: ignore[assignment]
+    schedule: Schedule | None = None  # type: ignore[assignment]
+    order: Order | None = None  # type: ignore[assignment]
+    init: Init | None = None  # type: ignore[assignment]
     tau_schedule: Literal["constant", "sigmoid"] | None = None
     two_hop: TwoHop | None = None
     chained_estimates: bool | None = None
@@ -193,7 +201,7 @@ class DAC(Pulling):
     fedsim_weights: Literal["priors", "similarities"] | None = None
     remote_scoring: bool | None = None
     loss_batches: LossBatches | None = None
-    stopped_serves: StoppedServes | None = None
+    stopped_serves: StoppedServes | None = None  # type: ignore[assignment]
     stopped_compared: Literal["served", "last"] | None = None
 
     def __post_init__(self) -> None:
@@ -203,7 +211,7 @@ class DAC(Pulling):
         for key, value in preset.items():
             if getattr(self, key) is None:
                 object.__setattr__(self, key, value)
-        self.similarity_measure(None).check(self.init)
+        self.similarity_measure(None).check(_given(self.init))
         if self.remote_scoring and self.similarity != "inverse_loss":
             raise ScenarioError(
                 f"remote_scoring: peers can score a model on their data by inverse_loss only, not by {self.similarity}."
@@ -218,7 +226,7 @@ class DAC(Pulling):
 
     def similarity_measure(self, node: "Node | None") -> Similarity:
         offset = 1e-6 if self.variant == "hagander_2024" else 0.0
-        return Similarity(self.similarity, self.alpha, batches_scored(node, self.loss_batches), offset)
+        return Similarity(self.similarity, self.alpha, batches_scored(node, _given(self.loss_batches)), offset)
 
     def remember(self, node: "Node", state: State) -> Memory:
         nothing = Knowledge.nothing(node.num_nodes)
@@ -240,10 +248,10 @@ class DAC(Pulling):
         tau = self.tau
         if self.tau_schedule == "sigmoid":  # as it was when the similarities were measured
             tau = sampling.sigmoid_tau(max(0, round_num - 1), self.tau, self.tau_growth)
-        weights = sampling.probabilities(scores, tau, self.unknown_peers, self.scaling, self.floor)
+        weights = sampling.probabilities(scores, tau, _given(self.unknown_peers), self.scaling, self.floor)
         state.memory.drawn_by = dict(zip(others, weights.tolist(), strict=True))
         rng = stream(node.seed, "sampled peers", node.id) if self.frozen_sampling else node.rng("sampled peers")
-        return sampling.draw(rng, others, self.sampled_peers, weights)
+        return sampling.draw(rng, others, _given(self.sampled_peers), weights)
 
     def weigh(
         self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
@@ -259,7 +267,7 @@ class DAC(Pulling):
         samples = self._samples(node, received)
         if scores is not None:
             samples = {peer: samples[peer] for peer in (*scores, node.id)}
-        return merges.weights(self.merge, node.id, samples, scores)
+        return merges.weights(_given(self.merge), node.id, samples, scores)
 
     def _measure(
         self, node: "Node", state: State, received: Mapping[int, dict], round_num: int

@@ -146,9 +146,10 @@ class Facade(Algorithm):
 
     def _is_thorough(self, round_num: int) -> bool:
         """Whether the round's head is picked on 100 mini-batches: in rounds 1, 1 + thorough_every, ..., from 0."""
-        return (
-            bool(self.thorough_every) and round_num % self.thorough_every == 1 % self.thorough_every and round_num > 0
-        )
+        every = self.thorough_every
+        if not every:
+            return False
+        return round_num % every == 1 % every and round_num > 0
 
     def _batches(self, node: "Node") -> int:
         """How many mini-batches pick the head in all other rounds."""
@@ -170,6 +171,6 @@ class Facade(Algorithm):
 
 def _lowest(losses: Sequence[float], node: "Node") -> int:
     """The head of lowest loss; of several, any. What is no number (a model that diverged) is the worst."""
-    losses = np.nan_to_num(np.asarray(losses), nan=np.inf, posinf=np.inf)
-    best = np.flatnonzero(losses == losses.min())
+    known = np.nan_to_num(np.asarray(losses), nan=np.inf, posinf=np.inf)
+    best = np.flatnonzero(known == known.min())
     return int(best[0] if len(best) == 1 else node.rng("equal heads").choice(best))

@@ -18,15 +18,15 @@ from ddlsim.algorithms.base import Algorithm
 from ddlsim.evaluation.candidates import Serving
 
 if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
+    from ddlsim.learning.kinds import Model
     from ddlsim.node.node import Node, Steps
 
 
 @dataclass
 class State:
-    """A node's memory: its model; the server has none."""
+    """A node's memory: its model, whole, as a tuple of one; the server's has no parts."""
 
-    model: "Params | None"
+    model: "Model" = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +42,8 @@ class FedAvg(Algorithm):
 
     def start(self, node: "Node") -> State:
         if node.is_server:
-            return State(None)
-        ((model,),) = node.init_models(whole=True, own=False)
+            return State()
+        (model,) = node.init_models(whole=True, own=False)
         return State(model)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
@@ -54,11 +54,11 @@ class FedAvg(Algorithm):
                 average = node.merge([m.payload["model"] for m in inbox], [share / sum(shares) for share in shares])
                 node.send([m.src for m in inbox], round_num, model=average)
             return
-        (state.model,) = yield node.train((state.model,))
-        node.send(node.peers(round_num), round_num, model=state.model, samples=node.num_samples)
+        (model,) = state.model = yield node.train(state.model)
+        node.send(node.peers(round_num), round_num, model=model, samples=node.num_samples)
         inbox = yield node.receive(round_num, wait=True)
         for message in inbox:
-            state.model = message.payload["model"]
+            state.model = (message.payload["model"],)
 
     def serving(self, node: "Node", state: State) -> Serving | None:
-        return None if node.is_server else Serving([(state.model,)])
+        return None if node.is_server else Serving([state.model])

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """A node's memory: its model, and the global prototypes it has; the server has neither."""
+    """A node's memory: its model, and the global prototypes it has; the server's model has no parts."""
 
-    model: "Model | None"
+    model: "Model" = ()
     prototypes: "dict[int, Params]" = field(default_factory=dict)
 
 
@@ -50,7 +50,7 @@ class FedProto(Algorithm):
 
     def start(self, node: "Node") -> State:
         if node.is_server:
-            return State(None)
+            return State()
         (model,) = node.init_models()
         return State(model)
 

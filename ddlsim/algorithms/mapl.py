@@ -236,4 +236,4 @@ def _project(weights: "Iterable[float]") -> np.ndarray:
     """The nearest weights that are not negative and sum to 1 (Algorithm 2, line 8)."""
     from ddlsim import kernels
 
-    return kernels.project_simplex(np.asarray(weights, np.float64))
+    return np.asarray(kernels.project_simplex(np.asarray(weights, np.float64)))

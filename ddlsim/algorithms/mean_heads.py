@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """A node's memory: the model it goes on with, and the one that it trained last; the server has none."""
+    """A node's memory: the model it goes on with, and the one that it trained last; the server's have no parts."""
 
-    model: "Model | None"
-    trained: "Model | None"
+    model: "Model" = ()
+    trained: "Model" = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class MeanHeads(Algorithm):
 
     def start(self, node: "Node") -> State:
         if node.is_server:
-            return State(None, None)
+            return State()
         (model,) = node.init_models()
         return State(model, model)
 

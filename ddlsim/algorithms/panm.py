@@ -16,9 +16,9 @@ merges with `sampled_peers` random neighbours. `variant`:
   PANM with cosine similarity are those of this.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 
@@ -31,7 +31,7 @@ from ddlsim.similarity.sampling import draw
 from ddlsim.units import Count
 
 if TYPE_CHECKING:
-    from ddlsim.node.node import Node, Steps
+    from ddlsim.node.node import Node, Steps, Verb
 
 
 @dataclass
@@ -78,7 +78,8 @@ class PANM(Pulling):
 
     def _exchange(self, node: "Node", state: State, round_num: int) -> "Steps":
         """Stage 1 asks candidates and neighbours at once; stage 2 knows whom to ask only after it has sorted them."""
-        memory, received = state.memory, {}
+        memory: Memory = state.memory
+        received: dict[int, dict] = {}
         if round_num < self.stage1_rounds:
             received = yield from self._match(node, state, round_num)
             merged = list(memory.neighbours)
@@ -92,7 +93,7 @@ class PANM(Pulling):
         for peer in sorted(received):
             node.record("pulled_from", peer, round_num)
 
-    def _match(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def _match(self, node: "Node", state: State, round_num: int) -> "Generator[Verb, Any, dict[int, dict]]":
         """NSMC; returns what was received."""
         memory = state.memory
         if self._deaf:
@@ -104,7 +105,7 @@ class PANM(Pulling):
         memory.neighbours = {peer: memory.neighbours[peer] for peer in ranked[: self.sampled_peers]}
         return received
 
-    def _augment(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def _augment(self, node: "Node", state: State, round_num: int) -> "Generator[Verb, Any, dict[int, dict]]":
         """NAEM; returns what was received."""
         memory = state.memory
         if self._deaf:

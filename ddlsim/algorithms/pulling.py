@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from ddlsim.learning.bank import Params
     from ddlsim.learning.kinds import Model
-    from ddlsim.learning.learner import Learner
     from ddlsim.node.deferred import Later
     from ddlsim.node.node import Node, Steps, Verb
+    from ddlsim.node.ports import Compute
 
 Schedule = Literal["immediate", "merge-then-train", "train-then-merge"]
 Order = Literal["turns", "at_once", "newest"]
@@ -184,21 +184,21 @@ class Pulling(Algorithm):
         return replace(state, memory=None)
 
     def similarities_of(
-        self, node: "Node", own: State, others: Mapping[int, State], learner: "Learner", rng: "np.random.Generator"
+        self, node: "Node", own: State, others: Mapping[int, State], compute: "Compute", rng: "np.random.Generator"
     ) -> "Later":
         """Later a mapping from node id to how alike its model is to the node's own, by the algorithm's similarity.
 
         Args:
             node: who measures; its samples count where a loss does.
             own, others: see `seen`.
-            learner: see learning/learner.py.
+            compute: see node/ports.py.
             rng: draws mini-batches.
         """
         peers = sorted(others)
         seen = [Seen(others[peer].model, others[peer].last) for peer in peers]
-        found = self.similarity_measure(node).look(
-            node.id, Seen(own.model, own.last), seen, own.start, learner, rng, node.kept
-        )
+        similarity = self.similarity_measure(node)
+        assert similarity is not None
+        found = similarity.look(node.id, Seen(own.model, own.last), seen, own.start, compute, rng, node.kept)
         return found.then(lambda values: dict(zip(peers, values, strict=True)))
 
     # --------------------------------------------------------------------------------------------------------------
@@ -242,7 +242,9 @@ class Pulling(Algorithm):
         peers = list(received)
         seen = [Seen(of.get("compared", of["model"]), of.get("last")) for of in received.values()]
         own = Seen(state.model, state.last)
-        found = yield from self.similarity_measure(node).measure(node, own, seen, state.start)
+        similarity = self.similarity_measure(node)
+        assert similarity is not None
+        found = yield from similarity.measure(node, own, seen, state.start)
         return self._recorded(node, found.then(lambda values: dict(zip(peers, values, strict=True))), round_num)
 
     def _recorded(self, node: "Node", measured: "Later", round_num: int) -> "Later":

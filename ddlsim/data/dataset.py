@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -204,7 +204,16 @@ class DataSearch:
         return DataMissing("\n".join(lines))
 
 
-def load_dataset(data, nodes, seed: int, search: DataSearch) -> Dataset:
+class Source(Protocol):
+    """What reading needs of a scenario's data set, see base.py: DataSettings."""
+
+    @property
+    def generated(self) -> bool: ...
+    def load(self, search: DataSearch) -> Dataset: ...
+    def generate(self, nodes: Any, seed: int) -> Dataset: ...
+
+
+def load_dataset(data: Source, nodes: Any, seed: int, search: DataSearch) -> Dataset:
     """The data set of a scenario: read from where it is, or made from the seed.
 
     Args:

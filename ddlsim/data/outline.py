@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Task, load_dataset
-from ddlsim.data.prepared import place
+from ddlsim.data.prepared import Nodes, Validation, place
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Outline:
     dtype: str = "float32"
 
 
-def outline(data, nodes, validation, seed: int, search: DataSearch) -> Outline:
+def outline(data: DataSettings, nodes: Nodes, validation: Validation, seed: int, search: DataSearch) -> Outline:
     """What a data set looks like, dealt evenly; read only if its class does not say (a folder, a file of your own).
 
     Args:
@@ -58,7 +59,7 @@ def outline(data, nodes, validation, seed: int, search: DataSearch) -> Outline:
     return Outline(node_cluster, classes, tuple(shape), samples, {"origin": "not read"}, data.task, dtype)
 
 
-def _samples(sizes: Sequence[int], validation, num_nodes: int) -> dict[str, int]:
+def _samples(sizes: Sequence[int], validation: Validation, num_nodes: int) -> dict[str, int]:
     """What prepare() would deal a node; with source train, test or own all nodes of a cluster share the validation
     set."""
     train, test = sizes[:2]

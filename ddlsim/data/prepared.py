@@ -22,15 +22,19 @@ from ddlsim.rng import stream
 class Nodes(Protocol):
     """Scenario section `nodes`."""
 
-    clusters: Sequence[int]
-    placement: str
+    @property
+    def clusters(self) -> Sequence[int]: ...
+    @property
+    def placement(self) -> str: ...
 
 
 class Validation(Protocol):
     """Scenario section `validation`."""
 
-    source: str
-    fraction: float
+    @property
+    def source(self) -> str: ...
+    @property
+    def fraction(self) -> float: ...
 
 
 @dataclass

@@ -15,7 +15,7 @@ run has taken twice as long as to the moment when the first wait began. What is 
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ class Member:
     Args:
         id: 0 .. num_nodes-1; the server, if there is one, is num_nodes.
         is_server: whether it is the server.
-        node: what its algorithm sees.
+        node: what its algorithm sees; the simulation makes it.
         state: what its algorithm remembers.
         best: its best model by validation loss; None: nothing is validated.
         online: whether it is there.
@@ -53,7 +53,7 @@ class Member:
 
     id: int
     is_server: bool = False
-    node: "Node | None" = None
+    node: "Node" = field(init=False, repr=False)
     state: Any = None
     best: "BestModel | None" = None
     online: bool = True

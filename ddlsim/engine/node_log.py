@@ -1,21 +1,12 @@
 """The Log port: what nodes write into the run's records."""
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddlsim.evaluation.measurements import Measurements
+    from ddlsim.evaluation.monitor import Records
     from ddlsim.learning.kinds import Model
     from ddlsim.learning.moments import Kept
-
-
-class Records(Protocol):
-    """Where rows go, see runs/recorder.py."""
-
-    def row(self, time_s: float, node: int | None, round_num: int, name: str, value: Any) -> None:
-        """One row; `round_num` counts completed rounds."""
-
-    def flush(self) -> None:
-        """Hands what has been written to the operating system."""
 
 
 class NodeLog:
@@ -28,7 +19,7 @@ class NodeLog:
 
     __slots__ = ("_measurements", "row")
 
-    def __init__(self, records: Records, measurements: "Measurements"):
+    def __init__(self, records: "Records", measurements: "Measurements"):
         self.row = records.row
         self._measurements = measurements
 

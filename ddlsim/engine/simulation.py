@@ -16,10 +16,9 @@ from ddlsim.units import END_OF_TIME_S
 if TYPE_CHECKING:
     from ddlsim.algorithms.base import Algorithm
     from ddlsim.engine.churn_process import ChurnProcess
-    from ddlsim.engine.node_log import Records
     from ddlsim.engine.transport import NetworkTransport
     from ddlsim.evaluation.early_stopping import BestModel
-    from ddlsim.evaluation.monitor import Monitor
+    from ddlsim.evaluation.monitor import Monitor, Records
     from ddlsim.node.ports import Ports
 
 
@@ -145,7 +144,7 @@ class Simulation:
                 yield self._returned[member.id]
                 continue
             if member.best is not None:
-                self._validate(member)
+                self._validate(member, member.best)
             self._complete(member)
             if member.stopped:
                 break
@@ -162,14 +161,14 @@ class Simulation:
         """Gives a node its first state, or a new first one."""
         member.state = self.algorithm.start(member.node)
 
-    def _validate(self, member: Member) -> None:
+    def _validate(self, member: Member, best: "BestModel") -> None:
         """Looks at what the trainings of the round were worth, and stops the node if its patience is over."""
         now_s, completed = self.env.now, member.round_num + 1
-        for loss in member.best.resolve(self._compute.value):
+        for loss in best.resolve(self._compute.value):
             self._ports.log.row(now_s, member.id, completed, "validation_loss", loss)
-        if member.best.run_out:
+        if best.run_out:
             self._ports.log.row(now_s, member.id, completed, "stopped", 1)
-            self.algorithm.stopped(member.node, member.state, member.best.model, member.round_num)
+            self.algorithm.stopped(member.node, member.state, best.model, member.round_num)
             member.stopped = True
             self.transport.stopped(member.id)
 

@@ -156,9 +156,9 @@ class NetworkTransport:
     def fail(self, message: Message) -> None:
         """A message will never arrive: a node that waits for it, or for the answer to it, stops waiting."""
         if message.kind in ANSWER_TO:
-            self._mailboxes.fail(message.src, ANSWER_TO[message.kind], message.dst, message.round_num)
+            self._mailboxes.fail(message.src, ANSWER_TO[message.kind], message.receiver, message.round_num)
         else:
-            self._mailboxes.fail(message.dst, message.kind, message.src, message.round_num)
+            self._mailboxes.fail(message.receiver, message.kind, message.src, message.round_num)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class NetworkTransport:
 
     def _delivered(self, message: Message) -> None:
         for copies, version in message.streams:
-            copies.reached(message.dst, version)
+            copies.reached(message.receiver, version)
         if message.kind == REQUEST:
             self._answer(message)
         elif message.kind == SCORE_REQUEST:
@@ -234,7 +234,7 @@ class NetworkTransport:
 
     def _answer(self, request: Message) -> None:
         """Serves a peer's pull, or keeps it until the node has published for that round."""
-        node = request.dst
+        node = request.receiver
         payload = self._store(node).answer_to(request)
         if payload is None:
             self._store(node).wait(request)
@@ -249,7 +249,7 @@ class NetworkTransport:
 
     def _score(self, request: Message) -> None:
         """Passes training samples through a peer's model, and sends the loss when the node's device is through."""
-        compute, member = self._compute, self._members[request.dst]
+        compute, member = self._compute, self._members[request.receiver]
         stay, batches = member.stay, compute.batches_in("train", member.id)
         rng = self._run.rng("scoring batches", member.id) if compute.draws_numbers else None
         job = compute.losses(member.id, [request.payload["model"]], batches, rng, kept=member.node.kept)

@@ -7,6 +7,7 @@ many trainings in a row as its patience have brought no strictly lower loss.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class BestModel:
         """
         self._open.append((model, validation, kept))
 
-    def resolve(self, value) -> list[float]:
+    def resolve(self, value: "Callable[[Job], Sequence[float]]") -> list[float]:
         """Takes the validations since the last call into account.
 
         Args:

@@ -15,8 +15,9 @@ from ddlsim.evaluation.candidates import Serving, Snapshot
 
 if TYPE_CHECKING:
     from ddlsim.evaluation.measurements import Measurements
-    from ddlsim.evaluation.monitor import Population
+    from ddlsim.evaluation.monitor import Population, Records, Tester
     from ddlsim.evaluation.oracle_similarities import TrueSimilarities
+    from ddlsim.learning.jobs import Job
     from ddlsim.learning.kinds import Model, Tested
     from ddlsim.scenario.model import Evaluation
 
@@ -48,7 +49,8 @@ class Evaluated:
     def reaches(self, target: float) -> bool:
         """Whether the mean over the nodes that have joined is as good as the target or better, as reports judge it."""
         return (
-            metrics.first_reaching([metrics.over_nodes(self.values)], target, falling=self.metric == "mse") is not None
+            metrics.first_reaching([float(metrics.over_nodes(self.values))], target, falling=self.metric == "mse")
+            is not None
         )
 
 
@@ -93,8 +95,8 @@ class Evaluator:
 
     def __init__(
         self,
-        compute,
-        recorder,
+        compute: "Tester",
+        recorder: "Records",
         evaluation: "Evaluation",
         schedule: Schedule,
         test_set: np.ndarray,
@@ -149,7 +151,11 @@ class Evaluator:
 
     def _evaluate(self, completed: int, everybody: dict[int, Snapshot]) -> Evaluated | None:
         snapshots = {node: snapshot for node, snapshot in everybody.items() if snapshot.serving is not None}
-        served = {node: self._candidates(snapshot) for node, snapshot in snapshots.items()}
+        served = {
+            node: self._candidates(snapshot, snapshot.serving)
+            for node, snapshot in snapshots.items()
+            if snapshot.serving is not None
+        }
         tests = [
             self._compute.test(serving.models, int(self._test_set[node]), kept=kept)
             for node, (serving, kept) in served.items()
@@ -175,13 +181,13 @@ class Evaluator:
         bytes_sent = sum(snapshot.bytes_sent for snapshot in everybody.values())
         return Evaluated(completed, time_s, bytes_sent, self._metric, values)
 
-    def _candidates(self, snapshot: Snapshot) -> tuple[Serving, Any]:
+    def _candidates(self, snapshot: Snapshot, serving: Serving) -> tuple[Serving, Any]:
         """What is tested of a node, and what it keeps of its trainings beside."""
         if self._tests_best and snapshot.best is not None:
             return Serving([snapshot.best]), snapshot.best_kept
-        return snapshot.serving, snapshot.kept
+        return serving, snapshot.kept
 
-    def _enqueue_choice(self, node: int, serving: Serving, kept: Any):
+    def _enqueue_choice(self, node: int, serving: Serving, kept: Any) -> "Job | None":
         if len(serving.models) == 1 or serving.choose == "lowest_test_loss":
             return None
         split = "train" if serving.choose == "train_loss" else "validation"

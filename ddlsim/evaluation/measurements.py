@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from ddlsim.evaluation.monitor import Records, Tester
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.kinds import Model
+    from ddlsim.learning.moments import Kept
 
 
 class Measurements:
@@ -17,12 +19,12 @@ class Measurements:
         recorder: where rows go.
     """
 
-    def __init__(self, learner, recorder):
+    def __init__(self, learner: "Tester", recorder: "Records"):
         self._learner = learner
         self._recorder = recorder
         self._open: list[tuple[float, int, int, str, Job]] = []
 
-    def take(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept) -> None:
+    def take(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
         """Measures a model on a node's validation samples; costs no simulated time.
 
         Args:

@@ -1,10 +1,47 @@
 """What measures the completed rounds of a run: evaluations of what was learned, or times of rounds."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ddlsim.evaluation.candidates import Snapshot
+    from ddlsim.learning.jobs import Job
+    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.moments import Kept
+
+
+class Records(Protocol):
+    """Where rows go, see runs/recorder.py."""
+
+    def row(self, time_s: float, node: int | None, round_num: int, name: str, value: Any) -> None:
+        """One row; `round_num` counts completed rounds."""
+
+    def flush(self) -> None:
+        """Hands what has been written to the operating system."""
+
+
+class Tester(Protocol):
+    """What measures models: what measuring needs of the Compute port, see node/ports.py."""
+
+    def test(self, models: "Sequence[Model]", test_set: int, split: str = "test", kept: "Kept | None" = None) -> "Job":
+        """Predictions on an evaluation set; value: a list of Tested, one per model."""
+
+    def losses(
+        self,
+        node: int,
+        models: "Sequence[Model]",
+        num_batches: int,
+        rng: "np.random.Generator | None",
+        common: bool = False,
+        split: str = "train",
+        kept: "Kept | None" = None,
+    ) -> "Job":
+        """Mean losses on the node's samples; value: a list of floats, one per model."""
+
+    def resolve(self, jobs: "Sequence[Job]") -> list[Any]:
+        """What jobs compute, together."""
 
 
 class Population(Protocol):

@@ -11,6 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from ddlsim.evaluation.candidates import Snapshot
+    from ddlsim.evaluation.monitor import Records
 
 NAME = "true_similarity_{}"
 """Of rows, with the peer's id."""
@@ -32,7 +33,11 @@ class TrueSimilarities:
     """
 
     def __init__(
-        self, chosen: Sequence[int], compare: Compare, recorder, rng: Callable[[str, int], np.random.Generator]
+        self,
+        chosen: Sequence[int],
+        compare: Compare,
+        recorder: "Records",
+        rng: Callable[[str, int], np.random.Generator],
     ):
         self.any_chosen = bool(chosen)
         self._chosen = chosen

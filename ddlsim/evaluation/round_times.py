@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from ddlsim.evaluation.monitor import Population
+    from ddlsim.evaluation.monitor import Population, Records
 
 
 class RoundTimes:
@@ -21,10 +21,10 @@ class RoundTimes:
     target_reached = False
     compares_models = False
 
-    def __init__(self, recorder):
+    def __init__(self, recorder: "Records"):
         self.evaluated = 0  # the last round written
         self._recorder = recorder
-        self._times_s: dict[int, array] = {}
+        self._times_s: dict[int, array[float]] = {}
 
     def due(self, completed: int) -> bool:
         """Every round counts."""

@@ -5,6 +5,7 @@ Every method but `resolve` and `flush` returns at once; see jobs.py for when the
 
 import weakref
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -36,6 +37,10 @@ from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.trainings import Request, make_training
 
+if TYPE_CHECKING:
+    from ddlsim.data.prepared import PreparedData
+    from ddlsim.scenario.model import Training
+
 
 class Learner:
     """Parameters, data and pending jobs of all nodes; the Compute port of runs that learn (see node/ports.py).
@@ -60,8 +65,8 @@ class Learner:
     def __init__(
         self,
         builders: Mapping[str, Build],
-        prepared,
-        training,
+        prepared: "PreparedData",
+        training: "Training",
         device: torch.device,
         threads: int,
         chunk: int,
@@ -161,12 +166,16 @@ class Learner:
         weights = self._fitting.classifier(head.part)
         return self._slice(head, ((weights.start, weights.stop),))
 
-    def compress(self, codec, params: Params, copy: Params | None, seed: int) -> Params:
+    def compress(self, codec: Any, params: Params, copy: Params | None, seed: int) -> Params:
         """What receivers of a message decode of `params`; see compressing.py."""
         decoded = self.rows.new(params.part)
         reads = [params] if copy is None else [params, copy]
         spec = CompressSpec(
-            codec=codec, source=params.serial, copy=copy and copy.serial, seed=seed, target=decoded.serial
+            codec=codec,
+            source=params.serial,
+            copy=None if copy is None else copy.serial,
+            seed=seed,
+            target=decoded.serial,
         )
         self._submit(spec, reads, [decoded])
         return decoded
@@ -199,7 +208,7 @@ class Learner:
         node: int,
         model: Model,
         steps: int,
-        rng: np.random.Generator,
+        rng: np.random.Generator | None,
         only: str | None,
         kept: Kept | None,
         objective: Objective | None,
@@ -219,6 +228,7 @@ class Learner:
             The trained model, what the node keeps then (moments unless training.optimizer_state is `fresh`), and by
             label the class means, if the objective collects them.
         """
+        assert rng is not None
         settings, architecture = self._training, self.architecture_of(node)
         batches = draw_batches(rng, self.num_samples(node), settings.batch_size, steps, settings.drop_last)
         noisy = settings.augmentation != "none" or architecture.layout.draws_noise
@@ -236,7 +246,7 @@ class Learner:
         node: int,
         models: Sequence[Model],
         num_batches: int,
-        rng: np.random.Generator,
+        rng: np.random.Generator | None,
         common: bool = False,
         split: str = "train",
         kept: Kept | None = None,
@@ -252,18 +262,19 @@ class Learner:
             split: "train" or "validation".
             kept: what the node keeps of its trainings, see `train_towards`.
         """
+        assert rng is not None
         samples, batch_size = self.data.num_samples(split, node), self._training.batch_size
         num_batches = min(num_batches, -(-samples // batch_size))
         draws = [draw_batches(rng, samples, batch_size, num_batches) for _ in range(1 if common else len(models))]
         batches, local = tuple(draws * len(models) if common else draws), self._local_of(kept)
         numbers = tuple(map(_numbers, models))
-        spec = LossSpec(node=node, models=numbers, batches=batches, split=split, local=local and local.serial)
+        spec = LossSpec(node=node, models=numbers, batches=batches, split=split, local=_number(local))
         return self._submit(spec, _handles(*models, local))
 
-    def test(self, models: Sequence[Model], cluster: int, split: str = "test", kept: Kept | None = None) -> Job:
-        """Predictions of models on a cluster's evaluation set, by a node that keeps `kept` of its trainings."""
+    def test(self, models: Sequence[Model], test_set: int, split: str = "test", kept: Kept | None = None) -> Job:
+        """Predictions of models on an evaluation set; `kept` is what the node keeps of its trainings."""
         local, numbers = self._local_of(kept), tuple(map(_numbers, models))
-        spec = TestSpec(models=numbers, split=split, cluster=cluster, local=local and local.serial)
+        spec = TestSpec(models=numbers, split=split, cluster=test_set, local=_number(local))
         return self._submit(spec, _handles(*models, local))
 
     def class_cosine(self, own: Params, others: Sequence[Params]) -> Job:
@@ -291,8 +302,8 @@ class Learner:
             metric=metric,
             own=_numbers(own),
             peers=tuple(map(_numbers, peers)),
-            start=start and _numbers(start),
-            own_last=own_last and _numbers(own_last),
+            start=None if start is None else _numbers(start),
+            own_last=None if own_last is None else _numbers(own_last),
             peers_last=tuple(map(_numbers, peers_last)),
             alpha=alpha,
         )
@@ -303,7 +314,7 @@ class Learner:
         self.jobs.force(jobs)
         return [job.value for job in jobs]
 
-    def value(self, job: Job):
+    def value(self, job: Job) -> Any:
         """What one job computes, see `resolve`."""
         return self.resolve([job])[0]
 
@@ -357,6 +368,11 @@ class Learner:
             entry = Entry("mean", (size,), 0, size, True)
             self._slices[name, "class mean"] = Part(name, "class mean", (entry,))
         return self._slices[name, "class mean"]
+
+
+def _number(params: Params | None) -> int | None:
+    """The row's number, where there is one."""
+    return None if params is None else params.serial
 
 
 def _numbers(handles: Sequence[Params]) -> ModelRows:

@@ -5,7 +5,7 @@ variants, Mukherjee, "Model agnostic peer-to-peer learning", 2023, as `thesis` (
 means here, so that rates do not depend on the batch size) and as the published `code` has them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import torch
@@ -86,7 +86,9 @@ def proximity(now: Iterable[torch.Tensor], before: Iterable[torch.Tensor]) -> to
     return torch.stack([F.mse_loss(a, b) for a, b in zip(now, before, strict=True)]).sum()
 
 
-def distance_to_targets(features: torch.Tensor, labels: torch.Tensor, targets: dict[int, torch.Tensor]) -> torch.Tensor:
+def distance_to_targets(
+    features: torch.Tensor, labels: torch.Tensor, targets: Mapping[int, torch.Tensor]
+) -> torch.Tensor:
     """Mean squared distance of features [n, D] from the target [D] of their label; labels without one count 0."""
     if not targets:
         return 0 * features.sum()  # with a gradient, of zero

@@ -5,11 +5,10 @@ An algorithm writes its loss as a function of a LocalStep, in its own file, from
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
     from ddlsim.learning.bank import Params
 
@@ -19,7 +18,7 @@ class LocalStep:
     """One mini-batch of a local training.
 
     Args:
-        module: the model in training, with its parts as submodules.
+        module: the model in training, a torch.nn.Module; its parts are attributes: `module.core`, `module.head`.
         images: float32 [views * b, C, H, W], view after view.
         labels: int64 [views * b], those of the batch as often.
         batch_size: b, samples in the batch.
@@ -28,7 +27,7 @@ class LocalStep:
         collect: (features [n, D], labels [n]) to count them in the class means, see Objective.
     """
 
-    module: "nn.Module"
+    module: Any
     images: "torch.Tensor"
     labels: "torch.Tensor"
     batch_size: int

@@ -6,11 +6,23 @@ alike. Neither torch nor data is needed here.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import TYPE_CHECKING, Any, cast
 
 from ddlsim.errors import DdlsimError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ddlsim.learning.architecture import Build
+    from ddlsim.learning.bank import Params
+    from ddlsim.learning.jobs import Job
+    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.layout import Buffers, Part
+    from ddlsim.learning.moments import Kept
+    from ddlsim.learning.objective import Objective
 
 MODEL = "model"
 
@@ -53,7 +65,7 @@ class SizedParams:
 class Known:
     """A job that has run, as far as anybody can tell."""
 
-    value: list[float]
+    value: list[Any]
     done: bool = True
 
 
@@ -64,10 +76,10 @@ class NoJobs:
         self.wall_s: dict[str, float] = {}
         self.waves: dict[str, list[int]] = {}
 
-    def force(self, jobs) -> None:
+    def force(self, jobs: "Iterable[Job]") -> None:
         """Nothing is pending."""
 
-    def force_params(self, params) -> None:
+    def force_params(self, params: "Iterable[Params]") -> None:
         """Nothing is pending."""
 
     def flush(self) -> None:
@@ -75,7 +87,7 @@ class NoJobs:
 
 
 class SizeLearner:
-    """What nodes see in the place of the Learner (learner.py), method by method.
+    """The Compute port of network-only runs (see node/ports.py): SizedParams stand in for Params, Known for Job.
 
     Args:
         parts: per architecture, by its name for messages, the sizes of its parts in order.
@@ -104,9 +116,7 @@ class SizeLearner:
         self.jobs = NoJobs()
         self.detours: dict[str, dict[str, int]] = {}
 
-    def init_models(
-        self, seed: int, count: int = 1, whole: bool = False, node: int = 0
-    ) -> list[tuple[SizedParams, ...]]:
+    def init_models(self, seed: int, count: int = 1, whole: bool = False, node: int = 0) -> "list[Model]":
         """The same sizes for every model of the node's architecture, (model,) or (core, head, ...)."""
         name = self._assigned[node] if self._assigned else next(iter(self._parts))
         if not whole and not self._parts[name][0].size:
@@ -117,7 +127,7 @@ class SizeLearner:
         parts = (self._whole if whole else self._parts)[name]
         return [tuple(self._params(part) for part in parts) for _ in range(count)]
 
-    def merge(self, sources: Sequence[SizedParams], weights: Sequence[float]) -> SizedParams:
+    def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
         """What merges to the same size.
 
         Raises:
@@ -132,67 +142,91 @@ class SizeLearner:
                 )
         return self._params(first.part)
 
-    def train_keeping(self, node: int, model, steps: int, rng, only: str | None, kept):
-        """A model as large as it was, and what the optimizer kept."""
-        trained = (self._params(params.part) if only in (None, params.part.name) else params for params in model)
-        return tuple(trained), kept
-
-    def train_towards(self, node: int, model, steps: int, rng, only: str | None, kept, objective):
-        """As `train_keeping`; with class means, those of all classes."""
-        trained, kept = self.train_keeping(node, model, steps, rng, only, kept)
-        means = {}
+    def train_towards(
+        self,
+        node: int,
+        model: "Model",
+        steps: int,
+        rng: "np.random.Generator | None",
+        only: str | None,
+        kept: "Kept | None",
+        objective: "Objective | None",
+    ) -> "tuple[Model, Kept | None, dict[int, Params]]":
+        """A model as large as it was, and what the optimizer kept; with class means, those of all classes."""
+        trained = tuple(self._params(params.part) if only in (None, params.part.name) else params for params in model)
+        means: dict[int, Params] = {}
         if objective is not None and objective.class_means:
             size = self._classifier_sizes(model[1].part)[0] // self._num_classes
             means = {label: self._params(SizedPart("class mean", size, (size,))) for label in range(self._num_classes)}
         return trained, kept, means
 
-    def trained_values(self, params: SizedParams) -> SizedParams:
+    def trained_values(self, params: "Params") -> "Params":
         """A row without buffers."""
         size = sum(params.part.trained_sizes)
         return self._params(SizedPart(f"{params.part.name} values", size, params.part.trained_sizes))
 
-    def with_trained_values(self, params: SizedParams, values: SizedParams) -> SizedParams:
+    def with_trained_values(self, params: "Params", values: "Params") -> "Params":
         """A row as large as it was."""
         return self._params(params.part)
 
-    def classifier(self, head: SizedParams) -> SizedParams:
+    def classifier(self, head: "Params") -> "Params":
         """The weights of a head's last linear layer."""
         size, _ = self._classifier_sizes(head.part)
         return self._params(SizedPart(f"{head.part.name} classifier", size, (size,)))
 
-    def class_cosine(self, own: SizedParams, others: Sequence[SizedParams]) -> Known:
+    def class_cosine(self, own: "Params", others: "Sequence[Params]") -> "Job":
         """All classifiers are alike."""
-        return Known([1.0] * len(others))
+        return _known([1.0] * len(others))
 
-    def _classifier_sizes(self, head: SizedPart) -> tuple[int, int]:
+    def _classifier_sizes(self, head: "SizedPart | Part") -> tuple[int, int]:
         """Values of the last linear layer's weights and bias."""
         weights, bias = head.trained_sizes[-2:] if len(head.trained_sizes) > 1 else (head.size, 0)
         return weights, bias
 
-    def compress(self, codec, params: SizedParams, copy: SizedParams | None, seed: int) -> SizedParams:
+    def compress(self, codec: Any, params: "Params", copy: "Params | None", seed: int) -> "Params":
         """What is decoded is as large."""
         return self._params(params.part)
 
     def losses(
-        self, node: int, models: Sequence, num_batches: int, rng, common: bool = False, split: str = "train", kept=None
-    ) -> Known:
+        self,
+        node: int,
+        models: "Sequence[Model]",
+        num_batches: int,
+        rng: "np.random.Generator | None",
+        common: bool = False,
+        split: str = "train",
+        kept: "Kept | None" = None,
+    ) -> "Job":
         """The same loss for every model."""
-        return Known([self._loss] * len(models))
+        return _known([self._loss] * len(models))
 
-    def compare(self, metric: str, own, peers: Sequence, **references) -> Known:
+    def test(self, models: "Sequence[Model]", test_set: int, split: str = "test", kept: "Kept | None" = None) -> "Job":
+        """The same loss for every model, and no predictions."""
+        return _known([(None, self._loss)] * len(models))
+
+    def compare(
+        self,
+        metric: str,
+        own: "Model",
+        peers: "Sequence[Model]",
+        start: "Model | None" = None,
+        own_last: "Model | None" = None,
+        peers_last: "Sequence[Model]" = (),
+        alpha: float = 0.0,
+    ) -> "Job":
         """All peers are alike."""
-        return Known([1.0] * len(peers))
+        return _known([1.0] * len(peers))
 
     draws_numbers = False
 
-    def resolve(self, jobs: Sequence[Known]) -> list[list[float]]:
+    def resolve(self, jobs: "Sequence[Job]") -> list[Any]:
         """What jobs are taken to have computed."""
         return [job.value for job in jobs]
 
     def flush(self) -> None:
         """Nothing is pending."""
 
-    def value(self, job: Known) -> list[float]:
+    def value(self, job: "Job") -> Any:
         """What a job is taken to have computed."""
         return job.value
 
@@ -211,8 +245,12 @@ class SizeLearner:
     def close(self) -> None:
         """There is nothing to end."""
 
-    def _params(self, part: SizedPart) -> SizedParams:
-        return SizedParams(part, next(self._serials))
+    def _params(self, part: "SizedPart | Part") -> "Params":
+        return cast("Params", SizedParams(cast(SizedPart, part), next(self._serials)))
+
+
+def _known(value: list[Any]) -> "Job":
+    return cast("Job", Known(value))
 
 
 def _whole(parts: Sequence[SizedPart]) -> SizedPart:
@@ -224,7 +262,7 @@ def parts_of_sizes(sizes: Mapping[str, int]) -> dict[str, SizedPart]:
     return {name: SizedPart(name, size, (size,) if size else ()) for name, size in sizes.items()}
 
 
-def parts_of(architecture: str, build, buffers: str = "shared") -> dict[str, SizedPart]:
+def parts_of(architecture: str, build: "Build", buffers: "Buffers" = "shared") -> dict[str, SizedPart]:
     """The sizes of a model's parts; torch makes it without memory (device `meta`).
 
     Args:

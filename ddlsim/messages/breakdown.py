@@ -8,9 +8,10 @@ after a loss, only communication.jsonl and links.jsonl tell.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddlsim.messages.encoder import encoded_bytes, payload_bytes
+from ddlsim.messages.encoder import Stream, encoded_bytes, payload_bytes
 
 if TYPE_CHECKING:
+    from ddlsim.messages.compression import Codec
     from ddlsim.messages.message import Message
 
 HEADER = "header"
@@ -23,7 +24,7 @@ class Contents:
         codec: as the nodes' outboxes have it; None: parameters are sent as they are.
     """
 
-    def __init__(self, codec=None):
+    def __init__(self, codec: "Codec | None" = None):
         self._codec = codec
         self._counts: dict[tuple[int, str], list[int]] = {}  # (round, content) -> [messages, bytes]
 
@@ -55,17 +56,19 @@ class Contents:
         if self._codec is None:
             return header, *((key, payload_bytes(value)) for key, value in payload.items())
         streams = iter(message.streams)
-        return header, *((key, self._encoded(value, message.dst, streams)) for key, value in payload.items())
+        codec, receiver = self._codec, message.receiver
+        return header, *((key, _encoded(codec, value, receiver, streams)) for key, value in payload.items())
 
-    def _encoded(self, value: Any, receiver: int, streams: Iterator) -> int:
-        """As the outbox packs it, whose streams stand in the order of the payload."""
-        if hasattr(value, "part"):
-            if self._codec.keeps_copies:
-                stream, version = next(streams)
-                return stream.bytes_to(receiver, version)
-            return sum(encoded_bytes(self._codec, value.part))
-        if isinstance(value, Mapping):
-            return sum(self._encoded(child, receiver, streams) for child in value.values())
-        if isinstance(value, (list, tuple)):
-            return sum(self._encoded(child, receiver, streams) for child in value)
-        return payload_bytes(value)
+
+def _encoded(codec: "Codec", value: Any, receiver: int, streams: Iterator[tuple[Stream, int]]) -> int:
+    """As the outbox packs it, whose streams stand in the order of the payload."""
+    if hasattr(value, "part"):
+        if codec.keeps_copies:
+            stream, version = next(streams)
+            return stream.bytes_to(receiver, version)
+        return sum(encoded_bytes(codec, value.part))
+    if isinstance(value, Mapping):
+        return sum(_encoded(codec, child, receiver, streams) for child in value.values())
+    if isinstance(value, (list, tuple)):
+        return sum(_encoded(codec, child, receiver, streams) for child in value)
+    return payload_bytes(value)

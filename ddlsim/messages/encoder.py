@@ -23,6 +23,7 @@ from ddlsim.units import FLOAT32_BYTES
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.layout import Part
+    from ddlsim.messages.compression import Codec
 
 SCALAR_BYTES = 8
 
@@ -92,7 +93,10 @@ class Outbox:
     """
 
     def __init__(
-        self, codec, compress: "Callable[[Any, Params, Params | None, int], Params]", draw_seed: Callable[[], int]
+        self,
+        codec: "Codec",
+        compress: "Callable[[Codec, Params, Params | None, int], Params]",
+        draw_seed: Callable[[], int],
     ):
         self._codec = codec
         self._compress = compress
@@ -115,7 +119,7 @@ class Outbox:
         for stream in self._streams.values():
             stream.held.pop(receiver, None)
 
-    def _pack(self, value: Any, path: tuple, streams: list[tuple[Stream, int]]) -> tuple[Any, int]:
+    def _pack(self, value: Any, path: tuple[Hashable, ...], streams: list[tuple[Stream, int]]) -> tuple[Any, int]:
         if hasattr(value, "part"):
             if self._codec.keeps_copies:
                 stream = self._advance(value, path)
@@ -136,7 +140,7 @@ class Outbox:
             decoded = self._encoded[params.serial] = self._compress(self._codec, params, None, self._draw_seed())
         return decoded
 
-    def _advance(self, params: "Params", path: tuple) -> Stream:
+    def _advance(self, params: "Params", path: tuple[Hashable, ...]) -> Stream:
         """The stream of this place, brought to a new version unless the parameters are those of the last one."""
         key = (path, params.part)
         stream = self._streams.get(key)
@@ -150,7 +154,7 @@ class Outbox:
         return stream
 
 
-def encoded_bytes(codec, part: "Part") -> tuple[int, int]:
+def encoded_bytes(codec: "Codec", part: "Part") -> tuple[int, int]:
     """Bytes on the wire of one encoding of a part: of its trained values, and of its buffers, as float32."""
     sizes = part.trained_sizes
     return codec.num_bytes(sizes) if sizes else 0, (part.size - sum(sizes)) * FLOAT32_BYTES

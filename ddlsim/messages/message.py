@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddlsim.messages.encoder import Stream
 
 PUSH, REQUEST, RESPONSE = "push", "request", "response"
 SCORE_REQUEST, SCORE = "score request", "score"
@@ -34,7 +37,7 @@ class Message:
     payload: Any
     payload_bytes: int
     header_bytes: int | None = None
-    streams: tuple = ()
+    streams: "tuple[tuple[Stream, int], ...]" = ()
     keys: Sequence[str] | None = None
     sent_s: float = 0.0
 
@@ -42,6 +45,12 @@ class Message:
     def receivers(self) -> tuple[int, ...]:
         """Those it goes to."""
         return self.dst if isinstance(self.dst, tuple) else (self.dst,)
+
+    @property
+    def receiver(self) -> int:
+        """The one that it goes to, or has reached; only of a message to one node."""
+        assert not isinstance(self.dst, tuple)
+        return self.dst
 
 
 def to_one(message: Message, receiver: int) -> Message:

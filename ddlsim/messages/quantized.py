@@ -27,10 +27,18 @@ class Float16:
     def num_bytes(self, sizes: Sequence[int]) -> int:
         return 2 * sum(sizes)
 
-    def encode(self, values: "torch.Tensor", copies, sizes, seeds) -> "tuple[torch.Tensor, ...]":
+    def encode(
+        self, values: "torch.Tensor", copies: "torch.Tensor | None", sizes: Sequence[int], seeds: Sequence[int]
+    ) -> "tuple[torch.Tensor, ...]":
         return (values.clamp(-LARGEST_FLOAT16, LARGEST_FLOAT16).half(),)
 
-    def decode(self, encoded: "tuple[torch.Tensor, ...]", copies, sizes, seeds) -> "torch.Tensor":
+    def decode(
+        self,
+        encoded: "tuple[torch.Tensor, ...]",
+        copies: "torch.Tensor | None",
+        sizes: Sequence[int],
+        seeds: Sequence[int],
+    ) -> "torch.Tensor":
         return encoded[0].float()
 
 
@@ -47,7 +55,9 @@ class Int8:
     def num_bytes(self, sizes: Sequence[int]) -> int:
         return sum(sizes) + FLOAT32_BYTES * len(sizes)
 
-    def encode(self, values: "torch.Tensor", copies, sizes: Sequence[int], seeds) -> "tuple[torch.Tensor, ...]":
+    def encode(
+        self, values: "torch.Tensor", copies: "torch.Tensor | None", sizes: Sequence[int], seeds: Sequence[int]
+    ) -> "tuple[torch.Tensor, ...]":
         import torch
 
         tensors = values.split(list(sizes), dim=1)
@@ -56,7 +66,13 @@ class Int8:
         steps = (values / _per_value(scales, sizes)).nan_to_num(0.0, 0.0, 0.0).round()
         return steps.clamp(-LARGEST_INT8, LARGEST_INT8).to(torch.int8), scales
 
-    def decode(self, encoded: "tuple[torch.Tensor, ...]", copies, sizes: Sequence[int], seeds) -> "torch.Tensor":
+    def decode(
+        self,
+        encoded: "tuple[torch.Tensor, ...]",
+        copies: "torch.Tensor | None",
+        sizes: Sequence[int],
+        seeds: Sequence[int],
+    ) -> "torch.Tensor":
         integers, scales = encoded
         scales = scales.where(scales.isfinite(), float("nan"))
         return integers.float() * _per_value(scales, sizes)

@@ -47,13 +47,24 @@ class TopK:
     def num_bytes(self, sizes: Sequence[int]) -> int:
         return (FLOAT32_BYTES + INDEX_BYTES) * num_sent(self.fraction, sum(sizes))
 
-    def encode(self, values: "torch.Tensor", copies: "torch.Tensor", sizes, seeds) -> "tuple[torch.Tensor, ...]":
+    def encode(
+        self, values: "torch.Tensor", copies: "torch.Tensor | None", sizes: Sequence[int], seeds: Sequence[int]
+    ) -> "tuple[torch.Tensor, ...]":
         import torch
+
+        assert copies is not None
 
         indices = (values - copies).abs().topk(num_sent(self.fraction, values.shape[1]), dim=1, sorted=False).indices
         return values.gather(1, indices), indices.to(torch.int32)
 
-    def decode(self, encoded: "tuple[torch.Tensor, ...]", copies: "torch.Tensor", sizes, seeds) -> "torch.Tensor":
+    def decode(
+        self,
+        encoded: "tuple[torch.Tensor, ...]",
+        copies: "torch.Tensor | None",
+        sizes: Sequence[int],
+        seeds: Sequence[int],
+    ) -> "torch.Tensor":
+        assert copies is not None
         sent, indices = encoded
         return copies.scatter_(1, indices.long(), sent)
 
@@ -73,12 +84,19 @@ class RandomK:
     def num_bytes(self, sizes: Sequence[int]) -> int:
         return FLOAT32_BYTES * num_sent(self.fraction, sum(sizes)) + SEED_BYTES
 
-    def encode(self, values: "torch.Tensor", copies, sizes, seeds: Sequence[int]) -> "tuple[torch.Tensor, ...]":
+    def encode(
+        self, values: "torch.Tensor", copies: "torch.Tensor | None", sizes: Sequence[int], seeds: Sequence[int]
+    ) -> "tuple[torch.Tensor, ...]":
         return (values.gather(1, self._places(values, seeds)),)
 
     def decode(
-        self, encoded: "tuple[torch.Tensor, ...]", copies: "torch.Tensor", sizes, seeds: Sequence[int]
+        self,
+        encoded: "tuple[torch.Tensor, ...]",
+        copies: "torch.Tensor | None",
+        sizes: Sequence[int],
+        seeds: Sequence[int],
     ) -> "torch.Tensor":
+        assert copies is not None
         return copies.scatter_(1, self._places(copies, seeds), encoded[0])
 
     def _places(self, rows: "torch.Tensor", seeds: Sequence[int]) -> "torch.Tensor":

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import simpy
-from simpy.events import NORMAL
+from simpy.events import NORMAL, EventPriority
 
-LATE = NORMAL + 1
+LATE = EventPriority(NORMAL + 1)
 """After all normal events of an instant, those that others of them bring about included."""
 
-LATEST = LATE + 1
+LATEST = EventPriority(LATE + 1)
 """After the late ones, too."""
 
 
@@ -23,7 +23,9 @@ class LateCall(simpy.Event):
         priority: LATE or LATEST.
     """
 
-    def __init__(self, env: simpy.Environment, call: Callable[["LateCall"], Any], delay_s: float, priority: int):
+    def __init__(
+        self, env: simpy.Environment, call: Callable[["LateCall"], Any], delay_s: float, priority: EventPriority
+    ):
         super().__init__(env)
         self.callbacks.append(call)
         self._ok, self._value = True, None  # triggered from the start, as simpy.Timeout

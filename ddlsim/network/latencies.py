@@ -9,7 +9,7 @@ import numpy as np
 NS_PER_S = 1_000_000_000
 OF_BOTH_ENDS = -1
 
-Latency = float | Sequence | np.ndarray | Callable[[int, int], float]
+Latency = float | Sequence[float] | np.ndarray | Callable[[int, int], float]
 
 
 @dataclass(frozen=True)

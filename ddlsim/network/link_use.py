@@ -13,6 +13,7 @@ It is counted where messages end, in csrc/flow/link_use.h.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -52,16 +53,16 @@ class NodeUse:
     queueing_s: np.ndarray
     max_queueing_s: np.ndarray
 
-    def rows(self) -> Iterator[dict]:
+    def rows(self) -> Iterator[dict[str, Any]]:
         """A dictionary per node, of plain numbers; None for nan."""
         names = [field.name for field in fields(self)]
         columns = [[None if value != value else value for value in getattr(self, name).tolist()] for name in names]
         for node, values in enumerate(zip(*columns, strict=True)):
             yield {"node": node, **dict(zip(names, values, strict=True))}
 
-    def total(self) -> dict:
+    def total(self) -> dict[str, Any]:
         """One dictionary for all nodes: sums of bytes and messages, means of utilisation, mean and longest queueing."""
-        found: dict = {"node": None}
+        found: dict[str, Any] = {"node": None}
         for field in fields(self):
             values = getattr(self, field.name)
             found[field.name] = int(values.sum()) if values.dtype.kind == "i" else _mean(values)

@@ -35,6 +35,9 @@ DOWNLINK_MBPS = {
 INTERNET_LATENCY_MS = (4.7, 10.9, 16.2, 26.3, 43.0, 56.0, 67.1, 78.9, 92.1, 111.0, 133.3, 148.7, 181.0)
 
 
+Latency = float | np.ndarray | Callable[[int, int], float]
+
+
 @dataclass(frozen=True)
 class LinkTable:
     """The access links of N nodes.
@@ -50,7 +53,7 @@ class LinkTable:
 
     uplink_bytes_per_s: np.ndarray
     downlink_bytes_per_s: np.ndarray
-    latency_s: float | np.ndarray | Callable[[int, int], float]
+    latency_s: Latency
     changes: Sequence[CapacityChange] = ()
     shared_bytes_per_s: Sequence[float] = ()
     route: Callable[[int, int], Sequence[int]] | None = None
@@ -282,7 +285,8 @@ class Mix(Links):
         tables = [ACCESS_KINDS[part.kind]().draw(num_nodes, seed) for part in self.parts]
         columns = ("uplink_bytes_per_s", "downlink_bytes_per_s", "latency_s")
         stacked = (np.stack([getattr(table, name) for table in tables]) for name in columns)
-        return LinkTable(*(values[chosen, np.arange(num_nodes)] for values in stacked))
+        up, down, latency_s = (values[chosen, np.arange(num_nodes)] for values in stacked)
+        return LinkTable(up, down, latency_s)
 
 
 ACCESS_KINDS = {"4g": Mobile4G, "5g": Mobile5G, "wifi6": Wifi6, "fibre": Fibre, "datacenter": Datacenter}
@@ -308,7 +312,7 @@ def read_links(path: str) -> dict[int, tuple[float, float, float]]:
     return found
 
 
-def _same(num_nodes: int, uplink_mbps: float, downlink_mbps: float, latency_s) -> LinkTable:
+def _same(num_nodes: int, uplink_mbps: float, downlink_mbps: float, latency_s: Latency) -> LinkTable:
     up, down = mbps_to_bytes_per_s(uplink_mbps), mbps_to_bytes_per_s(downlink_mbps)
     return LinkTable(np.full(num_nodes, up), np.full(num_nodes, down), latency_s)
 
@@ -319,7 +323,7 @@ def _measured(kind: str, preset: Mobile4G | Mobile5G | Wifi6, num_nodes: int, se
     return LinkTable(preset.uplink_ratio * down, down, np.full(num_nodes, ms_to_s(preset.latency_ms)))
 
 
-def _quantile(share, values: Sequence[float]):
+def _quantile(share: float | np.ndarray, values: Sequence[float]) -> np.ndarray:
     """Inverse distribution function, straight between the known percentiles on a log scale, flat beyond them."""
     return np.exp(np.interp(share, np.array(PERCENTILES) / 100, np.log(values)))
 

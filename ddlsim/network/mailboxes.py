@@ -6,6 +6,7 @@ sent. One may still come from a sender that is there and has not closed the roun
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import simpy
 
@@ -25,7 +26,7 @@ class Mailboxes:
 
     __slots__ = ("_env", "_transport")
 
-    def __init__(self, transport, env: simpy.Environment):
+    def __init__(self, transport: Any, env: simpy.Environment):
         self._transport = transport
         self._env = env
 

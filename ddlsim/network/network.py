@@ -195,7 +195,9 @@ class Network:
         """Whether a node has not left, or is back."""
         return self._transport.online(node)
 
-    def add_nodes(self, uplink_bytes_per_s: np.ndarray, downlink_bytes_per_s: np.ndarray, latency_s: np.ndarray):
+    def add_nodes(
+        self, uplink_bytes_per_s: np.ndarray, downlink_bytes_per_s: np.ndarray, latency_s: np.ndarray
+    ) -> None:
         """New nodes with the next numbers; latency_s: access latencies, used if the network was made with such."""
         access_ns = self._latencies.of_newcomers(latency_s)
         self._add(len(uplink_bytes_per_s), uplink_bytes_per_s, downlink_bytes_per_s, access_ns)

@@ -1,5 +1,6 @@
 """The network alone: given flows over given links, when does each one end? The engine is the one that a run uses."""
 
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 
@@ -9,9 +10,9 @@ import simpy
 from ddlsim.csv_rows import Column, Row, read_rows, refuse
 from ddlsim.errors import ScenarioError
 from ddlsim.messages.message import Message
-from ddlsim.network.links import read_links
+from ddlsim.network.links import Latency, read_links
 from ddlsim.network.network import Network
-from ddlsim.network.routed_links import Routed
+from ddlsim.network.routed_links import Format, Routed
 from ddlsim.units import mbps_to_bytes_per_s, ms_to_s
 
 FLOW_COLUMNS = {
@@ -87,28 +88,35 @@ def _finish_times(
     def arrived(message: Message) -> None:
         finish_s[message.payload] = env.now
 
-    latency_s, routed = ms_to_s(latency), {}
+    access_s = ms_to_s(latency)
+    latency_s: Latency = access_s
+    shared_bytes_per_s: Sequence[float] = ()
+    route = None
     if physical_path is not None:
-        kind = "graphml" if physical_path.endswith(".graphml") else "edge_list"
+        kind: Format = "graphml" if physical_path.endswith(".graphml") else "edge_list"
         try:
             physical = Routed(file=physical_path, format=kind, hosts=tuple(index)).draw(len(index), seed=0)
         except ScenarioError as error:  # names a scenario's key
             raise ScenarioError(f"--physical: {str(error).partition(': ')[2]}") from error
-        access_s, between_s = latency_s, physical.latency_s
-        routed = {"shared_bytes_per_s": physical.shared_bytes_per_s, "route": physical.route}
-
-        def latency_s(src: int, dst: int) -> float:
-            return access_s[src] + between_s(src, dst) + access_s[dst]
+        latency_s = _with_access(physical.latency_s, access_s)
+        shared_bytes_per_s, route = physical.shared_bytes_per_s, physical.route
 
     network = Network(
-        env, len(index), mbps_to_bytes_per_s(up), mbps_to_bytes_per_s(down), latency_s, on_delivery=arrived, **routed
+        env,
+        len(index),
+        mbps_to_bytes_per_s(up),
+        mbps_to_bytes_per_s(down),
+        latency_s,
+        on_delivery=arrived,
+        shared_bytes_per_s=shared_bytes_per_s,
+        route=route,
     )
 
     def message(i: int) -> Message:
         flow = flows[i]
         return Message(index[flow["src"]], index[flow["dst"]], 0, "flow", payload=i, payload_bytes=flow["bytes"])
 
-    def start():
+    def start() -> Generator[simpy.Event, None, None]:
         order = sorted(range(len(flows)), key=lambda i: flows[i]["start_s"])
         for start_s, together in groupby(order, key=lambda i: flows[i]["start_s"]):
             yield env.timeout(start_s - env.now)
@@ -117,3 +125,9 @@ def _finish_times(
     env.process(start())
     env.run()
     return finish_s
+
+
+def _with_access(between_s: Latency, access_s: np.ndarray) -> Callable[[int, int], float]:
+    """Latencies of pairs: between their places in a routed network, and of both their own links."""
+    assert callable(between_s)
+    return lambda src, dst: access_s[src] + between_s(src, dst) + access_s[dst]

@@ -20,6 +20,7 @@ from ddlsim.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
 if TYPE_CHECKING:
     import networkx as nx
 
+Format = Literal["edge_list", "graphml"]
 UNLIMITED_MBPS = 1e9
 HOPS = 2**20
 """Paths are compared by whole numbers, nanoseconds x HOPS + edges, so that equal ones are equal."""
@@ -41,7 +42,7 @@ class Routed(Links):
     """
 
     file: str
-    format: Literal["edge_list", "graphml"] = "edge_list"
+    format: Format = "edge_list"
     hosts: tuple[int, ...] | None = None
     duplex: Literal["full", "half"] = "full"
     uplink_mbps: Mbps | None = None

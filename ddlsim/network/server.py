@@ -4,11 +4,15 @@ It is a node like others in the simulated network, so that its messages take the
 never trains, is never away, is not evaluated, and waits for the messages of a round in either mode.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
 from ddlsim.network.links import LinkTable
+
+Value = TypeVar("Value")
 
 
 def with_server(links: LinkTable, num_nodes: int, bytes_per_s: float) -> LinkTable:
@@ -39,6 +43,6 @@ def star(num_nodes: int) -> tuple[tuple[int, ...], ...]:
     return (*((num_nodes,) for _ in range(num_nodes)), tuple(range(num_nodes)))
 
 
-def _among(function, num_nodes: int, otherwise):
+def _among(function: Callable[[int, int], Value], num_nodes: int, otherwise: Value) -> Callable[[int, int], Value]:
     """A function of pairs of nodes, with another value for pairs with the server."""
     return lambda src, dst: function(src, dst) if max(src, dst) < num_nodes else otherwise

@@ -187,7 +187,7 @@ class Node:
 
         def ended() -> "Model | tuple[Model, dict[int, Params]]":
             self.kept = kept
-            if best is not None:
+            if best is not None and validation is not None:
                 best.trained(trained, validation, kept)
             return (trained, means) if objective is not None and objective.class_means else trained
 

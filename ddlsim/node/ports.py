@@ -110,7 +110,16 @@ class Compute(Protocol):
         Tested, one per model.
         """
 
-    def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", **references: Any) -> "Job":
+    def compare(
+        self,
+        metric: str,
+        own: "Model",
+        peers: "Sequence[Model]",
+        start: "Model | None" = None,
+        own_last: "Model | None" = None,
+        peers_last: "Sequence[Model]" = (),
+        alpha: float = 0.0,
+    ) -> "Job":
         """Similarities of a model to others; value: a list of floats, one per peer."""
 
     def class_cosine(self, own: "Params", others: "Sequence[Params]") -> "Job":
@@ -160,6 +169,8 @@ class RunInfo(Protocol):
     synchronous: bool
     staleness: int
     node_cluster: "np.ndarray"
+    completed_by_all: int
+    """Rounds that all nodes that took part have completed; the engine counts them."""
 
     def rng(self, purpose: str, node: int) -> "np.random.Generator":
         """A node's stream of random numbers for one purpose."""

@@ -13,6 +13,8 @@ from ddlsim.errors import RecordsFailed, ScenarioError
 from ddlsim.runs.lock import LOCK, Lock, acquire
 
 if TYPE_CHECKING:
+    from ddlsim.data.outline import Outline
+    from ddlsim.data.prepared import PreparedData
     from ddlsim.scenario import Scenario
 
 OF_A_RUN = {LOCK, "manifest.json", "manifest.draft", "scenario.yaml", "log.txt", "samples.jsonl", "metrics.jsonl"}
@@ -156,12 +158,14 @@ def write_scenario(directory: Path, scenario: "Scenario") -> None:
     (directory / "scenario.yaml").write_text(to_yaml(scenario), encoding="utf-8")
 
 
-def write_samples(directory: Path, prepared) -> None:
+def write_samples(directory: Path, prepared: "PreparedData | Outline") -> None:
     """Writes samples.jsonl: per node its cluster, training samples and, of classes, how many of each.
 
     Nothing where no data was read.
     """
-    if not hasattr(prepared, "class_counts"):
+    from ddlsim.data import Outline
+
+    if isinstance(prepared, Outline):
         return
     counts = prepared.class_counts()
     with (directory / "samples.jsonl").open("w", encoding="utf-8") as file:

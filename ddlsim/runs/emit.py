@@ -32,6 +32,7 @@ def words_of(point: Point, options: Sequence[str] = ()) -> tuple[str, ...]:
     if words is None:
         from ddlsim.scenario import to_yaml
 
+        assert point.scenario is not None
         point.file.parent.mkdir(parents=True, exist_ok=True)
         point.file.write_text(to_yaml(point.scenario), encoding="utf-8")
         words = ("run", str(point.file))

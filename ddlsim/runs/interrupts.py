@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Ctrl-C; a batch system whose time is over; a terminal that was closed."""
@@ -32,7 +33,7 @@ class Interrupts:
         if self.came and not self._held:
             raise KeyboardInterrupt
 
-    def handle(self, number: int, frame) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
         """The handler."""
         self.came = True
         if not self._held:

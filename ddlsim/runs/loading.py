@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from ddlsim.errors import DataMissing
 
 if TYPE_CHECKING:
+    from ddlsim.data.dataset import Dataset
+    from ddlsim.data.outline import Outline
+    from ddlsim.data.prepared import PreparedData
     from ddlsim.scenario import Scenario
 
 
@@ -21,7 +24,7 @@ class Loaded:
     """
 
     scenario: "Scenario"
-    dataset: object
+    dataset: "Dataset | Outline"
     missing: str | None = None
 
 
@@ -38,7 +41,7 @@ def load_data(
 
     search = DataSearch(data_dir, download)
 
-    def read(wanted: "Scenario"):
+    def read(wanted: "Scenario") -> "Dataset | Outline":
         if wanted.learning == "none":
             return outline(wanted.data, wanted.nodes, wanted.validation, wanted.seed, search)
         return load_dataset(wanted.data, wanted.nodes, wanted.seed, search)
@@ -65,15 +68,16 @@ def choose_device(wanted: str) -> str:
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
 
 
-def prepare(loaded: Loaded):
+def prepare(loaded: Loaded) -> "PreparedData | Outline":
     """The data of every node and cluster; see ddlsim.data.prepare. Of a network-only run: the outline."""
+    from ddlsim.data import Outline
     from ddlsim.data import prepare as prepare_data
 
-    scenario = loaded.scenario
-    if scenario.learning == "none":
-        return loaded.dataset
+    scenario, dataset = loaded.scenario, loaded.dataset
+    if isinstance(dataset, Outline):
+        return dataset
     prepared = prepare_data(
-        loaded.dataset, scenario.partition, scenario.shift, scenario.validation, scenario.nodes, scenario.seed
+        dataset, scenario.partition, scenario.shift, scenario.validation, scenario.nodes, scenario.seed
     )
     prepared.check_augmentation(scenario.training.augmentation)
     return prepared

@@ -15,13 +15,21 @@ import numpy as np
 from ddlsim.runs.directory import write_json
 
 if TYPE_CHECKING:
+    from ddlsim.data.outline import Outline
+    from ddlsim.data.prepared import PreparedData
     from ddlsim.scenario import Scenario
 
 NETWORK_ONLY = "learning: none: only the network ran; where learned values steer, every loss was taken as equal"
 PACKAGES = ("torch", "torchvision", "numpy", "simpy", "networkx", "pydantic")
 
 
-def start_manifest(scenario: "Scenario", prepared, device: str, missing: str | None, command: list[str] | None) -> dict:
+def start_manifest(
+    scenario: "Scenario",
+    prepared: "PreparedData | Outline",
+    device: str,
+    missing: str | None,
+    command: list[str] | None,
+) -> dict:
     """What a reader must know to trust and repeat the run."""
     labels = [NETWORK_ONLY] if scenario.learning == "none" else []
     return {

@@ -58,7 +58,8 @@ def run_jobs(jobs: Sequence[Job], at_once: int = 1) -> Iterator[Ended]:
     Raises:
         KeyboardInterrupt: as it comes; the processes are interrupted too, and have ended when it leaves this function.
     """
-    waiting, running = list(reversed(jobs)), {}
+    waiting = list(reversed(jobs))
+    running: dict[int, _Started] = {}
     try:
         while waiting or running:
             for slot in range(at_once):

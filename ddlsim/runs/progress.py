@@ -12,6 +12,8 @@ from typing import Literal, TextIO
 
 from ddlsim.report.text import bytes_text, seconds_text
 
+Mode = Literal["auto", "plain", "none"]
+
 HEARTBEAT_S = 60.0
 """Without a terminal a line is written at each evaluation and at least this often (wall seconds)."""
 
@@ -31,7 +33,7 @@ class Progress:
         self,
         scenario_name: str,
         rounds: int,
-        mode: Literal["auto", "plain", "none"] = "auto",
+        mode: Mode = "auto",
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
@@ -57,7 +59,7 @@ class Progress:
     def __enter__(self) -> "Progress":
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def round(self, completed: int, time_s: float, bytes_sent: int) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from ddlsim.errors import RecordsFailed
 from ddlsim.messages.breakdown import Contents
@@ -33,8 +33,8 @@ class Recorder:
         self.rows: list[dict[str, Any]] = []
         self.wall_s = 0.0
         self.diverged: dict[int, int] = {}
-        self._path = path
-        self._file = None
+        self._path = Path() if path is None else path
+        self._file: TextIO | None = None
         if path:
             with _told(path):
                 self._file = path.open("w", encoding="utf-8")
@@ -47,7 +47,7 @@ class Recorder:
         """
         start = time.perf_counter()
         found = {"time_s": float(time_s), "node": node, "round": round_num, "name": name, "value": value}
-        if name in LOSSES and not math.isfinite(value):
+        if name in LOSSES and node is not None and not math.isfinite(value):
             self.diverged.setdefault(node, round_num)
         if self._file is None:
             self.rows.append(found)

@@ -19,7 +19,7 @@ from ddlsim.runs.lock import LOCK
 from ddlsim.runs.manifest import finish_manifest, start_manifest, write_manifest
 from ddlsim.runs.models import MODELS, KeptModels, which_models, write_models
 from ddlsim.runs.profile import wall_profile, wave_counts
-from ddlsim.runs.progress import Progress
+from ddlsim.runs.progress import Mode, Progress
 
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
@@ -38,7 +38,7 @@ def run(
     device: str | None = None,
     force: bool = False,
     profile: bool = False,
-    progress: str = "none",
+    progress: Mode = "none",
     command: list[str] | None = None,
 ) -> dict:
     """Runs a scenario and leaves a run directory.
@@ -124,8 +124,7 @@ def _run_in(life: _Life) -> dict:
     status, failure = "failed", None
     try:
         try:
-            _make(life)
-            life.simulation.run()
+            _make(life).run()
             status = "done"
         except KeyboardInterrupt:
             status = "interrupted"
@@ -145,10 +144,11 @@ def _run_in(life: _Life) -> dict:
     if failure is not None:
         failure.run_dir = life.path  # type: ignore[attr-defined]  # where the command line puts the traceback
         raise failure
+    assert summary is not None
     return summary
 
 
-def _make(life: _Life) -> None:
+def _make(life: _Life) -> "Simulation":
     """Writes the first files and makes all objects."""
     from ddlsim.build import build_simulation
     from ddlsim.runs.recorder import Recorder
@@ -164,7 +164,7 @@ def _make(life: _Life) -> None:
             with suppress(OSError):
                 (path / name).unlink(missing_ok=True)
         raise RecordsFailed(f"{error.filename or path} cannot be written: {error.strerror or error}.") from error
-    life.recorder = Recorder(path / "metrics.jsonl")
+    recorder = life.recorder = Recorder(path / "metrics.jsonl")
 
     def on_round(completed: int, time_s: float, bytes_sent: int) -> None:
         life.place.check()
@@ -173,21 +173,22 @@ def _make(life: _Life) -> None:
 
     which, life.manifest["models"] = which_models(scenario, life.learner)
     life.models = None if which == "none" else KeptModels(which)
-    life.simulation = build_simulation(
+    simulation = life.simulation = build_simulation(
         scenario,
         life.prepared,
         life.learner,
-        life.recorder,
+        recorder,
         on_round,
-        _evaluation_teller(life),
+        _evaluation_teller(life, recorder),
         (lambda *_: None) if life.models is None else life.models.take,
     )
     if scenario.learning != "none":
         life.prepared.release()
     life.setup_s = time.perf_counter() - life.started - life.data_s
+    return simulation
 
 
-def _evaluation_teller(life: _Life) -> "Callable[[Evaluated], None]":
+def _evaluation_teller(life: _Life, recorder: "Recorder") -> "Callable[[Evaluated], None]":
     """What is said on each evaluation, and once if training diverges."""
     node_cluster, warned = np.asarray(life.prepared.node_cluster), False
 
@@ -202,7 +203,7 @@ def _evaluation_teller(life: _Life) -> "Callable[[Evaluated], None]":
             metrics.over_clusters(outcome.values, node_cluster).tolist(),
             outcome.metric,
         )
-        diverged = life.recorder.diverged
+        diverged = recorder.diverged
         if diverged and not warned:
             warned = True
             life.console.message(
@@ -229,10 +230,12 @@ def _close(life: _Life, status: str) -> tuple[dict | None, Exception | None]:
     """
     from ddlsim.report.summary import summarise
 
-    path, errors = life.path, []
+    path = life.path
+    errors: list[DdlsimError] = []
     if not life.place.is_there():  # whatever is there now is not ours to write into
         with suppress(RecordsFailed):
-            life.recorder.close()
+            if life.recorder is not None:
+                life.recorder.close()
         return None, RecordsFailed(f"{path} has been removed or replaced while the run was writing into it.")
     closing = time.perf_counter()
     for write in _last_records(life):

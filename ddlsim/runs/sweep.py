@@ -169,7 +169,8 @@ def points(
         for combination in product(*axes)
         if meant is None or tuple(value.label for value in combination) in meant
     ]
-    found = [_point(base, combination, seed) for seed in seeds or [None] for combination in combinations]
+    drawn: Sequence[int | None] = seeds or [None]
+    found = [_point(base, combination, seed) for seed in drawn for combination in combinations]
     name, times = Counter(point.name for point in found).most_common(1)[0]
     if times > 1:
         raise ScenarioError(f"{times} runs of the sweep have the name {name!r}. Give every value once.")

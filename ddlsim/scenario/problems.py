@@ -47,7 +47,7 @@ class Problem:
 
     def __str__(self) -> str:
         head = f"{self.mark}: " + (f"{cut(self.path)}: " if self.path else "") + cut(self.text, MOST_TEXT)
-        if self.mark.line is None or self.mark.text is None:
+        if self.mark.line is None or self.mark.column is None or self.mark.text is None:
             return head
         line, column = _around(self.mark.text, self.mark.column)
         # Tabs stay tabs under the text, so that the caret stands under the right character whatever their width.

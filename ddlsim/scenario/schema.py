@@ -14,7 +14,7 @@ Schema = dict[str, Any]
 class _Quiet(GenerateJsonSchema):
     """Named parts are written by `_part`; pydantic itself only sees a function there."""
 
-    def function_plain_schema(self, schema) -> Schema:
+    def function_plain_schema(self, schema: Any) -> Schema:
         return {}
 
 

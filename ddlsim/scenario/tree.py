@@ -6,14 +6,15 @@ problem, not the last one silently winning.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+from ruamel.yaml.constructor import BaseConstructor
+from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from ddlsim.scenario.problems import Mark, Problem, ScenarioProblems
 
@@ -44,7 +45,7 @@ class Tree:
     mark: Mark
     key: Mark = field(default=None)  # type: ignore[assignment]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.key = self.key or self.mark
 
     @property
@@ -95,7 +96,7 @@ def parse_file(text: str, source: str) -> Tree:
     """
     lines = text.splitlines()
 
-    def mark(at) -> Mark:
+    def mark(at: StreamMark) -> Mark:
         line = lines[at.line] if at.line < len(lines) else ""
         return Mark(source, at.line + 1, at.column + 1, line)
 
@@ -119,7 +120,7 @@ def parse_value(text: str, mark: Mark, path: str) -> Tree:
     return _parse(text, lambda _: mark, mark, path)
 
 
-def _parse(text: str, mark_of, top: Mark, path: str = "") -> Tree:
+def _parse(text: str, mark_of: Callable[[StreamMark], Mark], top: Mark, path: str = "") -> Tree:
     yaml = YAML(typ="safe", pure=True)
     try:
         root = yaml.compose(text)
@@ -146,14 +147,14 @@ def _parse(text: str, mark_of, top: Mark, path: str = "") -> Tree:
 class _Builder:
     """Turns composed YAML nodes into a Tree, collecting problems; what would take too long is a problem at once."""
 
-    def __init__(self, mark_of, top: Mark, most: int):
+    def __init__(self, mark_of: Callable[[StreamMark], Mark], top: Mark, most: int):
         self.mark_of = mark_of
         self.top = top
         self.most = most
         self.count = 0
         self.problems: list[Problem] = []
 
-    def build(self, node, path: str, above: tuple[int, ...]) -> Tree:
+    def build(self, node: Node, path: str, above: tuple[int, ...]) -> Tree:
         mark = self.mark_of(node.start_mark)
         self.count += 1
         if self.count > self.most:
@@ -172,6 +173,7 @@ class _Builder:
             return Tree(self._mapping(node, path, above), mark)
         if isinstance(node, SequenceNode):
             return Tree([self.build(child, f"{path}[{i}]", above) for i, child in enumerate(node.value)], mark)
+        assert isinstance(node, ScalarNode)
         return Tree(self._scalar(node, mark, path), mark)
 
     def _mapping(self, node: MappingNode, path: str, above: tuple[int, ...]) -> dict[str, Tree]:
@@ -222,10 +224,10 @@ class _Builder:
 
 
 @cache
-def _constructor():
+def _constructor() -> BaseConstructor:
     yaml = YAML(typ="safe", pure=True)
     return yaml.constructor
 
 
-def _tag(node) -> str:
+def _tag(node: Node) -> str:
     return str(node.tag or "tag:yaml.org,2002:str")

@@ -6,12 +6,13 @@ import math
 from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from ddlsim.errors import ScenarioError
 from ddlsim.scenario import parts
 from ddlsim.scenario.crosscheck import cross_problems
 from ddlsim.scenario.model import Scenario
-from ddlsim.scenario.problems import Problem, did_you_mean
+from ddlsim.scenario.problems import Mark, Problem, did_you_mean
 from ddlsim.scenario.tree import NUMBER_LIKE, Tree
 
 Path = tuple[str | int, ...]
@@ -91,7 +92,7 @@ def follow(tree: Tree, path: Path) -> tuple[Tree, Path]:
     return tree, reached
 
 
-def _mark(tree: Tree, path: Path):
+def _mark(tree: Tree, path: Path) -> Mark:
     found, reached = follow(tree, path)
     return found.mark if reached == path else found.key
 
@@ -102,7 +103,7 @@ class _Found:
 
     path: Path
     tag_at: int | None
-    error: dict[str, Any]
+    error: ErrorDetails
 
 
 def _problems(tree: Tree, error: ValidationError, owner: type[BaseModel] = Scenario) -> list[Problem]:
@@ -112,7 +113,7 @@ def _problems(tree: Tree, error: ValidationError, owner: type[BaseModel] = Scena
         if one.tag_at is not None:
             base = one.path[: one.tag_at]
             deepest[base] = max(deepest.get(base, 0), len(one.path))
-    groups: dict[Path, list[dict]] = {}
+    groups: dict[Path, list[ErrorDetails]] = {}
     for one in found:
         if one.error["type"] == "too_short" and any(
             len(other.path) > len(one.path) and other.path[: len(one.path)] == one.path for other in found
@@ -124,7 +125,7 @@ def _problems(tree: Tree, error: ValidationError, owner: type[BaseModel] = Scena
     return [_problem(tree, path, errors, owner) for path, errors in groups.items()]
 
 
-def _locate(tree: Tree, error: dict[str, Any]) -> _Found:
+def _locate(tree: Tree, error: ErrorDetails) -> _Found:
     """Walks an error's place along the tree, leaving out the names of union branches that pydantic puts into it."""
     path: Path = ()
     tag_at = None
@@ -140,7 +141,7 @@ def _locate(tree: Tree, error: dict[str, Any]) -> _Found:
     return _Found(path, tag_at, error)
 
 
-def _problem(tree: Tree, path: Path, errors: list[dict], owner: type[BaseModel]) -> Problem:
+def _problem(tree: Tree, path: Path, errors: list[ErrorDetails], owner: type[BaseModel]) -> Problem:
     value, _ = follow(tree, path)
     kinds = [error["type"] for error in errors]
     if "missing" in kinds:
@@ -159,7 +160,7 @@ def _problem(tree: Tree, path: Path, errors: list[dict], owner: type[BaseModel])
     return Problem(value.mark, dotted(path), text + (f".{hint}" if hint else ""))
 
 
-def _expected(error: dict, path: Path) -> str:
+def _expected(error: ErrorDetails, path: Path) -> str:
     context = dict(error.get("ctx", {}))
     if error["type"] == "literal_error":
         words = _words(error)
@@ -175,7 +176,7 @@ def _expected(error: dict, path: Path) -> str:
     return template.format(**context)
 
 
-def _words(error: dict) -> list[str]:
+def _words(error: ErrorDetails) -> list[str]:
     """The words of a Literal, from pydantic's "'a', 'b' or 'c'"."""
     if error["type"] != "literal_error":
         return []

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddlsim.learning.bank import Params
-    from ddlsim.learning.learner import Learner
     from ddlsim.node.node import Node, Verb
+    from ddlsim.node.ports import Compute
 
 SMALLEST_LOSS = 1e-12
 
@@ -90,7 +90,9 @@ class Similarity:
         if self.alpha and self.name != "cosine_gradients":
             raise ScenarioError(f"alpha is for similarity cosine_gradients; {self.name} expects 0, got {self.alpha:g}.")
 
-    def measure(self, node: "Node", own: Seen, peers: Sequence[Seen], start: "Params") -> "Generator[Verb, Any, Later]":
+    def measure(
+        self, node: "Node", own: Seen, peers: Sequence[Seen], start: "Params | None"
+    ) -> "Generator[Verb, Any, Later]":
         """How alike each peer's model is to the node's own; a loss takes its device's time.
 
         Args:
@@ -114,7 +116,7 @@ class Similarity:
         own: Seen,
         peers: Sequence[Seen],
         start: "Params | None",
-        learner: "Learner",
+        compute: "Compute",
         rng: "np.random.Generator",
         kept: Any = None,
     ) -> Later:
@@ -123,17 +125,17 @@ class Similarity:
         Args:
             node: whose samples a loss is over.
             own, peers, start: as of `measure`.
-            learner: see learning/learner.py.
+            compute: see node/ports.py.
             rng: draws mini-batches.
             kept: what the learner keeps of the node's trainings.
         """
         models = [(peer.model,) for peer in peers]
         if self.name == "inverse_loss":
-            batches = learner.batches_in("train", node) if self.batches is None else self.batches
-            losses = learner.losses(node, models, batches, rng, common=True, kept=kept)
-            return Later(lambda: [self.of_loss(loss) for loss in learner.value(losses)])
-        job = learner.compare(self.name, (own.model,), models, **self._references(own, peers, start))
-        return Later(lambda: self._numbers(learner.value(job)))
+            batches = compute.batches_in("train", node) if self.batches is None else self.batches
+            losses = compute.losses(node, models, batches, rng, common=True, kept=kept)
+            return Later(lambda: [self.of_loss(loss) for loss in compute.value(losses)])
+        job = compute.compare(self.name, (own.model,), models, **self._references(own, peers, start))
+        return Later(lambda: self._numbers(compute.value(job)))
 
     def _numbers(self, similarities: Sequence[float]) -> list[float]:
         """Cosines or inverse distances; what is no number becomes the least that there is."""

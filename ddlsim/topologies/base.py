@@ -2,8 +2,8 @@
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ddlsim.part import Part, Problem
 
@@ -55,7 +55,7 @@ class Topology(Part, ABC):
 class StaticTopology(Topology):
     """A topology that is the same in all rounds."""
 
-    dynamic: ClassVar[bool] = False
+    dynamic = False  # without an annotation: no key of the dataclasses below
 
 
 def neighbours(topology: Topology, num_nodes: int, round_num: int, seed: int) -> Neighbours:
@@ -75,7 +75,7 @@ def neighbours(topology: Topology, num_nodes: int, round_num: int, seed: int) ->
 
 
 @functools.cache
-def _cache(num_nodes: int):
+def _cache(num_nodes: int) -> Callable[[Topology, int, int, int], Neighbours]:
     most = max(4, min(CACHED_ROUNDS, CACHED_NODES // max(1, num_nodes)))
     return functools.lru_cache(maxsize=most)(_drawn)
 

@@ -19,7 +19,7 @@ def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
     """
     import networkx as nx
 
-    graph = nx.Graph()
+    graph: nx.Graph[int] = nx.Graph()
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -63,6 +63,7 @@ class Torus(StaticTopology):
         if rows == "auto" and columns == "auto":
             rows = next(size for size in range(math.isqrt(num_nodes), 0, -1) if num_nodes % size == 0)
         if rows == "auto":
+            assert columns != "auto"
             rows = num_nodes // columns
         if columns == "auto":
             columns = num_nodes // rows

@@ -8,6 +8,7 @@ method also rejects some switchings to be exactly uniform; with so few of them a
 """
 
 from collections.abc import Sequence
+from typing import overload
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from ddlsim.errors import DdlsimError
 MAX_REPAIRS = 1_000
 
 
-class EqualLists(Sequence):
+class EqualLists(Sequence[tuple[int, ...]]):
     """Per node a tuple of as many node ids, kept as one array: 4 bytes an entry instead of 40.
 
     Args:
@@ -29,7 +30,11 @@ class EqualLists(Sequence):
     def __len__(self) -> int:
         return len(self.table)
 
-    def __getitem__(self, node):
+    @overload
+    def __getitem__(self, node: int) -> tuple[int, ...]: ...
+    @overload
+    def __getitem__(self, node: slice) -> tuple[tuple[int, ...], ...]: ...
+    def __getitem__(self, node: int | slice) -> tuple[int, ...] | tuple[tuple[int, ...], ...]:
         if isinstance(node, slice):
             return tuple(map(tuple, self.table[node].tolist()))
         return tuple(self.table[node].tolist())

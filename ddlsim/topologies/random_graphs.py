@@ -5,8 +5,9 @@ Vos et al., NeurIPS 2023). Where we differ: a disconnected draw is drawn again i
 so a regular graph stays regular.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
 from annotated_types import Ge, Gt, Le
 
@@ -21,17 +22,26 @@ if TYPE_CHECKING:
 MAX_DRAWS = 100
 """How often one round's graph is drawn before giving up on a connected one."""
 
+Drawn = TypeVar("Drawn")
+
 LARGE, LARGE_IF_DENSE = 2_000, 20_000
 """Regular graphs of more nodes than this are drawn by pairing (large.py), in a tenth of networkx's time. Dense graphs,
 of a degree above the square root of the nodes, only from the second size on: pairing leaves much to repair in them."""
 
 
-def _draw_connected(topology, num_nodes: int, round_num: int, seed: int, draw, is_connected=None):
+def _draw_connected(
+    topology: "RandomRegular | ErdosRenyi | WattsStrogatz",
+    num_nodes: int,
+    round_num: int,
+    seed: int,
+    draw: Callable[[int], Drawn],
+    is_connected: Callable[[Drawn], bool] | None = None,
+) -> Drawn:
     """The first connected one of at most MAX_DRAWS draws, each from its own named stream; the first if that will do."""
     if is_connected is None:
         import networkx as nx
 
-        is_connected = nx.is_connected
+        is_connected = cast("Callable[[Drawn], bool]", nx.is_connected)
     topology.check(num_nodes)
     seed = seed if topology.seed is None else topology.seed
     which_round = round_num if topology.dynamic else 0
@@ -166,7 +176,7 @@ class WattsStrogatz(Topology):
         """The graph of a round: `networkx.watts_strogatz_graph`."""
         import networkx as nx
 
-        def draw(draw_seed):
+        def draw(draw_seed: int) -> "nx.Graph":
             return nx.watts_strogatz_graph(num_nodes, self.degree, self.rewire_probability, seed=draw_seed)
 
         return _draw_connected(self, num_nodes, round_num, seed, draw)
