@@ -139,6 +139,8 @@ class SizeLearner:
 
     def train_towards(self, node: int, model, steps: int, rng, only: str | None, kept, objective):
         """As `train_keeping`; with class means, those of all classes."""
+        if only is None and objective is None:
+            return tuple([self._params(params.part) for params in model]), kept, {}
         trained, kept = self.train_keeping(node, model, steps, rng, only, kept)
         means = {}
         if objective is not None and objective.class_means:
