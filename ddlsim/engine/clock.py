@@ -16,12 +16,16 @@ class SimulatedClock:
     Args:
         env: SimPy's environment.
         step_time_s: seconds per local step, per node; an array [N] or what changes over time.
+
+    Attributes:
+        after: makes an event that happens so many seconds from now.
     """
 
-    __slots__ = ("_env", "_step_time_s", "_trace")
+    __slots__ = ("_env", "_step_time_s", "_trace", "after")
 
     def __init__(self, env: "simpy.Environment", step_time_s: "np.ndarray | StepTimeTrace"):
         self._env = env
+        self.after = env.timeout
         self._trace = step_time_s if isinstance(step_time_s, StepTimeTrace) else None
         # Python's floats: numpy's would spread through SimPy's queue, where comparing them takes several times as long.
         self._step_time_s = [] if self._trace else np.asarray(step_time_s, dtype=float).tolist()
@@ -30,10 +34,6 @@ class SimulatedClock:
     def now_s(self) -> float:
         """Simulated seconds since the start."""
         return self._env.now
-
-    def after(self, seconds: float) -> "simpy.Event":
-        """An event that happens so many seconds from now."""
-        return self._env.timeout(seconds)
 
     def computing_s(self, node: int, steps: float) -> float:
         """How long a node takes for so many local steps (a forward pass is a part of one) if it begins now."""

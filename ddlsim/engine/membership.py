@@ -66,6 +66,10 @@ class Member:
     stay: int = 0
     times_lost: int = 0
 
+    def on_the_way_to(self, completed: int) -> bool:
+        """Whether it takes part and has not yet completed so many rounds."""
+        return self.completed_rounds < completed and self.online and not self.finished and self.first_round < completed
+
 
 class Membership:
     """Counts of members by what they are doing.
@@ -88,7 +92,7 @@ class Membership:
         self._any_finished = False
         self._returns_s: dict[int, float] = {}
         self._wait_until_s: float | None = None
-        self._found_at: dict[int, int] = {}
+        self._found: dict[int, Member] = {}
         self.departures_in_vain = 0
 
     def absent_from_start(self, member: Member) -> None:
@@ -162,15 +166,16 @@ class Membership:
         Asked after every completion, it looks at each member only once or twice per round: it starts at the one that it
         found last.
         """
+        found = self._found.get(completed)
+        if found is not None and found.on_the_way_to(completed):
+            return True
         members = self._members
-        start = self._found_at.get(completed, 0)
+        start = 0 if found is None else found.id
         for at in chain(range(start, len(members)), range(start)):
-            one = members[at]
-            if one.completed_rounds < completed and one.online and not one.finished and one.first_round < completed:
-                if at != start:
-                    self._found_at[completed] = at
+            if members[at].on_the_way_to(completed):
+                self._found[completed] = members[at]
                 return True
-        self._found_at.pop(completed, None)
+        self._found.pop(completed, None)
         return False
 
     def first_round_of(self, member: Member) -> int:

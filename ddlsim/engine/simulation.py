@@ -129,7 +129,7 @@ class Simulation:
     # -- lives -----------------------------------------------------------------------------------------------------
 
     def _life(self, member: Member) -> Generator[simpy.Event, Any, None]:
-        newcomer = not member.joined
+        algorithm, rounds, newcomer = self.algorithm, self._run.rounds, not member.joined
         if newcomer:
             yield self._returned[member.id]
         else:
@@ -138,8 +138,9 @@ class Simulation:
             try:
                 if newcomer:
                     newcomer = False
-                    yield from _perform(self.algorithm.join(member.node, member.state, member.round_num))
-                yield from _perform(self._round_of(member))
+                    yield from _perform(algorithm.join(member.node, member.state, member.round_num))
+                step = algorithm.round if member.round_num < rounds else algorithm.finish
+                yield from _perform(step(member.node, member.state, member.round_num))
             except simpy.Interrupt:
                 yield self._returned[member.id]
                 continue
@@ -152,10 +153,6 @@ class Simulation:
         self.transport.finished(member.id)
         self._measure_complete()
         self._stop_if_over()
-
-    def _round_of(self, member: Member) -> Steps:
-        step = self.algorithm.round if member.round_num < self._run.rounds else self.algorithm.finish
-        return step(member.node, member.state, member.round_num)
 
     def _start_afresh(self, member: Member) -> None:
         """Gives a node its first state, or a new first one."""
@@ -284,9 +281,9 @@ def _perform(steps: Steps) -> Generator[simpy.Event, Any, None]:
     outcome = None
     try:
         while True:
-            verb = steps.send(outcome)
-            yield verb.event
-            outcome = verb.result()
+            event, result = steps.send(outcome)
+            yield event
+            outcome = result()
     except StopIteration:
         return
     finally:

@@ -153,6 +153,8 @@ class SizeLearner:
         objective: "Objective | None",
     ) -> "tuple[Model, Kept | None, dict[int, Params]]":
         """A model as large as it was, and what the optimizer kept; with class means, those of all classes."""
+        if only is None and objective is None:
+            return tuple([self._params(params.part) for params in model]), kept, {}
         trained = tuple(self._params(params.part) if only in (None, params.part.name) else params for params in model)
         means: dict[int, Params] = {}
         if objective is not None and objective.class_means:

@@ -26,33 +26,37 @@ class Contents:
 
     def __init__(self, codec: "Codec | None" = None):
         self._codec = codec
-        self._counts: dict[tuple[int, str], list[int]] = {}  # (round, content) -> [messages, bytes]
+        self._alike: dict[tuple[int, str, int, int | None], int] = {}  # (round, content, its bytes, header) -> messages
+        self._counts: dict[tuple[int, str], list[int]] = {}  # (round, content) -> [messages, bytes], of all others
 
     def count(self, messages: "Sequence[Message]") -> None:
         """Adds messages; one to oneself is on no wire."""
-        counts = self._counts
+        alike = self._alike
         for message in messages:
-            receivers, round_num = message.receivers, message.round_num
+            receivers = message.receivers
             count = len(receivers) - receivers.count(message.src)
             if not count:
                 continue
+            payload = message.payload
+            if len(payload) == 1:  # nearly always, and then it weighs what the message does
+                (key,) = payload
+                shape = message.round_num, key, message.payload_bytes, message.header_bytes
+                alike[shape] = alike.get(shape, 0) + count
+                continue
             for key, num_bytes in self._sizes(message):
-                known = counts.get((round_num, key))
-                if known is None:
-                    known = counts[round_num, key] = [0, 0]
-                known[0] += count
-                known[1] += count * num_bytes
+                _add(self._counts, message.round_num, key, count, num_bytes)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One per round and content, in this order; `round` counts completed rounds, as in metrics.jsonl."""
-        for (round_num, key), (messages, num_bytes) in sorted(self._counts.items()):
+        counts = {place: list(known) for place, known in self._counts.items()}
+        for (round_num, key, num_bytes, header_bytes), count in self._alike.items():
+            _add(counts, round_num, HEADER, count, header_bytes or 0)
+            _add(counts, round_num, key, count, num_bytes)
+        for (round_num, key), (messages, num_bytes) in sorted(counts.items()):
             yield {"round": round_num + 1, "content": key, "messages": messages, "bytes": num_bytes}
 
     def _sizes(self, message: "Message") -> Iterable[tuple[str, int]]:
         header, payload = (HEADER, message.header_bytes or 0), message.payload
-        if len(payload) == 1:  # nearly always, and then it weighs what the message does
-            (key,) = payload
-            return header, (key, message.payload_bytes)
         if self._codec is None:
             return header, *((key, payload_bytes(value)) for key, value in payload.items())
         streams = iter(message.streams)
@@ -72,3 +76,10 @@ def _encoded(codec: "Codec", value: Any, receiver: int, streams: Iterator[tuple[
     if isinstance(value, (list, tuple)):
         return sum(_encoded(codec, child, receiver, streams) for child in value)
     return payload_bytes(value)
+
+
+def _add(counts: dict[tuple[int, str], list[int]], round_num: int, key: str, messages: int, num_bytes: int) -> None:
+    """Adds so many messages, in each of which this content has so many bytes."""
+    known = counts.setdefault((round_num, key), [0, 0])
+    known[0] += messages
+    known[1] += messages * num_bytes

@@ -7,7 +7,7 @@ a message travels while the node goes on.
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,12 +28,8 @@ if TYPE_CHECKING:
     from ddlsim.node.ports import Ports
 
 
-class Verb(NamedTuple):
-    """Something a node does that takes simulated time: the event of its end and its outcome."""
-
-    event: "simpy.Event"
-    result: Callable[[], Any]
-
+Verb = tuple["simpy.Event", Callable[[], Any]]
+"""Something a node does that takes simulated time: the event of its end, and what then makes its outcome."""
 
 Steps = Generator[Verb, Any, None]
 """A round of an algorithm: a generator of verbs."""
@@ -168,7 +164,7 @@ class Node:
                 its mini-batch from all of them, and with training.optimizer_state `fresh` it has a new optimizer. Not
                 with an objective that collects class means.
         """
-        compute, best, clock = self._compute, self._best, self._clock
+        compute, clock = self._compute, self._clock
         steps = self.local_steps if steps is None else steps
         rng = self._batch_rng("training batches")
         if after_step is None:
@@ -180,19 +176,14 @@ class Node:
                 trained, kept, means = compute.train_towards(self.id, trained, 1, rng, only, kept, objective)
                 trained = after_step(trained)
         validation, batches = None, 0
-        if best is not None:
+        if self._best is not None:
             batches = compute.batches_in("validation", self.id)
             rng = self._batch_rng("validation batches")
             validation = compute.losses(self.id, [trained], batches, rng, split="validation", kept=kept)
-
-        def ended() -> "Model | tuple[Model, dict[int, Params]]":
-            self.kept = kept
-            if best is not None and validation is not None:
-                best.trained(trained, validation, kept)
-            return (trained, means) if objective is not None and objective.class_means else trained
-
+        outcome = (trained, means) if objective is not None and objective.class_means else trained
         passes = steps * (1 if objective is None else objective.views)
-        return Verb(clock.after(clock.computing_s(self.id, passes + batches * FORWARD_SHARE)), ended)
+        event = clock.after(clock.computing_s(self.id, passes + batches * FORWARD_SHARE))
+        return event, partial(self._trained, outcome, trained, kept, validation)
 
     def losses(
         self,
@@ -390,10 +381,17 @@ class Node:
         """The stream that draws mini-batches; none where there are no samples to draw."""
         return self.rng(purpose) if self._compute.draws_numbers else None
 
+    def _trained(self, outcome: Any, trained: "Model", kept: "Kept | None", validation: Any) -> Any:
+        """A training is over; its outcome."""
+        self.kept = kept
+        if self._best is not None:
+            self._best.trained(trained, validation, kept)
+        return outcome
+
     def _collect(self, kind: str, round_num: int, senders: Iterable[int]) -> Verb:
         transport = self._transport
         event = transport.wait(self.id, kind, round_num, senders)
-        return Verb(event, partial(transport.take, self.id, kind, round_num))
+        return event, partial(transport.take, self.id, kind, round_num)
 
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
-        return Verb(self._clock.after(seconds), result)
+        return self._clock.after(seconds), result

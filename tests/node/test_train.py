@@ -43,14 +43,14 @@ def node_of(compute, best=None):
 
 def test_all_steps_are_one_training_where_nothing_is_done_between_them(compute):
     verb = node_of(compute).train((10.0,))
-    assert (verb.event, verb.result()) == (4, (14.0,))
+    assert (verb[0], verb[1]()) == (4, (14.0,))
     assert compute.calls == [((10.0,), 4, None)]
 
 
 def test_after_every_step_the_model_is_changed_and_the_optimizer_goes_on(compute):
     node = node_of(compute)
     verb = node.train((10.0,), steps=3, after_step=lambda model: (model[0] * 2,))
-    assert (verb.event, verb.result(), node.kept) == (3, (2 * (2 * (2 * 11 + 1) + 1),), 3)
+    assert (verb[0], verb[1](), node.kept) == (3, (2 * (2 * (2 * 11 + 1) + 1),), 3)
     assert compute.calls == [((10.0,), 1, None), ((22.0,), 1, 1), ((46.0,), 1, 2)]
 
 
@@ -58,6 +58,6 @@ def test_steps_with_a_change_after_each_are_validated_once_as_one_training(compu
     best = SimpleNamespace(trained=lambda *arguments: found.append(arguments))
     found = []
     node = node_of(compute, best)
-    node.train((10.0,), steps=2, after_step=lambda model: (-model[0],)).result()
+    node.train((10.0,), steps=2, after_step=lambda model: (-model[0],))[1]()
     assert compute.validated == [([(10.0,)], 2)]
     assert found == [((10.0,), "losses", 2)]
