@@ -43,9 +43,6 @@ class NodeDatasets:
             raise DdlsimError("training.augmentation: only none fits data of several domains.")
         return Augmenter(kind, *self._normalisation, seed)
 
-    def has_validation(self) -> bool:
-        return bool(self._cluster["validation"] or self._node_validation)
-
     def num_samples(self, split: str, node: int) -> int:
         """How many samples a node may use of its own "train" or "validation" data."""
         return len(self.local(split, node)[1])

@@ -191,10 +191,6 @@ class Network:
         self.num_away -= not self._transport.online(node)
         self._transport.return_node(node)
 
-    def is_online(self, node: int) -> bool:
-        """Whether a node has not left, or is back."""
-        return self._transport.online(node)
-
     def add_nodes(
         self, uplink_bytes_per_s: np.ndarray, downlink_bytes_per_s: np.ndarray, latency_s: np.ndarray
     ) -> None:
