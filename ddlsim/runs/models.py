@@ -158,8 +158,8 @@ def _state(learner: "Learner", node: int, model: "Model", beside: Any) -> "dict[
     architecture = learner.architecture_of(node)
     template = Template(architecture, torch.device("cpu"))
     with torch.no_grad():
-        template.load(model)
-        template.load_local(None if beside is None else beside.local)
+        template.load([params.row for params in model])
+        template.load_local(None if beside is None or beside.local is None else beside.local.row)
         return {name: each.detach().cpu().clone() for name, each in template.module.state_dict().items()}
 
 

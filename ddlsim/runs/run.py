@@ -280,13 +280,14 @@ def _last_records(life: _Life) -> list[Callable[[], None]]:
             lambda: write_contents(path / "contents.jsonl", simulation.transport.contents),
         ]
     if life.models is not None and life.models.held:
-        writes.append(lambda: _write_models(life))
+        models = life.models
+        writes.append(lambda: _write_models(life, models))
     return writes
 
 
-def _write_models(life: _Life) -> None:
+def _write_models(life: _Life, models: KeptModels) -> None:
     try:
-        write_models(life.path, life.models, life.learner)
+        write_models(life.path, models, life.learner)
     except OSError as error:
         raise RecordsFailed(f"{life.path / MODELS} cannot be written: {error.strerror or error}.") from error
 
