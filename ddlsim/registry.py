@@ -62,6 +62,11 @@ class Registry(Mapping[str, type]):
         found = difflib.get_close_matches(str(name), list(self), n=1, cutoff=0.5)
         return found[0] if found else None
 
+    @property
+    def group(self) -> str:
+        """The entry-point group of classes from outside: the plural of the kind."""
+        return f"ddlsim.{self.kind.removesuffix('y')}ies" if self.kind.endswith("y") else f"ddlsim.{self.kind}s"
+
     def aliases_of(self, name: str) -> list[str]:
         """Other names that stand for this one."""
         return [alias for alias, meant in self.aliases.items() if meant == name]
@@ -96,6 +101,6 @@ class Registry(Mapping[str, type]):
 
     def _find_plugins(self) -> dict[str, metadata.EntryPoint]:
         if self._plugins is None:
-            points = metadata.entry_points(group=f"ddlsim.{self.kind}s")
+            points = metadata.entry_points(group=self.group)
             self._plugins = {point.name: point for point in points}
         return self._plugins

@@ -1,0 +1,68 @@
+"""The worked example of docs/extending.md runs as it is written there, and in the README."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ddlsim.scenario import parts
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "extending.md").read_text()
+
+
+def shown(language: str) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
+    return found
+
+
+@pytest.fixture
+def place(tmp_path) -> Path:
+    """A folder with the example's three files, as a package installed from it would leave them."""
+    (group,) = tomllib.loads(shown("toml"))["project"]["entry-points"].items()
+    lines = [f"[{group[0]}]", *(f"{name} = {target}" for name, target in group[1].items())]
+    installed = tmp_path / "best_neighbor-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: best_neighbor\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "best_neighbor.py").write_text(shown("python"))
+    (tmp_path / "smoke.yaml").write_text((ROOT / "scenarios" / "smoke.yaml").read_text())
+    (tmp_path / "mine.yaml").write_text(shown("yaml"))
+    return tmp_path
+
+
+def ddlsim(place: Path, *words: str) -> str:
+    path = os.pathsep.join([str(place), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "ddlsim", *words]
+    done = subprocess.run(command, cwd=place, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_worked_example_runs_as_written(place):
+    ddlsim(place, "run", "mine.yaml", "--out", "out", "-q")
+    rows = (place / "out" / "metrics.jsonl").read_text().splitlines()
+    assert sum('"averaged_with"' in row for row in rows) == 3 * 8  # rounds x nodes
+
+
+def test_the_worked_example_is_listed_with_its_keys(place):
+    listed = ddlsim(place, "list", "algorithms")
+    assert "best_neighbor" in listed and "lowest loss on the node's own samples" in listed
+
+
+def test_the_readme_shows_the_same_algorithm():
+    assert shown("python") in (ROOT / "README.md").read_text()
+
+
+def test_the_page_names_the_entry_point_group_of_every_kind_of_part():
+    for key in parts.TABLES:
+        assert f"`{parts.table(key).group}`" in PAGE or f'"{parts.table(key).group}"' in PAGE
+
+
+def test_the_page_names_files_that_exist():
+    for name in re.findall(r"`((?:ddlsim|benches|scenarios|csrc|docs|tests)/[\w/.]+\.\w+)`", PAGE):
+        assert (ROOT / name).exists(), name
