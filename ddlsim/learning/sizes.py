@@ -124,13 +124,14 @@ class SizeLearner:
             DdlsimError: if the sizes differ.
         """
         first = sources[0]
+        part = first.part
         for params in sources:
-            if params.part is not first.part and params.size != first.size:
+            if params.part is not part and params.size != first.size:
                 raise DdlsimError(
                     f"cannot merge {params.part.name} ({params.size} values) into {first.part.name} ({first.size} "
                     "values): their sizes differ."
                 )
-        return self._params(first.part)
+        return SizedParams(part, next(self._serials))
 
     def train_keeping(self, node: int, model, steps: int, rng, only: str | None, kept):
         """A model as large as it was, and what the optimizer kept."""
@@ -140,7 +141,8 @@ class SizeLearner:
     def train_towards(self, node: int, model, steps: int, rng, only: str | None, kept, objective):
         """As `train_keeping`; with class means, those of all classes."""
         if only is None and objective is None:
-            return tuple([self._params(params.part) for params in model]), kept, {}
+            serials = self._serials
+            return tuple([SizedParams(params.part, next(serials)) for params in model]), kept, {}
         trained, kept = self.train_keeping(node, model, steps, rng, only, kept)
         means = {}
         if objective is not None and objective.class_means:
