@@ -13,7 +13,6 @@ Asynchronous: they have rounds of their own to go, so they are waited for, and f
 run has taken twice as long as to the moment when the first wait began. What is away then is cut off, and recorded so.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -87,7 +86,7 @@ class Membership:
         self._members = members
         self._synchronous = synchronous
         self.num_taking_part = self._num_busy = len(members)  # busy: online and not finished
-        self._online_at = Counter({0: len(members)})  # rounds completed -> members online
+        self._online_at = {0: len(members)}  # rounds completed -> members online
         self._reached = 0
         self._any_finished = False
         self._returns_s: dict[int, float] = {}
@@ -193,7 +192,7 @@ class Membership:
         below = 0
         for rounds in sorted(self._online_at):
             below += self._online_at[rounds]
-            if 2 * below >= self._online_at.total():
+            if 2 * below >= sum(self._online_at.values()):
                 return rounds
         return 0
 

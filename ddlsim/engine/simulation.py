@@ -10,7 +10,7 @@ from ddlsim.engine.gc_tuning import relaxed_gc
 from ddlsim.engine.membership import Member, Membership
 from ddlsim.errors import DdlsimError
 from ddlsim.evaluation.candidates import Snapshot
-from ddlsim.node.node import Node, Steps
+from ddlsim.node.node import Node
 from ddlsim.units import END_OF_TIME_S
 
 if TYPE_CHECKING:
@@ -129,21 +129,33 @@ class Simulation:
     # -- lives -----------------------------------------------------------------------------------------------------
 
     def _life(self, member: Member) -> Generator[simpy.Event, Any, None]:
-        algorithm, rounds, newcomer = self.algorithm, self._run.rounds, not member.joined
+        algorithm, rounds = self.algorithm, self._run.rounds
+        newcomer = not member.joined
         if newcomer:
             yield self._returned[member.id]
         else:
             self._start_afresh(member)
         while member.round_num < self._last_round:
+            stage = algorithm.round if member.round_num < rounds else algorithm.finish
+            if newcomer:
+                stage = algorithm.join
+            steps, outcome = stage(member.node, member.state, member.round_num), None
             try:
-                if newcomer:
-                    newcomer = False
-                    yield from _perform(algorithm.join(member.node, member.state, member.round_num))
-                step = algorithm.round if member.round_num < rounds else algorithm.finish
-                yield from _perform(step(member.node, member.state, member.round_num))
+                while (
+                    True
+                ):  # wait for each verb, then hand back its outcome; not in a function: half of all events pass
+                    event, result = steps.send(outcome)
+                    yield event
+                    outcome = result()
             except simpy.Interrupt:
+                steps.close()
+                newcomer = False
                 yield self._returned[member.id]
                 continue
+            except StopIteration:
+                if newcomer:
+                    newcomer = False
+                    continue
             if member.best is not None:
                 self._validate(member, member.best)
             self._complete(member)
@@ -176,7 +188,7 @@ class Simulation:
                 f"simulated time has passed {END_OF_TIME_S:g} s in round {completed} of node {member.id}, beyond which "
                 "nanoseconds cannot be counted. Check step times, deadlines, churn, capacities and latencies."
             )
-        run, membership = self._run, self.membership
+        run, membership, monitor = self._run, self.membership, self._monitor
         membership.completed(member, completed)
         self._completions[completed] = self._completions.get(completed, 0) + 1
         if completed > run.completed_by_all and self._completions[completed] >= membership.num_taking_part:
@@ -185,8 +197,8 @@ class Simulation:
             self._monitor.write_measurements()
             self._records.flush()
             self._on_round(min(completed, run.rounds), self.env.now, self.network.all_bytes_sent())
-        if self._monitor.due(completed):
-            self._monitor.completed(member.id, completed, self)
+        if monitor.due(completed):
+            monitor.completed(member.id, completed, self)
             self._measure_complete()
         next_round = None if member.stopped else max(member.first_round, completed)
         self.transport.round_closed(member.id, next_round)
@@ -274,17 +286,3 @@ class Simulation:
             member.best.forget()
         member.times_lost += 1
         member.node = Node(member.id, self._ports, member.best, member.times_lost)
-
-
-def _perform(steps: Steps) -> Generator[simpy.Event, Any, None]:
-    """Drives an algorithm's generator: waits for each verb, then hands back its outcome."""
-    outcome = None
-    try:
-        while True:
-            event, result = steps.send(outcome)
-            yield event
-            outcome = result()
-    except StopIteration:
-        return
-    finally:
-        steps.close()

@@ -66,7 +66,12 @@ class NetworkTransport:
 
     def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
         """Sends the payload to every receiver."""
-        self._send(self._messages(sender, receivers, round_num, PUSH, payload))
+        receivers = tuple(receivers)
+        if self._encoders is not None:
+            self._send(self._messages(sender, receivers, round_num, PUSH, payload))
+        elif receivers:
+            size, header_bytes = payload_bytes(payload), self.network.header_bytes
+            self._send([Message(sender, receivers, round_num, PUSH, payload, size, header_bytes)])
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
         """Answers pulls with this payload from now on, also those that wait for it."""

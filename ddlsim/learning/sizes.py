@@ -134,13 +134,14 @@ class SizeLearner:
             DdlsimError: if the sizes differ.
         """
         first = sources[0]
+        part = first.part
         for params in sources:
-            if params.part is not first.part and params.size != first.size:
+            if params.part is not part and params.size != first.size:
                 raise DdlsimError(
                     f"cannot merge {params.part.name} ({params.size} values) into {first.part.name} ({first.size} "
                     "values): their sizes differ."
                 )
-        return self._params(first.part)
+        return SizedParams(part, next(self._serials))
 
     def train_towards(
         self,
@@ -154,7 +155,8 @@ class SizeLearner:
     ) -> "tuple[Model, Kept | None, dict[int, Params]]":
         """A model as large as it was, and what the optimizer kept; with class means, those of all classes."""
         if only is None and objective is None:
-            return tuple([self._params(params.part) for params in model]), kept, {}
+            serials = self._serials
+            return tuple([SizedParams(params.part, next(serials)) for params in model]), kept, {}  # type: ignore[misc]
         trained = tuple(self._params(params.part) if only in (None, params.part.name) else params for params in model)
         means: dict[int, Params] = {}
         if objective is not None and objective.class_means:

@@ -49,6 +49,7 @@ class Node:
         "_best",
         "_clock",
         "_compute",
+        "_local_steps",
         "_log",
         "_peers",
         "_run",
@@ -66,6 +67,7 @@ class Node:
         self._run, self._log = ports.run, ports.log
         self._best = best
         self._times_lost = times_lost
+        self._local_steps: int | None = None  # the same in all rounds
         self._peers: tuple[int, Sequence[int]] = (-1, ())  # of the round asked for last
         self.kept: Kept | None = None  # by the learner, of its trainings
 
@@ -94,7 +96,9 @@ class Node:
     @property
     def local_steps(self) -> int:
         """This node's mini-batch steps per round (training.local_steps, or training.epochs over its samples)."""
-        return self._run.local_steps(self._compute.steps_per_epoch(self.id))
+        if self._local_steps is None:
+            self._local_steps = self._run.local_steps(self._compute.steps_per_epoch(self.id))
+        return self._local_steps
 
     @property
     def num_samples(self) -> int:

@@ -26,6 +26,8 @@ class EqualLists(Sequence[tuple[int, ...]]):
 
     def __init__(self, table: np.ndarray):
         self.table = table
+        self._degree = table.shape[1]
+        self._entries = memoryview(table.reshape(-1))  # a row of it takes half the time of one of the array's
 
     def __len__(self) -> int:
         return len(self.table)
@@ -37,7 +39,8 @@ class EqualLists(Sequence[tuple[int, ...]]):
     def __getitem__(self, node: int | slice) -> tuple[int, ...] | tuple[tuple[int, ...], ...]:
         if isinstance(node, slice):
             return tuple(map(tuple, self.table[node].tolist()))
-        return tuple(self.table[node].tolist())
+        start = range(len(self.table))[node] * self._degree
+        return tuple(self._entries[start : start + self._degree].tolist())
 
 
 def random_regular(degree: int, num_nodes: int, seed: int) -> EqualLists:
@@ -90,7 +93,6 @@ def _not_simple(edges: np.ndarray, num_nodes: int) -> np.ndarray:
 
 
 def _neighbour_table(edges: np.ndarray, degree: int, num_nodes: int) -> np.ndarray:
-    ends = np.concatenate([edges, edges[:, ::-1]])
-    table = ends[np.argsort(ends[:, 0], kind="stable"), 1].reshape(num_nodes, degree)
-    table.sort(axis=1)
-    return np.ascontiguousarray(table)
+    ends = np.concatenate([edges, edges[:, ::-1]]).astype(np.int64)
+    ordered = np.sort(ends[:, 0] * num_nodes + ends[:, 1])  # by node, then by neighbour
+    return (ordered % num_nodes).astype(np.int32).reshape(num_nodes, degree)
