@@ -27,7 +27,7 @@ class EqualLists(Sequence[tuple[int, ...]]):
     def __init__(self, table: np.ndarray):
         self.table = table
         self._degree = table.shape[1]
-        self._entries = memoryview(table.reshape(-1))  # a row of it takes half the time of one of the array's
+        self._entries = table.reshape(-1).data  # a row of it takes half the time of one of the array's
 
     def __len__(self) -> int:
         return len(self.table)
