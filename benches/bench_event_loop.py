@@ -13,7 +13,7 @@ import simpy
 from ddlsim import build, runs
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import load
-from ddlsim.topologies.base import neighbours
+from ddlsim.topologies.base import neighbors
 
 SMOKE = Path(__file__).parents[1] / "scenarios" / "smoke.yaml"
 NODES, DEGREE, ROUNDS, SIZE = 1_000, 4, 5, 4 * 89_834
@@ -81,7 +81,7 @@ def plain_simpy(peers: list[list[list[int]]]) -> int:
 
 def test_rounds_of_a_thousand_nodes(ratio, benchmark, scenario, tmp_path):
     simulation = simulated(scenario, tmp_path)
-    graphs = [neighbours(scenario.topology, NODES, number, scenario.seed) for number in range(ROUNDS)]
+    graphs = [neighbors(scenario.topology, NODES, number, scenario.seed) for number in range(ROUNDS)]
     peers = [[list(its) for its in graph] for graph in graphs]
     messages = NODES * DEGREE * ROUNDS
     assert {len(its) for graph in peers for its in graph} == {DEGREE}

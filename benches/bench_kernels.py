@@ -1,7 +1,7 @@
 """The kernels on parameter matrices against what one would write with torch, numpy or scipy, and against the machine.
 
 Each bench checks its answer first, then times ours and every alternative in turns in one process: on one thread by the
-processor time of that thread, which a neighbour on the machine disturbs less, on two by the clock. helpers/turns.py
+processor time of that thread, which a neighbor on the machine disturbs less, on two by the clock. helpers/turns.py
 says what the report holds. The floor is what reading or copying so many bytes and multiplying and adding so many floats
 takes at best, whichever is longer, by loops that do nothing else, at the same size (helpers/machine_limits.py; absent
 where there is no C++ compiler). Alternatives read rows that start on cache lines, as ours do.

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ddlsim.evaluation.measurements import Measurements
     from ddlsim.evaluation.monitor import Monitor, Records
     from ddlsim.learning.architecture import Build
-    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.job_types import Model
     from ddlsim.learning.learner import Learner
-    from ddlsim.learning.sizes import SizeLearner
+    from ddlsim.learning.size_learner import SizeLearner
     from ddlsim.network.network import Network
-    from ddlsim.node.deferred import Later
+    from ddlsim.node.deferred import Deferred
     from ddlsim.scenario import Scenario
 
 
@@ -39,7 +39,7 @@ def build_learner(scenario: "Scenario", prepared: "PreparedData | Outline", devi
     if scenario.algorithm.has_extra_parts:
         builders = {name: _extended(build, scenario.algorithm, prepared) for name, build in builders.items()}
     if scenario.learning == "none":
-        from ddlsim.learning.sizes import SizeLearner, parts_of, parts_of_sizes
+        from ddlsim.learning.size_learner import SizeLearner, parts_of, parts_of_sizes
 
         if model.only_size:
             parts = {type(model).__name__: parts_of_sizes(model.part_sizes())}
@@ -137,12 +137,12 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run"
 
     from ddlsim.engine.run_info import Run
     from ddlsim.network.server import star
-    from ddlsim.topologies.base import neighbours
+    from ddlsim.topologies.base import neighbors
 
     num_nodes, has_server = scenario.nodes.count, scenario.algorithm.has_server
     scenario.topology.check(num_nodes)
     graph = star(num_nodes)
-    drawn = partial(neighbours, scenario.topology, num_nodes, seed=scenario.seed)
+    drawn = partial(neighbors, scenario.topology, num_nodes, seed=scenario.seed)
     return Run(
         seed=scenario.seed,
         rounds=scenario.rounds,
@@ -168,7 +168,7 @@ def build_monitor(
 ) -> "Monitor":
     """What measures completed rounds: evaluations, or times where nothing is learned."""
     from ddlsim.evaluation.evaluator import Evaluator, Schedule
-    from ddlsim.evaluation.oracle_similarities import TrueSimilarities
+    from ddlsim.evaluation.oracle_similarities import OracleSimilarities
     from ddlsim.evaluation.round_times import RoundTimes
 
     if scenario.learning == "none":
@@ -176,7 +176,7 @@ def build_monitor(
     algorithm, evaluation = scenario.algorithm, scenario.evaluation
     test_set = cast("PreparedData", prepared).test_set
 
-    def compare(node: int, own: Any, others: Mapping[int, Any], rng: np.random.Generator) -> "Later":
+    def compare(node: int, own: Any, others: Mapping[int, Any], rng: np.random.Generator) -> "Deferred":
         return algorithm.similarities_of(members[node].node, own, others, learner, rng)
 
     return Evaluator(
@@ -188,7 +188,7 @@ def build_monitor(
         prepared.task,
         run.rng,
         measurements,
-        TrueSimilarities(scenario.records.true_similarities, compare, recorder, run.rng),
+        OracleSimilarities(scenario.records.true_similarities, compare, recorder, run.rng),
         on_evaluated,
         on_model,
     )

@@ -1,6 +1,6 @@
 // What the cores can do at most: seconds per pass over memory, and per multiply-add of floats.
 //
-// Every function repeats its pass for some TRIAL_S and returns the best of TRIALS trials, since neighbours only ever
+// Every function repeats its pass for some TRIAL_S and returns the best of TRIALS trials, since neighbors only ever
 // add. One thread is timed by its processor time, several by the clock, the slowest from when all of them run.
 #include <time.h>
 
@@ -85,7 +85,7 @@ void stream(float* to, Vec v) {
 }
 
 template <class V>
-void keep(V& value) {  // what led to the value is not optimised away
+void keep(V& value) {  // what led to the value is not optimized away
     asm volatile("" : "+m"(value));
 }
 

@@ -1,4 +1,4 @@
-"""AD-PSGD: train, and average with one random neighbour at a time, without any barrier.
+"""AD-PSGD: train, and average with one random neighbor at a time, without any barrier.
 
 Source: Lian, Zhang, Zhang, Liu, "Asynchronous Decentralized Parallel Stochastic Gradient Descent", ICML 2018,
 Algorithm 1. Where we differ:
@@ -9,7 +9,7 @@ Algorithm 1. Where we differ:
   the sum is kept up to the local updates and averages of that time. If j does not answer, neither half happens.
 - The paper's gradient is computed while averaging goes on beside it, and is added to the averaged model. Here a node
   trains, then averages: the same cycle, cut at another place, with local_steps steps in a row.
-- A node that joins a run under way starts from the model of a neighbour; in the paper all are there from the start.
+- A node that joins a run under way starts from the model of a neighbor; in the paper all are there from the start.
 - No deadlock can arise: a pull is answered while the peer trains, so the graph need not be bipartite.
 
 Nobody waits for a round of anybody, in either mode; a pull waits for one answer, which has a deadline if the protocol
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import Serving
+from ddlsim.evaluation.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class ADPSGD(Algorithm):
-    """Asynchronous decentralized parallel SGD: average with one random neighbour, wait for nobody.
+    """Asynchronous decentralized parallel SGD: average with one random neighbor, wait for nobody.
 
     Args:
         shared_init: whether all nodes start from the same model, as in the paper.
@@ -55,7 +55,7 @@ class ADPSGD(Algorithm):
         return state
 
     def join(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """A newcomer takes over the model of one neighbour, if that answers: averaging needs models that are alike."""
+        """A newcomer takes over the model of one neighbor, if that answers: averaging needs models that are alike."""
         answers = yield node.pull(node.random_peer(round_num), round_num)
         for answer in answers:
             state.model = answer.payload["model"]
@@ -69,8 +69,8 @@ class ADPSGD(Algorithm):
         node.send([answer.src for answer in answers], round_num, model=state.model)
         self._average(node, state, answers)
 
-    def serving(self, node: "Node", state: State) -> Serving:
-        return Serving([(state.model,)])
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+        return EvaluationCandidates([(state.model,)])
 
     def _average(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
         """One pair after another, in the order of node ids: each is an averaging of its own."""

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
-    from ddlsim.evaluation.candidates import Serving
-    from ddlsim.learning.kinds import Model
-    from ddlsim.node.deferred import Later
+    from ddlsim.evaluation.candidates import EvaluationCandidates
+    from ddlsim.learning.job_types import Model
+    from ddlsim.node.deferred import Deferred
     from ddlsim.node.node import Node, Steps
     from ddlsim.node.ports import Compute
     from ddlsim.similarity.measures import Similarity
@@ -80,7 +80,7 @@ class Algorithm(Part, ABC):
     # -- evaluation ------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def serving(self, node: "Node", state: Any) -> "Serving | None":
+    def serving(self, node: "Node", state: Any) -> "EvaluationCandidates | None":
         """The models that the node would answer queries with; None: it is a server."""
 
     @property
@@ -131,7 +131,7 @@ class Algorithm(Part, ABC):
 
     def similarities_of(
         self, node: "Node", own: Any, others: Mapping[int, Any], compute: "Compute", rng: "np.random.Generator"
-    ) -> "Later":
+    ) -> "Deferred":
         """Deferred mapping from node id to similarity, for monitoring (records.true_similarities).
 
         Only called where `similarity_measure` gives a measure.

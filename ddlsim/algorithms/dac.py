@@ -46,11 +46,11 @@ from annotated_types import Ge, Gt, Le
 
 from ddlsim.aggregation import weights as merges
 from ddlsim.aggregation.weights import MergeName
-from ddlsim.algorithms.pulling import (
+from ddlsim.algorithms.gossip_pull import (
+    GossipPull,
     Init,
     LossBatches,
     Order,
-    Pulling,
     Schedule,
     State,
     StoppedServes,
@@ -58,7 +58,7 @@ from ddlsim.algorithms.pulling import (
     batches_scored,
 )
 from ddlsim.errors import ScenarioError
-from ddlsim.node.deferred import Later
+from ddlsim.node.deferred import Deferred
 from ddlsim.rng import stream
 from ddlsim.similarity import sampling
 from ddlsim.similarity.measures import Similarity, SimilarityName
@@ -151,12 +151,12 @@ def _given(value: Option | None) -> Option:
 class Memory:
     """What a node knows of the others, and with which probabilities it last drew."""
 
-    knowledge: Later
+    knowledge: Deferred
     drawn_by: dict[int, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DAC(Pulling):
+class DAC(GossipPull):
     """Decentralized adaptive clustering: draw peers by how alike their models are.
 
     Args:
@@ -188,7 +188,7 @@ class DAC(Pulling):
     scaling: Scaling = "none"
     floor: Annotated[float, Gt(0)] = 1e-6
     frozen_sampling: bool = False
-    # A null is what the variant has; __post_init__ puts it in, so what Pulling reads is never None.
+    # A null is what the variant has; __post_init__ puts it in, so what GossipPull reads is never None.
     sampled_peers: Count | None = None  # type: ignore[assignment]
     merge: MergeName | None = None  # type: ignore[assignment]
     schedule: Schedule | None = None  # type: ignore[assignment]
@@ -230,7 +230,7 @@ class DAC(Pulling):
 
     def remember(self, node: "Node", state: State) -> Memory:
         nothing = Knowledge.nothing(node.num_nodes)
-        return Memory(Later(lambda: nothing), {})
+        return Memory(Deferred(lambda: nothing), {})
 
     def compared_when_stopped(self, state: State) -> "Params | None":
         return state.model if self.stopped_compared == "last" and self.similarity != "inverse_loss" else None
@@ -238,7 +238,7 @@ class DAC(Pulling):
     def extras(self, node: "Node", state: State) -> dict[str, Any]:
         found = super().extras(node, state)
         if self.two_hop != "none":
-            found["table"] = Later(state.memory.knowledge, table_bytes(node.num_nodes))
+            found["table"] = Deferred(state.memory.knowledge, table_bytes(node.num_nodes))
         return found
 
     def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
@@ -256,7 +256,7 @@ class DAC(Pulling):
     def weigh(
         self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
     ) -> "Generator[Verb, Any, Weights]":
-        measured = Later(dict)
+        measured = Deferred(dict)
         if received:
             measured = yield from self._measure(node, state, received, round_num)
             self._learn(node, state, received, measured)
@@ -271,16 +271,16 @@ class DAC(Pulling):
 
     def _measure(
         self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
-    ) -> "Generator[Verb, Any, Later]":
-        """Later a mapping from peer to similarity."""
+    ) -> "Generator[Verb, Any, Deferred]":
+        """Deferred mapping from peer to similarity."""
         if not self.remote_scoring:
             return (yield from self.measure(node, state, received, round_num))
         answers = yield node.score_remotely(list(received), (state.model,), round_num)
         similarity = self.similarity_measure(node)
-        scores = Later(lambda: {answer.src: similarity.of_loss(answer.payload["loss"]()) for answer in answers})
+        scores = Deferred(lambda: {answer.src: similarity.of_loss(answer.payload["loss"]()) for answer in answers})
         return self._recorded(node, scores, round_num)
 
-    def _learn(self, node: "Node", state: State, received: Mapping[int, dict], measured: Later) -> None:
+    def _learn(self, node: "Node", state: State, received: Mapping[int, dict], measured: Deferred) -> None:
         before, own = state.memory.knowledge, node.id
         tables = {peer: payload["table"] for peer, payload in received.items() if "table" in payload}
 
@@ -289,4 +289,4 @@ class DAC(Pulling):
             known = {peer: table() for peer, table in tables.items() if peer in scores}
             return before().learn(own, scores, known, self.two_hop, self.chained_estimates)
 
-        state.memory.knowledge = Later(after)
+        state.memory.knowledge = Deferred(after)

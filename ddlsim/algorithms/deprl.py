@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import Serving
+from ddlsim.evaluation.candidates import EvaluationCandidates
 from ddlsim.units import StepCount
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class DePRL(Algorithm):
-    """Personalised heads over a core learned by consensus.
+    """Personalized heads over a core learned by consensus.
 
     Args:
         local_training: `steps` (training.local_steps for the head, core_steps for the core) or `epochs` (one each).
@@ -66,5 +66,5 @@ class DePRL(Algorithm):
             inbox = yield node.receive(round_num, node.others())
             state.core = node.average(state.core, {m.src: m.payload["core"] for m in inbox})
 
-    def serving(self, node: "Node", state: State) -> Serving:
-        return Serving([(state.core, state.head)])
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+        return EvaluationCandidates([(state.core, state.head)])

@@ -1,16 +1,16 @@
-"""DFedAvgM: several local steps with heavy-ball momentum, then the mean with the neighbours' models.
+"""DFedAvgM: several local steps with heavy-ball momentum, then the mean with the neighbors' models.
 
-Source: Sun, Li, Wang, "Decentralized federated averaging", IEEE TPAMI 2022, Algorithm 1, without quantisation
+Source: Sun, Li, Wang, "Decentralized federated averaging", IEEE TPAMI 2022, Algorithm 1, without quantization
 (network.compression does that). Momentum starts anew in every round, as there, so that it is training.momentum with
 training.optimizer sgd. The mixing matrix is that of Metropolis and Hastings on the topology's graph; weights of
-neighbours who are away, or whose message is lost or too late, fall to oneself.
+neighbors who are away, or whose message is lost or too late, fall to oneself.
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import Serving
+from ddlsim.evaluation.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
@@ -44,5 +44,5 @@ class DFedAvgM(Algorithm):
         inbox = yield node.receive(round_num)
         state.model = node.mix(state.model, {m.src: m.payload["model"] for m in inbox}, round_num)
 
-    def serving(self, node: "Node", state: State) -> Serving:
-        return Serving([(state.model,)])
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+        return EvaluationCandidates([(state.model,)])

@@ -1,8 +1,8 @@
-"""D-PSGD: train, exchange models with the neighbours of a graph, merge with Metropolis-Hastings weights.
+"""D-PSGD: train, exchange models with the neighbors of a graph, merge with Metropolis-Hastings weights.
 
 Source: Lian, Zhang, Zhang, Hsieh, Zhang, Liu, "Can Decentralized Algorithms Outperform Centralized Algorithms?",
 NeurIPS 2017, Algorithm 1, in the order of the FACADE paper's appendix B (local steps first). The weights are symmetric
-and doubly stochastic on any graph: 1 / (1 + the larger of the two degrees), the rest for oneself. Weights of neighbours
+and doubly stochastic on any graph: 1 / (1 + the larger of the two degrees), the rest for oneself. Weights of neighbors
 who are away, or whose message is lost or too late, fall to oneself. Use it with a static topology, as in the paper.
 The final all-reduce is not Lian et al.'s but FACADE's, see el.py.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import Serving
+from ddlsim.evaluation.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
@@ -53,5 +53,5 @@ class DPSGD(Algorithm):
             inbox = yield node.receive(round_num, node.others())
             state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox})
 
-    def serving(self, node: "Node", state: State) -> Serving:
-        return Serving([(state.model,)])
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+        return EvaluationCandidates([(state.model,)])

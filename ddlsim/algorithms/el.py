@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import Serving
+from ddlsim.evaluation.candidates import EvaluationCandidates
 from ddlsim.units import Count
 
 if TYPE_CHECKING:
@@ -68,5 +68,5 @@ class EpidemicLearning(Algorithm):
             inbox = yield node.receive(round_num, node.others())
             state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox})
 
-    def serving(self, node: "Node", state: State) -> Serving:
-        return Serving([(state.model,)])
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+        return EvaluationCandidates([(state.model,)])

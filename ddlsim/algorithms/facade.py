@@ -39,7 +39,7 @@ import numpy as np
 from annotated_types import Ge, Le
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import Choice, Serving
+from ddlsim.evaluation.candidates import Choice, EvaluationCandidates
 from ddlsim.evaluation.evaluator import SELECTION_BATCHES
 from ddlsim.units import CountOrZero, StepCount
 
@@ -141,8 +141,8 @@ class Facade(Algorithm):
             inbox = yield node.receive(round_num, node.others())
             self._aggregate(node, state, inbox, warming_up=False)
 
-    def serving(self, node: "Node", state: State) -> Serving:
-        return Serving([(state.core, head) for head in state.heads], self.evaluation_head)
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+        return EvaluationCandidates([(state.core, head) for head in state.heads], self.evaluation_head)
 
     def _is_thorough(self, round_num: int) -> bool:
         """Whether the round's head is picked on 100 mini-batches: in rounds 1, 1 + thorough_every, ..., from 0."""

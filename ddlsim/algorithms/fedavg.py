@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import Serving
+from ddlsim.evaluation.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
-    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.job_types import Model
     from ddlsim.node.node import Node, Steps
 
 
@@ -60,5 +60,5 @@ class FedAvg(Algorithm):
         for message in inbox:
             state.model = (message.payload["model"],)
 
-    def serving(self, node: "Node", state: State) -> Serving | None:
-        return None if node.is_server else Serving([state.model])
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
+        return None if node.is_server else EvaluationCandidates([state.model])

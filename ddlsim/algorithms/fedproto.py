@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from annotated_types import Ge
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import Serving
+from ddlsim.evaluation.candidates import EvaluationCandidates
 from ddlsim.learning.objective import LocalStep, Objective
 
 if TYPE_CHECKING:
     import torch
 
     from ddlsim.learning.bank import Params
-    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.job_types import Model
     from ddlsim.node.node import Node, Steps
 
 
@@ -67,8 +67,8 @@ class FedProto(Algorithm):
         for message in inbox:
             state.prototypes = message.payload["prototypes"]
 
-    def serving(self, node: "Node", state: State) -> Serving | None:
-        return None if node.is_server else Serving([state.model])
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
+        return None if node.is_server else EvaluationCandidates([state.model])
 
     def local_loss(self, step: LocalStep) -> "torch.Tensor":
         """Cross-entropy, and the distance of features from the global prototype of their class."""

@@ -12,4 +12,4 @@ from ddlsim.algorithms.mean_heads import MeanHeads
 
 @dataclass(frozen=True, kw_only=True)
 class FedSim(MeanHeads):
-    """Partial personalisation: a server averages heads, cores stay with their nodes."""
+    """Partial personalization: a server averages heads, cores stay with their nodes."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import Serving
+from ddlsim.evaluation.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class GossipLearning(Algorithm):
-    """Gossip learning: send to one random neighbour, merge what has arrived, wait for nobody.
+    """Gossip learning: send to one random neighbor, merge what has arrived, wait for nobody.
 
     Args:
         merge: `mean` (all alike) or `age` (a model weighs the local steps it has been trained).
@@ -57,8 +57,8 @@ class GossipLearning(Algorithm):
         inbox = yield node.receive(round_num, wait=False)
         self._merge(node, state, inbox)
 
-    def serving(self, node: "Node", state: State) -> Serving:
-        return Serving([(state.model,)])
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+        return EvaluationCandidates([(state.model,)])
 
     def _merge(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
         """The merged model is as old as the oldest that went into it."""

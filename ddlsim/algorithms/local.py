@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.algorithms.pulling import MonitoredSimilarity
-from ddlsim.evaluation.candidates import Serving
-from ddlsim.similarity.measures import Seen, Similarity
+from ddlsim.algorithms.gossip_pull import MonitoredSimilarity
+from ddlsim.evaluation.candidates import EvaluationCandidates
+from ddlsim.similarity.measures import ComparedModel, Similarity
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ddlsim.learning.bank import Params
-    from ddlsim.node.deferred import Later
+    from ddlsim.node.deferred import Deferred
     from ddlsim.node.node import Node, Steps
     from ddlsim.node.ports import Compute
 
@@ -46,10 +46,10 @@ class Local(Algorithm):
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         (state.model,) = yield node.train((state.model,))
 
-    def serving(self, node: "Node", state: State) -> Serving:
-        return Serving([(state.model,)])
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+        return EvaluationCandidates([(state.model,)])
 
-    # -- for monitoring, see pulling.py ------------------------------------------------------------------------------
+    # -- for monitoring, see gossip_pull.py --------------------------------------------------------------------------
 
     def similarity_measure(self, node: "Node | None") -> Similarity:
         return Similarity(self.monitored_similarity)
@@ -59,8 +59,8 @@ class Local(Algorithm):
 
     def similarities_of(
         self, node: "Node", own: State, others: Mapping[int, State], compute: "Compute", rng: "np.random.Generator"
-    ) -> "Later":
+    ) -> "Deferred":
         peers = sorted(others)
-        seen = [Seen(others[peer].model) for peer in peers]
-        found = self.similarity_measure(node).look(node.id, Seen(own.model), seen, None, compute, rng)
+        seen = [ComparedModel(others[peer].model) for peer in peers]
+        found = self.similarity_measure(node).look(node.id, ComparedModel(own.model), seen, None, compute, rng)
         return found.then(lambda values: dict(zip(peers, values, strict=True)))

@@ -5,13 +5,13 @@ published code. Where the two differ `variant` chooses, both for the losses (see
 
 - similarity: the thesis uses the mean cosine of classifier rows (equation 6), the code divides it by the largest of the
   other nodes' and sets oneself to 1 afterwards;
-- degree: the thesis adds log(degree) to what is minimised, but explains that it keeps nodes from being isolated, which
+- degree: the thesis adds log(degree) to what is minimized, but explains that it keeps nodes from being isolated, which
   is minus log(degree), as here; in the code the degree is a constant, so that the term does nothing;
 - `graph_step`: a plain gradient step (Algorithm 2), or the first step of a fresh Adam (code), which moves every weight
   by the rate, whatever the size of its gradient.
 
 A node asks its candidates for their classifiers, and those to whom it then gives weight for their prototypes. In the
-code candidates are all nodes in all rounds; in the thesis the neighbours of positive weight (`candidates`). How many
+code candidates are all nodes in all rounds; in the thesis the neighbors of positive weight (`candidates`). How many
 samples a node has, for the confidence, it tells with its first prototypes. Models are tested after local training,
 before anything is mixed, as in the code. MAPL+ (`share_backbone`) mixes the cores' trained values as well, BatchNorm
 statistics stay; all nodes then need one architecture. It too is tested with the core that the node has trained, whose
@@ -32,7 +32,7 @@ import numpy as np
 from annotated_types import Ge, Gt
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import Serving
+from ddlsim.evaluation.candidates import EvaluationCandidates
 from ddlsim.learning.objective import LocalStep, Objective
 from ddlsim.units import CountOrZero, UnitCount
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ddlsim.learning.bank import Params
-    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.job_types import Model
     from ddlsim.node.node import Node, Steps
 
 
@@ -83,7 +83,7 @@ class MAPL(Algorithm):
         graph_step: adam or gradient.
         graph_rate: its step size.
         mu1: weight of similarity and confidence.
-        mu2: weight of the regulariser.
+        mu2: weight of the regularizer.
         beta: weight of the row's norm in it; the larger, the more peers.
         candidates: whom a node compares itself with: all, or those that still have weight.
         share_backbone: MAPL+: mix the cores as well.
@@ -105,7 +105,7 @@ class MAPL(Algorithm):
     mu1: Annotated[float, Ge(0)] = 0.5
     mu2: Annotated[float, Ge(0)] = 0.1
     beta: Annotated[float, Ge(0)] = 0.5
-    candidates: Literal["all", "neighbours"] = "all"
+    candidates: Literal["all", "neighbors"] = "all"
     share_backbone: bool = False
 
     def extra_parts(self, latent: int, num_classes: int) -> "dict[str, nn.Module]":
@@ -144,8 +144,8 @@ class MAPL(Algorithm):
             core = node.with_trained_values(core, mixed)
         state.model = core, head, projection, prototypes
 
-    def serving(self, node: "Node", state: State) -> Serving:
-        return Serving([state.trained])
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+        return EvaluationCandidates([state.trained])
 
     def local_loss(self, step: LocalStep) -> "torch.Tensor":
         """Algorithm 1, lines 3 to 8: cross-entropy, contrast among samples and to prototypes, prototypes apart."""
@@ -169,12 +169,12 @@ class MAPL(Algorithm):
     # -- the collaboration graph -----------------------------------------------------------------------------------
 
     def _candidates(self, node: "Node", state: State) -> tuple[int, ...]:
-        return node.others() if self.candidates == "all" else _neighbours(node, state.weights)
+        return node.others() if self.candidates == "all" else _neighbors(node, state.weights)
 
     def _wanted(self, node: "Node", state: State, shared: "Mapping[str, Params]") -> dict[tuple[str, ...], list[int]]:
         """From whom to ask for what: numbers of samples only from those who have not told theirs."""
         wanted: dict[tuple[str, ...], list[int]] = {}
-        for peer in _neighbours(node, state.weights):
+        for peer in _neighbors(node, state.weights):
             keys = tuple(shared) if peer in state.samples else (*shared, "samples")
             wanted.setdefault(keys, []).append(peer)
         return wanted
@@ -195,7 +195,7 @@ class MAPL(Algorithm):
         if self.graph_terms != "similarity":
             worth = worth * samples / samples.sum()
         weights = self._graph_step(state.weights, worth, node.id)
-        if self.candidates == "neighbours":
+        if self.candidates == "neighbors":
             weights[state.weights == 0] = -np.inf  # a pruned edge does not come back
         return _without_residues(_project(weights))
 
@@ -218,7 +218,7 @@ class MAPL(Algorithm):
         return node.merge([everything[peer] for peer in peers], [weights[peer] for peer in peers])
 
 
-def _neighbours(node: "Node", weights: np.ndarray) -> "tuple[int, ...]":
+def _neighbors(node: "Node", weights: np.ndarray) -> "tuple[int, ...]":
     """The other nodes of positive weight, ascending."""
     return tuple(int(peer) for peer in np.flatnonzero(weights) if peer != node.id)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import Serving
+from ddlsim.evaluation.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
-    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.job_types import Model
     from ddlsim.learning.objective import Objective
     from ddlsim.node.node import Node, Steps
 
@@ -36,7 +36,7 @@ class MeanHeads(Algorithm):
     needs_core: ClassVar[bool] = True
 
     def objective(self) -> "Objective | None":
-        """What local training minimises; None: the task's loss."""
+        """What local training minimizes; None: the task's loss."""
         return None
 
     def start(self, node: "Node") -> State:
@@ -59,5 +59,5 @@ class MeanHeads(Algorithm):
             head = message.payload["head"]
         state.model = core, head
 
-    def serving(self, node: "Node", state: State) -> Serving | None:
-        return None if node.is_server else Serving([state.trained])
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
+        return None if node.is_server else EvaluationCandidates([state.trained])

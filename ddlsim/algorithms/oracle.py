@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddlsim.algorithms.pulling import MonitoredSimilarity, Pulling, State
+from ddlsim.algorithms.gossip_pull import GossipPull, MonitoredSimilarity, State
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
 from ddlsim.similarity.measures import Similarity
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Oracle(Pulling):
+class Oracle(GossipPull):
     """Random gossip within the true clusters.
 
     Args:
@@ -41,7 +41,7 @@ class Oracle(Pulling):
             raise ScenarioError("merge: fedsim weighs by similarity, which the oracle lacks; use fedavg or uniform.")
 
     def check(self, clusters: Sequence[int]) -> None:
-        """See Pulling."""
+        """See GossipPull."""
         super().check(clusters)
         if not self.deluded:
             return

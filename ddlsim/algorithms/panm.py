@@ -1,17 +1,17 @@
-"""PANM: keep the most similar peers ever met; later, let a mixture model tell neighbours from others.
+"""PANM: keep the most similar peers ever met; later, let a mixture model tell neighbors from others.
 
 Sources: Li, Lu, Liu, et al., "Towards effective clustered federated learning: a peer-to-peer framework with adaptive
 neighbor matching", IEEE Transactions on Big Data, 2022; Hagander's thesis, appendix B, algorithms 2 and 3, and its
 code. Stage 1 (NSMC): each round a node measures `sampled_peers` new peers, keeps the `sampled_peers` most similar of
-those and its present neighbours, and merges all it keeps. Stage 2, from round `stage1_rounds` on: every `naem_every`
-rounds it sorts new candidates and its neighbours by a mixture of two normals (similarity/mixture.py); each round it
-merges with `sampled_peers` random neighbours. `variant`:
+those and its present neighbors, and merges all it keeps. Stage 2, from round `stage1_rounds` on: every `naem_every`
+rounds it sorts new candidates and its neighbors by a mixture of two normals (similarity/mixture.py); each round it
+merges with `sampled_peers` random neighbors. `variant`:
 
-- `thesis`: similarities of all concerned are measured anew each time, and NAEM sorts all neighbours;
+- `thesis`: similarities of all concerned are measured anew each time, and NAEM sorts all neighbors;
 - `code`: old members keep the similarity they had when they were met; NAEM sorts at most `sampled_peers` random
-  neighbours, the rest stay;
+  neighbors, the rest stay;
 - `published_bug`: as `code`, where only the inverse loss is ever remembered. By any other similarity a node has no
-  neighbours in stage 1 and talks to nobody; with cosine_gradients its first NAEM makes neighbours of `sampled_peers`
+  neighbors in stage 1 and talks to nobody; with cosine_gradients its first NAEM makes neighbors of `sampled_peers`
   random peers for good, with cosine_weights and inverse_l2 it never has any. The numbers that the thesis reports for
   PANM with cosine similarity are those of this.
 """
@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Ge, Le
 
 from ddlsim.aggregation import weights as merges
-from ddlsim.algorithms.pulling import LossBatches, Pulling, State, batches_scored
+from ddlsim.algorithms.gossip_pull import GossipPull, LossBatches, State, batches_scored
 from ddlsim.errors import ScenarioError
 from ddlsim.similarity.measures import Similarity, SimilarityName
-from ddlsim.similarity.mixture import neighbours_by_mixture
+from ddlsim.similarity.mixture import neighbors_by_mixture
 from ddlsim.similarity.sampling import draw
 from ddlsim.units import Count
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Memory:
-    """A node's neighbours with the similarity that they had when last measured."""
+    """A node's neighbors with the similarity that they had when last measured."""
 
-    neighbours: dict[int, float] = field(default_factory=dict)
+    neighbors: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PANM(Pulling):
-    """Personalised adaptive neighbour matching.
+class PANM(GossipPull):
+    """Personalized adaptive neighbor matching.
 
     Args:
         stage1_rounds: rounds of stage 1.
@@ -77,16 +77,16 @@ class PANM(Pulling):
         return self.variant == "published_bug" and self.similarity != "inverse_loss"
 
     def _exchange(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """Stage 1 asks candidates and neighbours at once; stage 2 knows whom to ask only after it has sorted them."""
+        """Stage 1 asks candidates and neighbors at once; stage 2 knows whom to ask only after it has sorted them."""
         memory: Memory = state.memory
         received: dict[int, dict] = {}
         if round_num < self.stage1_rounds:
             received = yield from self._match(node, state, round_num)
-            merged = list(memory.neighbours)
+            merged = list(memory.neighbors)
         else:
             if (round_num - self.stage1_rounds) % self.naem_every == 0:
                 received = yield from self._augment(node, state, round_num)
-            merged = draw(node.rng("merged neighbours"), sorted(memory.neighbours), self.sampled_peers)
+            merged = draw(node.rng("merged neighbors"), sorted(memory.neighbors), self.sampled_peers)
             missing = [peer for peer in merged if peer not in received]
             received |= yield from self.pull(node, missing, round_num)
         self._merge(node, state, {peer: received[peer] for peer in merged if peer in received}, round_num)
@@ -99,49 +99,49 @@ class PANM(Pulling):
         if self._deaf:
             return {}
         candidates = self._strangers(node, memory)
-        received = yield from self.pull(node, sorted((*candidates, *memory.neighbours)), round_num)
+        received = yield from self.pull(node, sorted((*candidates, *memory.neighbors)), round_num)
         yield from self._measure(node, state, received, candidates, round_num)
-        ranked = sorted(memory.neighbours, key=lambda peer: (-memory.neighbours[peer], peer))
-        memory.neighbours = {peer: memory.neighbours[peer] for peer in ranked[: self.sampled_peers]}
+        ranked = sorted(memory.neighbors, key=lambda peer: (-memory.neighbors[peer], peer))
+        memory.neighbors = {peer: memory.neighbors[peer] for peer in ranked[: self.sampled_peers]}
         return received
 
     def _augment(self, node: "Node", state: State, round_num: int) -> "Generator[Verb, Any, dict[int, dict]]":
         """NAEM; returns what was received."""
         memory = state.memory
         if self._deaf:
-            if self.similarity == "cosine_gradients" and not memory.neighbours:
-                memory.neighbours = dict.fromkeys(self._strangers(node, memory), 0.0)
+            if self.similarity == "cosine_gradients" and not memory.neighbors:
+                memory.neighbors = dict.fromkeys(self._strangers(node, memory), 0.0)
             return {}
-        candidates, old = self._strangers(node, memory), dict(memory.neighbours)
+        candidates, old = self._strangers(node, memory), dict(memory.neighbors)
         sorted_ones = list(old)
         if self.variant != "thesis":
-            sorted_ones = draw(node.rng("sorted neighbours"), sorted(old), self.sampled_peers)
+            sorted_ones = draw(node.rng("sorted neighbors"), sorted(old), self.sampled_peers)
         asked = candidates if self.variant != "thesis" else [*candidates, *old]
         received = yield from self.pull(node, sorted(asked), round_num)
         yield from self._measure(node, state, received, candidates, round_num)
-        known = memory.neighbours
+        known = memory.neighbors
         scores = {peer: known[peer] for peer in (*candidates, *sorted_ones) if peer in known}
-        chosen = neighbours_by_mixture(scores, set(sorted_ones), 1e-9 if self.variant == "thesis" else 0.0)
+        chosen = neighbors_by_mixture(scores, set(sorted_ones), 1e-9 if self.variant == "thesis" else 0.0)
         unsorted_ones = set(old) - set(sorted_ones)
-        memory.neighbours = {peer: known[peer] for peer in sorted(chosen | unsorted_ones)}
+        memory.neighbors = {peer: known[peer] for peer in sorted(chosen | unsorted_ones)}
         return received
 
     def _strangers(self, node: "Node", memory: Memory) -> list[int]:
-        others = [peer for peer in node.others() if peer not in memory.neighbours]
+        others = [peer for peer in node.others() if peer not in memory.neighbors]
         return draw(node.rng("candidates"), others, self.sampled_peers)
 
     def _measure(
         self, node: "Node", state: State, received: Mapping[int, dict], candidates: Sequence[int], round_num: int
     ) -> "Steps":
-        """Learns the similarities of the candidates, and in the thesis' variant of the neighbours as well."""
+        """Learns the similarities of the candidates, and in the thesis' variant of the neighbors as well."""
         again = set(received) if self.variant == "thesis" else set(candidates) & set(received)
         if again:
             chosen = {peer: received[peer] for peer in sorted(again)}
             later = yield from self.measure(node, state, chosen, round_num)
-            state.memory.neighbours |= later()
+            state.memory.neighbors |= later()
 
     def _merge(self, node: "Node", state: State, received: Mapping[int, dict], round_num: int) -> None:
-        scores = {peer: state.memory.neighbours[peer] for peer in received} if self.merge == "fedsim" else None
+        scores = {peer: state.memory.neighbors[peer] for peer in received} if self.merge == "fedsim" else None
         self.merge_with(
             node, state, received, merges.weights(self.merge, node.id, self._samples(node, received), scores), round_num
         )

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge, Le
 
 from ddlsim.aggregation import weights as merges
-from ddlsim.algorithms.pulling import Init, LossBatches, Pulling, Schedule, State, Weights, batches_scored
+from ddlsim.algorithms.gossip_pull import GossipPull, Init, LossBatches, Schedule, State, Weights, batches_scored
 from ddlsim.errors import ScenarioError
 from ddlsim.similarity.measures import Similarity, SimilarityName
 from ddlsim.similarity.sampling import draw
 from ddlsim.units import Count
 
 if TYPE_CHECKING:
-    from ddlsim.node.deferred import Later
+    from ddlsim.node.deferred import Deferred
     from ddlsim.node.node import Node, Verb
 
 
@@ -35,12 +35,12 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PENS(Pulling):
-    """Performance-based neighbour selection.
+class PENS(GossipPull):
+    """Performance-based neighbor selection.
 
     Args:
         top_m: models merged per round of stage 1, of those pulled.
-        stage1_rounds: rounds in which neighbours are looked for.
+        stage1_rounds: rounds in which neighbors are looked for.
         similarity: what ranks the models.
         alpha: of cosine_gradients: weight of the last local update; the rest is the update since the start.
         loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
@@ -70,10 +70,10 @@ class PENS(Pulling):
     def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
         candidates: Sequence[int] = node.others()
         if round_num >= self.stage1_rounds:
-            candidates = self.neighbours(node, state)
+            candidates = self.neighbors(node, state)
         return draw(node.rng("sampled peers"), candidates, self.sampled_peers)
 
-    def neighbours(self, node: "Node", state: State) -> list[int]:
+    def neighbors(self, node: "Node", state: State) -> list[int]:
         """The peers that were among the best more often than chance."""
         expected = self.top_m / node.num_nodes * self.stage1_rounds
         return sorted(peer for peer, times in state.memory.kept.items() if times > expected)
@@ -86,7 +86,7 @@ class PENS(Pulling):
             return merges.weights(self.merge, node.id, samples)
         scores: dict[int, float] = {}
         if received:
-            later: Later = yield from self.measure(node, state, received, round_num)
+            later: Deferred = yield from self.measure(node, state, received, round_num)
             scores = later()
         if round_num < self.stage1_rounds:
             best = sorted(scores, key=lambda peer: (-scores[peer], peer))[: self.top_m]

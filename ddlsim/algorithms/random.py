@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddlsim.algorithms.pulling import MonitoredSimilarity, Pulling, State
+from ddlsim.algorithms.gossip_pull import GossipPull, MonitoredSimilarity, State
 from ddlsim.errors import ScenarioError
 from ddlsim.similarity.measures import Similarity
 from ddlsim.similarity.sampling import draw
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomGossip(Pulling):
+class RandomGossip(GossipPull):
     """Random gossip: merge with uniformly drawn nodes each round.
 
     Args:

@@ -14,7 +14,7 @@ DATASETS = Registry(
     "dataset",
     __name__,
     {
-        "fashion-mnist-mini": ".mini:FashionMnistMini",
+        "fashion-mnist-mini": ".fashion_mnist_mini:FashionMnistMini",
         "fashion-mnist": ".standard:FashionMnist",
         "mnist": ".standard:Mnist",
         "cifar10": ".standard:Cifar10",
@@ -53,7 +53,7 @@ SHIFTS = Registry(
         "rotate": ".shifts:Rotate",
         "label_swap": ".shifts:LabelSwap",
         "label_shift": ".shifts:LabelShift",
-        "colour": ".shifts:Colour",
+        "color": ".shifts:Color",
     },
     contract=".shifts:Shift",
 )

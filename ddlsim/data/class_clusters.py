@@ -23,7 +23,7 @@ class ClassClusters(Partition):
     """Each cluster has its own classes in order, each node a number of samples of each, and its own test samples.
 
     Args:
-        overlap: classes that neighbouring clusters share.
+        overlap: classes that neighboring clusters share.
         samples_per_class: training samples of a node per class of its cluster, in the mean.
         spread: by how many that number may differ, drawn per node and class.
         draw: uniform: any number up to `spread` more or less; normal: `spread` is the standard deviation.

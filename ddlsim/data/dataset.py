@@ -23,7 +23,7 @@ DOWNLOAD_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples and labels as they are stored, before normalisation.
+    """Samples and labels as they are stored, before normalization.
 
     Args:
         name: as in YAML.
@@ -85,7 +85,7 @@ class Dataset:
 
     @property
     def holds_images(self) -> bool:
-        """Whether samples are images, which are normalised and can be shifted; others are left as they are."""
+        """Whether samples are images, which are normalized and can be shifted; others are left as they are."""
         return self.train_images.ndim == 4 and (
             self.train_images.dtype == np.uint8 or np.issubdtype(self.train_images.dtype, np.floating)
         )

@@ -1,7 +1,7 @@
 """Several data sets as one, each of them a domain (domain shift).
 
 Source: MNIST with Fashion-MNIST, labels apart, 20 outputs, as in Hagander and Ihre-Thomason, "With a
-little help from my friends", master's thesis, Lund University, 2024. Each set keeps its own normalisation, as there.
+little help from my friends", master's thesis, Lund University, 2024. Each set keeps its own normalization, as there.
 """
 
 from dataclasses import dataclass

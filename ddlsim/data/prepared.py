@@ -1,4 +1,4 @@
-"""From a data set to what every node and every cluster holds: split, dealt, normalised, shifted.
+"""From a data set to what every node and every cluster holds: split, dealt, normalized, shifted.
 
 Order: the validation set is taken off first (from train, or from test, which then loses it; or it is the data set's
 own), the rest of train is dealt to the nodes by the partition, and each cluster's shift is applied to its nodes'
@@ -91,7 +91,7 @@ class PreparedData:
             kind: scenario key training.augmentation.
 
         Raises:
-            ScenarioError: if they are no images, or come from domains with a normalisation each.
+            ScenarioError: if they are no images, or come from domains with a normalization each.
         """
         if kind == "none":
             return
@@ -167,7 +167,7 @@ def prepare(
     )
 
 
-def normalise(images: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+def normalize(images: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
     """(x / 255 - mean) / std of bytes, (x - mean) / std of floats; float32 at every step, as torchvision does it.
 
     Args:
@@ -188,7 +188,7 @@ def normalise(images: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarr
     return result
 
 
-def normalised(dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
+def normalized(dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
     """Some samples of a split as models see them.
 
     Returns:
@@ -198,13 +198,13 @@ def normalised(dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
     if not dataset.holds_images:
         return images[indices].astype(dataset.sample_dtype, copy=False)
     if dataset.mean.ndim == 1:
-        return normalise(images[indices], dataset.mean, dataset.std)
+        return normalize(images[indices], dataset.mean, dataset.std)
     height, width, channels = images.shape[1:]
     result = np.empty((len(indices), channels, height, width), np.float32)
     domains = dataset.domains[split][indices]
     for domain in np.unique(domains):
         own = domains == domain
-        result[own] = normalise(images[indices[own]], dataset.mean[domain], dataset.std[domain])
+        result[own] = normalize(images[indices[own]], dataset.mean[domain], dataset.std[domain])
     return result
 
 
@@ -227,7 +227,7 @@ class View:
     domain: int | None
 
     def of(self, samples: Samples) -> Samples:
-        """Normalised samples as this cluster sees them."""
+        """Normalized samples as this cluster sees them."""
         images, labels = self.shift.apply(*samples, self.cluster, self.setting)
         kind = np.float32 if np.issubdtype(labels.dtype, np.floating) else np.int64
         of_images = np.float32 if np.issubdtype(images.dtype, np.floating) else images.dtype
@@ -355,7 +355,7 @@ def _per_node(
     """Every node's samples as its cluster sees them; the float copy is made node by node."""
     labels = dataset.samples(split)[1]
     return [
-        views[cluster].of((normalised(dataset, split, own), labels[own]))
+        views[cluster].of((normalized(dataset, split, own), labels[own]))
         for own, cluster in zip(owned, node_cluster.tolist(), strict=True)
     ]
 
@@ -368,6 +368,6 @@ def _per_cluster(dataset: Dataset, split: str, chosen: np.ndarray, views: list[V
             own = view.own(dataset, split, chosen)
             if len(own) == 0:
                 raise ScenarioError(f"partition.labels: no evaluation sample has a label of cluster {view.cluster}.")
-            base = normalised(dataset, split, own), dataset.samples(split)[1][own]
+            base = normalized(dataset, split, own), dataset.samples(split)[1][own]
         copies.append(view.of(base))
     return copies

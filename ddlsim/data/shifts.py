@@ -1,7 +1,7 @@
 """How a cluster's samples look: the same rule for its nodes' training data and for its copy of the test set.
 
 Sources: `rotate` as in the FACADE paper's code (angles per number of clusters, torchvision's RandomRotation on
-normalised images) and in Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022 (10 and 350 degrees).
+normalized images) and in Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022 (10 and 350 degrees).
 """
 
 from abc import ABC, abstractmethod
@@ -35,7 +35,7 @@ class Setting:
     Args:
         num_clusters: how many clusters there are.
         num_classes: how many labels there are.
-        black: the value of black after normalisation, float32 [C]; None where a cluster's samples differ in it.
+        black: the value of black after normalization, float32 [C]; None where a cluster's samples differ in it.
     """
 
     num_clusters: int
@@ -51,7 +51,7 @@ class Shift(Part, ABC):
         """The samples as a cluster sees them; the input is left as it is, unchanged arrays are handed through.
 
         Args:
-            images: normalised, float32 [n, C, H, W].
+            images: normalized, float32 [n, C, H, W].
             labels: int64 [n].
             cluster: which cluster, from 0.
             setting: see there.
@@ -94,11 +94,11 @@ class Rotate(Shift):
 
     Args:
         degrees: angle of each cluster; auto: 0/180 for two clusters, 0/90/180(/270) for three or four.
-        order: after_normalising: corners become 0, the mean colour; before_normalising: corners become black.
+        order: after_normalizing: corners become 0, the mean color; before_normalizing: corners become black.
     """
 
     degrees: tuple[float, ...] | Literal["auto"] = "auto"
-    order: Literal["after_normalising", "before_normalising"] = "after_normalising"
+    order: Literal["after_normalizing", "before_normalizing"] = "after_normalizing"
 
     def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
         """See Shift."""
@@ -113,11 +113,11 @@ class Rotate(Shift):
             turned = np.rot90(images, int(degrees) // 90, axes=(2, 3)) if degrees else images
             return turned, labels
         fill = np.zeros(images.shape[1], np.float32)
-        if self.order == "before_normalising":
+        if self.order == "before_normalizing":
             if setting.black is None:
                 raise ScenarioError(
-                    "shift.order: the joined data sets are normalised differently, so there is no one black to fill "
-                    "corners with. Use after_normalising, or partition: {name: domains}."
+                    "shift.order: the joined data sets are normalized differently, so there is no one black to fill "
+                    "corners with. Use after_normalizing, or partition: {name: domains}."
                 )
             fill = setting.black
         return rotate_nearest(images, degrees, fill), labels
@@ -178,8 +178,8 @@ class LabelShift(_OfClasses):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Colour(Shift):
-    """Each cluster sees the three colour channels in its own order (after normalising).
+class Color(Shift):
+    """Each cluster sees the three color channels in its own order (after normalizing).
 
     Args:
         channels: per cluster the order, letters of rgb, e.g. [rgb, bgr]; auto: rgb, brg, gbr, bgr, rbg, grb.
@@ -189,9 +189,9 @@ class Colour(Shift):
 
     def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
         """See Shift."""
-        _require_images("colour", images)
+        _require_images("color", images)
         if images.shape[1] != 3:
-            raise ScenarioError(f"shift: colour needs images of 3 channels, these have {images.shape[1]}.")
+            raise ScenarioError(f"shift: color needs images of 3 channels, these have {images.shape[1]}.")
         orders = CHANNEL_ORDERS[: setting.num_clusters] if self.channels == "auto" else self.channels
         _one_per_cluster("shift.channels", orders, setting.num_clusters)
         order = ["rgb".index(letter) for letter in orders[cluster]]

@@ -1,6 +1,6 @@
 """MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100, from torchvision's files or Keras's .npz, downloaded when absent.
 
-Normalisation: CIFAR-10 and Fashion-MNIST 0.5 / 0.5 as in the FACADE and DAC papers' codes; MNIST and CIFAR-100 by
+Normalization: CIFAR-10 and Fashion-MNIST 0.5 / 0.5 as in the FACADE and DAC papers' codes; MNIST and CIFAR-100 by
 their own mean and deviation, as in the latter.
 """
 
@@ -145,7 +145,7 @@ class FashionMnist(_Idx):
 
 @dataclass(frozen=True, kw_only=True)
 class Cifar10(_Cifar):
-    """Small colour photographs (Krizhevsky, 2009): 50,000 + 10,000 images, 3 x 32 x 32, 10 classes."""
+    """Small color photographs (Krizhevsky, 2009): 50,000 + 10,000 images, 3 x 32 x 32, 10 classes."""
 
     name = "cifar10"
     folders = ("cifar-10-batches-py",)
@@ -159,7 +159,7 @@ class Cifar10(_Cifar):
 
 @dataclass(frozen=True, kw_only=True)
 class Cifar100(_Cifar):
-    """Small colour photographs (Krizhevsky, 2009): 50,000 + 10,000 images, 3 x 32 x 32, 100 classes."""
+    """Small color photographs (Krizhevsky, 2009): 50,000 + 10,000 images, 3 x 32 x 32, 100 classes."""
 
     name = "cifar100"
     folders = ("cifar-100-python",)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ddlsim.evaluation.measurements import Measurements
     from ddlsim.evaluation.monitor import Records
-    from ddlsim.learning.kinds import Model
-    from ddlsim.learning.moments import Kept
+    from ddlsim.learning.job_types import Model
+    from ddlsim.learning.optimizer_state import Kept
 
 
 class NodeLog:

@@ -54,7 +54,7 @@ class Run:
             found = self._streams[key] = rng.stream(self.seed, purpose, node)
         return found
 
-    def neighbours(self, round_num: int) -> Graph:
+    def neighbors(self, round_num: int) -> Graph:
         """The round's graph, per node. The last one is kept, since nodes ask for one round's graph in a row."""
         if round_num != self._graph[0]:
             self._graph = round_num, self.graph_of(round_num)

@@ -8,15 +8,15 @@ import simpy
 
 from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.engine.pull_store import PullStore
-from ddlsim.messages.breakdown import Contents
-from ddlsim.messages.encoder import Outbox, payload_bytes
+from ddlsim.messages.encoder import MessageEncoder, payload_bytes
 from ddlsim.messages.message import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Message, to_one
-from ddlsim.node.deferred import Later
+from ddlsim.messages.payload_breakdown import PayloadBreakdown
+from ddlsim.node.deferred import Deferred
 
 if TYPE_CHECKING:
     from ddlsim.engine.membership import Member
     from ddlsim.engine.run_info import Run
-    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.job_types import Model
     from ddlsim.messages.compression import Codec
     from ddlsim.network.network import Network
     from ddlsim.node.ports import Clock, Compute
@@ -39,7 +39,7 @@ class NetworkTransport:
 
     Attributes:
         network: the links.
-        contents: bytes by what messages hold, see messages/breakdown.py.
+        contents: bytes by what messages hold, see messages/payload_breakdown.py.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class NetworkTransport:
         protocol: "Protocol",
         codec: "Codec | None" = None,
     ):
-        self.contents = Contents(codec)
+        self.contents = PayloadBreakdown(codec)
         self.network = network
         self._members = members
         self._run, self._clock, self._compute = run, clock, compute
@@ -215,8 +215,8 @@ class NetworkTransport:
             for receiver in receivers
         ]
 
-    def _encoder(self, codec: "Codec", node: int) -> Outbox:
-        return Outbox(
+    def _encoder(self, codec: "Codec", node: int) -> MessageEncoder:
+        return MessageEncoder(
             codec, self._compute.compress, lambda: int(self._run.rng("compression", node).integers(2**63 - 1))
         )
 
@@ -258,7 +258,7 @@ class NetworkTransport:
         stay, batches = member.stay, compute.batches_in("train", member.id)
         rng = self._run.rng("scoring batches", member.id) if compute.draws_numbers else None
         job = compute.losses(member.id, [request.payload["model"]], batches, rng, kept=member.node.kept)
-        loss = Later(lambda: compute.value(job)[0])
+        loss = Deferred(lambda: compute.value(job)[0])
 
         def scored(_: simpy.Event) -> None:
             if member.online and member.stay == stay:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.job_types import Model
 
 Choice = Literal["train_loss", "validation_loss", "lowest_test_loss"]
 
 
 @dataclass(frozen=True)
-class Serving:
+class EvaluationCandidates:
     """What a node would answer queries with.
 
     Args:
@@ -33,13 +33,13 @@ class Snapshot:
         serving: its candidates; None: a server.
         best: its best model by validation loss; None: it has none, or nothing is validated.
         seen: of algorithms that compare models, what is compared, see Algorithm.seen.
-        kept: what the learner keeps of its trainings, see learning/moments.py.
+        kept: what the learner keeps of its trainings, see learning/optimizer_state.py.
         best_kept: what it kept of the training that made `best`.
     """
 
     time_s: float
     bytes_sent: int
-    serving: Serving | None
+    serving: EvaluationCandidates | None
     best: "Model | None" = None
     seen: Any = None
     kept: Any = None

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim import metrics
-from ddlsim.evaluation.candidates import Serving, Snapshot
+from ddlsim.evaluation.candidates import EvaluationCandidates, Snapshot
 
 if TYPE_CHECKING:
     from ddlsim.evaluation.measurements import Measurements
     from ddlsim.evaluation.monitor import Population, Records, Tester
-    from ddlsim.evaluation.oracle_similarities import TrueSimilarities
+    from ddlsim.evaluation.oracle_similarities import OracleSimilarities
+    from ddlsim.learning.job_types import Model, Tested
     from ddlsim.learning.jobs import Job
-    from ddlsim.learning.kinds import Model, Tested
     from ddlsim.scenario.model import Evaluation
 
 SELECTION_BATCHES = 100
@@ -103,7 +103,7 @@ class Evaluator:
         task: str,
         rng: Callable[[str, int], np.random.Generator],
         measurements: "Measurements",
-        similarities: "TrueSimilarities",
+        similarities: "OracleSimilarities",
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
         on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
     ):
@@ -181,13 +181,13 @@ class Evaluator:
         bytes_sent = sum(snapshot.bytes_sent for snapshot in everybody.values())
         return Evaluated(completed, time_s, bytes_sent, self._metric, values)
 
-    def _candidates(self, snapshot: Snapshot, serving: Serving) -> tuple[Serving, Any]:
+    def _candidates(self, snapshot: Snapshot, serving: EvaluationCandidates) -> tuple[EvaluationCandidates, Any]:
         """What is tested of a node, and what it keeps of its trainings beside."""
         if self._tests_best and snapshot.best is not None:
-            return Serving([snapshot.best]), snapshot.best_kept
+            return EvaluationCandidates([snapshot.best]), snapshot.best_kept
         return serving, snapshot.kept
 
-    def _enqueue_choice(self, node: int, serving: Serving, kept: Any) -> "Job | None":
+    def _enqueue_choice(self, node: int, serving: EvaluationCandidates, kept: Any) -> "Job | None":
         if len(serving.models) == 1 or serving.choose == "lowest_test_loss":
             return None
         split = "train" if serving.choose == "train_loss" else "validation"

@@ -6,9 +6,9 @@ import numpy as np
 
 if TYPE_CHECKING:
     from ddlsim.evaluation.monitor import Records, Tester
+    from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
-    from ddlsim.learning.kinds import Model
-    from ddlsim.learning.moments import Kept
+    from ddlsim.learning.optimizer_state import Kept
 
 
 class Measurements:

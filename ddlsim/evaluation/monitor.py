@@ -7,9 +7,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddlsim.evaluation.candidates import Snapshot
+    from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
-    from ddlsim.learning.kinds import Model
-    from ddlsim.learning.moments import Kept
+    from ddlsim.learning.optimizer_state import Kept
 
 
 class Records(Protocol):

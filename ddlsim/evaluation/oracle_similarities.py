@@ -22,7 +22,7 @@ Algorithm.similarities_of.
 """
 
 
-class TrueSimilarities:
+class OracleSimilarities:
     """Writes rows of chosen nodes.
 
     Args:

@@ -1,4 +1,4 @@
-"""Group normalisation, ReLU and 2x2 max pooling as one layer, the part of GN-LeNet that is not convolution.
+"""Group normalization, ReLU and 2x2 max pooling as one layer, the part of GN-LeNet that is not convolution.
 
 Y. Wu and K. He, "Group Normalization", ECCV 2018. On one CPU thread the three operations of torch and their way back
 take as long as the convolutions beside them; the native kernel reads and writes each image once per direction and
@@ -20,14 +20,14 @@ def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups:
 def group_norm_relu_pool(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float = 1e-5
 ) -> torch.Tensor:
-    """Normalises each group of channels of each image, cuts at zero, and keeps the largest of every 2x2 pixels.
+    """Normalizes each group of channels of each image, cuts at zero, and keeps the largest of every 2x2 pixels.
 
     Native for contiguous float32 images in host memory; plain torch for everything else, within torch.func transforms
     (vmap, grad), and for second derivatives.
 
     Args:
         x: [N, C, H, W], H and W at least 2.
-        weight: [C], factor after normalisation.
+        weight: [C], factor after normalization.
         bias: [C].
         groups: into how many groups of consecutive channels; divides C.
         eps: added to the variance.

@@ -5,9 +5,9 @@ generator of its own, and each operation is torchvision.transforms.v2's on tenso
 a parameter each (the tests compare them one by one).
 
 - crop_flip: 4 pixels of black around, a crop of the old size, a flip from left to right by chance 1/2.
-- colour: a crop of 0.2 to 1 of the area (and 3/4 to 4/3 of the aspect) resized to the old size, a flip, by chance 0.8 a
-  jitter of brightness, contrast, saturation (0.4 each) and hue (0.1) in random order, by chance 0.2 no colour (SimCLR's
-  recipe without blur, as in MAPL's code). Images without three channels have no colour to change.
+- color: a crop of 0.2 to 1 of the area (and 3/4 to 4/3 of the aspect) resized to the old size, a flip, by chance 0.8 a
+  jitter of brightness, contrast, saturation (0.4 each) and hue (0.1) in random order, by chance 0.2 no color (SimCLR's
+  recipe without blur, as in MAPL's code). Images without three channels have no color to change.
 """
 
 import math
@@ -25,8 +25,8 @@ class Augmenter:
     """Augments the batches of one training.
 
     Args:
-        kind: none, crop_flip or colour.
-        mean: per channel, float32 [C]: images come normalised and leave so; the operations see the scale 0..1.
+        kind: none, crop_flip or color.
+        mean: per channel, float32 [C]: images come normalized and leave so; the operations see the scale 0..1.
         std: likewise.
         seed: of its generator.
     """
@@ -37,12 +37,12 @@ class Augmenter:
         self._random = torch.Generator().manual_seed(seed)
 
     def __call__(self, images: torch.Tensor, views: int = 1) -> torch.Tensor:
-        """Augmented copies [views * n, C, H, W], view after view, of normalised images [n, C, H, W]."""
+        """Augmented copies [views * n, C, H, W], view after view, of normalized images [n, C, H, W]."""
         images = images.repeat(views, 1, 1, 1)
         if self._kind == "none":
             return images
         images = images * self._std + self._mean
-        images = self._crop_flip(images) if self._kind == "crop_flip" else self._colour(images)
+        images = self._crop_flip(images) if self._kind == "crop_flip" else self._color(images)
         return (images - self._mean) / self._std
 
     def _crop_flip(self, images: torch.Tensor) -> torch.Tensor:
@@ -54,7 +54,7 @@ class Augmenter:
         cropped = padded.permute(0, 2, 3, 1)[index.to(device), rows[:, :, None].to(device), columns[:, None].to(device)]
         return self._flip(cropped.permute(0, 3, 1, 2))
 
-    def _colour(self, images: torch.Tensor) -> torch.Tensor:
+    def _color(self, images: torch.Tensor) -> torch.Tensor:
         images = self._flip(resized_crops(images, *self._draw_crops(images)))
         count = len(images)
         orders = torch.rand(count, 4, generator=self._random).argsort(dim=1).to(images.device)
@@ -68,8 +68,8 @@ class Augmenter:
                 if len(chosen):
                     images[chosen] = operation(images[chosen], parameters[number][chosen])
         if images.shape[1] == 3:
-            colourless = self._chance(count, GREY_CHANCE).to(images.device)
-            images = torch.where(colourless[:, None, None, None], grey(images), images)
+            colorless = self._chance(count, GREY_CHANCE).to(images.device)
+            images = torch.where(colorless[:, None, None, None], gray(images), images)
         return images
 
     def _draw_crops(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -119,7 +119,7 @@ def _interpolation(start: torch.Tensor, length: torch.Tensor, size: int) -> torc
     return matrix
 
 
-def grey(images: torch.Tensor) -> torch.Tensor:
+def gray(images: torch.Tensor) -> torch.Tensor:
     """Luma in all three channels; others than three-channel images as they are."""
     if images.shape[1] != 3:
         return images
@@ -138,13 +138,13 @@ def brightness(images: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
 
 
 def contrast(images: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Each image's distance from its mean grey times its factor."""
-    return _blend(images, grey(images).mean(dim=(1, 2, 3), keepdim=True), factors)
+    """Each image's distance from its mean gray times its factor."""
+    return _blend(images, gray(images).mean(dim=(1, 2, 3), keepdim=True), factors)
 
 
 def saturation(images: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Each image's distance from its grey copy times its factor."""
-    return images if images.shape[1] != 3 else _blend(images, grey(images), factors)
+    """Each image's distance from its gray copy times its factor."""
+    return images if images.shape[1] != 3 else _blend(images, gray(images), factors)
 
 
 def hue(images: torch.Tensor, shifts: torch.Tensor) -> torch.Tensor:

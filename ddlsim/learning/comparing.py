@@ -12,7 +12,7 @@ import numpy as np
 from ddlsim import kernels
 from ddlsim.kernels.similarity import DISTANCE_OFFSET, SMALLEST_NORM
 from ddlsim.learning.bank import Row
-from ddlsim.learning.kinds import SimilaritySpec
+from ddlsim.learning.job_types import SimilaritySpec
 
 Model = tuple[Row, ...]
 Pair = tuple[Model, Model, Model | None, Model | None]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ddlsim.learning.kinds import CompressSpec
+from ddlsim.learning.job_types import CompressSpec
 from ddlsim.learning.layout import Part
 
 VALUES_AT_ONCE = 2**24

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ddlsim.errors import DdlsimError
-from ddlsim.learning.kinds import Model
+from ddlsim.learning.job_types import Model
 from ddlsim.learning.layout import Entry, Part
 
 

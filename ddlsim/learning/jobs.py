@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ddlsim.learning.bank import Params, Row
-from ddlsim.learning.kinds import JobSpec
+from ddlsim.learning.job_types import JobSpec
 
 Run = Callable[[str, Sequence[JobSpec]], Sequence[Any]]
 """(kind, specifications of that kind) -> their values, in order."""

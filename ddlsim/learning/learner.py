@@ -17,8 +17,7 @@ from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.batches import batches_per_pass, draw_batches
 from ddlsim.learning.fitting import Fitting
 from ddlsim.learning.heads import latent_size
-from ddlsim.learning.jobs import Job, Jobs
-from ddlsim.learning.kinds import (
+from ddlsim.learning.job_types import (
     KINDS,
     ClassCosineSpec,
     CompressSpec,
@@ -31,10 +30,11 @@ from ddlsim.learning.kinds import (
     SimilaritySpec,
     TestSpec,
 )
+from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.learning.layout import CORE, MODEL, Buffers, Entry, Part
-from ddlsim.learning.moments import Kept, rows_kept
 from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.objective import Objective
+from ddlsim.learning.optimizer_state import Kept, rows_kept
 from ddlsim.learning.trainings import Request, make_training
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ class Learner:
         peers_last: Sequence[Model] = (),
         alpha: float = 0.0,
     ) -> Job:
-        """Similarities of a model to others; see kinds.py: SimilaritySpec.
+        """Similarities of a model to others; see job_types.py: SimilaritySpec.
 
         Raises:
             DdlsimError: if the shapes differ.

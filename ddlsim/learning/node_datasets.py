@@ -24,7 +24,7 @@ class NodeDatasets:
         self.num_classes: int = prepared.num_classes
         self.task: str = prepared.task
         self.loss = LOSSES[prepared.task]
-        self._normalisation = [torch.as_tensor(values).to(device) for values in (prepared.mean, prepared.std)]
+        self._normalization = [torch.as_tensor(values).to(device) for values in (prepared.mean, prepared.std)]
         self.node_cluster = np.asarray(prepared.node_cluster)
         self.train = [_to(device, pair) for pair in prepared.node_train]
         self._node_validation = [_to(device, pair) for pair in prepared.node_validation or []]
@@ -37,11 +37,11 @@ class NodeDatasets:
         """What augments the images of one training.
 
         Raises:
-            DdlsimError: if the data are joined from domains with a normalisation each.
+            DdlsimError: if the data are joined from domains with a normalization each.
         """
-        if self._normalisation[0].dim() != 1:
+        if self._normalization[0].dim() != 1:
             raise DdlsimError("training.augmentation: only none fits data of several domains.")
-        return Augmenter(kind, *self._normalisation, seed)
+        return Augmenter(kind, *self._normalization, seed)
 
     def num_samples(self, split: str, node: int) -> int:
         """How many samples a node may use of its own "train" or "validation" data."""

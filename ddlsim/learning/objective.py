@@ -1,4 +1,4 @@
-"""What a node's local training minimises, where it is not the plain loss of the task; an algorithm hands it to `train`.
+"""What a node's local training minimizes, where it is not the plain loss of the task; an algorithm hands it to `train`.
 
 An algorithm writes its loss as a function of a LocalStep, in its own file, from the terms in losses.py.
 """
@@ -41,7 +41,7 @@ class Objective:
     """How a batch becomes a loss.
 
     Args:
-        loss: of a step, a scalar to minimise.
+        loss: of a step, a scalar to minimize.
         views: how often each image comes, each time augmented anew (training.augmentation).
         targets: per label parameters that the loss compares with, known when the training runs.
         class_means: whether the training also returns per label the mean of the features that the loss collects in the

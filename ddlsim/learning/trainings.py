@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddlsim.learning.bank import Params, Rows
-from ddlsim.learning.kinds import Model, TrainSpec
+from ddlsim.learning.job_types import Model, TrainSpec
 from ddlsim.learning.layout import Part
-from ddlsim.learning.moments import Kept, Moments
 from ddlsim.learning.objective import Objective
+from ddlsim.learning.optimizer_state import Kept, OptimizerState
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def make_training(rows: Rows, asked: Request, moments_kept: int, mean_part: Part
         trained=tuple(params.serial if own else None for params, own in zip(trained, moves, strict=True)),
         batches=tuple(asked.batches),
         only=asked.only,
-        moments=tuple(each and Moments(each.steps, tuple(row.serial for row in each.rows)) for each in before),
+        moments=tuple(each and OptimizerState(each.steps, tuple(row.serial for row in each.rows)) for each in before),
         new_moments=tuple(row and row.serial for of_part in moments for row in of_part),
         objective=asked.objective and asked.objective.without_targets(),
         targets={label: params.serial for label, params in targets.items()},
@@ -106,13 +106,13 @@ def make_training(rows: Rows, asked: Request, moments_kept: int, mean_part: Part
     return Training(spec, _held(reads), _held(writes), trained, keeps, means)
 
 
-def _moments_then(asked: Request, moves: Sequence[bool], rows: Sequence[tuple]) -> dict[str, Moments]:
+def _moments_then(asked: Request, moves: Sequence[bool], rows: Sequence[tuple]) -> dict[str, OptimizerState]:
     """What the optimizer keeps of each part after the training."""
     found = dict(asked.kept.moments)
     for params, own, new in zip(asked.model, moves, rows, strict=True):
         if own:
             last = asked.kept.moments.get(params.part.name)
-            found[params.part.name] = Moments(len(asked.batches) + (last.steps if last else 0), new)
+            found[params.part.name] = OptimizerState(len(asked.batches) + (last.steps if last else 0), new)
     return found
 
 

@@ -4,7 +4,7 @@ Every row of parameters in a message goes through (pushes, answers to pulls; mod
 encoded; buffers (running statistics and counters) travel as they are, 4 bytes a value, since they are few and some of
 them are counts. How many bytes an encoding takes depends on shapes alone, so it is known when a message is sent.
 
-Quantisation (quantised.py) encodes the parameters themselves, each time anew. Sparsification (sparse.py) is of
+Quantization (quantized.py) encodes the parameters themselves, each time anew. Sparsification (sparse.py) is of
 differences to a copy that the receivers hold; see there and messages/encoder.py.
 
 To add one: a frozen dataclass that offers what `Codec` says, and a line in this table.

@@ -65,7 +65,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class EncodedPayload:
     """A payload ready to be sent.
 
     Args:
@@ -83,7 +83,7 @@ class Packed:
         return self.num_bytes + sum(stream.bytes_to(receiver, version) for stream, version in self.streams)
 
 
-class Outbox:
+class MessageEncoder:
     """Packs the payloads of one node.
 
     Args:
@@ -104,11 +104,11 @@ class Outbox:
         self._streams: dict[Hashable, Stream] = {}
         self._encoded: WeakValueDictionary[int, Params] = WeakValueDictionary()
 
-    def pack(self, payload: Any) -> Packed:
+    def pack(self, payload: Any) -> EncodedPayload:
         """Encodes all parameters in a payload."""
         streams: list[tuple[Stream, int]] = []
         packed, num_bytes = self._pack(payload, (), streams)
-        return Packed(packed, num_bytes, tuple(streams))
+        return EncodedPayload(packed, num_bytes, tuple(streams))
 
     def forget(self) -> None:
         """The node has lost its state."""

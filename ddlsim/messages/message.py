@@ -26,7 +26,7 @@ class Message:
         payload: content; the network does not look at it.
         payload_bytes, header_bytes: bytes on the wire to each receiver; header_bytes None: the network's.
         keys: of a request, which keys of the payload are asked for; None: all. They travel in the header.
-        streams: what its arrival tells the sender (see outbox.py); the network does not look at it.
+        streams: what its arrival tells the sender (see encoder.py); the network does not look at it.
         sent_s: simulated time of sending, set by the network.
     """
 

@@ -23,7 +23,7 @@ MODELS = Registry(
         "googlenet": ".torchvision_nets:GoogLeNet",
         "alexnet": ".torchvision_nets:AlexNet",
         "alexnet_small": ".alexnet_small:AlexNetSmall",
-        "sizes": ".sizes:Sizes",
+        "sizes": ".only_sizes:Sizes",
         "mixed": ".mixed:Mixed",
     },
     contract=".base:ModelSettings",

@@ -38,7 +38,7 @@ class AlexNetSmall(ModelSettings):
         require(smallest_side(image_shape) >= 6, "alexnet_small", image_shape, "at least 6 x 6 pixels, any channels")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialisation.
+        """A fresh model, torch's default initialization.
 
         Raises:
             ScenarioError: if the images do not fit.

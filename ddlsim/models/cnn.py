@@ -1,4 +1,4 @@
-"""Two small convolutional networks without normalisation; the head is the last linear layer.
+"""Two small convolutional networks without normalization; the head is the last linear layer.
 
 Source: Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022, and its follow-ups, as their codes run
 them. Where we differ: these end in logits (their log-softmax is part of the loss here), which trains alike.
@@ -23,7 +23,7 @@ class CifarCNN(ModelSettings):
         require(image_shape == (3, 32, 32), "cifar_cnn", image_shape, "3 x 32 x 32")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialisation.
+        """A fresh model, torch's default initialization.
 
         Raises:
             ScenarioError: if the images do not fit.
@@ -58,7 +58,7 @@ class FashionCNN(ModelSettings):
         require(image_shape == (1, 28, 28), "fashion_cnn", image_shape, "1 x 28 x 28")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialisation.
+        """A fresh model, torch's default initialization.
 
         Raises:
             ScenarioError: if the images do not fit.

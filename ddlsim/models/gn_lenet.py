@@ -1,4 +1,4 @@
-"""GN-LeNet: a LeNet with group normalisation; core: the convolutions, head: the linear layer.
+"""GN-LeNet: a LeNet with group normalization; core: the convolutions, head: the linear layer.
 
 Source: Hsieh et al., "The non-IID data quagmire of decentralized machine learning", ICML 2020; in the form that the
 FACADE paper's code runs (Biswas et al., SaTML 2025): 3 x (5x5 convolution, 2 groups, ReLU, 2x2 max pooling). 89,834
@@ -22,14 +22,14 @@ SHRINK = 8
 
 @dataclass(frozen=True, kw_only=True)
 class GNLeNet(ModelSettings):
-    """LeNet with group normalisation, the FACADE paper's CIFAR-10 model; any images from 8 x 8."""
+    """LeNet with group normalization, the FACADE paper's CIFAR-10 model; any images from 8 x 8."""
 
     def check(self, image_shape: ImageShape) -> None:
         """Raise ScenarioError unless the images fit."""
         require(smallest_side(image_shape) >= SHRINK, "gn_lenet", image_shape, "at least 8 x 8 pixels, any channels")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialisation.
+        """A fresh model, torch's default initialization.
 
         Raises:
             ScenarioError: if the images do not fit.
@@ -47,7 +47,7 @@ class LeNet64(ModelSettings):
         require(image_shape == (3, 64, 64), "lenet64", image_shape, "3 x 64 x 64")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialisation.
+        """A fresh model, torch's default initialization.
 
         Raises:
             ScenarioError: if the images do not fit.

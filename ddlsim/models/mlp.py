@@ -38,7 +38,7 @@ class MLP(ModelSettings):
         """Every image fits."""
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialisation."""
+        """A fresh model, torch's default initialization."""
         import math
 
         from torch import nn
@@ -65,5 +65,5 @@ class Linear(ModelSettings):
         """Every image fits."""
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialisation."""
+        """A fresh model, torch's default initialization."""
         return MLP(hidden=()).build(image_shape, num_classes)

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions with batch normalisation around a shortcut.
+    """Two 3x3 convolutions with batch normalization around a shortcut.
 
     Args:
         channels: of the input.

@@ -1,4 +1,4 @@
-"""ResNet8: three residual blocks with batch normalisation; core: stem and first block, head: the rest.
+"""ResNet8: three residual blocks with batch normalization; core: stem and first block, head: the rest.
 
 Source: He et al., "Deep residual learning for image recognition", CVPR 2016; in the form that the FACADE paper's code
 runs on Flickr-Mammals (Biswas et al., SaTML 2025), whose heads hold blocks 2 and 3 and the linear layer, 94% of the
@@ -24,7 +24,7 @@ class ResNet8(ModelSettings):
         require(smallest_side(image_shape) >= 4, "resnet8", image_shape, "at least 4 x 4 pixels, any channels")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialisation.
+        """A fresh model, torch's default initialization.
 
         Raises:
             ScenarioError: if the images do not fit.

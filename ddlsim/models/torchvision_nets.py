@@ -49,7 +49,7 @@ class ResNet18(ModelSettings):
         require(fits, "resnet18 with pretrained weights", image_shape, f"3 channels, at least {SMALLEST} x {SMALLEST}")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torchvision's initialisation or the pretrained weights.
+        """A fresh model, torchvision's initialization or the pretrained weights.
 
         Raises:
             ScenarioError: if the images do not fit.
@@ -81,7 +81,7 @@ class ShuffleNetV2(ModelSettings):
         _check("shufflenet_v2", image_shape)
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torchvision's initialisation.
+        """A fresh model, torchvision's initialization.
 
         Raises:
             ScenarioError: if the images do not fit.
@@ -114,7 +114,7 @@ class GoogLeNet(ModelSettings):
         _check("googlenet", image_shape)
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torchvision's initialisation.
+        """A fresh model, torchvision's initialization.
 
         Raises:
             ScenarioError: if the images do not fit.
@@ -143,7 +143,7 @@ class AlexNet(ModelSettings):
         require(smallest_side(image_shape) >= 63, "alexnet", image_shape, "at least 63 x 63 pixels, any channels")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torchvision's initialisation.
+        """A fresh model, torchvision's initialization.
 
         Raises:
             ScenarioError: if the images do not fit.

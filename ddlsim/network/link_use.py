@@ -26,7 +26,7 @@ class NodeUse:
     """Arrays [N] over nodes; bytes int64, the others float64.
 
     Args:
-        uplink_utilisation, downlink_utilisation: bytes carried / (capacity x time), 0 to 1, over the whole run, parts
+        uplink_utilization, downlink_utilization: bytes carried / (capacity x time), 0 to 1, over the whole run, parts
             of messages included; nan where links take no time (fidelity latency or ideal) or have no capacity.
         sent_bytes, received_bytes: all bytes that the node's uplink and downlink carried.
         push_bytes, request_bytes, response_bytes: of the sent, those of messages that were of use, headers included.
@@ -38,8 +38,8 @@ class NodeUse:
         max_queueing_s: the longest.
     """
 
-    uplink_utilisation: np.ndarray
-    downlink_utilisation: np.ndarray
+    uplink_utilization: np.ndarray
+    downlink_utilization: np.ndarray
     sent_bytes: np.ndarray
     received_bytes: np.ndarray
     push_bytes: np.ndarray
@@ -61,7 +61,7 @@ class NodeUse:
             yield {"node": node, **dict(zip(names, values, strict=True))}
 
     def total(self) -> dict[str, Any]:
-        """One dictionary for all nodes: sums of bytes and messages, means of utilisation, mean and longest queueing."""
+        """One dictionary for all nodes: sums of bytes and messages, means of utilization, mean and longest queueing."""
         found: dict[str, Any] = {"node": None}
         for field in fields(self):
             values = getattr(self, field.name)

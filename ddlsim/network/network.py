@@ -15,7 +15,7 @@ Order at one instant:
 1. all events of SimPy, those that are triggered at this very instant included;
 2. `on_abort` for messages that could not be sent;
 3. the network's completions, as one batch. Processes whose waits it ends resume in this order: first those whose last
-   message Python handled (it brings a copy up to date, see outbox.py), then those whose last message went into a
+   message Python handled (it brings a copy up to date, see encoder.py), then those whose last message went into a
    mailbox in C++, then those whose message was lost; each group in order of sending. Then again from 1.
 """
 
@@ -240,7 +240,7 @@ class Network:
         """Bytes that all nodes have put on the wire until now, parts of messages included."""
         return self._transport.all_bytes_sent(self._env.now)
 
-    def utilisation(self) -> tuple[np.ndarray, np.ndarray]:
+    def utilization(self) -> tuple[np.ndarray, np.ndarray]:
         """Share of uplinks and of downlinks in use at this instant, two float arrays [N]; 0 where capacity is 0."""
         used, capacity = self._core.load(), self._core.capacities()
         share = np.divide(used, capacity, out=np.zeros(len(used)), where=capacity > 0)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ddlsim.network.links import LinkTable
+from ddlsim.network.access_links import LinkTable
 
 Value = TypeVar("Value")
 
@@ -39,7 +39,7 @@ def with_server(links: LinkTable, num_nodes: int, bytes_per_s: float) -> LinkTab
 
 
 def star(num_nodes: int) -> tuple[tuple[int, ...], ...]:
-    """Per node its neighbours: the server for all, all for the server."""
+    """Per node its neighbors: the server for all, all for the server."""
     return (*((num_nodes,) for _ in range(num_nodes)), tuple(range(num_nodes)))
 
 

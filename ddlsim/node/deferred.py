@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Later:
+class Deferred:
     """A value that is computed when it is first asked for, by calling this.
 
     Until then the work waits, and everything alike that other nodes ask for meanwhile runs with it in one wave.
@@ -24,6 +24,6 @@ class Later:
             self._value, self._compute = self._compute(), None
         return self._value
 
-    def then(self, change: Callable[[Any], Any]) -> "Later":
+    def then(self, change: Callable[[Any], Any]) -> "Deferred":
         """A function of this value, as late."""
-        return Later(lambda: change(self()))
+        return Deferred(lambda: change(self()))

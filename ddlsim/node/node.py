@@ -15,16 +15,16 @@ from ddlsim import rng as random_streams
 from ddlsim.aggregation import metropolis_hastings
 from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.messages.message import PUSH, RESPONSE, SCORE
-from ddlsim.node.deferred import Later
+from ddlsim.node.deferred import Deferred
 
 if TYPE_CHECKING:
     import simpy
 
     from ddlsim.evaluation.early_stopping import BestModel
     from ddlsim.learning.bank import Params
-    from ddlsim.learning.kinds import Model
-    from ddlsim.learning.moments import Kept
+    from ddlsim.learning.job_types import Model
     from ddlsim.learning.objective import Objective
+    from ddlsim.learning.optimizer_state import Kept
     from ddlsim.node.ports import Ports
 
 
@@ -131,7 +131,7 @@ class Node:
     def peers(self, round_num: int) -> Sequence[int]:
         """Neighbors in the topology's graph of this round, ascending."""
         if round_num != self._peers[0]:
-            self._peers = round_num, self._run.neighbours(round_num)[self.id]
+            self._peers = round_num, self._run.neighbors(round_num)[self.id]
         return self._peers[1]
 
     def cluster_members(self, cluster: int) -> tuple[int, ...]:
@@ -206,13 +206,13 @@ class Node:
             batches: mini-batches per model, at most one pass over the data; None: one pass.
             common: the same mini-batches for all models.
             split: "train" or "validation".
-            later: the outcome is a `Later`, for a node that has no use for the losses yet.
+            later: the outcome is a `Deferred`, for a node that has no use for the losses yet.
             takes_time: false: the device is not charged for the forward passes.
         """
         compute = self._compute
         batches = compute.batches_in(split, self.id) if batches is None else batches
         job = compute.losses(self.id, models, batches, self._batch_rng("loss batches"), common, split, self.kept)
-        value = Later(lambda: compute.value(job))
+        value = Deferred(lambda: compute.value(job))
         steps = len(models) * batches * FORWARD_SHARE if takes_time else 0.0
         duration_s = self._clock.computing_s(self.id, steps)
         return self._after(duration_s, (lambda: value) if later else value)
@@ -268,8 +268,8 @@ class Node:
     def score_remotely(self, peers: Iterable[int], model: "Model", round_num: int) -> Verb:
         """Sends one's model to peers, which pass all their training samples through it and answer with the mean loss.
 
-        Outcome: their messages, ordered by sender, each with a `Later` of the loss as payload["loss"]. The deadline is
-        as with `receive`. A peer scores beside what else it does; that this slows its training is not modelled.
+        Outcome: their messages, ordered by sender, each with a `Deferred` loss as payload["loss"]. The deadline is
+        as with `receive`. A peer scores beside what else it does; that this slows its training is not modeled.
         """
         peers = tuple(peers)
         self._transport.ask_for_scores(self.id, peers, round_num, model)
@@ -284,14 +284,14 @@ class Node:
         turns = self._run.turns(round_num)
         return {peer: int(turns[peer] < turns[self.id]) for peer in peers}
 
-    def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", **references: Any) -> Later:
-        """Similarities of one's model to others' (see learning/kinds.py: SimilaritySpec); later a list of floats.
+    def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", **references: Any) -> Deferred:
+        """Similarities of one's model to others' (see learning/job_types.py: SimilaritySpec); deferred list of floats.
 
         Counted as no simulated time: they cost less than a single training step.
         """
         compute = self._compute
         job = compute.compare(metric, own, peers, **references)
-        return Later(lambda: compute.value(job))
+        return Deferred(lambda: compute.value(job))
 
     # -- messages and records --------------------------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ class Node:
 
         Weights of neighbors whose message did not come fall to the node's own parameters.
         """
-        weights = metropolis_hastings.row(self.id, self._run.neighbours(round_num), received)
+        weights = metropolis_hastings.row(self.id, self._run.neighbors(round_num), received)
         everything = {**received, self.id: own}
         return self.merge([everything[peer] for peer in weights], list(weights.values()))
 

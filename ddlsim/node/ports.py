@@ -1,7 +1,7 @@
 """The five ports through which a node reaches the rest of a run. An algorithm sees its node; a node sees these.
 
 One object stands behind each port and serves all nodes, so methods take the node's id where it matters. The engine
-implements Clock, Transport, RunInfo and Log; learning/learner.py and learning/sizes.py implement Compute.
+implements Clock, Transport, RunInfo and Log; learning/learner.py and learning/size_learner.py implement Compute.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     import simpy
 
     from ddlsim.learning.bank import Params
+    from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
-    from ddlsim.learning.kinds import Model
-    from ddlsim.learning.moments import Kept
     from ddlsim.learning.objective import Objective
+    from ddlsim.learning.optimizer_state import Kept
     from ddlsim.messages.message import Message
 
 
@@ -178,7 +178,7 @@ class RunInfo(Protocol):
     def local_steps(self, steps_per_epoch: int) -> int:
         """Steps of one round, for a node with so many mini-batches of samples."""
 
-    def neighbours(self, round_num: int) -> Sequence[Sequence[int]]:
+    def neighbors(self, round_num: int) -> Sequence[Sequence[int]]:
         """Per node its neighbors in the round's graph, ascending."""
 
     def turns(self, round_num: int) -> "np.ndarray":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddlsim.report.frame import COLOURS
+from ddlsim.report.frame import COLORS
 from ddlsim.report.json_lines import damage_of, json_lines
 
 if TYPE_CHECKING:
@@ -88,13 +88,13 @@ def network_figure(records: "Records", graphs: Graphs) -> "Figure":
     graph.add_edges_from((int(a), int(b)) for a, b in zip(*np.nonzero(np.triu(both, 1)), strict=True))
     figure = Figure(figsize=(6, 6), layout="constrained")
     axes = figure.subplots()
-    colours = [COLOURS[int(records.node_cluster[node]) % len(COLOURS)] for node in graph]
+    colors = [COLORS[int(records.node_cluster[node]) % len(COLORS)] for node in graph]
     widths = [6 * both[a, b] / max(both[~np.eye(len(both), dtype=bool)].max(), 1e-9) for a, b in graph.edges]
     nx.draw_networkx(
         graph,
         nx.circular_layout(graph),
         ax=axes,
-        node_color=colours,
+        node_color=colors,
         font_color="white",
         width=widths,
         edge_color="#888888",

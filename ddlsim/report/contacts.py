@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddlsim import metrics
-from ddlsim.report.frame import COLOURS, DASHES, new_figure
+from ddlsim.report.frame import COLORS, DASHES, new_figure
 from ddlsim.report.records import Records
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ def share_figure(records: Records, rounds: np.ndarray, share: np.ndarray) -> "Fi
     figure, axes = new_figure(records)
     sizes = np.bincount(records.node_cluster)
     for cluster, curve in enumerate(share.T):
-        colour = COLOURS[cluster % len(COLOURS)]
-        axes.plot(rounds, 100 * curve, DASHES[cluster % len(DASHES)], color=colour, label=f"cluster {cluster}")
-        axes.axhline(100 * (sizes[cluster] - 1) / (records.num_nodes - 1), color=colour, linewidth=0.5)
+        color = COLORS[cluster % len(COLORS)]
+        axes.plot(rounds, 100 * curve, DASHES[cluster % len(DASHES)], color=color, label=f"cluster {cluster}")
+        axes.axhline(100 * (sizes[cluster] - 1) / (records.num_nodes - 1), color=color, linewidth=0.5)
     axes.set(xlabel="round", ylabel="pulls within the cluster (%)", ylim=(0, 102))
     axes.legend()
     return figure
@@ -127,14 +127,14 @@ def pulls_figure(records: Records) -> "Figure":
 def similarity_figure(
     records: Records, node: int, rounds: np.ndarray, peers: np.ndarray, values: np.ndarray
 ) -> "Figure":
-    """One node's measured similarities over rounds, coloured by the peer's cluster."""
+    """One node's measured similarities over rounds, colored by the peer's cluster."""
     figure, axes = new_figure(records)
     clusters = records.node_cluster[peers]
     for cluster in np.unique(clusters):
         chosen, own = clusters == cluster, cluster == records.node_cluster[node]
-        colour = COLOURS[cluster % len(COLOURS)]
+        color = COLORS[cluster % len(COLORS)]
         label = f"cluster {cluster}" + (" (its own)" if own else "")
-        axes.plot(rounds[chosen], values[chosen], "o" if own else "x", markersize=3, color=colour, label=label)
+        axes.plot(rounds[chosen], values[chosen], "o" if own else "x", markersize=3, color=color, label=label)
     axes.set(xlabel="round", ylabel=f"similarity measured by node {node}")
     axes.legend()
     return figure
@@ -150,13 +150,13 @@ def true_similarity_figure(
         of_round = [values[(clusters == cluster) & (rounds == completed)] for completed in grid]
         known = [i for i, found in enumerate(of_round) if len(found)]
         own = cluster == records.node_cluster[node]
-        colour, dash = COLOURS[cluster % len(COLOURS)], DASHES[cluster % len(DASHES)]
+        color, dash = COLORS[cluster % len(COLORS)], DASHES[cluster % len(DASHES)]
         label = f"cluster {cluster}" + (" (its own)" if own else "")
         axes.plot(
             grid[known],
             [of_round[i].mean() for i in known],
             dash,
-            color=colour,
+            color=color,
             label=label,
             linewidth=2.2 if own else 1.2,
         )
@@ -164,7 +164,7 @@ def true_similarity_figure(
             grid[known],
             [of_round[i].min() for i in known],
             [of_round[i].max() for i in known],
-            color=colour,
+            color=color,
             alpha=0.15,
             linewidth=0,
         )
@@ -177,10 +177,10 @@ def merges_figure(records: Records, rounds: np.ndarray, accuracy: np.ndarray) ->
     """Mean validation accuracy per cluster before (thin) and after (thick) merging."""
     figure, axes = new_figure(records)
     for cluster in range(accuracy.shape[1]):
-        colour = COLOURS[cluster % len(COLOURS)]
+        color = COLORS[cluster % len(COLORS)]
         before = f"cluster {cluster}, before"
-        axes.plot(rounds, 100 * accuracy[:, cluster, 0], color=colour, linewidth=0.7, label=before)
-        axes.plot(rounds, 100 * accuracy[:, cluster, 1], color=colour, linewidth=1.8, label="after merging")
+        axes.plot(rounds, 100 * accuracy[:, cluster, 0], color=color, linewidth=0.7, label=before)
+        axes.plot(rounds, 100 * accuracy[:, cluster, 1], color=color, linewidth=1.8, label="after merging")
     axes.set(xlabel="round", ylabel="validation accuracy (%)")
     axes.legend(ncols=2)
     return figure

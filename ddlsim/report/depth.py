@@ -7,11 +7,11 @@ import numpy as np
 
 from ddlsim import metrics
 from ddlsim.errors import DdlsimError
-from ddlsim.report import links
+from ddlsim.report import link_table
 from ddlsim.report.comparison import compare
-from ddlsim.report.contents import read_contents
-from ddlsim.report.contents import table as contents_table
 from ddlsim.report.json_lines import damage_of
+from ddlsim.report.payload_table import read_contents
+from ddlsim.report.payload_table import table as contents_table
 from ddlsim.report.published import published, source
 from ddlsim.report.records import Records
 from ddlsim.report.summary import quality, raise_it, read_all, table
@@ -60,7 +60,7 @@ def _one(records: Records, summary: dict) -> str:
     if contents is not None:
         parts.append(_section("Bytes by what messages hold", contents_table(contents[1])))
     if records.links is not None:
-        parts.append(_section("Links", links.table(records.links)))
+        parts.append(_section("Links", link_table.table(records.links)))
     beside = beside_published(records, summary)
     if beside:
         parts.append(_section(f"Published numbers ({source(records.scenario)}) beside ours", beside))

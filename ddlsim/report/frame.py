@@ -10,8 +10,8 @@ from ddlsim.errors import DataMissing, ScenarioError
 if TYPE_CHECKING:
     from ddlsim.report.records import Records
 
-# Okabe and Ito's palette: distinct for colour-blind readers; dashes tell the lines apart in print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Okabe and Ito's palette: distinct for color-blind readers; dashes tell the lines apart in print.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", "-.", ":")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.errors import ScenarioError
 from ddlsim.report.contacts import merge_accuracy
-from ddlsim.report.frame import COLOURS, DASHES, need_matplotlib
+from ddlsim.report.frame import COLORS, DASHES, need_matplotlib
 from ddlsim.report.records import Records
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def fair_figure(runs: Sequence[Records]) -> "Figure":
             records.evaluations.round,
             100 * metrics.fair_accuracy(per_cluster, fair_lambda),
             DASHES[index % len(DASHES)],
-            color=COLOURS[index % len(COLOURS)],
+            color=COLORS[index % len(COLORS)],
             label=title_of(records),
         )
     axes.set(xlabel="rounds", ylabel="fair accuracy (%)")
@@ -97,10 +97,10 @@ def _draw_merges(axes, records: Records, rounds: np.ndarray, accuracy: np.ndarra
     algorithm = records.scenario["algorithm"]
     clusters = [algorithm["deluded_cluster"]] if "deluded_cluster" in algorithm else range(accuracy.shape[1])
     for cluster in clusters:
-        colour = COLOURS[cluster % len(COLOURS)]
+        color = COLORS[cluster % len(COLORS)]
         for after, width in ((0, 0.7), (1, 1.6)):
             label = f"cluster {cluster}, {('before', 'after')[after]} merging"
-            axes.plot(rounds, 100 * accuracy[:, cluster, after], color=colour, linewidth=width, label=label)
+            axes.plot(rounds, 100 * accuracy[:, cluster, after], color=color, linewidth=width, label=label)
     if algorithm.get("deluded"):
         axes.axvline(algorithm["delusion_start"] + 0.5, color="black", linestyle=":", linewidth=0.8)
     axes.grid(alpha=0.3)
@@ -153,7 +153,7 @@ def sweep_figure(runs: Sequence[Records], key: str) -> "Figure":
                 marker="o",
                 markersize=4,
                 capsize=2,
-                color=COLOURS[number % len(COLOURS)],
+                color=COLORS[number % len(COLORS)],
                 linestyle="none" if categories else DASHES[number % len(DASHES)],
             )
         positive = not categories and all(value > 0 for line in lines.values() for value in line)

@@ -11,9 +11,9 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.report.collaboration import matrices_figure, network_figure, read_graphs, sparsity_figure
 from ddlsim.report.contacts import contact_figures
-from ddlsim.report.contents import contents_figure, read_contents
 from ddlsim.report.distribution import class_counts, distribution_figure
-from ddlsim.report.frame import COLOURS, DASHES, need_matplotlib, new_figure, written_below
+from ddlsim.report.frame import COLORS, DASHES, need_matplotlib, new_figure, written_below
+from ddlsim.report.payload_table import contents_figure, read_contents
 from ddlsim.report.records import Records, read
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
     sizes = np.bincount(records.node_cluster)
     scale = 1 if records.metric == "mse" else 100
     for cluster, curve in enumerate(metrics.over_clusters(evaluations.quality, records.node_cluster).T):
-        colour, dash = COLOURS[cluster % len(COLOURS)], DASHES[cluster % len(DASHES)]
-        axes.plot(x, scale * curve, dash, color=colour, label=f"cluster {cluster} ({sizes[cluster]} nodes)")
+        color, dash = COLORS[cluster % len(COLORS)], DASHES[cluster % len(DASHES)]
+        axes.plot(x, scale * curve, dash, color=color, label=f"cluster {cluster} ({sizes[cluster]} nodes)")
     everyone = metrics.over_nodes(evaluations.quality)
     axes.plot(x, scale * everyone, color="0.5", linewidth=1, label="all nodes")
     axes.set_xlabel(label)
@@ -103,12 +103,12 @@ def spread_figure(records: Records) -> "Figure":
         values = scale * evaluations.quality[:, records.node_cluster == cluster]
         if np.isnan(values).all():
             continue
-        colour, dash = COLOURS[cluster % len(COLOURS)], DASHES[cluster % len(DASHES)]
-        axes.plot(evaluations.round, values, color=colour, linewidth=0.4, alpha=0.4)
+        color, dash = COLORS[cluster % len(COLORS)], DASHES[cluster % len(DASHES)]
+        axes.plot(evaluations.round, values, color=color, linewidth=0.4, alpha=0.4)
         known = ~np.isnan(values).all(1)
         mean, std = np.nanmean(values[known], axis=1), np.nanstd(values[known], axis=1)
-        axes.plot(evaluations.round[known], mean, dash, color=colour, label=f"cluster {cluster}", linewidth=1.8)
-        axes.fill_between(evaluations.round[known], mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(evaluations.round[known], mean, dash, color=color, label=f"cluster {cluster}", linewidth=1.8)
+        axes.fill_between(evaluations.round[known], mean - std, mean + std, color=color, alpha=0.15, linewidth=0)
     axes.set(
         xlabel="rounds",
         ylabel="mean squared error" if scale == 1 else "accuracy (%)",
@@ -143,11 +143,11 @@ def heads_figure(records: Records) -> "Figure":
     order = np.argsort(records.node_cluster, kind="stable")
     shown = np.ma.masked_less(heads[:, order].T, 0)
     num_heads = heads.max() + 1
-    colours = ListedColormap([COLOURS[head % len(COLOURS)] for head in range(num_heads)])
+    colors = ListedColormap([COLORS[head % len(COLORS)] for head in range(num_heads)])
     figure, axes = new_figure(records)
     norm = BoundaryNorm(np.arange(num_heads + 1) - 0.5, num_heads)
     edges = np.append(rounds - 0.5, rounds[-1] + 0.5)
-    image = axes.pcolormesh(edges, np.arange(records.num_nodes + 1) - 0.5, shown, cmap=colours, norm=norm)
+    image = axes.pcolormesh(edges, np.arange(records.num_nodes + 1) - 0.5, shown, cmap=colors, norm=norm)
     figure.colorbar(image, label="head", ticks=range(num_heads))
     for border in np.flatnonzero(np.diff(records.node_cluster[order])) + 0.5:
         axes.axhline(border, color="white", linewidth=1)

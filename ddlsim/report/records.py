@@ -10,7 +10,7 @@ import numpy as np
 
 from ddlsim.errors import RecordsDamaged, ScenarioError
 from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, damage_of, json_lines, torn_line
-from ddlsim.report.links import Links, read_links
+from ddlsim.report.link_table import Links, read_links
 
 MANIFEST = "manifest.json"
 LOSSES = ("test_loss", "mse")

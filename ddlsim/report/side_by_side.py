@@ -11,7 +11,7 @@ from ddlsim import metrics
 from ddlsim.errors import ScenarioError
 from ddlsim.report.frame import written_below
 from ddlsim.report.panels import fair_figure, merge_panels, sweep_figure
-from ddlsim.report.plots import COLOURS, need_matplotlib
+from ddlsim.report.plots import COLORS, need_matplotlib
 from ddlsim.report.records import Records, find_runs, read
 from ddlsim.report.summary import summary_of
 
@@ -65,9 +65,9 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
     longest_s = max((records.evaluations.time_s[-1] for records in runs if len(records.evaluations)), default=0.0)
     unit, unit_s = ("h", 3600) if longest_s >= 7200 else ("min", 60)
     for index, records in enumerate(runs):
-        colour = COLOURS[index % len(COLOURS)]
-        _draw_curves(left, records, colour, unit_s)
-        _draw_bytes(right, index, summary_of(records)["bytes"], colour)
+        color = COLORS[index % len(COLORS)]
+        _draw_curves(left, records, color, unit_s)
+        _draw_bytes(right, index, summary_of(records)["bytes"], color)
     left.set_xlabel(f"simulated time ({unit})")
     left.set_ylabel("mean squared error" if kinds == {"mse"} else "accuracy (%), dashed: worst cluster")
     left.grid(alpha=0.3)
@@ -83,7 +83,7 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
 _FIGURES = {"quality": comparison_figure, "merges": merge_panels, "fair": fair_figure}
 
 
-def _draw_curves(axes, records: Records, colour: str, unit_s: float) -> None:
+def _draw_curves(axes, records: Records, color: str, unit_s: float) -> None:
     evaluations = records.evaluations
     if not len(evaluations):
         return
@@ -93,13 +93,13 @@ def _draw_curves(axes, records: Records, colour: str, unit_s: float) -> None:
     sizes = [int((records.node_cluster == cluster).sum()) for cluster in range(curves.shape[1])]
     largest = max(range(len(sizes)), key=lambda cluster: (sizes[cluster], -cluster))
     times = evaluations.time_s / unit_s
-    axes.plot(times, curves[:, largest], "-", color=colour, label=records.directory.name)
+    axes.plot(times, curves[:, largest], "-", color=color, label=records.directory.name)
     others = [cluster for cluster in range(len(sizes)) if cluster != largest]
     if others:
-        axes.plot(times, curves[:, min(others, key=lambda cluster: last[cluster])], "--", color=colour)
+        axes.plot(times, curves[:, min(others, key=lambda cluster: last[cluster])], "--", color=color)
 
 
-def _draw_bytes(axes, row: int, traffic: dict, colour: str) -> None:
+def _draw_bytes(axes, row: int, traffic: dict, color: str) -> None:
     left = 0.0
     for cause, hatch in CAUSES:
         width = (traffic[cause] or 0) / 1e9
@@ -109,7 +109,7 @@ def _draw_bytes(axes, row: int, traffic: dict, colour: str) -> None:
             row,
             width,
             left=left,
-            color=colour if cause == "payload" else "none",
+            color=color if cause == "payload" else "none",
             edgecolor="black",
             hatch=hatch,
             linewidth=0.5,

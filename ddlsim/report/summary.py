@@ -10,7 +10,7 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.errors import DdlsimError
 from ddlsim.report.json_lines import damage_of
-from ddlsim.report.links import CAUSES, KINDS
+from ddlsim.report.link_table import CAUSES, KINDS
 from ddlsim.report.records import Records, find_runs, read
 from ddlsim.report.text import bytes_text, columns, number_text, percent_text, printable, quality_text, seconds_text
 
@@ -19,7 +19,7 @@ PROFILED = ("profile", "waves", "detours")  # what a run with --profile tells be
 FAIRNESS = ("fair_accuracy", "demographic_parity", "equalized_odds")
 
 
-def summarise(run_dir: str | Path) -> dict:
+def summarize(run_dir: str | Path) -> dict:
     """What a run achieved at its last complete evaluation, as plain numbers, strings, lists and dictionaries.
 
     Accuracies are fractions, 0 to 1. A regression has `mse` in the place of `accuracy`, and no fairness; `metric` says
@@ -34,7 +34,7 @@ def summarise(run_dir: str | Path) -> dict:
 
 
 def summary_of(records: Records) -> dict:
-    """`summarise` of records that have been read already."""
+    """`summarize` of records that have been read already."""
     manifest, evaluations = records.manifest, records.evaluations
     data = manifest.get("data") or {}
     return _plain(
@@ -366,7 +366,7 @@ def table(summary: dict, terminal: bool | None = None) -> str:
     """A run's summary for the console: a rich table on a terminal, aligned plain text elsewhere.
 
     Args:
-        summary: what `summarise` returns.
+        summary: what `summarize` returns.
         terminal: whether the text goes to a terminal; None: whether standard output is one.
     """
     terminal = sys.stdout.isatty() if terminal is None else terminal

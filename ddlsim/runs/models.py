@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from ddlsim.evaluation.candidates import Snapshot
-    from ddlsim.learning.kinds import Model
+    from ddlsim.learning.job_types import Model
     from ddlsim.learning.learner import Learner
     from ddlsim.scenario import Scenario
 
@@ -152,15 +152,15 @@ def _state(learner: "Learner", node: int, model: "Model", beside: Any) -> "dict[
     """What `state_dict()` of a node's module gives, on the CPU: rows, frozen parameters, the node's own buffers."""
     import torch
 
-    from ddlsim.learning.backends.template import Template
+    from ddlsim.learning.backends.workspace import ModelWorkspace
 
     learner.jobs.force_params([*model, *([] if beside is None or beside.local is None else [beside.local])])
     architecture = learner.architecture_of(node)
-    template = Template(architecture, torch.device("cpu"))
+    workspace = ModelWorkspace(architecture, torch.device("cpu"))
     with torch.no_grad():
-        template.load([params.row for params in model])
-        template.load_local(None if beside is None or beside.local is None else beside.local.row)
-        return {name: each.detach().cpu().clone() for name, each in template.module.state_dict().items()}
+        workspace.load([params.row for params in model])
+        workspace.load_local(None if beside is None or beside.local is None else beside.local.row)
+        return {name: each.detach().cpu().clone() for name, each in workspace.module.state_dict().items()}
 
 
 def _why_none(directory: Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from ddlsim.errors import RecordsFailed
-from ddlsim.messages.breakdown import Contents
+from ddlsim.messages.payload_breakdown import PayloadBreakdown
 from ddlsim.network.link_use import NodeUse
 from ddlsim.network.traffic import Traffic
 
@@ -94,8 +94,8 @@ def write_links(path: Path, use: NodeUse, detail: Literal["full", "total"] = "fu
     _write_rows(path, use.rows() if detail == "full" else [use.total()])
 
 
-def write_contents(path: Path, contents: Contents) -> None:
-    """Writes contents.jsonl: one object per round and content of messages; see contents.py."""
+def write_contents(path: Path, contents: PayloadBreakdown) -> None:
+    """Writes contents.jsonl: one object per round and content of messages; see payload_breakdown.py."""
     _write_rows(path, contents.rows())
 
 

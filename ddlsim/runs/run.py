@@ -228,7 +228,7 @@ def _close(life: _Life, status: str) -> tuple[dict | None, Exception | None]:
     Returns:
         The summary, if it could be made, and the first error.
     """
-    from ddlsim.report.summary import summarise
+    from ddlsim.report.summary import summarize
 
     path = life.path
     errors: list[DdlsimError] = []
@@ -256,7 +256,7 @@ def _close(life: _Life, status: str) -> tuple[dict | None, Exception | None]:
     summary = None
     try:
         write_manifest(path, life.manifest)
-        summary = summarise(path)
+        summary = summarize(path)
         directories.write_json(path / "summary.json", summary)
     except OSError as error:
         where = error.filename or path

@@ -82,8 +82,8 @@ class Training(_Section):
         optimizer_state: fresh: a new optimizer every round; kept: momentum and Adam's moments stay with the node.
         drop_last: whether a smaller last batch of a pass is left out, unless it is the only one.
         betas: Adam's decay rates of its two moments, each 0 up to below 1.
-        augmentation: of training images, always anew. none; crop_flip: moved by up to 4 pixels and flipped; colour:
-            cropped and resized, flipped, jittered in colour, sometimes grey (see learning/augmenting.py).
+        augmentation: of training images, always anew. none; crop_flip: moved by up to 4 pixels and flipped; color:
+            cropped and resized, flipped, jittered in color, sometimes gray (see learning/augmenting.py).
         early_stopping: when a node stops by its validation loss; null: never.
     """
 
@@ -97,7 +97,7 @@ class Training(_Section):
     optimizer_state: Literal["fresh", "kept"] = "fresh"
     drop_last: bool = False
     betas: tuple[Annotated[float, Ge(0), Lt(1)], Annotated[float, Ge(0), Lt(1)]] = (0.9, 0.999)
-    augmentation: Literal["none", "crop_flip", "colour"] = "none"
+    augmentation: Literal["none", "crop_flip", "color"] = "none"
     early_stopping: EarlyStopping | None = None
 
     def steps(self, per_epoch: int) -> int:

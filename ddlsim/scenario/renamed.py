@@ -1,4 +1,4 @@
-"""Keys that had another name in the version before: they are taken for one more version, with a warning."""
+"""What had another name in the version before: it is taken for one more version, with a warning."""
 
 import warnings
 
@@ -7,8 +7,16 @@ from ddlsim.scenario.tree import Tree
 KEYS = {("device",): "compute_device", ("evaluation", "checkpoint"): "evaluated_model"}
 """Path of a key as it was -> its name now, in the same place."""
 
-VALUES: dict[tuple[str, ...], dict[str, str]] = {}
-"""Path of a key -> its values as they were and as they are now."""
+VALUES = {
+    ("name", "colour"): "color",
+    ("name", "fibre"): "fiber",
+    ("kind", "fibre"): "fiber",
+    ("augmentation", "colour"): "color",
+    ("candidates", "neighbours"): "neighbors",
+    ("order", "after_normalising"): "after_normalizing",
+    ("order", "before_normalising"): "before_normalizing",
+}
+"""A key, wherever it stands, and its value as it was -> its value now."""
 
 
 class RenamedWarning(FutureWarning):
@@ -16,16 +24,11 @@ class RenamedWarning(FutureWarning):
 
 
 def with_present_names(tree: Tree) -> Tree:
-    """A scenario, or a part of one, with present names; its `fallback` likewise."""
+    """A scenario, or the part of one that a `--set` gives, with present names; its `fallback` likewise."""
     for path, name in KEYS.items():
-        tree = _renamed(tree, path, name)
-        tree = _renamed(tree, ("fallback", *path), name)
-    for path, values in VALUES.items():
-        for place in (path, ("fallback", *path)):
-            found = _at(tree, place)
-            if found is not None and isinstance(found.value, str) and found.value in values:
-                _warn(found, f"{'.'.join(path)}: {found.value}", f"{'.'.join(path)}: {values[found.value]}")
-                found.value = values[found.value]
+        _rename_key(tree, path, name)
+        _rename_key(tree, ("fallback", *path), name)
+    _rename_values(tree)
     return tree
 
 
@@ -38,19 +41,22 @@ def present_path(path: tuple[str, ...], tree: Tree) -> tuple[str, ...]:
     return (*path[:-1], KEYS[plain])
 
 
-def _at(tree: Tree | None, path: tuple[str, ...]) -> Tree | None:
-    for key in path:
-        tree = tree.child(key) if tree is not None else None
-    return tree
+def _rename_key(tree: Tree, path: tuple[str, ...], name: str) -> None:
+    section: Tree | None = tree
+    for key in path[:-1]:
+        section = section.child(key) if section is not None else None
+    if section is None or not section.is_mapping or path[-1] not in section.value:
+        return
+    _warn(section.value[path[-1]], ".".join(path), ".".join((*path[:-1], name)))
+    section.value = {name if key == path[-1] else key: value for key, value in section.value.items()}
 
 
-def _renamed(tree: Tree, path: tuple[str, ...], name: str) -> Tree:
-    section = _at(tree, path[:-1])
-    if section is not None and section.is_mapping and path[-1] in section.value:
-        child = section.value[path[-1]]
-        _warn(child, ".".join(path), ".".join((*path[:-1], name)))
-        section.value = {name if key == path[-1] else key: value for key, value in section.value.items()}
-    return tree
+def _rename_values(tree: Tree) -> None:
+    for key, child in tree.children():
+        if isinstance(child.value, str) and (key, child.value) in VALUES:
+            _warn(child, f"{key}: {child.value}", f"{key}: {VALUES[key, child.value]}")
+            child.value = VALUES[key, child.value]
+        _rename_values(child)
 
 
 def _warn(tree: Tree, was: str, now: str) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ddlsim.errors import ScenarioError
-from ddlsim.node.deferred import Later
+from ddlsim.node.deferred import Deferred
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +31,7 @@ SimilarityName = Literal["inverse_loss", "cosine_weights", "cosine_gradients", "
 
 
 @dataclass(frozen=True)
-class Seen:
+class ComparedModel:
     """What is known of a model.
 
     Args:
@@ -91,8 +91,8 @@ class Similarity:
             raise ScenarioError(f"alpha is for similarity cosine_gradients; {self.name} expects 0, got {self.alpha:g}.")
 
     def measure(
-        self, node: "Node", own: Seen, peers: Sequence[Seen], start: "Params | None"
-    ) -> "Generator[Verb, Any, Later]":
+        self, node: "Node", own: ComparedModel, peers: Sequence[ComparedModel], start: "Params | None"
+    ) -> "Generator[Verb, Any, Deferred]":
         """How alike each peer's model is to the node's own; a loss takes its device's time.
 
         Args:
@@ -102,7 +102,7 @@ class Similarity:
             start: the common start, for cosine_gradients.
 
         Returns:
-            Later a list of floats, one per peer.
+            Deferred list of floats, one per peer.
         """
         models = [(peer.model,) for peer in peers]
         if self.name == "inverse_loss":
@@ -113,13 +113,13 @@ class Similarity:
     def look(
         self,
         node: int,
-        own: Seen,
-        peers: Sequence[Seen],
+        own: ComparedModel,
+        peers: Sequence[ComparedModel],
         start: "Params | None",
         compute: "Compute",
         rng: "np.random.Generator",
         kept: Any = None,
-    ) -> Later:
+    ) -> Deferred:
         """The same, for monitoring: takes no simulated time.
 
         Args:
@@ -133,17 +133,17 @@ class Similarity:
         if self.name == "inverse_loss":
             batches = compute.batches_in("train", node) if self.batches is None else self.batches
             losses = compute.losses(node, models, batches, rng, common=True, kept=kept)
-            return Later(lambda: [self.of_loss(loss) for loss in compute.value(losses)])
+            return Deferred(lambda: [self.of_loss(loss) for loss in compute.value(losses)])
         job = compute.compare(self.name, (own.model,), models, **self._references(own, peers, start))
-        return Later(lambda: self._numbers(compute.value(job)))
+        return Deferred(lambda: self._numbers(compute.value(job)))
 
     def _numbers(self, similarities: Sequence[float]) -> list[float]:
         """Cosines or inverse distances; what is no number becomes the least that there is."""
         least = 0.0 if self.name == "inverse_l2" else -1.0
         return [least if math.isnan(found) else found for found in similarities]
 
-    def _references(self, own: Seen, peers: Sequence[Seen], start: "Params | None") -> dict[str, Any]:
-        """What is subtracted from the models, see learning/kinds.py: SimilaritySpec."""
+    def _references(self, own: ComparedModel, peers: Sequence[ComparedModel], start: "Params | None") -> dict[str, Any]:
+        """What is subtracted from the models, see learning/job_types.py: SimilaritySpec."""
         if self.name != "cosine_gradients":
             return {}
         references: dict[str, Any] = {"alpha": self.alpha}

@@ -1,9 +1,9 @@
-"""Two groups of similarities told apart: who is a neighbour, by a mixture of two normal distributions.
+"""Two groups of similarities told apart: who is a neighbor, by a mixture of two normal distributions.
 
 Source: Li et al., "Towards effective clustered federated learning: a peer-to-peer framework with adaptive neighbor
-matching", and Hagander's thesis, appendix B, algorithm 3 (NAEM: hard expectation maximisation). The thesis writes the
+matching", and Hagander's thesis, appendix B, algorithm 3 (NAEM: hard expectation maximization). The thesis writes the
 likelihood as Phi((s - mean) / deviation) without the factor 1 / deviation; its code takes the normal density, which is
-what expectation maximisation asks for, and so does this.
+what expectation maximization asks for, and so does this.
 """
 
 from collections.abc import Mapping
@@ -13,23 +13,23 @@ import numpy as np
 MOST_STEPS = 100
 
 
-def neighbours_by_mixture(
-    scores: Mapping[int, float], neighbours: set[int], smallest_deviation: float = 1e-9
+def neighbors_by_mixture(
+    scores: Mapping[int, float], neighbors: set[int], smallest_deviation: float = 1e-9
 ) -> set[int]:
-    """Reassigns candidates between "neighbour" and "other" until nothing changes.
+    """Reassigns candidates between "neighbor" and "other" until nothing changes.
 
     Args:
         scores: candidate -> similarity.
-        neighbours: who of them counts as a neighbour at first.
+        neighbors: who of them counts as a neighbor at first.
         smallest_deviation: of a group, so that one whose similarities are all the same attracts just its like. With 0
             everybody is then counted among the others, as by the comparison with 0 / 0 in the published code.
 
     Returns:
-        Who counts in the end. If the neighbours die out they are who they were at first; if the others do, all are.
+        Who counts in the end. If the neighbors die out they are who they were at first; if the others do, all are.
     """
     peers = sorted(scores)
     values = np.array([scores[peer] for peer in peers], dtype=np.float64)
-    labels = np.array([peer in neighbours for peer in peers])
+    labels = np.array([peer in neighbors for peer in peers])
     for _ in range(MOST_STEPS):
         if not labels.any() or labels.all():
             break
@@ -40,7 +40,7 @@ def neighbours_by_mixture(
             break
         labels = new
     if not labels.any():
-        return set(neighbours)
+        return set(neighbors)
     return {peer for peer, label in zip(peers, labels.tolist(), strict=True) if label}
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CACHED_ROUNDS, CACHED_NODES = 64, 2_000_000
 """Graphs kept: so many rounds, fewer where they have more nodes than this together."""
 
-Neighbours = Sequence[tuple[int, ...]]
+Neighbors = Sequence[tuple[int, ...]]
 """Per node the ids of its neighbors, ascending."""
 
 
@@ -46,7 +46,7 @@ class Topology(Part, ABC):
             ScenarioError: no such graph exists, or no connected one was found.
         """
 
-    def neighbours(self, num_nodes: int, round_num: int, seed: int) -> Neighbours:
+    def neighbors(self, num_nodes: int, round_num: int, seed: int) -> Neighbors:
         """Per node the sorted ids of its neighbors in `graph`. Override where a graph object costs too much."""
         graph = self.graph(num_nodes, round_num, seed)
         return tuple(tuple(sorted(graph.adj[node])) for node in range(num_nodes))
@@ -58,7 +58,7 @@ class StaticTopology(Topology):
     dynamic = False  # without an annotation: no key of the dataclasses below
 
 
-def neighbours(topology: Topology, num_nodes: int, round_num: int, seed: int) -> Neighbours:
+def neighbors(topology: Topology, num_nodes: int, round_num: int, seed: int) -> Neighbors:
     """The neighbors of every node in one round; cached, and one entry for all rounds if the topology is static.
 
     Args:
@@ -75,10 +75,10 @@ def neighbours(topology: Topology, num_nodes: int, round_num: int, seed: int) ->
 
 
 @functools.cache
-def _cache(num_nodes: int) -> Callable[[Topology, int, int, int], Neighbours]:
+def _cache(num_nodes: int) -> Callable[[Topology, int, int, int], Neighbors]:
     most = max(4, min(CACHED_ROUNDS, CACHED_NODES // max(1, num_nodes)))
     return functools.lru_cache(maxsize=most)(_drawn)
 
 
-def _drawn(topology: Topology, num_nodes: int, round_num: int, seed: int) -> Neighbours:
-    return topology.neighbours(num_nodes, round_num, seed)
+def _drawn(topology: Topology, num_nodes: int, round_num: int, seed: int) -> Neighbors:
+    return topology.neighbors(num_nodes, round_num, seed)

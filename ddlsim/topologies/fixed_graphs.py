@@ -36,7 +36,7 @@ class Complete(StaticTopology):
 
 @dataclass(frozen=True, kw_only=True)
 class Torus(StaticTopology):
-    """A grid of rows and columns whose borders are joined: four neighbours per node; the same in all rounds.
+    """A grid of rows and columns whose borders are joined: four neighbors per node; the same in all rounds.
 
     Node ids run along the rows. With both sizes `auto` the grid is as square as the number of nodes allows, so a prime
     number of nodes gives a ring.

@@ -1,6 +1,6 @@
 """Random regular graphs of many nodes, in numpy: a pairing of stubs, repaired until it is a simple graph.
 
-The configuration model (Bollobas, "A probabilistic proof of an asymptotic formula for the number of labelled regular
+The configuration model (Bollobas, "A probabilistic proof of an asymptotic formula for the number of labeled regular
 graphs", 1980): every node has `degree` stubs, all stubs are paired at random. Loops and double edges, about
 (degree^2 - 1) / 4 of them whatever the size, are each switched with an edge drawn at random, which keeps all degrees,
 until none is left (McKay and Wormald, "Uniform generation of random regular graphs of moderate degree", 1990). Their
@@ -44,14 +44,14 @@ class EqualLists(Sequence[tuple[int, ...]]):
 
 
 def random_regular(degree: int, num_nodes: int, seed: int) -> EqualLists:
-    """A random simple graph in which every node has `degree` neighbours.
+    """A random simple graph in which every node has `degree` neighbors.
 
     Args:
         degree: below num_nodes; degree x num_nodes is even.
         num_nodes: how many nodes, at best far more than degree^2.
         seed: of the draw.
     Returns:
-        Per node its neighbours, ascending.
+        Per node its neighbors, ascending.
     Raises:
         DdlsimError: if the repair does not end (a graph that is nearly complete).
     """
@@ -61,7 +61,7 @@ def random_regular(degree: int, num_nodes: int, seed: int) -> EqualLists:
     for _ in range(MAX_REPAIRS):
         bad = _not_simple(edges, num_nodes)
         if not len(bad):
-            return EqualLists(_neighbour_table(edges, degree, num_nodes))
+            return EqualLists(_neighbor_table(edges, degree, num_nodes))
         others = rng.choice(len(edges), len(bad), replace=False)
         chosen = ~np.isin(others, bad)
         bad, others = bad[chosen], others[chosen]
@@ -92,7 +92,7 @@ def _not_simple(edges: np.ndarray, num_nodes: int) -> np.ndarray:
     return np.union1d(np.flatnonzero(low == high), again)
 
 
-def _neighbour_table(edges: np.ndarray, degree: int, num_nodes: int) -> np.ndarray:
+def _neighbor_table(edges: np.ndarray, degree: int, num_nodes: int) -> np.ndarray:
     ends = np.concatenate([edges, edges[:, ::-1]]).astype(np.int64)
-    ordered = np.sort(ends[:, 0] * num_nodes + ends[:, 1])  # by node, then by neighbour
+    ordered = np.sort(ends[:, 0] * num_nodes + ends[:, 1])  # by node, then by neighbor
     return (ordered % num_nodes).astype(np.int32).reshape(num_nodes, degree)

@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le
 
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream_seed
-from ddlsim.topologies.base import Neighbours, Topology
+from ddlsim.topologies.base import Neighbors, Topology
 from ddlsim.units import Count
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ def _draw_connected(
 
 @dataclass(frozen=True, kw_only=True)
 class RandomRegular(Topology):
-    """Every node has the same number of neighbours, drawn at random, by default anew in each round.
+    """Every node has the same number of neighbors, drawn at random, by default anew in each round.
 
     A disconnected draw is drawn again from the next stream of the same round, up to 100 times, then it is an error.
     Up to 2,000 nodes networkx draws (20,000 if degree^2 is more than the number of nodes); larger graphs come from a
     pairing of our own, so from other random numbers.
 
     Args:
-        degree: neighbours per node; below the number of nodes, and degree x nodes is even.
+        degree: neighbors per node; below the number of nodes, and degree x nodes is even.
         dynamic: a new graph in each round; false: one graph for all rounds.
         seed: fixes the graphs whatever the scenario's seed; null: they follow the scenario's seed.
         connected: redraw until the graph is connected; false: take the first draw (degree 1 is a random matching).
@@ -99,10 +99,10 @@ class RandomRegular(Topology):
             self, num_nodes, round_num, seed, lambda s: nx.random_regular_graph(self.degree, num_nodes, seed=s)
         )
 
-    def neighbours(self, num_nodes: int, round_num: int, seed: int) -> Neighbours:
+    def neighbors(self, num_nodes: int, round_num: int, seed: int) -> Neighbors:
         """Of many nodes, without a graph object."""
         if num_nodes <= (LARGE if self.degree**2 <= num_nodes else LARGE_IF_DENSE):
-            return super().neighbours(num_nodes, round_num, seed)
+            return super().neighbors(num_nodes, round_num, seed)
         from ddlsim.topologies.large import is_connected, random_regular
 
         return _draw_connected(
@@ -152,7 +152,7 @@ class WattsStrogatz(Topology):
     A disconnected draw is drawn again from the next stream of the same round, up to 100 times, then it is an error.
 
     Args:
-        degree: nearest neighbours on the ring before rewiring; even, below the number of nodes.
+        degree: nearest neighbors on the ring before rewiring; even, below the number of nodes.
         rewire_probability: chance that an edge is moved to a random node, 0 to 1.
         dynamic: a new graph in each round; false: one graph for all rounds.
         seed: fixes the graphs whatever the scenario's seed; null: they follow the scenario's seed.

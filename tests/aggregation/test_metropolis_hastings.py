@@ -1,7 +1,7 @@
 import pytest
 
 from ddlsim.aggregation.metropolis_hastings import row
-from ddlsim.topologies.base import neighbours
+from ddlsim.topologies.base import neighbors
 from ddlsim.topologies.random_graphs import ErdosRenyi, RandomRegular
 
 
@@ -20,12 +20,12 @@ def test_weights_of_neighbors_that_sent_nothing_fall_to_the_node_itself():
 
 
 def test_weights_are_uniform_on_a_regular_graph():
-    for weights in rows(neighbours(RandomRegular(degree=4), 10, 0, 0)):
+    for weights in rows(neighbors(RandomRegular(degree=4), 10, 0, 0)):
         assert list(weights.values()) == pytest.approx([0.2] * 5)
 
 
 def test_rows_and_columns_sum_to_one():
-    table = neighbours(ErdosRenyi(edge_probability=0.3), 20, 0, 1)
+    table = neighbors(ErdosRenyi(edge_probability=0.3), 20, 0, 1)
     columns = [0.0] * 20
     for node, weights in enumerate(rows(table)):
         assert sum(weights.values()) == pytest.approx(1)

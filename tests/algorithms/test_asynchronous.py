@@ -7,7 +7,7 @@ from ddlsim.algorithms.adpsgd import ADPSGD
 from ddlsim.algorithms.gossip import GossipLearning
 
 
-def test_gossip_sends_to_one_neighbour_and_waits_for_nobody():
+def test_gossip_sends_to_one_neighbor_and_waits_for_nobody():
     node, gossip = NumberNode(), GossipLearning()
     verbs = answer(gossip.round(node, gossip.start(node), 0), (12.0,), [])
     assert [verb[0] for verb in verbs] == ["train", "look"]
@@ -53,7 +53,7 @@ def test_adpsgd_averages_with_each_that_chose_it_before_it_chooses():
     assert state.model == ((12 + 4) / 2 + 2) / 2
 
 
-def test_adpsgd_pushes_nothing_to_a_neighbour_that_did_not_answer():
+def test_adpsgd_pushes_nothing_to_a_neighbor_that_did_not_answer():
     node, adpsgd = NumberNode(), ADPSGD()
     state = adpsgd.start(node)
     answer(adpsgd.round(node, state, 0), (12.0,), [], [])

@@ -32,7 +32,7 @@ def test_dpsgd_weights_are_metropolis_hastings():
     assert state.model == pytest.approx(12 / 3 + 3 / 3 + 6 / 3)
 
 
-def test_dpsgd_keeps_the_weight_of_a_missing_neighbour():
+def test_dpsgd_keeps_the_weight_of_a_missing_neighbor():
     node, dpsgd = NumberNode(), DPSGD()
     state = dpsgd.start(node)
     answer(dpsgd.round(node, state, 0), (12.0,), [message(0, model=3.0)])

@@ -153,7 +153,7 @@ def test_bytes_in_are_bytes_out_or_wasted_or_in_flight(tmp_path, name, mode):
         assert sum(node[part] for part in parts) == node["sent_bytes"]
         assert sum(pair[column] for pair in of_node for column in columns) == node["sent_bytes"]
         assert sum(node[part] for part in parts[3:6]) == sum(pair["wasted_bytes"] for pair in of_node)
-        assert 0 <= node["uplink_utilisation"] <= 1
+        assert 0 <= node["uplink_utilization"] <= 1
     assert sum(node["received_bytes"] for node in nodes) == sum(node["sent_bytes"] for node in nodes)
     assert summary["bytes"]["total"] == sum(node["sent_bytes"] for node in nodes)
     assert summary["links"]["queueing_s"]["mean"] > 0

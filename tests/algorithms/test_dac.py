@@ -14,7 +14,7 @@ from ddlsim.algorithms.dac import DAC
 from ddlsim.algorithms.oracle import Oracle
 from ddlsim.algorithms.random import RandomGossip
 from ddlsim.errors import ScenarioError
-from ddlsim.node.deferred import Later
+from ddlsim.node.deferred import Deferred
 from ddlsim.rng import stream, stream_seed
 from ddlsim.scenario import load
 from ddlsim.similarity.measures import Similarity
@@ -24,11 +24,11 @@ from ddlsim.similarity.two_hop import Knowledge
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 
 
-def later(value) -> Later:
-    return Later(lambda: value)
+def later(value) -> Deferred:
+    return Deferred(lambda: value)
 
 
-def table(num_nodes=8, **scores) -> Later:
+def table(num_nodes=8, **scores) -> Deferred:
     """A peer's table: node=score, all measured."""
     values, measured = np.full(num_nodes, np.nan, np.float32), np.zeros(num_nodes, bool)
     for name, score in scores.items():

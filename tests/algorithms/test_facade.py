@@ -107,6 +107,6 @@ def test_batches_of_the_choice_can_be_set_apart_from_the_variant(variant):
     assert verbs[0][2:] == (7, variant == "code")
 
 
-def test_only_the_peeking_evaluation_is_labelled():
+def test_only_the_peeking_evaluation_is_labeled():
     assert not Facade().labels
     assert "test set" in Facade(evaluation_head="lowest_test_loss").labels[0]

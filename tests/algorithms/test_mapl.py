@@ -67,11 +67,11 @@ def test_confidence_is_the_share_of_samples():
     assert found == pytest.approx(moved - (moved.sum() - 1) / 4)
 
 
-def test_pruned_edges_stay_pruned_only_among_neighbours():
+def test_pruned_edges_stay_pruned_only_among_neighbors():
     # similarity (1, 0.25, 1, 1): the second weight loses 0.1, the others win it; with all of them 1.2 to 1
     weights = (0.5, 0.5, 0.0, 0.0)
     cosines = {1: 0.1, 2: 0.4, 3: 0.4}
-    assert learn(MAPL(candidates="neighbours"), cosines, weights=weights) == pytest.approx([0.6, 0.4, 0, 0])
+    assert learn(MAPL(candidates="neighbors"), cosines, weights=weights) == pytest.approx([0.6, 0.4, 0, 0])
     assert learn(MAPL(), cosines, weights=weights) == pytest.approx([0.55, 0.35, 0.05, 0.05], abs=1e-6)
 
 

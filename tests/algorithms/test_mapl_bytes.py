@@ -64,7 +64,7 @@ def test_mapl_plus_sends_cores_without_statistics(bytes_of):
     assert found == EDGES * (PROTOTYPES + 8 + 11_432_896 * 4)
 
 
-@pytest.mark.parametrize("candidates", ["all", "neighbours"])
+@pytest.mark.parametrize("candidates", ["all", "neighbors"])
 def test_prototypes_come_from_just_those_who_have_weight(tmp_path, candidates):
     # the hand count after the warm-up: 20,480 B per edge of positive weight, here 32 features instead of 512
     mapl = f"algorithm={{name: mapl, warmup_rounds: 2, projection_units: 16, candidates: {candidates}}}"
@@ -76,5 +76,5 @@ def test_prototypes_come_from_just_those_who_have_weight(tmp_path, candidates):
     edges = dict(zip(graphs.round.tolist(), graphs.edges().tolist(), strict=True))
     assert list(edges) == [3, 4, 5, 6, 7, 8] and edges[8] < 56
     assert [sent["prototypes", r] for r in range(1, 9)] == [10 * 32 * 4 * edges.get(r, 56) for r in range(1, 9)]
-    asked = [56, *(edges[r] for r in range(3, 8))] if candidates == "neighbours" else [56] * 6
+    asked = [56, *(edges[r] for r in range(3, 8))] if candidates == "neighbors" else [56] * 6
     assert [sent["classifier", r] for r in range(3, 9)] == [10 * 32 * 4 * count for count in asked]

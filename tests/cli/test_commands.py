@@ -153,7 +153,7 @@ def test_list_shows_every_name_with_its_keys(ddlsim, kind):
 
 def test_list_shows_types_and_defaults(ddlsim):
     text = " ".join(ddlsim("list", "topologies").stdout.split())
-    assert "degree int >= 1, default 4. neighbours per node" in text
+    assert "degree int >= 1, default 4. neighbors per node" in text
     assert "edge_probability number > 0 and <= 1, required." in text
     assert "rows int >= 1 or auto, default auto." in text
 

@@ -10,9 +10,9 @@ from ddlsim.errors import DataDamaged, DataMissing
 def picture():
     from PIL import Image
 
-    def save(path, width=8, height=8, colour=(255, 0, 0)):
+    def save(path, width=8, height=8, color=(255, 0, 0)):
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (width, height), colour).save(path)
+        Image.new("RGB", (width, height), color).save(path)
 
     return save
 
@@ -27,7 +27,7 @@ def search(tmp_path, monkeypatch):
 def test_folders_are_classes_in_sorted_order(tmp_path, picture, search):
     for split, count in (("train", 3), ("test", 1)):
         for index in range(count):
-            picture(tmp_path / "mine" / split / "zebra" / f"{index}.png", colour=(0, 0, 255))
+            picture(tmp_path / "mine" / split / "zebra" / f"{index}.png", color=(0, 0, 255))
             picture(tmp_path / "mine" / split / "ant" / f"{index}.png")
     data = ImageFolder(path="mine", size=4).load(search)
     assert data.train_labels.tolist() == [0, 0, 0, 1, 1, 1] and data.num_classes == 2
@@ -47,7 +47,7 @@ def test_an_unsplit_folder_is_split_class_by_class(tmp_path, picture, search):
 def test_split_by_folder_keeps_a_folder_together(tmp_path, picture, search):
     for folder in range(4):
         for index in range(5):
-            picture(tmp_path / "mine" / "ant" / str(folder) / f"{index}.png", colour=(folder, 0, 0))
+            picture(tmp_path / "mine" / "ant" / str(folder) / f"{index}.png", color=(folder, 0, 0))
     data = ImageFolder(path="mine", size=4, test_fraction=0.25, split_by="folder").load(search)
     assert len(data.test_labels) == 5
     assert len(np.unique(data.test_images[..., 0])) == 1

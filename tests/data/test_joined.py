@@ -38,7 +38,7 @@ def test_each_cluster_learns_and_is_tested_on_its_own_set():
     assert [set(labels) for _, labels in data.cluster_test] == [set(range(10)), set(range(10, 20))]
 
 
-def test_every_set_keeps_its_own_normalisation(monkeypatch):
+def test_every_set_keeps_its_own_normalization(monkeypatch):
     data = twice().load(DataSearch())
     data.mean[:] = [[0.0], [0.5]]
     data.std[:] = [[1.0], [0.25]]
@@ -47,14 +47,14 @@ def test_every_set_keeps_its_own_normalisation(monkeypatch):
 
 
 def test_black_corners_need_one_black():
-    turned = Rotate(degrees=(0.0, 10.0), order="before_normalising")
+    turned = Rotate(degrees=(0.0, 10.0), order="before_normalizing")
     data = twice().load(DataSearch())
     data.mean[:] = [[0.0], [0.5]]
     corner = prepare(data, Domains(), turned, NONE, NODES, 0).cluster_test[1][0][0, 0, 0, 0]
     assert corner == pytest.approx(-0.5 / 0.5)
     from ddlsim.data.partitions import Random
 
-    with pytest.raises(ScenarioError, match=r"shift\.order: the joined data sets are normalised differently"):
+    with pytest.raises(ScenarioError, match=r"shift\.order: the joined data sets are normalized differently"):
         prepare(data, Random(), turned, NONE, NODES, 0)
 
 

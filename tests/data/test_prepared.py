@@ -5,7 +5,7 @@ import pytest
 
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import LabelClusters, Random, Uniform
-from ddlsim.data.prepared import normalise, prepare
+from ddlsim.data.prepared import normalize, prepare
 from ddlsim.data.shifts import NoShift, Rotate
 from ddlsim.errors import ScenarioError
 
@@ -132,16 +132,16 @@ def test_release_lets_the_samples_go():
     assert data.node_train == [] and data.cluster_test == []
 
 
-def test_normalise_is_what_torchvision_gives():
+def test_normalize_is_what_torchvision_gives():
     import torch
     from torchvision.transforms import functional
 
     images = np.arange(768, dtype=np.int64).astype(np.uint8).reshape(4, 8, 8, 3)
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     expected = torch.stack([functional.normalize(functional.to_tensor(image), mean, std) for image in images])
-    assert np.array_equal(normalise(images, np.float32(mean), np.float32(std)), expected.numpy())
+    assert np.array_equal(normalize(images, np.float32(mean), np.float32(std)), expected.numpy())
 
 
 def test_float_features_are_not_divided_by_255():
     features = np.array([2.0, 4.0], np.float32).reshape(1, 1, 2, 1)
-    assert normalise(features, np.float32([1]), np.float32([2])).ravel().tolist() == [0.5, 1.5]
+    assert normalize(features, np.float32([1]), np.float32([2])).ravel().tolist() == [0.5, 1.5]

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ddlsim.data.shifts import Colour, LabelShift, LabelSwap, NoShift, Rotate, Setting, rotate_nearest
+from ddlsim.data.shifts import Color, LabelShift, LabelSwap, NoShift, Rotate, Setting, rotate_nearest
 from ddlsim.errors import ScenarioError
 
 LABELS = np.array([0, 1, 2, 3])
@@ -62,10 +62,10 @@ def test_rotation_keeps_labels_and_its_input():
     assert np.array_equal(CORNERS, before)
 
 
-def test_corners_are_the_mean_colour_after_normalising_and_black_before():
+def test_corners_are_the_mean_color_after_normalizing_and_black_before():
     images = np.full((1, 1, 8, 8), 0.25, np.float32)
     assert turned((0, 45), images=images)[0, 0, 0, 0] == 0
-    assert turned((0, 45), images=images, order="before_normalising")[0, 0, 0, 0] == -1
+    assert turned((0, 45), images=images, order="before_normalizing")[0, 0, 0, 0] == -1
 
 
 @pytest.mark.parametrize("size", [28, 32, 33])
@@ -105,13 +105,13 @@ def test_label_shift_moves_labels_around_the_end():
     assert LabelShift(offsets=(0, -1)).apply(CORNERS, LABELS, 1, setting())[1].tolist() == [3, 0, 1, 2]
 
 
-def test_colour_reorders_channels():
+def test_color_reorders_channels():
     red_green_blue = np.arange(3, dtype=np.float32).reshape(1, 3, 1, 1)
-    colour = Colour(channels=("rgb", "bgr"))
-    assert colour.apply(red_green_blue, LABELS, 0, setting(channels=3))[0] is red_green_blue
-    assert colour.apply(red_green_blue, LABELS, 1, setting(channels=3))[0].ravel().tolist() == [2, 1, 0]
+    color = Color(channels=("rgb", "bgr"))
+    assert color.apply(red_green_blue, LABELS, 0, setting(channels=3))[0] is red_green_blue
+    assert color.apply(red_green_blue, LABELS, 1, setting(channels=3))[0].ravel().tolist() == [2, 1, 0]
 
 
-def test_colour_needs_three_channels():
+def test_color_needs_three_channels():
     with pytest.raises(ScenarioError, match="3 channels"):
-        Colour().apply(CORNERS, LABELS, 0, setting())
+        Color().apply(CORNERS, LABELS, 0, setting())

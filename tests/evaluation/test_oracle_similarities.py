@@ -9,7 +9,7 @@ from ddlsim import build, runs
 from ddlsim.errors import ScenarioError
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import from_mapping
-from ddlsim.similarity.measures import Seen, Similarity
+from ddlsim.similarity.measures import ComparedModel, Similarity
 
 BASE = {
     "name": "tiny",
@@ -60,7 +60,7 @@ class Vectors:
 )
 def test_values_by_hand(similarity, expected):
     own, peers, start = np.array([1.0, 0.0]), [np.array([3.0, 4.0]), np.array([0.0, 3.0])], np.array([0.0, 1.0])
-    found = similarity.look(3, Seen(own), [Seen(peer) for peer in peers], start, Vectors(), None)()
+    found = similarity.look(3, ComparedModel(own), [ComparedModel(peer) for peer in peers], start, Vectors(), None)()
     assert found == pytest.approx(expected)
 
 

@@ -1,7 +1,7 @@
 """The CUDA kernels without a CUDA device: compiled as C++, every thread of a block a fiber (cuda/cuda_runtime.h).
 
 What this shows: their arithmetic, indices, barriers and shuffles, and the Python that launches them, on tensors in
-host memory. What it cannot: that a device is as forgiving of unsynchronised memory, and how fast anything is.
+host memory. What it cannot: that a device is as forgiving of unsynchronized memory, and how fast anything is.
 """
 
 import contextlib

@@ -17,7 +17,7 @@ class QuadraticNode(NumberNode):
         self.local_steps, self.rate, self._graph = local_steps, rate, graph
         self.gradient = lambda x: curvature @ (x - center)
 
-    def neighbours(self, round_num):
+    def neighbors(self, round_num):
         return self._graph
 
     def trained_values(self, params):

@@ -35,7 +35,7 @@ class NumberNode:
     def random_peer(self, round_num):
         return self._peers[:1]
 
-    def neighbours(self, round_num):
+    def neighbors(self, round_num):
         return ((1,), (0, 2), (1, 3), (2,))
 
     def others(self):
@@ -45,7 +45,7 @@ class NumberNode:
         return sum([own, *received.values()]) / (1 + len(received))
 
     def mix(self, own, received, round_num):
-        weights = metropolis_hastings.row(self.id, self.neighbours(round_num), received)
+        weights = metropolis_hastings.row(self.id, self.neighbors(round_num), received)
         return self.merge([{**received, self.id: own}[peer] for peer in weights], list(weights.values()))
 
     def merge(self, sources, weights):

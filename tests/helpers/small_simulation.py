@@ -15,7 +15,7 @@ from ddlsim.engine.simulation import Simulation
 from ddlsim.engine.transport import NetworkTransport
 from ddlsim.evaluation.evaluator import Evaluator, Schedule
 from ddlsim.evaluation.measurements import Measurements
-from ddlsim.evaluation.oracle_similarities import TrueSimilarities
+from ddlsim.evaluation.oracle_similarities import OracleSimilarities
 from ddlsim.node.ports import Ports
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario.model import Evaluation, Protocol
@@ -115,7 +115,7 @@ def assemble(
     transport = NetworkTransport(make_network(env), members, run, clock, compute, Protocol(**protocol))
     monitor = NoMonitor()
     if evaluated:
-        similarities = TrueSimilarities((), None, records, run.rng)
+        similarities = OracleSimilarities((), None, records, run.rng)
         schedule = Schedule(100, rounds, algorithm.has_final_exchange)
         section, tested = Evaluation(), np.zeros(num_nodes, int)
         monitor = Evaluator(

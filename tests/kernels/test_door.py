@@ -21,7 +21,7 @@ from ddlsim.kernels import (
     update_cosine,
 )
 
-ROLL = np.roll(np.eye(5, dtype=np.float32), 1, axis=0)  # every row becomes its neighbour
+ROLL = np.roll(np.eye(5, dtype=np.float32), 1, axis=0)  # every row becomes its neighbor
 
 
 @pytest.fixture

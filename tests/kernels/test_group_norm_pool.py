@@ -1,4 +1,4 @@
-"""Fused group normalisation, ReLU and max pooling against torch's operations, on every instruction set."""
+"""Fused group normalization, ReLU and max pooling against torch's operations, on every instruction set."""
 
 from concurrent.futures import ThreadPoolExecutor
 

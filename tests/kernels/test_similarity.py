@@ -127,7 +127,7 @@ def test_a_zero_vector_has_cosine_zero():
     assert cosine(params, pairs=[[0, 1], [1, 1]]).tolist() == [0, 1]
 
 
-def test_one_node_is_like_itself_and_has_no_neighbour():
+def test_one_node_is_like_itself_and_has_no_neighbor():
     params = torch.ones(1, 20)
     assert cosine(params).tolist() == [[1]]
     assert inverse_l2(params).tolist() == [[0]]

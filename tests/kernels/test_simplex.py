@@ -76,7 +76,7 @@ def test_results_are_feasible(isa):
         torch.testing.assert_close(projected.double().sum(dim=1), torch.ones(50).double(), atol=3e-6, rtol=0)
 
 
-def test_thread_count_and_neighbours_do_not_change_a_bit(isa):
+def test_thread_count_and_neighbors_do_not_change_a_bit(isa):
     for num_columns in (10, 700):
         rows = torch.randn(5000 if num_columns == 10 else 90, num_columns)
         before = torch.get_num_threads()

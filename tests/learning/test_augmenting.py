@@ -22,15 +22,15 @@ def images():
         (augmenting.hue, V.adjust_hue, -0.1, 0.1),
     ],
 )
-def test_colour_operations_are_torchvisions(images, ours, theirs, low, high):
-    images[0] = 0.5  # without colour
+def test_color_operations_are_torchvisions(images, ours, theirs, low, high):
+    images[0] = 0.5  # without color
     factors = torch.linspace(low, high, 6)
     expected = torch.stack([theirs(image, factor.item()) for image, factor in zip(images, factors, strict=True)])
     torch.testing.assert_close(ours(images, factors), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_grey_is_torchvisions(images):
-    torch.testing.assert_close(augmenting.grey(images), V.rgb_to_grayscale(images, 3), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(augmenting.gray(images), V.rgb_to_grayscale(images, 3), rtol=1e-4, atol=1e-5)
 
 
 def test_resized_crops_are_torchvisions(images):
@@ -48,7 +48,7 @@ def make(kind, seed=0, channels=3):
 
 
 def test_drawn_crops_lie_inside_and_have_the_asked_area(images):
-    top, left, height, width = make("colour")._draw_crops(images.repeat(200, 1, 1, 1))
+    top, left, height, width = make("color")._draw_crops(images.repeat(200, 1, 1, 1))
     assert (top >= 0).all() and (left >= 0).all() and (top + height <= 32).all() and (left + width <= 32).all()
     share = height * width / 1024
     assert share.min() > 0.18 and share.max() <= 1.0 and 0.5 < share.float().mean() < 0.65
@@ -62,7 +62,7 @@ def test_crop_flip_moves_by_at_most_four_pixels():
     assert found == {(row, column) for row in range(9) for column in range(9)}
 
 
-@pytest.mark.parametrize("kind", ["crop_flip", "colour"])
+@pytest.mark.parametrize("kind", ["crop_flip", "color"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_views_differ_and_the_seed_tells_them_all(images, kind, channels):
     first, again, other = (make(kind, seed, channels)(images[:, :channels], 2) for seed in (3, 3, 4))

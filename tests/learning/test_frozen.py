@@ -10,7 +10,7 @@ from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.layout import Layout
-from ddlsim.learning.sizes import parts_of
+from ddlsim.learning.size_learner import parts_of
 from ddlsim.models.split import SplitModel
 
 

@@ -8,7 +8,7 @@ from ddlsim import kernels
 from ddlsim.aggregation import metropolis_hastings
 from ddlsim.aggregation import weights as merges
 
-NEIGHBOURS = ((1, 2, 3), (0, 2), (0, 1), (0,))
+NEIGHBORS = ((1, 2, 3), (0, 2), (0, 1), (0,))
 SAMPLES = {0: 10, 1: 70, 2: 5, 3: 15}
 SCORES = {0: 0.9, 1: -0.2, 2: 0.4, 3: 0.1}
 
@@ -16,9 +16,9 @@ SCORES = {0: 0.9, 1: -0.2, 2: 0.4, 3: 0.1}
 def rows_of(rule):
     """Per node its mixing row, {node: weight}."""
     if rule == "metropolis_hastings":
-        return [metropolis_hastings.row(node, NEIGHBOURS, peers) for node, peers in enumerate(NEIGHBOURS)]
+        return [metropolis_hastings.row(node, NEIGHBORS, peers) for node, peers in enumerate(NEIGHBORS)]
     rows = []
-    for node, peers in enumerate(NEIGHBOURS):
+    for node, peers in enumerate(NEIGHBORS):
         those = {other: SAMPLES[other] for other in sorted((*peers, node))}
         rows.append(merges.weights(rule, node, those, {peer: SCORES[peer] for peer in peers}))
     return rows

@@ -15,7 +15,7 @@ from ddlsim import native
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.learning.backends.native_plan import NativePlan, NoPlan, network_of
-from ddlsim.learning.backends.template import Template, sgd_steps
+from ddlsim.learning.backends.workspace import ModelWorkspace, sgd_steps
 from ddlsim.learning.layout import Layout
 from ddlsim.models import MODELS
 from ddlsim.models.split import SplitModel
@@ -23,35 +23,35 @@ from ddlsim.models.split import SplitModel
 SGD = SimpleNamespace(optimizer="sgd", learning_rate=1.0, momentum=0.0, weight_decay=0.0, betas=(0.9, 0.999))
 
 
-def template_of(build) -> Template:
-    """A template that holds freshly drawn values, those of a normalisation away from 1 and 0."""
-    template = Template(read_architecture("net", build), torch.device("cpu"))
+def workspace_of(build) -> ModelWorkspace:
+    """A workspace that holds freshly drawn values, those of a normalization away from 1 and 0."""
+    workspace = ModelWorkspace(read_architecture("net", build), torch.device("cpu"))
     module = build()
     with torch.no_grad():
         for layer in module.modules():
             if isinstance(layer, nn.GroupNorm | GroupNormReLUPool):
                 layer.weight.normal_()
                 layer.bias.normal_()
-    template.flat.copy_(template.layout.flatten(module, "model"))
-    return template
+    workspace.flat.copy_(workspace.layout.flatten(module, "model"))
+    return workspace
 
 
-def plan_of(template: Template, shape) -> NativePlan:
-    return NativePlan(network_of(template.module, template.layout), template.flat, shape)
+def plan_of(workspace: ModelWorkspace, shape) -> NativePlan:
+    return NativePlan(network_of(workspace.module, workspace.layout), workspace.flat, shape)
 
 
-def check_gradients(template: Template, shape, batch: int, classes: int) -> None:
+def check_gradients(workspace: ModelWorkspace, shape, batch: int, classes: int) -> None:
     """One step of size 1 is the gradient; the yardstick is autograd in float64; float32's is 1 to 3e-6 away from it."""
     images, labels = torch.randn(batch + 2, *shape), torch.randint(0, classes, (batch + 2,))
     rows = np.random.default_rng(0).permutation(batch + 2)[:batch]
-    before = template.flat.clone()
-    plan_of(template, shape).train(images, labels, [rows], SGD, None, None)
-    found = (before - template.flat).double()
-    template.flat.copy_(before)
-    exact = template.module.double()
+    before = workspace.flat.clone()
+    plan_of(workspace, shape).train(images, labels, [rows], SGD, None, None)
+    found = (before - workspace.flat).double()
+    workspace.flat.copy_(before)
+    exact = workspace.module.double()
     loss = F.cross_entropy(exact(images[rows].double()), labels[rows])
     gradients = torch.autograd.grad(loss, list(exact.parameters()))
-    for entry, expected in zip(template.layout.parts["model"].entries, gradients, strict=True):
+    for entry, expected in zip(workspace.layout.parts["model"].entries, gradients, strict=True):
         scale = max(before[entry.start : entry.stop].abs().max().item(), expected.abs().max().item(), 0.01)
         ours = found[entry.start : entry.stop].reshape(entry.shape)
         where = lambda text, name=entry.name: f"{name}: {text}"  # noqa: E731
@@ -98,7 +98,7 @@ def test_gradients_of_any_network_are_autograds(network):
             native.extension().set_isa(name)
             torch.manual_seed(1)
             build = lambda: copy.deepcopy(SplitModel(nn.Sequential(*core), nn.Sequential(*head)))  # noqa: E731
-            check_gradients(template_of(build), shape, batch, classes)
+            check_gradients(workspace_of(build), shape, batch, classes)
     finally:
         native.extension().set_isa(best)
 
@@ -116,13 +116,13 @@ def test_gradients_of_any_network_are_autograds(network):
 )
 def test_gradients_and_outputs_of_our_models_on_every_instruction_set(isa, model, shape):
     torch.manual_seed(2)
-    template = template_of(lambda: MODELS[model]().build(shape, 10))
+    workspace = workspace_of(lambda: MODELS[model]().build(shape, 10))
     images = torch.randn(70, *shape)  # more than the plan takes at a time
-    plan = plan_of(template, shape)
+    plan = plan_of(workspace, shape)
     with torch.no_grad():
-        expected = template.module.eval()(images)
+        expected = workspace.module.eval()(images)
     torch.testing.assert_close(plan.outputs(plan.features(images)), expected, rtol=1e-4, atol=1e-5)
-    check_gradients(template, shape, 5, 10)
+    check_gradients(workspace, shape, 5, 10)
 
 
 @pytest.mark.parametrize(("size", "padding"), [((5, 5), 0), ((7, 9), 2), ((17, 18), (4, 1)), ((33, 31), 2)])
@@ -134,8 +134,8 @@ def test_convolutions_in_tiles_have_autograds_gradients(isa, size, padding, batc
     core = nn.Sequential(convs[0], nn.ReLU(), convs[1], nn.Flatten())
     with torch.no_grad():
         features = core(torch.zeros(1, 16, *size)).shape[1]
-    template = template_of(lambda: copy.deepcopy(SplitModel(core, nn.Linear(features, 3))))
-    check_gradients(template, (16, *size), batch, 3)
+    workspace = workspace_of(lambda: copy.deepcopy(SplitModel(core, nn.Linear(features, 3))))
+    check_gradients(workspace, (16, *size), batch, 3)
 
 
 @pytest.mark.parametrize(
@@ -151,77 +151,77 @@ def test_convolutions_in_tiles_have_autograds_gradients(isa, size, padding, batc
 @pytest.mark.parametrize("only", [None, "core", "head"])
 def test_training_is_pytorchs(isa, changes, only):
     torch.manual_seed(3)
-    template = template_of(lambda: MODELS["fashion_cnn"]().build((1, 28, 28), 10))
+    workspace = workspace_of(lambda: MODELS["fashion_cnn"]().build((1, 28, 28), 10))
     images, labels = torch.randn(30, 1, 28, 28), torch.randint(0, 10, (30,))
     batches = [*np.random.default_rng(0).permutation(40).reshape(5, 8) % 30, np.array([3, 1, 2])]
     training = SimpleNamespace(**vars(SGD) | {"learning_rate": 0.02} | changes)
-    start = template.flat.clone()
+    start = workspace.flat.clone()
     sgd_steps(
-        template,
+        workspace,
         [(images[batch], labels[batch]) for batch in batches],
         training,
-        lambda x, y: F.cross_entropy(template.module(x), y),
+        lambda x, y: F.cross_entropy(workspace.module(x), y),
         only,
     )
-    expected = template.flat.clone()
-    template.flat.copy_(start)
-    plan_of(template, (1, 28, 28)).train(images, labels, batches, training, only, None)
+    expected = workspace.flat.clone()
+    workspace.flat.copy_(start)
+    plan_of(workspace, (1, 28, 28)).train(images, labels, batches, training, only, None)
     # Adam divides by the gradient's own size: where that is rounding, so is the direction of a step of size 1e-3
-    torch.testing.assert_close(template.flat, expected, rtol=1e-4, atol=1e-5 if "optimizer" not in changes else 2e-4)
-    moved = (template.flat != start).nonzero().flatten()
-    core = template.layout.parts["core"].size
+    torch.testing.assert_close(workspace.flat, expected, rtol=1e-4, atol=1e-5 if "optimizer" not in changes else 2e-4)
+    moved = (workspace.flat != start).nonzero().flatten()
+    core = workspace.layout.parts["core"].size
     assert (moved.max() >= core, moved.min() < core) == (only in (None, "head"), only in (None, "core"))
 
 
 def test_of_equal_pixels_the_first_gets_the_gradient(isa):
-    template = template_of(
+    workspace = workspace_of(
         lambda: SplitModel(nn.Sequential(nn.Conv2d(1, 3, 1), nn.MaxPool2d(2), nn.Flatten()), nn.Linear(3 * 4, 2))
     )
     image = torch.arange(16.0).reshape(1, 1, 4, 4)
     image[0, 0, 0, 1] = image[0, 0, 0, 0] = 9.0  # of this window the largest, and equal
     with torch.no_grad():
-        template.module.core[0].weight.fill_(1.0)
-        template.module.core[0].bias.zero_()
-    before = template.flat.clone()
-    plan_of(template, (1, 4, 4)).train(image, torch.tensor([1]), [np.array([0])], SGD, None, None)
-    found = before - template.flat
-    template.flat.copy_(before)
-    loss = F.cross_entropy(template.module(image), torch.tensor([1]))
-    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(template.module.parameters()))])
+        workspace.module.core[0].weight.fill_(1.0)
+        workspace.module.core[0].bias.zero_()
+    before = workspace.flat.clone()
+    plan_of(workspace, (1, 4, 4)).train(image, torch.tensor([1]), [np.array([0])], SGD, None, None)
+    found = before - workspace.flat
+    workspace.flat.copy_(before)
+    loss = F.cross_entropy(workspace.module(image), torch.tensor([1]))
+    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(workspace.module.parameters()))])
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_large_offset_does_not_drown_the_normalisation(isa):
-    template = template_of(
+def test_a_large_offset_does_not_drown_the_normalization(isa):
+    workspace = workspace_of(
         lambda: SplitModel(nn.Sequential(nn.Conv2d(1, 4, 1), nn.GroupNorm(2, 4), nn.Flatten()), nn.Linear(4 * 64, 2))
     )
     images = torch.randn(3, 1, 8, 8)
     with torch.no_grad():
-        template.module.core[0].weight.fill_(1.0)
-        template.module.core[0].bias.fill_(1000.0)
-        expected = template.module.double()(images.double())
-    plan = plan_of(template, (1, 8, 8))
+        workspace.module.core[0].weight.fill_(1.0)
+        workspace.module.core[0].bias.fill_(1000.0)
+        expected = workspace.module.double()(images.double())
+    plan = plan_of(workspace, (1, 8, 8))
     torch.testing.assert_close(plan.outputs(plan.features(images)).double(), expected, atol=2e-3, rtol=0)
 
 
 def test_a_nan_is_not_hidden(isa):
-    template = template_of(lambda: MODELS["fashion_cnn"]().build((1, 28, 28), 10))
+    workspace = workspace_of(lambda: MODELS["fashion_cnn"]().build((1, 28, 28), 10))
     images = torch.randn(2, 1, 28, 28)
     images[1, 0, 5, 5] = torch.nan
-    plan = plan_of(template, (1, 28, 28))
+    plan = plan_of(workspace, (1, 28, 28))
     found = plan.outputs(plan.features(images))
     assert torch.isfinite(found[0]).all() and torch.isnan(found[1]).all()
 
 
 def test_a_node_trains_to_the_same_bits_whatever_the_plan_did_before():
     images, labels = torch.randn(20, 3, 32, 32), torch.randint(0, 10, (20,))
-    template = template_of(lambda: MODELS["cifar_cnn"]().build((3, 32, 32), 10))
-    start, plan, found = template.flat.clone(), plan_of(template, (3, 32, 32)), []
+    workspace = workspace_of(lambda: MODELS["cifar_cnn"]().build((3, 32, 32), 10))
+    start, plan, found = workspace.flat.clone(), plan_of(workspace, (3, 32, 32)), []
     for batches in ([np.arange(8)], [np.arange(20)], [np.arange(8)]):
-        template.flat.copy_(start)
+        workspace.flat.copy_(start)
         plan.train(images, labels, batches, SGD, None, None)
         plan.outputs(plan.features(images))
-        found.append(template.flat.clone())
+        found.append(workspace.flat.clone())
     assert torch.equal(found[0], found[2])
     assert not torch.equal(found[0], found[1])
 
@@ -244,9 +244,9 @@ def test_other_layers_stay_with_pytorch(core, what):
 
 
 def test_images_that_do_not_fit_have_no_plan():
-    template = template_of(lambda: MODELS["cifar_cnn"]().build((3, 32, 32), 10))
+    workspace = workspace_of(lambda: MODELS["cifar_cnn"]().build((3, 32, 32), 10))
     with pytest.raises(NoPlan, match="does not fit"):
-        plan_of(template, (3, 28, 28))
+        plan_of(workspace, (3, 28, 28))
 
 
 def test_a_module_that_does_more_than_its_parts_has_no_plan():
@@ -254,19 +254,19 @@ def test_a_module_that_does_more_than_its_parts_has_no_plan():
         def forward(self, images):
             return 2 * super().forward(images)
 
-    template = template_of(lambda: Scaled(nn.Flatten(), nn.Linear(4, 2)))
-    assert template.plan(torch.zeros(1, 1, 2, 2)) is None
+    workspace = workspace_of(lambda: Scaled(nn.Flatten(), nn.Linear(4, 2)))
+    assert workspace.plan(torch.zeros(1, 1, 2, 2)) is None
 
 
 @pytest.mark.parametrize("bad", [{"rows": [4]}, {"label": 2}, {"label": -1}])
 def test_a_row_or_label_that_does_not_exist_is_refused_untouched(bad):
-    template = template_of(lambda: SplitModel(nn.Flatten(), nn.Linear(4, 2)))
+    workspace = workspace_of(lambda: SplitModel(nn.Flatten(), nn.Linear(4, 2)))
     labels = torch.tensor([0, 1, 1, bad.get("label", 0)])
-    before = template.flat.clone()
+    before = workspace.flat.clone()
     with pytest.raises(IndexError):
         rows = np.array(bad.get("rows", [3]))
-        plan_of(template, (1, 2, 2)).train(torch.ones(4, 1, 2, 2), labels, [rows], SGD, None, None)
-    assert torch.equal(before, template.flat)
+        plan_of(workspace, (1, 2, 2)).train(torch.ones(4, 1, 2, 2), labels, [rows], SGD, None, None)
+    assert torch.equal(before, workspace.flat)
 
 
 @pytest.mark.parametrize("optimizer_state", ["fresh", "kept"])

@@ -43,7 +43,7 @@ def one_operator_thread():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("augmentation", ["none", "crop_flip", "colour"])
+@pytest.mark.parametrize("augmentation", ["none", "crop_flip", "color"])
 def test_grouping_changes_no_bit_of_augmented_training(make_learner, as_on_a_gpu, one_operator_thread, augmentation):
     objective = Objective(contrast, views=2, keeps_start=True)
     settings = {"augmentation": augmentation, "optimizer": "adam", "learning_rate": 0.01, "drop_last": True}

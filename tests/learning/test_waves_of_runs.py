@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ddlsim import build
+from ddlsim.learning.job_types import TrainSpec
 from ddlsim.learning.jobs import Jobs
-from ddlsim.learning.kinds import TrainSpec
 from ddlsim.runs.loading import load_data, prepare
 from ddlsim.scenario import load
 

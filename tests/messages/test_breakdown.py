@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ddlsim.messages.breakdown import Contents
 from ddlsim.messages.compression import COMPRESSIONS
-from ddlsim.messages.encoder import Outbox
+from ddlsim.messages.encoder import MessageEncoder
 from ddlsim.messages.message import Message
+from ddlsim.messages.payload_breakdown import PayloadBreakdown
 
 
 def message(dst, payload, size, round_num=0, header=10, **more):
@@ -39,7 +39,7 @@ def params(serial=0, sizes=(30, 12)):
 
 
 def test_contents_of_a_round_add_up_over_messages():
-    contents = Contents()
+    contents = PayloadBreakdown()
     both, one = {"head": np.zeros(3, np.float32), "age": 4}, {"head": np.zeros(5, np.float32)}
     contents.count([message(1, both, 20), message(2, both, 20), message(3, one, 20)])
     contents.count([message(1, {}, 0, round_num=1)])
@@ -52,7 +52,7 @@ def test_contents_of_a_round_add_up_over_messages():
 
 
 def test_message_to_oneself_is_on_no_wire():
-    contents = Contents()
+    contents = PayloadBreakdown()
     contents.count([message(0, {"age": 4}, 8)])
     assert list(contents.rows()) == []
 
@@ -61,11 +61,13 @@ def test_message_to_oneself_is_on_no_wire():
 def test_encoded_contents_weigh_what_messages_weigh(name):
     codec = COMPRESSIONS[name]()
     serials = iter(range(100, 200))
-    outbox = Outbox(codec, lambda codec, sent, copy, seed: params(next(serials), sent.part.trained_sizes), lambda: 0)
-    contents, total = Contents(codec), 0
+    encoder = MessageEncoder(
+        codec, lambda codec, sent, copy, seed: params(next(serials), sent.part.trained_sizes), lambda: 0
+    )
+    contents, total = PayloadBreakdown(codec), 0
     for turn in range(3):
         payload = {"core": params(turn), "means": {1: params(10 + turn, (7,)), 2: params(20 + turn, (7,))}, "age": turn}
-        packed = outbox.pack(payload)
+        packed = encoder.pack(payload)
         sent = [message(dst, packed.payload, packed.bytes_to(dst), turn, streams=packed.streams) for dst in (1, 2)]
         contents.count(sent)
         total += sum(each.payload_bytes for each in sent)

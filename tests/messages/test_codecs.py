@@ -89,7 +89,7 @@ def test_the_bytes_that_are_said_are_those_of_the_encoding(codec):
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: type(codec).__name__)
-def test_a_row_does_not_depend_on_its_neighbours(codec):
+def test_a_row_does_not_depend_on_its_neighbors(codec):
     values = torch.randn(5, 40, generator=torch.Generator().manual_seed(0))
     copies = torch.randn(5, 40, generator=torch.Generator().manual_seed(1))
     together = through(codec, values, [10, 30], copies, seeds=[3, 4, 5, 6, 7])

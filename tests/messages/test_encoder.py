@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddlsim.learning.sizes import SizedPart
-from ddlsim.messages.encoder import Outbox
+from ddlsim.learning.size_learner import SizedPart
+from ddlsim.messages.encoder import MessageEncoder
 
 serials = count()
 MODEL, HEAD = (SizedPart(name, 100, (60, 39)) for name in ("model", "head"))
@@ -21,7 +21,7 @@ class Values:
     serial: int = field(default_factory=lambda: next(serials))
 
 
-def outbox(keeps_copies=True, calls=None) -> Outbox:
+def encoder(keeps_copies=True, calls=None) -> MessageEncoder:
     """An encoding costs 30 bytes and 4 of buffers, the whole 400."""
     calls = [] if calls is None else calls
 
@@ -30,7 +30,7 @@ def outbox(keeps_copies=True, calls=None) -> Outbox:
         return Values(f"{copy.text if copy else ''}>{params.text}", params.part)
 
     codec = SimpleNamespace(keeps_copies=keeps_copies, num_bytes=lambda sizes: 30)
-    return Outbox(codec, compress, lambda: 0)
+    return MessageEncoder(codec, compress, lambda: 0)
 
 
 def arrive(packed, receiver):
@@ -40,7 +40,7 @@ def arrive(packed, receiver):
 
 def test_parameters_that_are_sent_twice_are_encoded_once():
     calls = []
-    box, model = outbox(False, calls), Values("a")
+    box, model = encoder(False, calls), Values("a")
     first, again = box.pack({"model": model}), box.pack({"model": model})
     assert first.payload["model"] is again.payload["model"]
     assert calls == [("a", None)]
@@ -48,21 +48,21 @@ def test_parameters_that_are_sent_twice_are_encoded_once():
 
 
 def test_numbers_and_collections_weigh_as_without_compression():
-    packed = outbox(False).pack({"age": 3, "models": [Values("a"), Values("b")], "heads": {1: Values("c")}})
+    packed = encoder(False).pack({"age": 3, "models": [Values("a"), Values("b")], "heads": {1: Values("c")}})
     assert packed.bytes_to(0) == 8 + 3 * 34
     assert packed.payload["age"] == 3
     assert [packed.payload["models"][1].text, packed.payload["heads"][1].text] == [">b", ">c"]
 
 
 def test_who_has_no_copy_gets_it_whole():
-    box, calls = outbox(), []
+    box, calls = encoder(), []
     packed = box.pack({"model": Values("a")})
     assert (packed.bytes_to(1), packed.payload["model"].text) == (400, "a")
     assert calls == []
 
 
 def test_who_has_the_last_copy_gets_one_encoding():
-    box = outbox()
+    box = encoder()
     arrive(box.pack({"model": Values("a")}), 1)
     packed = box.pack({"model": Values("b")})
     assert packed.bytes_to(1) == 34
@@ -71,7 +71,7 @@ def test_who_has_the_last_copy_gets_one_encoding():
 
 
 def test_who_has_missed_encodings_gets_them_all_unless_the_whole_is_shorter():
-    box = outbox()
+    box = encoder()
     arrive(box.pack({"model": Values("0")}), 1)
     weights = [box.pack({"model": Values(str(i))}).bytes_to(1) for i in range(1, 16)]
     assert weights == [30 * i + 4 if 30 * i + 4 < 400 else 400 for i in range(1, 16)]
@@ -79,7 +79,7 @@ def test_who_has_missed_encodings_gets_them_all_unless_the_whole_is_shorter():
 
 
 def test_what_is_still_on_its_way_counts_as_not_there():
-    box = outbox()
+    box = encoder()
     first = box.pack({"model": Values("a")})
     second = box.pack({"model": Values("b")})
     assert second.bytes_to(1) == 400
@@ -89,13 +89,13 @@ def test_what_is_still_on_its_way_counts_as_not_there():
 
 
 def test_who_has_it_already_is_sent_nothing():
-    box, model = outbox(), Values("a")
+    box, model = encoder(), Values("a")
     arrive(box.pack({"model": model}), 1)
     assert box.pack({"model": model, "age": 1}).bytes_to(1) == 8
 
 
 def test_each_name_is_a_stream_of_its_own():
-    box = outbox()
+    box = encoder()
     arrive(box.pack({"heads": {0: Values("a", HEAD)}}), 1)
     assert box.pack({"heads": {1: Values("b", HEAD)}}).bytes_to(1) == 400
     third = box.pack({"heads": {0: Values("c", HEAD)}})
@@ -104,7 +104,7 @@ def test_each_name_is_a_stream_of_its_own():
 
 @pytest.mark.parametrize("who", ["sender", "receiver"])
 def test_a_lost_state_takes_copies_with_it(who):
-    box = outbox()
+    box = encoder()
     first = box.pack({"model": Values("a")})
     arrive(first, 1)
     arrive(first, 2)

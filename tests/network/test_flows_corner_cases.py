@@ -80,7 +80,7 @@ def test_a_node_that_leaves_aborts_its_flows_both_ways_and_those_in_latency():
     assert pairs(network) == {(1, 0): [0, 0, 0, 50], (2, 1): [0, 0, 0, 25], (2, 3): [1, 100, 0, 0]}
 
 
-def test_a_cancelled_flow_frees_its_share_and_what_it_sent_is_wasted():
+def test_a_canceled_flow_frees_its_share_and_what_it_sent_is_wasted():
     network = flow_network((100, 100), (100, 100), (100, 100))
     first, second = network.send(0, 0, 1, 100), network.send(0, 0, 2, 100)
     assert network.cancel(S, first) == 50

@@ -81,28 +81,28 @@ def test_a_retransmission_queues_and_its_first_try_is_lost():
     assert use.queueing_s[1] == pytest.approx(tries - 1)
 
 
-def test_utilisation_is_carried_over_capacity_times_time():
+def test_utilization_is_carried_over_capacity_times_time():
     post = Post(capacity=np.array([1000.0, 500.0, 0.0]))
     post.send(0, 1, 1000)  # 2 s at the downlink's 500 bytes/s
     use = post.use(until_s=8)
-    assert use.uplink_utilisation[:2] == pytest.approx([1000 / 8000, 0])
-    assert use.downlink_utilisation[:2] == pytest.approx([0, 1000 / 4000])
-    assert np.isnan(use.uplink_utilisation[2])
+    assert use.uplink_utilization[:2] == pytest.approx([1000 / 8000, 0])
+    assert use.downlink_utilization[:2] == pytest.approx([0, 1000 / 4000])
+    assert np.isnan(use.uplink_utilization[2])
 
 
-def test_utilisation_follows_capacities_that_change():
+def test_utilization_follows_capacities_that_change():
     post = Post()
     post.send(0, 1, 4000)
     post.at(2, lambda: post.network.set_capacity(0, 500, 0))
     use = post.use(until_s=4)  # 2 s at 1000 and 2 s at 500 bytes/s: full all the time
-    assert use.uplink_utilisation[0] == pytest.approx(1)
-    assert use.downlink_utilisation.tolist() == pytest.approx([0, 3 / 4, 0])
+    assert use.uplink_utilization[0] == pytest.approx(1)
+    assert use.downlink_utilization.tolist() == pytest.approx([0, 3 / 4, 0])
 
 
-def test_links_that_take_no_time_have_no_utilisation():
+def test_links_that_take_no_time_have_no_utilization():
     post = Post(fidelity="latency", latency_s=1.0)
     post.send(0, 1)
-    assert np.isnan(post.use().uplink_utilisation).all()
+    assert np.isnan(post.use().uplink_utilization).all()
 
 
 def test_bytes_are_told_apart_by_kind_and_cause():

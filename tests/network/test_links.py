@@ -3,10 +3,10 @@ import pytest
 
 from ddlsim.errors import ScenarioError
 from ddlsim.network import LINKS
-from ddlsim.network.links import (
+from ddlsim.network.access_links import (
     DOWNLINK_MBPS,
     INTERNET_LATENCY_MS,
-    Fibre,
+    Fiber,
     Internet,
     Mix,
     MixPart,
@@ -41,7 +41,7 @@ def test_uplink_is_the_stated_share_of_the_downlink():
     assert np.allclose(links.uplink_bytes_per_s, 0.5 * links.downlink_bytes_per_s)
 
 
-@pytest.mark.parametrize("name", ["4g", "5g", "wifi6", "fibre", "datacenter"])
+@pytest.mark.parametrize("name", ["4g", "5g", "wifi6", "fiber", "datacenter"])
 def test_adding_a_node_changes_no_other_nodes_links(name):
     few, more = (LINKS[name]().draw(count, seed=4) for count in (5, 6))
     assert few.downlink_bytes_per_s.tolist() == more.downlink_bytes_per_s[:5].tolist()
@@ -62,12 +62,12 @@ def test_internet_latency_is_symmetric_and_has_the_measured_quantiles():
 
 
 def test_a_mix_gives_each_kind_its_share_of_the_nodes():
-    mix = Mix(parts=(MixPart(kind="4g", share=1), MixPart(kind="fibre", share=3)))
+    mix = Mix(parts=(MixPart(kind="4g", share=1), MixPart(kind="fiber", share=3)))
     links = mix.draw(1000, seed=0)
-    fibre = links.latency_s == Fibre().draw(1, 0).latency_s[0]
-    assert np.mean(fibre) == pytest.approx(0.75, abs=0.05)
-    assert set(links.uplink_bytes_per_s[fibre]) == {1.25e8}
-    assert links.latency_s[~fibre].tolist() == [0.025] * np.sum(~fibre)
+    fiber = links.latency_s == Fiber().draw(1, 0).latency_s[0]
+    assert np.mean(fiber) == pytest.approx(0.75, abs=0.05)
+    assert set(links.uplink_bytes_per_s[fiber]) == {1.25e8}
+    assert links.latency_s[~fiber].tolist() == [0.025] * np.sum(~fiber)
 
 
 def test_a_table_gives_every_node_its_own_links_and_later_capacities(tmp_path):

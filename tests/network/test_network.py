@@ -138,10 +138,10 @@ def test_bytes_sent_counts_what_is_on_the_wire_at_this_instant():
     assert seen == [300]
 
 
-def test_utilisation_is_the_share_of_each_link_in_use():
+def test_utilization_is_the_share_of_each_link_in_use():
     office = Office(capacity=np.array([1000.0, 250.0, 0.0]))
     office.send(0, 1)
-    uplinks, downlinks = office.network.utilisation()
+    uplinks, downlinks = office.network.utilization()
     assert (uplinks.tolist(), downlinks.tolist()) == ([0.25, 0, 0], [0, 1, 0])
 
 
@@ -152,7 +152,7 @@ def test_messages_share_the_links_on_their_route():
     office.send(2, 1, 500)
     office.env.run()
     assert office.log == [("arrived", 0.5, 2, 1), ("arrived", 1.0, 0, 2), ("arrived", 1.0, 1, 3)]
-    assert office.network.utilisation()[0].tolist() == [0] * 4
+    assert office.network.utilization()[0].tolist() == [0] * 4
 
 
 def test_capacity_zero_stalls_a_message_until_it_returns():

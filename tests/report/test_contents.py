@@ -7,8 +7,8 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.report import report
-from ddlsim.report.contents import contents_figure, read_contents
 from ddlsim.report.distribution import class_counts, distribution_figure
+from ddlsim.report.payload_table import contents_figure, read_contents
 from ddlsim.report.plots import save_plots
 from ddlsim.report.records import read
 from ddlsim.scenario import load
@@ -72,7 +72,7 @@ def test_tiny_run_records_both(tmp_path):
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert counts.shape == (8, 10)
     assert counts.sum() == manifest["data"]["per_node"]["total"]
-    assert (counts > 0).sum(1).max() <= 4  # two shards, each of at most two neighbouring classes
+    assert (counts > 0).sum(1).max() <= 4  # two shards, each of at most two neighboring classes
     rounds, num_bytes = read_contents(tmp_path / "run")
     assert rounds.tolist()[:2] == [1, 2] and {"core", "heads", "header"} <= set(num_bytes)
     pytest.importorskip("matplotlib")

@@ -9,7 +9,7 @@ from ddlsim.cli import app
 from ddlsim.errors import RecordsDamaged
 from ddlsim.report import compare, report
 from ddlsim.report.records import read
-from ddlsim.report.summary import summarise, summary_of
+from ddlsim.report.summary import summarize, summary_of
 from ddlsim.report.text import comma_separated, printable
 
 
@@ -83,7 +83,7 @@ def test_a_torn_last_line_of_a_finished_run_is_told(make_run):
     directory = make_run()
     whole = (directory / "metrics.jsonl").read_text()
     (directory / "metrics.jsonl").write_text(whole[:-9])
-    assert summarise(directory)["labels"] == [
+    assert summarize(directory)["labels"] == [
         f"metrics.jsonl:{whole.count(chr(10))}: the last line is cut off; rows are lost"
     ]
     assert "!! NOTE: metrics.jsonl:" in report([directory]) and "cut off" in compare([directory])
@@ -92,7 +92,7 @@ def test_a_torn_last_line_of_a_finished_run_is_told(make_run):
 def test_rows_that_are_lost_as_whole_lines_are_told(make_run):
     directory = make_run(files={"metrics.jsonl": 10**6, "links.jsonl": 10})
     size = (directory / "metrics.jsonl").stat().st_size
-    assert summarise(directory)["labels"] == [
+    assert summarize(directory)["labels"] == [
         f"metrics.jsonl has {size} bytes, but 1000000 when the run ended; rows were lost since",
         "links.jsonl is missing",
     ]
@@ -101,7 +101,7 @@ def test_rows_that_are_lost_as_whole_lines_are_told(make_run):
 def test_a_run_that_is_going_on_has_no_lost_rows(make_run):
     directory = make_run(status="running")
     (directory / "metrics.jsonl").write_text((directory / "metrics.jsonl").read_text()[:-9])
-    assert summarise(directory)["labels"] == []
+    assert summarize(directory)["labels"] == []
 
 
 def test_nodes_whose_loss_is_not_finite_are_named_with_the_first_round(make_run):

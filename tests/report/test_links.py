@@ -1,4 +1,4 @@
-"""Utilisation, queueing and causes of bytes, from links.jsonl."""
+"""Utilization, queueing and causes of bytes, from links.jsonl."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from ddlsim.report import report
 from ddlsim.report.records import read
-from ddlsim.report.summary import summarise
+from ddlsim.report.summary import summarize
 
 ZERO = {
     "push_bytes": 0,
@@ -20,8 +20,8 @@ ZERO = {
 NODES = [
     {
         "node": 0,
-        "uplink_utilisation": 0.5,
-        "downlink_utilisation": 0.1,
+        "uplink_utilization": 0.5,
+        "downlink_utilization": 0.1,
         "sent_bytes": 400,
         "received_bytes": 10,
         **ZERO,
@@ -33,8 +33,8 @@ NODES = [
     },
     {
         "node": 1,
-        "uplink_utilisation": 0.2,
-        "downlink_utilisation": 0.3,
+        "uplink_utilization": 0.2,
+        "downlink_utilization": 0.3,
         "sent_bytes": 408,
         "received_bytes": 10,
         **ZERO,
@@ -46,8 +46,8 @@ NODES = [
     },
     {
         "node": 2,
-        "uplink_utilisation": None,
-        "downlink_utilisation": 0.2,
+        "uplink_utilization": None,
+        "downlink_utilization": 0.2,
         "sent_bytes": 402,
         "received_bytes": 10,
         **ZERO,
@@ -68,22 +68,22 @@ def with_links(make_run):
 
 
 def test_summary_holds_use_of_links_and_queueing(with_links):
-    assert summarise(with_links)["links"] == {
-        "uplink_utilisation": {"mean": pytest.approx(0.35), "median": pytest.approx(0.35), "max": 0.5},
-        "downlink_utilisation": {"mean": pytest.approx(0.2), "median": pytest.approx(0.2), "max": 0.3},
+    assert summarize(with_links)["links"] == {
+        "uplink_utilization": {"mean": pytest.approx(0.35), "median": pytest.approx(0.35), "max": 0.5},
+        "downlink_utilization": {"mean": pytest.approx(0.2), "median": pytest.approx(0.2), "max": 0.3},
         "queueing_s": {"mean": 0.001, "max": 0.004},
     }
 
 
 def test_summary_tells_bytes_apart_by_kind_and_cause(with_links):
-    found = summarise(with_links)["bytes"]
+    found = summarize(with_links)["bytes"]
     assert found["of_use"] == {"push": 791, "request": 0, "response": 300}
     assert found["wasted_for"] == {"aborted": 7, "lost": 10, "unused": 0}
 
 
 def test_report_shows_what_there_is(with_links):
     text = report([with_links])
-    assert "uplink utilisation %" in text and "mean 35.00, median 35.00, max 50.00" in text
+    assert "uplink utilization %" in text and "mean 35.00, median 35.00, max 50.00" in text
     assert "mean 1.0ms, max 4.0ms" in text
     assert "wasted, lost by the network" in text and "arrived but unused" not in text
     assert "in flight at the end" in text
@@ -93,12 +93,12 @@ def test_totals_alone_have_means_but_no_spread(make_run):
     directory = make_run()
     total = {**NODES[0], "node": None, "nodes": 3}
     (directory / "links.jsonl").write_text(json.dumps(total) + "\n")
-    assert summarise(directory)["links"]["uplink_utilisation"] == {"mean": 0.5, "median": None, "max": None}
+    assert summarize(directory)["links"]["uplink_utilization"] == {"mean": 0.5, "median": None, "max": None}
     assert "mean 50.00\n" in report([directory])
 
 
 def test_older_runs_have_no_links_file(make_run):
     directory = make_run()
     assert read(directory).links is None
-    assert summarise(directory)["links"] is None
+    assert summarize(directory)["links"] is None
     assert "Links" not in report([directory])

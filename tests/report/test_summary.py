@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from ddlsim.report.summary import loud_lines, summarise, table
+from ddlsim.report.summary import loud_lines, summarize, table
 
 KEYS = (
     "schema_version status scenario algorithm nodes rounds seed device data accuracy fair_accuracy demographic_parity "
@@ -11,19 +11,19 @@ KEYS = (
 
 
 def test_summary_has_every_promised_key_and_is_json(make_run):
-    summary = summarise(make_run())
+    summary = summarize(make_run())
     assert set(KEYS.split()) <= set(summary)
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
 
 
 def test_accuracy_per_cluster_and_over_all_nodes(make_run):
-    accuracy = summarise(make_run())["accuracy"]
+    accuracy = summarize(make_run())["accuracy"]
     assert accuracy["all"] == pytest.approx(0.8)
     assert accuracy["clusters"] == pytest.approx([0.9, 0.6])
 
 
 def test_fairness_by_hand(make_run):
-    summary = summarise(make_run())
+    summary = summarize(make_run())
     assert summary["fair_accuracy"] == pytest.approx(2 / 3 * 0.75 + 1 / 3 * 0.7)
     # Cluster 0: both nodes together predict both classes equally often, as cluster 1 does.
     assert summary["demographic_parity"] == pytest.approx(0)
@@ -31,17 +31,17 @@ def test_fairness_by_hand(make_run):
 
 
 def test_bytes_by_cause(make_run):
-    assert summarise(make_run())["bytes"] == {"total": 1210, "payload": 1143, "header": 60, "wasted": 7, "in_flight": 0}
+    assert summarize(make_run())["bytes"] == {"total": 1210, "payload": 1143, "header": 60, "wasted": 7, "in_flight": 0}
 
 
 def test_bytes_of_an_unfinished_run_come_from_the_nodes_counters(make_run):
-    summary = summarise(make_run(status="interrupted", traffic=None))
+    summary = summarize(make_run(status="interrupted", traffic=None))
     nothing = dict.fromkeys(("payload", "header", "wasted", "in_flight"))
     assert summary["bytes"] == {"total": 1203, **nothing}
 
 
 def test_target_at_the_first_evaluation_and_interpolated(make_run):
-    target = summarise(make_run())["target"]
+    target = summarize(make_run())["target"]
     # Over all nodes 0.5333 at round 2 and 0.8 at round 4: 0.7 lies at 0.625 of the way.
     assert (target["accuracy"], target["reached"]) == (0.7, True)
     assert (target["round"], target["bytes"], target["sim_time_s"]) == (4, 1203, 42.0)
@@ -51,19 +51,19 @@ def test_target_at_the_first_evaluation_and_interpolated(make_run):
 
 
 def test_target_not_reached_has_no_costs(make_run):
-    summary = summarise(make_run(rows=make_run.rows(right={2: [(1, 1)] * 3})))
+    summary = summarize(make_run(rows=make_run.rows(right={2: [(1, 1)] * 3})))
     assert summary["target"]["reached"] is False
     assert summary["target"]["bytes"] is None and summary["target"]["interpolated"]["bytes"] is None
     assert "not reached" in table(summary, terminal=False)
 
 
 def test_settlement_names_heads_and_round(make_run):
-    found = summarise(make_run())["settlement"]
+    found = summarize(make_run())["settlement"]
     assert found == {"settled": True, "settled_round": 2, "heads": [0, 1], "agreement": 1.0, "apart": True}
 
 
-def test_a_run_that_has_just_begun_is_summarised_without_numbers(make_run):
-    summary = summarise(make_run(rows=[], traffic=None, status="running"))
+def test_a_run_that_has_just_begun_is_summarized_without_numbers(make_run):
+    summary = summarize(make_run(rows=[], traffic=None, status="running"))
     assert summary["accuracy"] == {"all": None, "std": None, "clusters": None, "clusters_std": None}
     assert summary["target"]["reached"] is None
     assert "running" in table(summary, terminal=False)
@@ -71,7 +71,7 @@ def test_a_run_that_has_just_begun_is_summarised_without_numbers(make_run):
 
 def test_spread_of_a_cluster_is_over_its_nodes(make_run):
     rows = make_run.rows({2: [(3, 3), (3, 3), (2, 2)], 4: [(3, 4), (5, 4), (3, 3)]})
-    accuracy = summarise(make_run(rows=rows))["accuracy"]
+    accuracy = summarize(make_run(rows=rows))["accuracy"]
     assert accuracy["clusters"] == pytest.approx([0.8, 0.6])
     assert accuracy["clusters_std"] == pytest.approx([0.1, 0.0])
 
@@ -81,7 +81,7 @@ def test_accuracy_of_the_published_head_choice_is_shown_apart(make_run):
         {"time_s": 42.0, "node": node, "round": 4, "name": "accuracy_lowest_test_loss", "value": value}
         for node, value in enumerate((0.95, 0.95, 0.65))
     ]
-    summary = summarise(make_run(rows=make_run.rows() + extra))
+    summary = summarize(make_run(rows=make_run.rows() + extra))
     assert summary["accuracy_lowest_test_loss"]["clusters"] == pytest.approx([0.95, 0.65])
     assert summary["accuracy"]["all"] == pytest.approx(0.8)
     assert "with the head of lowest test loss" in table(summary, terminal=False)
@@ -89,7 +89,7 @@ def test_accuracy_of_the_published_head_choice_is_shown_apart(make_run):
 
 def test_fallback_and_labels_are_said_loudly_before_the_numbers(make_run):
     data = {"name": "fashion-mnist-mini", "fallback": True}
-    summary = summarise(make_run(data=data, labels=["lowest_test_loss peeks at test data"]))
+    summary = summarize(make_run(data=data, labels=["lowest_test_loss peeks at test data"]))
     assert len(loud_lines(summary)) == 2
     for terminal in (False, True):
         first, second = table(summary, terminal=terminal).splitlines()[:2]
@@ -99,23 +99,23 @@ def test_fallback_and_labels_are_said_loudly_before_the_numbers(make_run):
 
 
 def test_a_finished_run_on_its_own_data_has_nothing_loud(make_run):
-    assert loud_lines(summarise(make_run())) == []
+    assert loud_lines(summarize(make_run())) == []
 
 
 def test_profile_is_shown_where_the_run_kept_one(make_run):
-    summary = summarise(make_run(profile={"training": 1.25, "total": 1.5, "simulated to wall": 28.0}))
+    summary = summarize(make_run(profile={"training": 1.25, "total": 1.5, "simulated to wall": 28.0}))
     assert summary["profile"]["training"] == 1.25
     assert "wall s, training" in table(summary, terminal=False)
 
 
 def test_plain_table_has_no_control_characters(make_run):
-    text = table(summarise(make_run()), terminal=False)
+    text = table(summarize(make_run()), terminal=False)
     assert "\x1b" not in text
     assert "accuracy %, cluster 1 (1)" in text and "60.00" in text
     assert "round 4, 1.2 kB, 42.0s" in text
 
 
 def test_a_run_that_ended_before_its_first_evaluation_says_so(make_run):
-    text = table(summarise(make_run(rows=[], status="interrupted")), terminal=False)
+    text = table(summarize(make_run(rows=[], status="interrupted")), terminal=False)
     assert "NOT FINISHED: status interrupted, never evaluated" in text
     assert "4 (not evaluated)" in text and "None" not in text

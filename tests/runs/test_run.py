@@ -15,7 +15,7 @@ import pytest
 from ddlsim import runs
 from ddlsim.engine.simulation import Simulation
 from ddlsim.errors import RecordsFailed
-from ddlsim.report.summary import summarise
+from ddlsim.report.summary import summarize
 from ddlsim.runs.progress import Progress
 from ddlsim.scenario import load
 
@@ -198,6 +198,6 @@ def test_the_manifest_tells_how_long_each_file_is(tmp_path):
     runs.run(load(SMOKE, (EL, "rounds=1", "learning=none")), out=tmp_path / "run")
     told = json.loads((tmp_path / "run" / "manifest.json").read_text())["files"]
     assert told == {path.name: path.stat().st_size for path in (tmp_path / "run").glob("*.jsonl")}
-    assert summarise(tmp_path / "run")["labels"] == [
+    assert summarize(tmp_path / "run")["labels"] == [
         "learning: none: only the network ran; where learned values steer, every loss was taken as equal"
     ]

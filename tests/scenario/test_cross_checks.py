@@ -97,7 +97,7 @@ def test_a_learning_rate_beyond_single_precision_is_refused(problems):
 @pytest.mark.parametrize(
     ("sets", "told"),
     [
-        (["shift={name: colour}"], "channels"),
+        (["shift={name: color}"], "channels"),
         (
             ["validation={source: test, fraction: 0.0001}"],
             "validation.fraction: 0.0001 of 2000 test samples leaves one",

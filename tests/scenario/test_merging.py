@@ -2,9 +2,9 @@
 
 import pytest
 
-from ddlsim.data.mini import FashionMnistMini
+from ddlsim.data.fashion_mnist_mini import FashionMnistMini
 from ddlsim.errors import ScenarioError
-from ddlsim.network.links import Uniform
+from ddlsim.network.access_links import Uniform
 from ddlsim.scenario import load, with_fallback
 from ddlsim.topologies.fixed_graphs import Ring
 from ddlsim.topologies.random_graphs import RandomRegular

@@ -40,7 +40,7 @@ def test_list_and_schema_know_all_compressions():
     assert json_schema()["$defs"]["compression"]["properties"]["name"]["enum"] == names
 
 
-@pytest.mark.parametrize("name", ["4g", "5g", "wifi6", "fibre", "datacenter", "internet-latency"])
+@pytest.mark.parametrize("name", ["4g", "5g", "wifi6", "fiber", "datacenter", "internet-latency"])
 def test_presets_of_links_go_by_the_names_of_what_they_stand_for(write, name):
     links = load(write(), [f"network.links={{name: {name}}}"]).network.links.draw(8, seed=0)
     assert (links.uplink_bytes_per_s > 0).all() and (links.downlink_bytes_per_s > 0).all()

@@ -1,4 +1,4 @@
-"""Neighbours told from others by a mixture of two normals, and PENS and PANM by hand."""
+"""Neighbors told from others by a mixture of two normals, and PENS and PANM by hand."""
 
 import numpy as np
 import pytest
@@ -7,33 +7,33 @@ from number_node import NumberNode
 from ddlsim.algorithms.panm import PANM
 from ddlsim.algorithms.pens import PENS
 from ddlsim.errors import ScenarioError
-from ddlsim.node.deferred import Later
-from ddlsim.similarity.mixture import neighbours_by_mixture
+from ddlsim.node.deferred import Deferred
+from ddlsim.similarity.mixture import neighbors_by_mixture
 
 
-def test_a_candidate_that_looks_like_a_neighbour_becomes_one():
+def test_a_candidate_that_looks_like_a_neighbor_becomes_one():
     scores = {1: 9.0, 2: 9.4, 3: 9.2, 4: 9.1, 5: 1.0, 6: 1.3, 7: 0.8}
-    assert neighbours_by_mixture(scores, {1, 2, 3}) == {1, 2, 3, 4}
+    assert neighbors_by_mixture(scores, {1, 2, 3}) == {1, 2, 3, 4}
 
 
-def test_a_neighbour_that_looks_like_the_others_is_dropped():
+def test_a_neighbor_that_looks_like_the_others_is_dropped():
     scores = {1: 9.0, 2: 9.4, 3: 9.2, 4: 1.1, 5: 1.0, 6: 1.3, 7: 0.8}
-    assert neighbours_by_mixture(scores, {1, 2, 3, 4}) == {1, 2, 3}
+    assert neighbors_by_mixture(scores, {1, 2, 3, 4}) == {1, 2, 3}
 
 
-@pytest.mark.parametrize("neighbours", [set(), {1, 2}])
-def test_one_group_alone_stays(neighbours):
-    assert neighbours_by_mixture({1: 3.0, 2: 4.0}, neighbours) == neighbours
+@pytest.mark.parametrize("neighbors", [set(), {1, 2}])
+def test_one_group_alone_stays(neighbors):
+    assert neighbors_by_mixture({1: 3.0, 2: 4.0}, neighbors) == neighbors
 
 
 @pytest.mark.parametrize("smallest", [0.0, 1e-9])
-def test_two_groups_of_one_keep_the_neighbours_they_had(smallest):
-    assert neighbours_by_mixture({1: 3.0, 2: 4.0}, {1}, smallest) == {1}
+def test_two_groups_of_one_keep_the_neighbors_they_had(smallest):
+    assert neighbors_by_mixture({1: 3.0, 2: 4.0}, {1}, smallest) == {1}
 
 
 @pytest.mark.parametrize(("smallest", "found"), [(0.0, {1, 2}), (1e-9, {1, 2, 3})])
 def test_a_single_other_counts_for_nothing_only_in_the_published_code(smallest, found):
-    assert neighbours_by_mixture({1: 9.0, 2: 9.3, 3: 9.1, 4: 1.0}, {1, 2}, smallest) == found
+    assert neighbors_by_mixture({1: 9.0, 2: 9.3, 3: 9.1, 4: 1.0}, {1, 2}, smallest) == found
 
 
 def drive(steps, answer):
@@ -49,7 +49,7 @@ def drive(steps, answer):
 
 def scoring(scores):
     """Losses whose inverse is the score of the model, which is its node's number here."""
-    return lambda verb: Later(lambda: [1 / scores[model[0]] for model in verb[1]])
+    return lambda verb: Deferred(lambda: [1 / scores[model[0]] for model in verb[1]])
 
 
 def test_pens_merges_the_best_and_remembers_them():
@@ -60,10 +60,10 @@ def test_pens_merges_the_best_and_remembers_them():
     _, weights = drive(pens.weigh(node, state, received, 0), answer)
     assert weights == pytest.approx({5: 1 / 3, 7: 1 / 3, 1: 1 / 3})
     assert state.memory.kept == {5: 1, 7: 1}
-    assert pens.neighbours(node, state) == [5, 7]  # kept once, more often than 2 / 10 * 2
+    assert pens.neighbors(node, state) == [5, 7]  # kept once, more often than 2 / 10 * 2
 
 
-def test_pens_gossips_with_its_neighbours_only():
+def test_pens_gossips_with_its_neighbors_only():
     node, pens = NumberNode(num_nodes=10), PENS(sampled_peers=3, stage1_rounds=20)
     state = pens.start(node)
     state.memory.kept.update({3: 4, 5: 5, 7: 9})
@@ -107,22 +107,22 @@ def panm_of(variant, similarity="inverse_loss", num_nodes=12):
 @pytest.mark.parametrize(("variant", "kept"), [("thesis", 0.5), ("code", 3.0)])
 def test_panm_keeps_the_best_and_measures_them_again_only_in_the_thesis(variant, kept):
     node, panm, state = panm_of(variant)
-    state.memory.neighbours = {3: 3.0, 5: 0.1}
+    state.memory.neighbors = {3: 3.0, 5: 0.1}
     scores = {float(peer): 0.2 for peer in range(12)} | {3.0: 0.5, 5.0: 0.1}
     ((asked),) = exchange(panm, node, state, 1, scores)
     assert {3, 5} < set(asked) and len(asked) == 4
-    assert len(state.memory.neighbours) == 2
-    assert state.memory.neighbours[3] == pytest.approx(kept, rel=1e-3)
-    assert 5 not in state.memory.neighbours
-    assert state.model == pytest.approx(np.mean([10.0, *state.memory.neighbours]))
+    assert len(state.memory.neighbors) == 2
+    assert state.memory.neighbors[3] == pytest.approx(kept, rel=1e-3)
+    assert 5 not in state.memory.neighbors
+    assert state.model == pytest.approx(np.mean([10.0, *state.memory.neighbors]))
 
 
-def test_panm_adds_whom_the_mixture_takes_for_a_neighbour():
+def test_panm_adds_whom_the_mixture_takes_for_a_neighbor():
     node, panm, state = panm_of("thesis", num_nodes=5)
-    state.memory.neighbours = {0: 1.0, 2: 1.0}
+    state.memory.neighbors = {0: 1.0, 2: 1.0}
     asked = exchange(panm, node, state, 2, {0.0: 9.0, 2.0: 9.3, 3.0: 9.1, 4.0: 1.0})
     assert asked == [[0, 2, 3, 4]]
-    assert set(state.memory.neighbours) == {0, 2, 3}
+    assert set(state.memory.neighbors) == {0, 2, 3}
     assert [value for name, value, _ in node.recorded if name == "pulled_from"] == [0, 2, 3, 4]
 
 
@@ -134,4 +134,4 @@ def test_published_bug_is_deaf_but_for_the_loss(similarity, rounds, talks):
     node, panm, state = panm_of("published_bug", similarity)
     assert exchange(panm, node, state, 0, {}) == []
     assert bool(exchange(panm, node, state, rounds, {})) == talks
-    assert len(state.memory.neighbours) == 2 * talks
+    assert len(state.memory.neighbors) == 2 * talks

@@ -6,7 +6,7 @@ import pytest
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream_seed
 from ddlsim.topologies import TOPOLOGIES
-from ddlsim.topologies.base import neighbours
+from ddlsim.topologies.base import neighbors
 from ddlsim.topologies.large import is_connected, random_regular
 
 
@@ -32,7 +32,7 @@ def write(path, text):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_topology_is_a_connected_symmetric_graph_without_loops(name):
-    table = neighbours(make(name, **EVERY[name]), 12, 3, 7)
+    table = neighbors(make(name, **EVERY[name]), 12, 3, 7)
     assert len(table) == 12
     assert all(node not in peers and list(peers) == sorted(set(peers)) for node, peers in enumerate(table))
     assert all(node in table[peer] for node, peers in enumerate(table) for peer in peers)
@@ -45,26 +45,26 @@ def test_the_table_lists_every_topology_but_the_file():
 
 def test_random_regular_gives_every_node_its_degree_in_every_round():
     for round_num in range(20):
-        table = neighbours(make("random_regular", degree=4), 32, round_num, 0)
+        table = neighbors(make("random_regular", degree=4), 32, round_num, 0)
         assert {len(peers) for peers in table} == {4}
 
 
 def test_dynamic_topology_draws_anew_in_each_round_and_repeats_with_the_seed():
     topology = make("random_regular", degree=4)
-    rounds = [neighbours(topology, 16, round_num, 5) for round_num in range(4)]
+    rounds = [neighbors(topology, 16, round_num, 5) for round_num in range(4)]
     assert len(set(rounds)) == 4
     assert topology.graph(16, 2, 5).edges == make("random_regular", degree=4).graph(16, 2, 5).edges
-    assert neighbours(topology, 16, 0, 6) != rounds[0]
+    assert neighbors(topology, 16, 0, 6) != rounds[0]
 
 
 def test_static_topology_is_one_graph_for_all_rounds():
     topology = make("random_regular", degree=4, dynamic=False)
-    assert neighbours(topology, 16, 0, 5) == neighbours(topology, 16, 9, 5)
+    assert neighbors(topology, 16, 0, 5) == neighbors(topology, 16, 9, 5)
 
 
 def test_own_seed_fixes_the_graphs_whatever_the_scenario_seed():
     topology = make("random_regular", degree=4, seed=1234)
-    assert neighbours(topology, 16, 3, 0) == neighbours(topology, 16, 3, 1)
+    assert neighbors(topology, 16, 3, 0) == neighbors(topology, 16, 3, 1)
 
 
 def test_disconnected_draws_are_drawn_again_until_connected():
@@ -103,25 +103,25 @@ def test_limits_between_keys_and_nodes_are_scenario_errors(name, keys, num_nodes
 
 
 def test_degree_one_without_connection_is_a_matching():
-    table = neighbours(make("random_regular", degree=1, connected=False), 8, 0, 0)
+    table = neighbors(make("random_regular", degree=1, connected=False), 8, 0, 0)
     assert all(len(peers) == 1 for peers in table)
 
 
 def test_ring_links_the_two_next_ones():
-    assert neighbours(make("ring"), 4, 0, 0) == ((1, 3), (0, 2), (1, 3), (0, 2))
+    assert neighbors(make("ring"), 4, 0, 0) == ((1, 3), (0, 2), (1, 3), (0, 2))
 
 
 def test_small_rings_have_no_loops():
-    assert neighbours(make("ring"), 1, 0, 0) == ((),)
-    assert neighbours(make("ring"), 2, 0, 0) == ((1,), (0,))
+    assert neighbors(make("ring"), 1, 0, 0) == ((),)
+    assert neighbors(make("ring"), 2, 0, 0) == ((1,), (0,))
 
 
 def test_star_links_all_to_the_center():
-    assert neighbours(make("star", center=1), 3, 0, 0) == ((1,), (0, 2), (1,))
+    assert neighbors(make("star", center=1), 3, 0, 0) == ((1,), (0, 2), (1,))
 
 
 def test_torus_numbers_its_nodes_along_the_rows():
-    table = neighbours(make("torus", rows=3, columns=4), 12, 0, 0)
+    table = neighbors(make("torus", rows=3, columns=4), 12, 0, 0)
     assert table[0] == (1, 3, 4, 8)
 
 
@@ -136,7 +136,7 @@ def test_file_edge_list_keeps_link_attributes(tmp_path):
     graph = make("file", path=path).graph(3, 0, 0)
     assert graph.edges[0, 1] == {"bandwidth_mbps": 100.0, "latency_ms": 5.0}
     assert graph.edges[1, 2] == {"bandwidth_mbps": 10}
-    assert neighbours(make("file", path=path), 3, 4, 0) == ((1,), (0, 2), (1,))
+    assert neighbors(make("file", path=path), 3, 4, 0) == ((1,), (0, 2), (1,))
 
 
 def test_file_graphml_keeps_link_attributes(tmp_path):
@@ -202,8 +202,8 @@ def test_pairings_of_four_nodes_are_all_as_likely():
 
 def test_topologies_of_many_nodes_are_drawn_by_pairing_and_follow_seed_and_round():
     topology = make("random_regular", degree=3)
-    drawn = [neighbours(topology, 20_002, round_num, 5) for round_num in (0, 1)]
-    assert drawn[0] is neighbours(topology, 20_002, 0, 5)
+    drawn = [neighbors(topology, 20_002, round_num, 5) for round_num in (0, 1)]
+    assert drawn[0] is neighbors(topology, 20_002, 0, 5)
     assert len(drawn[0]) == 20_002 and len(drawn[0][20_001]) == 3
     assert list(drawn[0]) != list(drawn[1])
     again = random_regular(3, 20_002, stream_seed(5, "topology", 1))

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
 from ddlsim.learning.bank import Rows
-from ddlsim.learning.kinds import JobSpec
+from ddlsim.learning.job_types import JobSpec
 
 
 class Backend(Protocol):

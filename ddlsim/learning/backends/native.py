@@ -9,8 +9,8 @@ from typing import Any
 from ddlsim.learning.backends.base import OTHER_KIND
 from ddlsim.learning.backends.evaluating import losses_of, predictions_of
 from ddlsim.learning.backends.one_by_one import KINDS, allocate_outputs, load_start, store_outcome
-from ddlsim.learning.backends.workers import TemplateOf, Workers
-from ddlsim.learning.kinds import JobSpec, LossSpec, TrainSpec, architecture_of
+from ddlsim.learning.backends.workers import Workers, WorkspaceOf
+from ddlsim.learning.job_types import JobSpec, LossSpec, TrainSpec, architecture_of
 from ddlsim.learning.node_datasets import NodeDatasets
 
 
@@ -47,17 +47,17 @@ class NativeBackend:
             allocate_outputs(jobs)
             return self._workers.map(self._train, jobs)
         evaluate = losses_of if kind == LossSpec.kind else predictions_of
-        return self._workers.map(lambda template_of, job: evaluate(job, template_of, self._data, self._chunk), jobs)
+        return self._workers.map(lambda workspace_of, job: evaluate(job, workspace_of, self._data, self._chunk), jobs)
 
     def close(self) -> None:
         """The backend that takes everything ends the threads."""
 
-    def _train(self, template_of: TemplateOf, job: TrainSpec) -> None:
-        template = template_of(job.architecture)
-        moments = load_start(template, job, self._training)
+    def _train(self, workspace_of: WorkspaceOf, job: TrainSpec) -> None:
+        workspace = workspace_of(job.architecture)
+        moments = load_start(workspace, job, self._training)
         inputs, labels = self._data.train[job.node]
-        template.plan(inputs).train(inputs, labels, job.batches, self._training, job.only, moments)
-        store_outcome(template, job, moments)
+        workspace.plan(inputs).train(inputs, labels, job.batches, self._training, job.only, moments)
+        store_outcome(workspace, job, moments)
 
     def _why_not_train(self, job: TrainSpec) -> str:
         if job.objective is not None:
@@ -81,6 +81,6 @@ class NativeBackend:
         """Why an architecture has no plan for samples; looked at once, on a thread that will compute with it."""
         key = (architecture, inputs.shape[1:], inputs.dtype)
         if key not in self._reasons:
-            ask = lambda template_of, name: template_of(name).why_no_plan(inputs)  # noqa: E731
+            ask = lambda workspace_of, name: workspace_of(name).why_no_plan(inputs)  # noqa: E731
             (self._reasons[key],) = self._workers.map(ask, [architecture])
         return self._reasons[key]

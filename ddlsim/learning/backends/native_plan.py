@@ -3,7 +3,7 @@
 For small models most of a PyTorch step on one CPU thread is the operators' own overhead. A plan computes the same in
 registers (csrc/train), layer after layer, image after image: the numbers differ from PyTorch's by rounding alone.
 
-A plan covers: convolutions of stride 1 with zeros around the image, each followed by at most one group normalisation,
+A plan covers: convolutions of stride 1 with zeros around the image, each followed by at most one group normalization,
 ReLU and 2x2 max pooling; then linear layers with ReLU between them. Everything else stays with PyTorch, and
 `network_of` says why. DDLSIM_NATIVE_TRAINING=0 turns plans off.
 """
@@ -20,7 +20,7 @@ from ddlsim import native
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.dropout import OwnDropout
 from ddlsim.learning.layout import CORE, HEAD, MODEL, Layout
-from ddlsim.learning.moments import OpenMoments
+from ddlsim.learning.optimizer_state import OpenOptimizerState
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class NativePlan:
         batches: Sequence[np.ndarray],
         settings,
         only: str | None,
-        moments: OpenMoments | None,
+        moments: OpenOptimizerState | None,
     ) -> None:
         """Steps of mean cross-entropy on the flat vector, in place; see worker.sgd_steps.
 
@@ -235,15 +235,15 @@ class _Reader:
     def _group_norm(self, name: str, layer: nn.GroupNorm) -> str | None:
         if not layer.affine:
             return "has no weight and bias"
-        return self._normalise(name, layer.num_groups, layer.eps)
+        return self._normalize(name, layer.num_groups, layer.eps)
 
     def _norm_pool(self, name: str, layer: GroupNormReLUPool) -> str | None:
-        fault = self._normalise(name, layer.groups, layer.eps)
+        fault = self._normalize(name, layer.groups, layer.eps)
         if not fault:
             self._convs[-1].update(relu=True, pool=True)
         return fault
 
-    def _normalise(self, name: str, groups: int, epsilon: float) -> str | None:
+    def _normalize(self, name: str, groups: int, epsilon: float) -> str | None:
         conv = self._open_conv()
         if not conv or conv["groups"] or conv["relu"] or conv["pool"]:
             return "does not follow a convolution directly"

@@ -7,13 +7,13 @@ import torch
 
 from ddlsim.learning.backends.base import OTHER_KIND
 from ddlsim.learning.backends.evaluating import losses_of, predictions_of
-from ddlsim.learning.backends.template import ClassMeans, Template, loss_function, sgd_steps
-from ddlsim.learning.backends.workers import TemplateOf, Workers
+from ddlsim.learning.backends.workers import Workers, WorkspaceOf
+from ddlsim.learning.backends.workspace import ClassMeans, ModelWorkspace, loss_function, sgd_steps
 from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import seed_dropouts
-from ddlsim.learning.kinds import JobSpec, LossSpec, TestSpec, TrainSpec
-from ddlsim.learning.moments import OpenMoments, rows_kept
+from ddlsim.learning.job_types import JobSpec, LossSpec, TestSpec, TrainSpec
 from ddlsim.learning.node_datasets import NodeDatasets
+from ddlsim.learning.optimizer_state import OpenOptimizerState, rows_kept
 
 KINDS = (TrainSpec.kind, LossSpec.kind, TestSpec.kind)
 
@@ -46,22 +46,22 @@ class OneByOneBackend:
             allocate_outputs(jobs)
             return self._workers.map(self._train, jobs)
         evaluate = losses_of if kind == LossSpec.kind else predictions_of
-        return self._workers.map(lambda template_of, job: evaluate(job, template_of, self._data, self._chunk), jobs)
+        return self._workers.map(lambda workspace_of, job: evaluate(job, workspace_of, self._data, self._chunk), jobs)
 
     def close(self) -> None:
         """See Backend."""
         self._workers.close()
 
-    def _train(self, template_of: TemplateOf, job: TrainSpec) -> None:
-        template = template_of(job.architecture)
-        moments = load_start(template, job, self._training)
+    def _train(self, workspace_of: WorkspaceOf, job: TrainSpec) -> None:
+        workspace = workspace_of(job.architecture)
+        moments = load_start(workspace, job, self._training)
         if job.seed is not None:
-            seed_dropouts(template.dropouts, job.seed)
+            seed_dropouts(workspace.dropouts, job.seed)
         means = ClassMeans(job.means, len(job.batches) - job.last_pass)
-        loss_of = loss_function(template, job.objective, job.targets, self._data.loss, means)
-        sgd_steps(template, self._batches(job), self._training, loss_of, job.only, moments)
+        loss_of = loss_function(workspace, job.objective, job.targets, self._data.loss, means)
+        sgd_steps(workspace, self._batches(job), self._training, loss_of, job.only, moments)
         means.store(job.means)
-        store_outcome(template, job, moments)
+        store_outcome(workspace, job, moments)
 
     def _batches(self, job: TrainSpec) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The samples and labels of every step, as many views of each as the objective wants."""
@@ -83,19 +83,19 @@ def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:
                 row.allocate()
 
 
-def load_start(template: Template, job: TrainSpec, training) -> OpenMoments | None:
+def load_start(workspace: ModelWorkspace, job: TrainSpec, training) -> OpenOptimizerState | None:
     """Loads what a training begins with; returns what the optimizer remembers, if anything."""
-    template.load(job.model)
-    template.load_local(job.local)
+    workspace.load(job.model)
+    workspace.load_local(job.local)
     if not job.moments:
         return None
-    return OpenMoments(job.moments, job.sizes, rows_kept(training), template.flat.device)
+    return OpenOptimizerState(job.moments, job.sizes, rows_kept(training), workspace.flat.device)
 
 
-def store_outcome(template: Template, job: TrainSpec, moments: OpenMoments | None) -> None:
+def store_outcome(workspace: ModelWorkspace, job: TrainSpec, moments: OpenOptimizerState | None) -> None:
     """Writes what a training has made to its rows."""
-    template.store(job.trained, job.sizes)
-    template.store_local(job.new_local)
+    workspace.store(job.trained, job.sizes)
+    workspace.store_local(job.new_local)
     if moments is not None:
         moments.store(job.new_moments)
 

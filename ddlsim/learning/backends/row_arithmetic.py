@@ -10,7 +10,7 @@ from ddlsim.learning.backends.base import OTHER_KIND
 from ddlsim.learning.bank import by_bank
 from ddlsim.learning.comparing import compare
 from ddlsim.learning.compressing import compress
-from ddlsim.learning.kinds import ClassCosineSpec, CompressSpec, CopySpec, JobSpec, MergeSpec, SimilaritySpec
+from ddlsim.learning.job_types import ClassCosineSpec, CompressSpec, CopySpec, JobSpec, MergeSpec, SimilaritySpec
 
 
 class RowArithmetic:

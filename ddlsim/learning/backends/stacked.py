@@ -20,12 +20,12 @@ from ddlsim.learning.backends.sample_pool import SamplePool
 from ddlsim.learning.backends.stacked_evaluating import stacked_losses, stacked_predictions
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
 from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
-from ddlsim.learning.backends.template import make_optimizer
 from ddlsim.learning.backends.workers import Workers
+from ddlsim.learning.backends.workspace import make_optimizer
 from ddlsim.learning.bank import Row
-from ddlsim.learning.kinds import JobSpec, LossSpec, TrainSpec, architecture_of
-from ddlsim.learning.moments import OpenMoments, rows_kept
+from ddlsim.learning.job_types import JobSpec, LossSpec, TrainSpec, architecture_of
 from ddlsim.learning.node_datasets import NodeDatasets
+from ddlsim.learning.optimizer_state import OpenOptimizerState, rows_kept
 
 LOOKED_AT = 2
 """Models, and images of each, on which it is seen whether an architecture can be stacked."""
@@ -49,7 +49,7 @@ class StackedBackend:
         self._chunk = chunk
         self._device = device = workers.device
         self._pool = SamplePool(data.train)
-        self._stacked = {name: StackedModels(workers.template(name), data.loss) for name in workers.architectures}
+        self._stacked = {name: StackedModels(workers.workspace(name), data.loss) for name in workers.architectures}
         self._graphs = StepGraphs(CudaRecorder(device) if device.type == "cuda" else None)
         if device.type == "cuda":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -143,9 +143,9 @@ class StackedBackend:
                 flat[trained] = values[place]
             own.store(job.new_moments)
 
-    def _open_moments(self, jobs: Sequence[TrainSpec]) -> list[OpenMoments]:
+    def _open_moments(self, jobs: Sequence[TrainSpec]) -> list[OpenOptimizerState]:
         count = rows_kept(self._training)
-        return [OpenMoments(job.moments, job.sizes, count, self._device) for job in jobs if job.moments]
+        return [OpenOptimizerState(job.moments, job.sizes, count, self._device) for job in jobs if job.moments]
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Losses and predictions of many models at once, stacked by architecture; see kinds.py for what the jobs ask.
+"""Losses and predictions of many models at once, stacked by architecture; see job_types.py for what the jobs ask.
 
 A core that several models share has its features computed once; models that see the same images do so in one pass
 over one copy of them.
@@ -13,7 +13,7 @@ import torch
 
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models, stack_params
 from ddlsim.learning.bank import Row
-from ddlsim.learning.kinds import LossSpec, Tested, TestSpec, architecture_of
+from ddlsim.learning.job_types import LossSpec, Tested, TestSpec, architecture_of
 from ddlsim.learning.layout import CORE, HEAD
 from ddlsim.learning.node_datasets import NodeDatasets, Samples
 

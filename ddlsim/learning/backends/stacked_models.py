@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from ddlsim.learning.backends.template import Template
+from ddlsim.learning.backends.workspace import ModelWorkspace
 from ddlsim.learning.bank import Row
 from ddlsim.learning.layout import CORE, HEAD, MODEL, Entry, Layout
 from ddlsim.learning.tasks import Loss
@@ -30,13 +30,13 @@ class StackedModels:
     """What many models of one architecture compute side by side.
 
     Args:
-        template: a module on the device, whose structure is used; `why_not` loads models into it.
+        workspace: a module on the device, whose structure is used; `why_not` loads models into it.
         loss: of the task.
     """
 
-    def __init__(self, template: Template, loss: Loss):
-        self.template = template
-        self.layout: Layout = template.layout
+    def __init__(self, workspace: ModelWorkspace, loss: Loss):
+        self.workspace = workspace
+        self.layout: Layout = workspace.layout
         self._loss = loss
         self._gradients_of = cache(self._make_gradients)
         self._reasons: dict[bool, str] = {}  # by whether it is about training
@@ -99,7 +99,7 @@ class StackedModels:
         return self._reasons[training]
 
     def _make_gradients(self, only: str | None) -> Gradients:
-        module, loss_of, start = self.template.module, self._loss, self.trained_columns(only).start
+        module, loss_of, start = self.workspace.module, self._loss, self.trained_columns(only).start
         entries = self.layout.parts[MODEL].entries
 
         def loss(own: torch.Tensor, others: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -115,7 +115,7 @@ class StackedModels:
         return gradients
 
     def _apply(self, part: str, flats: torch.Tensor, values: torch.Tensor, values_dim: int | None) -> torch.Tensor:
-        submodule: nn.Module = getattr(self.template.module.eval(), part)
+        submodule: nn.Module = getattr(self.workspace.module.eval(), part)
         entries = [
             replace(entry, name=entry.name.removeprefix(part + ".")) for entry in self.layout.parts[part].entries
         ]
@@ -126,9 +126,9 @@ class StackedModels:
         rows = stack_models(models)
         found = self.gradients(None)(rows, rows[:, :0], images, labels)
         for model, x, y, row in zip(models, images, labels, found, strict=True):
-            self.template.load(model)
-            parameters = self.template.trained()
-            loss = self._loss(self.template.module.train()(x), y)
+            self.workspace.load(model)
+            parameters = self.workspace.trained()
+            loss = self._loss(self.workspace.module.train()(x), y)
             alone = torch.autograd.grad(loss, parameters, materialize_grads=True)
             expected = torch.cat([gradient.reshape(-1) for gradient in alone])  # in the order of the columns
             if not _same(row, expected):
@@ -140,8 +140,8 @@ class StackedModels:
         rows, core, head = stack_models(models), self.layout.parts[CORE].size, self.layout.parts[HEAD].size
         found = self.outputs(rows[:, core : core + head], self.features(rows[:, :core], images, False))
         for model, x, outputs in zip(models, images, found, strict=True):
-            self.template.load(model)
-            if not _same(outputs, self.template.module.eval()(x)):
+            self.workspace.load(model)
+            if not _same(outputs, self.workspace.module.eval()(x)):
                 return False
         return True
 

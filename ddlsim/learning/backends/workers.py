@@ -12,10 +12,10 @@ from typing import TypeVar
 import torch
 
 from ddlsim.learning.architecture import Architecture
-from ddlsim.learning.backends.template import Template
+from ddlsim.learning.backends.workspace import ModelWorkspace
 
 Job, Found = TypeVar("Job"), TypeVar("Found")
-TemplateOf = Callable[[str], Template]
+WorkspaceOf = Callable[[str], ModelWorkspace]
 """Architecture -> a module to compute with."""
 
 
@@ -37,18 +37,18 @@ class Workers:
         if device.type == "cpu":
             self._pool = ThreadPoolExecutor(threads, "wave", initializer=torch.set_num_threads, initargs=(1,))
 
-    def map(self, function: Callable[[TemplateOf, Job], Found], jobs: Iterable[Job]) -> list[Found]:
+    def map(self, function: Callable[[WorkspaceOf, Job], Found], jobs: Iterable[Job]) -> list[Found]:
         """What a function makes of each job, in order; its first argument gives the thread's own modules."""
         each = self._pool.map if self._pool else map
-        return list(each(lambda job: function(self.template, job), jobs))
+        return list(each(lambda job: function(self.workspace, job), jobs))
 
-    def template(self, architecture: str) -> Template:
+    def workspace(self, architecture: str) -> ModelWorkspace:
         """This thread's module of an architecture."""
-        templates = self._local.__dict__.setdefault("templates", {})
-        if architecture not in templates:
+        workspaces = self._local.__dict__.setdefault("workspaces", {})
+        if architecture not in workspaces:
             with self._build_lock:  # module constructors draw from torch's global generator
-                templates[architecture] = Template(self.architectures[architecture], self.device)
-        return templates[architecture]
+                workspaces[architecture] = ModelWorkspace(self.architectures[architecture], self.device)
+        return workspaces[architecture]
 
     def close(self) -> None:
         """Ends the threads."""

@@ -14,15 +14,15 @@ from ddlsim.learning.backends.native_plan import NativePlan, NoPlan, network_of
 from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import own_dropouts
 from ddlsim.learning.layout import MODEL, named_tensors
-from ddlsim.learning.moments import OpenMoments, torch_state
 from ddlsim.learning.objective import LocalStep, Objective
+from ddlsim.learning.optimizer_state import OpenOptimizerState, torch_state
 from ddlsim.learning.tasks import Loss
 
 StepLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(images, labels) of a step -> its loss."""
 
 
-class Template:
+class ModelWorkspace:
     """A module of one architecture over a flat float32 vector [P]: loading a model is one copy per part.
 
     Args:
@@ -136,18 +136,18 @@ class Template:
 
 
 @torch.no_grad()
-def _plan_of(template: Template, image_shape: tuple[int, ...]) -> NativePlan | str:
+def _plan_of(workspace: ModelWorkspace, image_shape: tuple[int, ...]) -> NativePlan | str:
     """A plan that has been seen to give what the module gives, or why there is none."""
-    if template.flat.device.type != "cpu":
-        return f"it lives on {template.flat.device.type}"
+    if workspace.flat.device.type != "cpu":
+        return f"it lives on {workspace.flat.device.type}"
     if len(image_shape) != 3:
         return "its inputs are no images"
     try:
-        plan = NativePlan(network_of(template.module, template.layout), template.flat, image_shape)
+        plan = NativePlan(network_of(workspace.module, workspace.layout), workspace.flat, image_shape)
     except NoPlan as reason:
         return str(reason)
     images = torch.linspace(-2, 2, 3 * math.prod(image_shape)).sin().reshape(3, *image_shape)
-    module = template.module.eval()
+    module = workspace.module.eval()
     expected, found = module(images), plan.outputs(plan.features(images))
     tolerance = 1e-3 * (1 + expected.abs().max().item())
     same = torch.allclose(found, expected, atol=tolerance, rtol=1e-3, equal_nan=True)
@@ -155,14 +155,14 @@ def _plan_of(template: Template, image_shape: tuple[int, ...]) -> NativePlan | s
 
 
 def sgd_steps(
-    template: Template,
+    workspace: ModelWorkspace,
     batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
     settings,
     loss_of: StepLoss,
     only: str | None,
-    moments: OpenMoments | None = None,
+    moments: OpenOptimizerState | None = None,
 ) -> None:
-    """Local training: one optimizer step per batch, in place on the template.
+    """Local training: one optimizer step per batch, in place on the workspace.
 
     A fresh optimizer each call unless its moments are given. Plain SGD is one fused update without optimizer state.
 
@@ -173,9 +173,9 @@ def sgd_steps(
         only: "core", "head", ... to train that part and keep the others, their statistics included.
         moments: what the optimizer remembers, changed in place.
     """
-    parameters = template.trained(only)
-    kept = _frozen_columns(template, only)
-    template.module.train()
+    parameters = workspace.trained(only)
+    kept = _frozen_columns(workspace, only)
+    workspace.module.train()
     if not parameters:  # a part of frozen parameters: only its statistics move
         with torch.no_grad():
             for images, labels in batches:
@@ -187,7 +187,7 @@ def sgd_steps(
         moments
         and [
             (moments.steps_at(columns.start), [flat[columns].view(parameter.shape) for flat in moments.flats])
-            for columns, parameter in zip(template.trained_columns(), parameters, strict=True)
+            for columns, parameter in zip(workspace.trained_columns(), parameters, strict=True)
         ],
     )
     for images, labels in batches:
@@ -195,15 +195,19 @@ def sgd_steps(
         gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)  # a loss may leave a part out
         with torch.no_grad():
             update(gradients)
-    template.gather_buffers()
+    workspace.gather_buffers()
     for columns, values in kept:
         columns.copy_(values)
 
 
 def loss_function(
-    template: Template, objective: Objective | None, targets: Mapping[int, Row], task_loss: Loss, means: "ClassMeans"
+    workspace: ModelWorkspace,
+    objective: Objective | None,
+    targets: Mapping[int, Row],
+    task_loss: Loss,
+    means: "ClassMeans",
 ) -> StepLoss:
-    """What a training lowers, on a template that holds the model at its start.
+    """What a training lowers, on a workspace that holds the model at its start.
 
     Args:
         objective: of the algorithm; None: the task's loss.
@@ -212,16 +216,16 @@ def loss_function(
         means: what gathers the features that the objective collects.
     """
     if objective is None:
-        return lambda images, labels: task_loss(template.module(images), labels)
+        return lambda images, labels: task_loss(workspace.module(images), labels)
     start = {}
     if objective.keeps_start:
-        start = {name: parameter.detach().clone() for name, parameter in template.module.named_parameters()}
+        start = {name: parameter.detach().clone() for name, parameter in workspace.module.named_parameters()}
     aims = {label: row.values() for label, row in targets.items()}
 
     def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         means.next_step()
         return objective.loss(
-            LocalStep(template.module, images, labels, len(labels) // objective.views, start, aims, means.collect)
+            LocalStep(workspace.module, images, labels, len(labels) // objective.views, start, aims, means.collect)
         )
 
     return loss
@@ -262,13 +266,13 @@ class ClassMeans:
                 row.values().copy_(self._sums[label] / max(1, self._counts[label]))
 
 
-def _frozen_columns(template: Template, only: str | None) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _frozen_columns(workspace: ModelWorkspace, only: str | None) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Buffers of the part that is not trained: running statistics move in train mode, so they are put back."""
     if only is None:
         return []
     return [
         (columns, columns.clone())
-        for flat, part in ((template.flat, template.layout.parts[MODEL]), (template.local, template.layout.local))
+        for flat, part in ((workspace.flat, workspace.layout.parts[MODEL]), (workspace.local, workspace.layout.local))
         for entry in part.entries
         if not entry.trainable and not entry.name.startswith(only + ".")
         for columns in (flat[entry.start : entry.stop],)

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ddlsim.learning.bank import Params, Rows
-from ddlsim.learning.moments import Moments
 from ddlsim.learning.objective import Objective
+from ddlsim.learning.optimizer_state import OptimizerState
 
 Model = tuple[Params, ...]
 """A whole model as its parts in row order: (model,), or (core, head) and what else its architecture has."""
@@ -32,7 +32,7 @@ class JobSpec:
 
     kind: ClassVar[str]
     reads_in: ClassVar[tuple[str, ...]]
-    """Fields that hold rows to be read: numbers, alone, in tuples, in mappings or in Moments."""
+    """Fields that hold rows to be read: numbers, alone, in tuples, in mappings or in OptimizerState."""
     writes_in: ClassVar[tuple[str, ...]] = ()
     """Fields that hold rows to be filled; of a job without such fields the outcome is a value."""
 
@@ -87,7 +87,7 @@ class TrainSpec(JobSpec):
     trained: tuple[int | None, ...]
     batches: tuple[np.ndarray, ...]
     only: str | None = None
-    moments: tuple[Moments | None, ...] = ()
+    moments: tuple[OptimizerState | None, ...] = ()
     new_moments: tuple[int | None, ...] = ()
     objective: Objective | None = None
     targets: Mapping[int, int] = dataclasses.field(default_factory=dict)
@@ -278,7 +278,7 @@ def architecture_of(model) -> str:
 def _numbers(value: Any) -> Iterator[int]:
     if isinstance(value, int):
         yield value
-    elif isinstance(value, Moments):
+    elif isinstance(value, OptimizerState):
         yield from value.rows
     elif value is not None:
         for child in value.values() if isinstance(value, Mapping) else value:
@@ -288,7 +288,7 @@ def _numbers(value: Any) -> Iterator[int]:
 def _looked_up(value: Any, look) -> Any:
     if isinstance(value, int):
         return look(value)
-    if isinstance(value, Moments):
+    if isinstance(value, OptimizerState):
         return dataclasses.replace(value, rows=_looked_up(value.rows, look))
     if isinstance(value, Mapping):
         return {key: _looked_up(child, look) for key, child in value.items()}

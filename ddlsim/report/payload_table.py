@@ -1,4 +1,4 @@
-"""Bytes by what messages held, over rounds, from contents.jsonl (see messages/breakdown.py)."""
+"""Bytes by what messages held, over rounds, from contents.jsonl (see messages/payload_breakdown.py)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddlsim.report.frame import COLOURS, DASHES, new_figure
+from ddlsim.report.frame import COLORS, DASHES, new_figure
 from ddlsim.report.json_lines import json_lines
 from ddlsim.report.text import bytes_text, columns
 
@@ -48,7 +48,7 @@ def contents_figure(records: "Records", rounds: np.ndarray, num_bytes: Mapping[s
     figure, axes = new_figure(records)
     for index, (name, values) in enumerate(num_bytes.items()):
         shown = np.where(values > 0, values / 1e6, np.nan)
-        style = {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)]}
+        style = {"color": COLORS[index % len(COLORS)], "linestyle": DASHES[index % len(DASHES)]}
         axes.plot(rounds, shown, label=name, marker="." if len(rounds) <= 30 else None, **style)
     axes.set(xlabel="round", ylabel="MB sent by all nodes in a round", yscale="log")
     axes.grid(alpha=0.3)

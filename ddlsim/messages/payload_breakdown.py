@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 HEADER = "header"
 
 
-class Contents:
+class PayloadBreakdown:
     """Counts of one run.
 
     Args:
-        codec: as the nodes' outboxes have it; None: parameters are sent as they are.
+        codec: as the nodes' encoders have it; None: parameters are sent as they are.
     """
 
     def __init__(self, codec: "Codec | None" = None):
@@ -65,7 +65,7 @@ class Contents:
 
 
 def _encoded(codec: "Codec", value: Any, receiver: int, streams: Iterator[tuple[Stream, int]]) -> int:
-    """As the outbox packs it, whose streams stand in the order of the payload."""
+    """As the encoder packs it, whose streams stand in the order of the payload."""
     if hasattr(value, "part"):
         if codec.keeps_copies:
             stream, version = next(streams)

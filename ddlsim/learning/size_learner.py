@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.bank import Params
+    from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
-    from ddlsim.learning.kinds import Model
     from ddlsim.learning.layout import Buffers, Part
-    from ddlsim.learning.moments import Kept
     from ddlsim.learning.objective import Objective
+    from ddlsim.learning.optimizer_state import Kept
 
 MODEL = "model"
 

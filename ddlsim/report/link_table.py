@@ -1,4 +1,4 @@
-"""What the nodes' links carried, from links.jsonl: causes of bytes, utilisation, queueing (see network/link_use.py)."""
+"""What the nodes' links carried, from links.jsonl: causes of bytes, utilization, queueing (see network/link_use.py)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +33,9 @@ class Links:
         """Sums over nodes by name, as push, aborted, ..."""
         return {name: int(self.values[f"{name}_bytes"].sum()) for name in names}
 
-    def utilisation(self, link: str) -> dict[str, float | None]:
+    def utilization(self, link: str) -> dict[str, float | None]:
         """Mean, median and largest share of use of `uplink` or `downlink` over nodes, 0 to 1."""
-        values = self.values[f"{link}_utilisation"]
+        values = self.values[f"{link}_utilization"]
         values = values[~np.isnan(values)]
         if not len(values):
             return dict.fromkeys(("mean", "median", "max"))
@@ -53,8 +53,8 @@ class Links:
     def summary(self) -> dict:
         """For summary.json."""
         return {
-            "uplink_utilisation": self.utilisation("uplink"),
-            "downlink_utilisation": self.utilisation("downlink"),
+            "uplink_utilization": self.utilization("uplink"),
+            "downlink_utilization": self.utilization("downlink"),
             "queueing_s": self.queueing_s(),
         }
 
@@ -69,6 +69,7 @@ def read_links(path: Path) -> Links | None:
     names = [name for name in rows[0] if name not in ("node", "nodes")]
     with damage_of(path):
         table = np.array([[row[name] for name in names] for row in rows], dtype=float)
+        names = [name.replace("utilisation", "utilization") for name in names]  # as version 0.1 wrote it
         return Links(dict(zip(names, table.T, strict=True)), sum(row.get("nodes", 1) for row in rows))
 
 
@@ -84,10 +85,10 @@ def table(links: Links) -> str:
     }
     lines += [(about[name], bytes_text(value)) for name, value in causes.items() if value]
     for link in ("uplink", "downlink"):
-        use = links.utilisation(link)
+        use = links.utilization(link)
         if use["mean"] is not None:
             spread = f", median {percent_text(use['median'])}, max {percent_text(use['max'])}" if links.by_node else ""
-            lines.append((f"{link} utilisation %", f"mean {percent_text(use['mean'])}{spread}"))
+            lines.append((f"{link} utilization %", f"mean {percent_text(use['mean'])}{spread}"))
     queued_s = links.queueing_s()
     if queued_s["mean"] is not None:
         lines.append(

@@ -13,7 +13,7 @@ from ddlsim.learning.bank import Params, Row
 
 
 @dataclass(frozen=True)
-class Moments:
+class OptimizerState:
     """The optimizer's memory of one part of a node's model.
 
     Args:
@@ -34,7 +34,7 @@ class Kept:
         local: the buffers that are the node's own; None: as a fresh module has them, or there are none.
     """
 
-    moments: Mapping[str, Moments] = field(default_factory=dict)
+    moments: Mapping[str, OptimizerState] = field(default_factory=dict)
     local: Params | None = None
 
 
@@ -49,7 +49,7 @@ def rows_kept(settings) -> int:
     return 2 if settings.optimizer == "adam" else 1
 
 
-class OpenMoments:
+class OpenOptimizerState:
     """The moments of one training while it runs: one flat tensor per moment, over the columns of the whole model.
 
     Args:
@@ -59,7 +59,7 @@ class OpenMoments:
         device: where the model is.
     """
 
-    def __init__(self, before: Sequence[Moments | None], sizes: Sequence[int], count: int, device: torch.device):
+    def __init__(self, before: Sequence[OptimizerState | None], sizes: Sequence[int], count: int, device: torch.device):
         self.flats = [torch.zeros(sum(sizes), device=device) for _ in range(count)]
         self._sizes = list(sizes)
         self._steps = [0 if kept is None else kept.steps for kept in before]

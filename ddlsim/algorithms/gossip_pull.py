@@ -27,16 +27,16 @@ from ddlsim.aggregation import weights as merges
 from ddlsim.aggregation.weights import MergeName
 from ddlsim.algorithms.base import Algorithm
 from ddlsim.errors import ScenarioError
-from ddlsim.evaluation.candidates import Serving
-from ddlsim.similarity.measures import Seen, Similarity
+from ddlsim.evaluation.candidates import EvaluationCandidates
+from ddlsim.similarity.measures import ComparedModel, Similarity
 from ddlsim.units import Count, CountOrZero
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ddlsim.learning.bank import Params
-    from ddlsim.learning.kinds import Model
-    from ddlsim.node.deferred import Later
+    from ddlsim.learning.job_types import Model
+    from ddlsim.node.deferred import Deferred
     from ddlsim.node.node import Node, Steps, Verb
     from ddlsim.node.ports import Compute
 
@@ -74,7 +74,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pulling(Algorithm):
+class GossipPull(Algorithm):
     """A round of pulling peers' models and merging them.
 
     Args:
@@ -174,8 +174,8 @@ class Pulling(Algorithm):
         if self.schedule == "merge-then-train":
             yield from self._train(node, state)
 
-    def serving(self, node: "Node", state: State) -> Serving:
-        return Serving([(state.model,)])
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+        return EvaluationCandidates([(state.model,)])
 
     # -- for monitoring --------------------------------------------------------------------------------------------
 
@@ -185,8 +185,8 @@ class Pulling(Algorithm):
 
     def similarities_of(
         self, node: "Node", own: State, others: Mapping[int, State], compute: "Compute", rng: "np.random.Generator"
-    ) -> "Later":
-        """Later a mapping from node id to how alike its model is to the node's own, by the algorithm's similarity.
+    ) -> "Deferred":
+        """Deferred mapping from node id to how alike its model is to the node's own, by the algorithm's similarity.
 
         Args:
             node: who measures; its samples count where a loss does.
@@ -195,10 +195,10 @@ class Pulling(Algorithm):
             rng: draws mini-batches.
         """
         peers = sorted(others)
-        seen = [Seen(others[peer].model, others[peer].last) for peer in peers]
+        seen = [ComparedModel(others[peer].model, others[peer].last) for peer in peers]
         similarity = self.similarity_measure(node)
         assert similarity is not None
-        found = similarity.look(node.id, Seen(own.model, own.last), seen, own.start, compute, rng, node.kept)
+        found = similarity.look(node.id, ComparedModel(own.model, own.last), seen, own.start, compute, rng, node.kept)
         return found.then(lambda values: dict(zip(peers, values, strict=True)))
 
     # --------------------------------------------------------------------------------------------------------------
@@ -237,17 +237,17 @@ class Pulling(Algorithm):
 
     def measure(
         self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
-    ) -> "Generator[Verb, Any, Later]":
-        """Later a mapping from peer to how alike its model is."""
+    ) -> "Generator[Verb, Any, Deferred]":
+        """Deferred mapping from peer to how alike its model is."""
         peers = list(received)
-        seen = [Seen(of.get("compared", of["model"]), of.get("last")) for of in received.values()]
-        own = Seen(state.model, state.last)
+        seen = [ComparedModel(of.get("compared", of["model"]), of.get("last")) for of in received.values()]
+        own = ComparedModel(state.model, state.last)
         similarity = self.similarity_measure(node)
         assert similarity is not None
         found = yield from similarity.measure(node, own, seen, state.start)
         return self._recorded(node, found.then(lambda values: dict(zip(peers, values, strict=True))), round_num)
 
-    def _recorded(self, node: "Node", measured: "Later", round_num: int) -> "Later":
+    def _recorded(self, node: "Node", measured: "Deferred", round_num: int) -> "Deferred":
         """The same; written down where the scenario asks for this node's."""
         if node.id in self.record_similarities:
             for peer, similarity in sorted(measured().items()):

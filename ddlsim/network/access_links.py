@@ -3,7 +3,7 @@
 Quantiles of downlinks by access technology: 10,000 measurements each, repository mobilebandwidth (Apache-2.0).
 Quantiles of latency between internet sites: 227 sites, matrix published with Plexus (repository sacs-epfl/plexus,
 MIT), used there as one-way delay, and so here. What these do not hold (uplinks, latency of an access technology,
-fibre and datacenter links) is an assumption of the preset and a key of it.
+fiber and datacenter links) is an assumption of the preset and a key of it.
 
 A node's links are drawn from its own stream, so adding a node changes no other node's links.
 """
@@ -147,8 +147,8 @@ class Wifi6(Links):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fibre(Links):
-    """Homes with fibre: symmetric (all figures are assumptions).
+class Fiber(Links):
+    """Homes with fiber: symmetric (all figures are assumptions).
 
     Args:
         uplink_mbps: Mbit/s a node can send.
@@ -257,7 +257,7 @@ class MixPart:
         share: weight of this part among all.
     """
 
-    kind: Literal["4g", "5g", "wifi6", "fibre", "datacenter"]
+    kind: Literal["4g", "5g", "wifi6", "fiber", "datacenter"]
     share: Annotated[float, Gt(0)]
 
 
@@ -289,7 +289,7 @@ class Mix(Links):
         return LinkTable(up, down, latency_s)
 
 
-ACCESS_KINDS = {"4g": Mobile4G, "5g": Mobile5G, "wifi6": Wifi6, "fibre": Fibre, "datacenter": Datacenter}
+ACCESS_KINDS = {"4g": Mobile4G, "5g": Mobile5G, "wifi6": Wifi6, "fiber": Fiber, "datacenter": Datacenter}
 
 
 def read_links(path: str) -> dict[int, tuple[float, float, float]]:

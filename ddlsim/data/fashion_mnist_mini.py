@@ -1,6 +1,6 @@
 """The data set inside the package: a class-balanced part of Fashion-MNIST, so that every scenario runs offline.
 
-Source: Xiao, Rasul and Vollgraf, "Fashion-MNIST", 2017 (MIT licence, notice in embedded/LICENSE.fashion-mnist). Of
+Source: Xiao, Rasul and Vollgraf, "Fashion-MNIST", 2017 (MIT license, notice in embedded/LICENSE.fashion-mnist). Of
 each class the first 1,000 training images and the first 200 test images, in the original order; the file is made by
 tools/make_fashion_mnist_mini.py.
 """
