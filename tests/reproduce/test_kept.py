@@ -145,7 +145,8 @@ def test_the_pages_in_the_repository_are_those_that_the_files_give(tmp_path):
     copy.mkdir(exist_ok=True)
     matrices = sorted(path for path in (ROOT / "scenarios").rglob("*.yaml") if is_matrix(path))
     made = {page.name: page.read_text() for page in write_pages(copy, matrices)}
-    assert made == {page.name: page.read_text() for page in folder.glob("*.md")}
+    studies = {"facade_cifar10.md", "mapl_short.md", "similarity_real_data.md", "similarity_study.md"}  # by hand
+    assert made == {page.name: page.read_text() for page in folder.glob("*.md") if page.name not in studies}
 
 
 def test_every_measure_has_a_title_of_its_own():
