@@ -86,7 +86,8 @@ class PANM(GossipPull):
         else:
             if (round_num - self.stage1_rounds) % self.naem_every == 0:
                 received = yield from self._augment(node, state, round_num)
-            merged = draw(node.rng("merged neighbors"), sorted(memory.neighbors), self.sampled_peers)
+            # The names of streams keep their spelling, which decides what they draw.
+            merged = draw(node.rng("merged neighbours"), sorted(memory.neighbors), self.sampled_peers)
             missing = [peer for peer in merged if peer not in received]
             received |= yield from self.pull(node, missing, round_num)
         self._merge(node, state, {peer: received[peer] for peer in merged if peer in received}, round_num)
@@ -115,7 +116,7 @@ class PANM(GossipPull):
         candidates, old = self._strangers(node, memory), dict(memory.neighbors)
         sorted_ones = list(old)
         if self.variant != "thesis":
-            sorted_ones = draw(node.rng("sorted neighbors"), sorted(old), self.sampled_peers)
+            sorted_ones = draw(node.rng("sorted neighbours"), sorted(old), self.sampled_peers)
         asked = candidates if self.variant != "thesis" else [*candidates, *old]
         received = yield from self.pull(node, sorted(asked), round_num)
         yield from self._measure(node, state, received, candidates, round_num)

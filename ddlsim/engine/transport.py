@@ -8,8 +8,9 @@ import simpy
 
 from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.engine.pull_store import PullStore
-from ddlsim.messages.encoder import MessageEncoder, payload_bytes
+from ddlsim.messages.encoder import MessageEncoder
 from ddlsim.messages.message import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Message, to_one
+from ddlsim.messages.payload import payload_sizes
 from ddlsim.messages.payload_breakdown import PayloadBreakdown
 from ddlsim.node.deferred import Deferred
 
@@ -52,7 +53,7 @@ class NetworkTransport:
         protocol: "Protocol",
         codec: "Codec | None" = None,
     ):
-        self.contents = PayloadBreakdown(codec)
+        self.contents = PayloadBreakdown()
         self.network = network
         self._members = members
         self._run, self._clock, self._compute = run, clock, compute
@@ -70,8 +71,7 @@ class NetworkTransport:
         if self._encoders is not None:
             self._send(self._messages(sender, receivers, round_num, PUSH, payload))
         elif receivers:
-            size, header_bytes = payload_bytes(payload), self.network.header_bytes
-            self._send([Message(sender, receivers, round_num, PUSH, payload, size, header_bytes)])
+            self._send([self._plain_message(sender, receivers, round_num, PUSH, payload)])
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
         """Answers pulls with this payload from now on, also those that wait for it."""
@@ -192,28 +192,40 @@ class NetworkTransport:
         payload: Mapping[str, Any],
         keys: Sequence[str] | None = None,
     ) -> list[Message]:
-        receivers, header_bytes = tuple(receivers), self.network.header_bytes
+        receivers = tuple(receivers)
         if not receivers:
             return []
         if self._encoders is None:
-            return [
-                Message(sender, receivers, round_num, kind, payload, payload_bytes(payload), header_bytes, keys=keys)
-            ]
+            return [self._plain_message(sender, receivers, round_num, kind, payload, keys)]
         packed = self._encoders[sender].pack(payload)
-        return [
-            Message(
-                sender,
-                receiver,
-                round_num,
-                kind,
-                packed.payload,
-                packed.bytes_to(receiver),
-                header_bytes,
-                streams=packed.streams,
-                keys=keys,
+        header_bytes, streams, messages = self.network.header_bytes, packed.streams, []
+        for receiver in receivers:
+            sizes = packed.sizes_to(receiver)
+            size = sum(num_bytes for _, num_bytes in sizes)
+            messages.append(
+                Message(
+                    sender, receiver, round_num, kind, packed.payload, size, header_bytes, streams, keys, sizes=sizes
+                )
             )
-            for receiver in receivers
-        ]
+        return messages
+
+    def _plain_message(
+        self,
+        sender: int,
+        receivers: tuple[int, ...],
+        round_num: int,
+        kind: str,
+        payload: Mapping[str, Any],
+        keys: Sequence[str] | None = None,
+    ) -> Message:
+        """One message to all receivers, its parameters as they are."""
+        header_bytes = self.network.header_bytes
+        if len(payload) == 1:  # nearly always
+            ((_, size),) = payload_sizes(payload)
+            return Message(sender, receivers, round_num, kind, payload, size, header_bytes, keys=keys)
+        sizes = payload_sizes(payload)
+        size = sum(num_bytes for _, num_bytes in sizes)
+        return Message(sender, receivers, round_num, kind, payload, size, header_bytes, keys=keys, sizes=sizes)
 
     def _encoder(self, codec: "Codec", node: int) -> MessageEncoder:
         return MessageEncoder(

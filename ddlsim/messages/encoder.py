@@ -16,16 +16,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-import numpy as np
-
+from ddlsim.messages.payload import Path, Sizes, is_parameters, leaf_bytes, walk
 from ddlsim.units import FLOAT32_BYTES
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.layout import Part
     from ddlsim.messages.compression import Codec
-
-SCALAR_BYTES = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -70,17 +67,31 @@ class EncodedPayload:
 
     Args:
         payload: as the receivers read it.
-        num_bytes: what it weighs for every receiver, apart from the streams.
-        streams: with the version that it brings.
+        sizes: bytes by content, the same for every receiver, apart from the copies.
+        copies: of which content, and the version that the message brings.
     """
 
-    payload: Any
-    num_bytes: int
-    streams: tuple[tuple[Stream, int], ...]
+    payload: Mapping[str, Any]
+    sizes: Sizes
+    copies: tuple[tuple[str, Stream, int], ...]
+
+    @property
+    def streams(self) -> tuple[tuple[Stream, int], ...]:
+        """The copies that a receiver has once the message has arrived."""
+        return tuple((stream, version) for _, stream, version in self.copies)
+
+    def sizes_to(self, receiver: int) -> Sizes:
+        """Bytes by content to one receiver."""
+        if not self.copies:
+            return self.sizes
+        sizes = dict(self.sizes)
+        for content, stream, version in self.copies:
+            sizes[content] += stream.bytes_to(receiver, version)
+        return tuple(sizes.items())
 
     def bytes_to(self, receiver: int) -> int:
         """Bytes on the wire to one receiver."""
-        return self.num_bytes + sum(stream.bytes_to(receiver, version) for stream, version in self.streams)
+        return sum(num_bytes for _, num_bytes in self.sizes_to(receiver))
 
 
 class MessageEncoder:
@@ -104,11 +115,24 @@ class MessageEncoder:
         self._streams: dict[Hashable, Stream] = {}
         self._encoded: WeakValueDictionary[int, Params] = WeakValueDictionary()
 
-    def pack(self, payload: Any) -> EncodedPayload:
+    def pack(self, payload: Mapping[str, Any]) -> EncodedPayload:
         """Encodes all parameters in a payload."""
-        streams: list[tuple[Stream, int]] = []
-        packed, num_bytes = self._pack(payload, (), streams)
-        return EncodedPayload(packed, num_bytes, tuple(streams))
+        sizes = dict.fromkeys(payload, 0)
+        copies: list[tuple[str, Stream, int]] = []
+
+        def encode(leaf: Any, path: Path) -> Any:
+            content = path[0]
+            if not is_parameters(leaf):
+                sizes[content] += leaf_bytes(leaf)
+                return leaf
+            if self._codec.keeps_copies:
+                stream = self._advance(leaf, path)
+                copies.append((content, stream, stream.version))
+                return stream.copy
+            sizes[content] += sum(encoded_bytes(self._codec, leaf.part))
+            return self._encode(leaf)
+
+        return EncodedPayload(walk(payload, encode), tuple(sizes.items()), tuple(copies))
 
     def forget(self) -> None:
         """The node has lost its state."""
@@ -118,21 +142,6 @@ class MessageEncoder:
         """A receiver has lost its state."""
         for stream in self._streams.values():
             stream.held.pop(receiver, None)
-
-    def _pack(self, value: Any, path: tuple[Hashable, ...], streams: list[tuple[Stream, int]]) -> tuple[Any, int]:
-        if hasattr(value, "part"):
-            if self._codec.keeps_copies:
-                stream = self._advance(value, path)
-                streams.append((stream, stream.version))
-                return stream.copy, 0
-            return self._encode(value), sum(encoded_bytes(self._codec, value.part))
-        if isinstance(value, Mapping):
-            packed = {key: self._pack(child, (*path, key), streams) for key, child in value.items()}
-            return {key: child for key, (child, _) in packed.items()}, sum(size for _, size in packed.values())
-        if isinstance(value, (list, tuple)):
-            children = [self._pack(child, (*path, i), streams) for i, child in enumerate(value)]
-            return type(value)(child for child, _ in children), sum(size for _, size in children)
-        return value, payload_bytes(value)
 
     def _encode(self, params: "Params") -> "Params":
         decoded = self._encoded.get(params.serial)
@@ -158,23 +167,3 @@ def encoded_bytes(codec: "Codec", part: "Part") -> tuple[int, int]:
     """Bytes on the wire of one encoding of a part: of its trained values, and of its buffers, as float32."""
     sizes = part.trained_sizes
     return codec.num_bytes(sizes) if sizes else 0, (part.size - sum(sizes)) * FLOAT32_BYTES
-
-
-def payload_bytes(payload: Any) -> int:
-    """Bytes on the wire of parameters (float32), arrays, numbers and collections of them."""
-    if type(payload) is dict:  # nearly every payload is one; asking for an abstract class takes longer
-        num_bytes = 0
-        for value in payload.values():
-            num_bytes += value.part.size * FLOAT32_BYTES if hasattr(value, "part") else payload_bytes(value)
-        return num_bytes
-    if hasattr(payload, "part"):
-        return payload.size * FLOAT32_BYTES
-    if isinstance(payload, np.ndarray):
-        return payload.nbytes
-    if getattr(payload, "wire_bytes", None) is not None:
-        return payload.wire_bytes
-    if isinstance(payload, Mapping):
-        return sum(payload_bytes(value) for value in payload.values())
-    if isinstance(payload, (list, tuple)):
-        return sum(payload_bytes(value) for value in payload)
-    return SCALAR_BYTES

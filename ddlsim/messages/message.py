@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddlsim.messages.encoder import Stream
+    from ddlsim.messages.payload import Sizes
 
 PUSH, REQUEST, RESPONSE = "push", "request", "response"
 SCORE_REQUEST, SCORE = "score request", "score"
@@ -28,6 +29,7 @@ class Message:
         keys: of a request, which keys of the payload are asked for; None: all. They travel in the header.
         streams: what its arrival tells the sender (see encoder.py); the network does not look at it.
         sent_s: simulated time of sending, set by the network.
+        sizes: bytes of the payload by content, where it holds several contents.
     """
 
     src: int
@@ -40,6 +42,7 @@ class Message:
     streams: "tuple[tuple[Stream, int], ...]" = ()
     keys: Sequence[str] | None = None
     sent_s: float = 0.0
+    sizes: "Sizes" = ()
 
     @property
     def receivers(self) -> tuple[int, ...]:
@@ -68,4 +71,5 @@ def to_one(message: Message, receiver: int) -> Message:
         message.streams,
         message.keys,
         message.sent_s,
+        message.sizes,
     )

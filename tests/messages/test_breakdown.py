@@ -8,6 +8,7 @@ import pytest
 from ddlsim.messages.compression import COMPRESSIONS
 from ddlsim.messages.encoder import MessageEncoder
 from ddlsim.messages.message import Message
+from ddlsim.messages.payload import payload_sizes
 from ddlsim.messages.payload_breakdown import PayloadBreakdown
 
 
@@ -41,7 +42,9 @@ def params(serial=0, sizes=(30, 12)):
 def test_contents_of_a_round_add_up_over_messages():
     contents = PayloadBreakdown()
     both, one = {"head": np.zeros(3, np.float32), "age": 4}, {"head": np.zeros(5, np.float32)}
-    contents.count([message(1, both, 20), message(2, both, 20), message(3, one, 20)])
+    assert payload_sizes(both) == (("head", 12), ("age", 8))
+    sizes = payload_sizes(both)
+    contents.count([message(1, both, 20, sizes=sizes), message(2, both, 20, sizes=sizes), message(3, one, 20)])
     contents.count([message(1, {}, 0, round_num=1)])
     assert list(contents.rows()) == [
         {"round": 1, "content": "age", "messages": 2, "bytes": 2 * 8},
@@ -64,11 +67,11 @@ def test_encoded_contents_weigh_what_messages_weigh(name):
     encoder = MessageEncoder(
         codec, lambda codec, sent, copy, seed: params(next(serials), sent.part.trained_sizes), lambda: 0
     )
-    contents, total = PayloadBreakdown(codec), 0
+    contents, total = PayloadBreakdown(), 0
     for turn in range(3):
         payload = {"core": params(turn), "means": {1: params(10 + turn, (7,)), 2: params(20 + turn, (7,))}, "age": turn}
         packed = encoder.pack(payload)
-        sent = [message(dst, packed.payload, packed.bytes_to(dst), turn, streams=packed.streams) for dst in (1, 2)]
+        sent = [message(dst, packed.payload, packed.bytes_to(dst), turn, sizes=packed.sizes_to(dst)) for dst in (1, 2)]
         contents.count(sent)
         total += sum(each.payload_bytes for each in sent)
         for stream, version in packed.streams:
