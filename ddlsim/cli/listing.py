@@ -2,6 +2,7 @@
 
 import json
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -77,7 +78,7 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
     ]
 
 
-def _about(path) -> str:
+def _about(path: Path) -> str:
     """A scenario's description, or its first comment."""
     from ddlsim.errors import ScenarioError
     from ddlsim.scenario.tree import parse_file

@@ -51,10 +51,10 @@ def draws_noise(module: nn.Module) -> bool:
 
 def own_dropouts(module: nn.Module, device: torch.device) -> list[OwnDropout]:
     """Puts an OwnDropout in the place of every nn.Dropout; returns them in the order of the module."""
-    places = [name for name, child in module.named_modules() if type(child) is nn.Dropout]
+    places = [(name, child.p) for name, child in module.named_modules() if type(child) is nn.Dropout]
     made = []
-    for name in places:
-        made.append(OwnDropout(module.get_submodule(name).p, device))
+    for name, probability in places:
+        made.append(OwnDropout(probability, device))
         module.set_submodule(name, made[-1])
     return made
 

@@ -45,7 +45,7 @@ def latent_size(module: nn.Module, input_shape: Sequence[int], dtype: torch.dtyp
     """
     device = next(module.parameters()).device
     with torch.no_grad():
-        features = module.core.eval()(torch.zeros(1, *input_shape, device=device, dtype=dtype))
+        features = module.get_submodule("core").eval()(torch.zeros(1, *input_shape, device=device, dtype=dtype))
     if features.dim() != 2:
         raise DdlsimError(
             f"model: the core's features are {list(features.shape[1:])}, but this algorithm needs a vector. Choose a "
@@ -79,7 +79,7 @@ def with_extra_parts(
         module, parts = build(), make(latent())
         for name, part in parts.items():
             setattr(module, name, part)
-        module.extra_parts = tuple(parts)
+        setattr(module, "extra_parts", tuple(parts))  # noqa: B010  (nn.Module types its attributes as modules)
         return module
 
     return extended

@@ -6,13 +6,13 @@ specification with rows (bank.py: Row) in the place of their numbers.
 """
 
 import dataclasses
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ddlsim.learning.bank import Params, Rows
+from ddlsim.learning.bank import Params, Row, Rows
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizer_state import OptimizerState
 
@@ -268,7 +268,7 @@ KINDS: tuple[type[JobSpec], ...] = (
 """In the order in which they run where several could: cheap ones, which make others ready, before those that do not."""
 
 
-def architecture_of(model) -> str:
+def architecture_of(model: "Sequence[Params] | Sequence[Row]") -> str:
     """The architecture that a model (of rows or handles) is of; its first part tells, since heads may come from
     elsewhere.
     """
@@ -285,7 +285,7 @@ def _numbers(value: Any) -> Iterator[int]:
             yield from _numbers(child)
 
 
-def _looked_up(value: Any, look) -> Any:
+def _looked_up(value: Any, look: Callable[[int], Row | None]) -> Any:
     if isinstance(value, int):
         return look(value)
     if isinstance(value, OptimizerState):

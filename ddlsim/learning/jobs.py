@@ -146,7 +146,7 @@ class Jobs:
         self._drop()
         wave = [job for job in self._pending if job.kind == kind and job.ready]
         start = time.perf_counter()
-        values = self._run(kind, [job.spec for job in wave])
+        values = self._run(kind, [job.spec for job in wave if job.spec is not None])  # all have one until they have run
         for job, value in zip(wave, values, strict=True):
             job.finish(value)
         self.wall_s[kind] += time.perf_counter() - start

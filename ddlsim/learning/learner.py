@@ -110,9 +110,10 @@ class Learner:
         architecture = self.architecture_of(node)
         layout = architecture.layout
         key = (layout, seed, count, whole)
-        held = [[ref() for ref in model] for model in self._same_start.get(key, ())]
-        if held and all(params is not None for model in held for params in model):
-            return [tuple(model) for model in held]
+        known = self._same_start.get(key, [])
+        held = [tuple(params for ref in model if (params := ref()) is not None) for model in known]
+        if held and all(len(model) == len(refs) for model, refs in zip(held, known, strict=True)):
+            return held
         if not whole and not layout.parts[CORE].size:
             raise DdlsimError(
                 f"model: {layout.architecture} has no core that is trained, and this algorithm shares core and head "

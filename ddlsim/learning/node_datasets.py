@@ -1,11 +1,16 @@
 """The samples on the device: every node's own, and every cluster's copy of the test and validation sets."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.augmenting import Augmenter
 from ddlsim.learning.tasks import LOSSES
+
+if TYPE_CHECKING:
+    from ddlsim.data.prepared import PreparedData
 
 Samples = tuple[torch.Tensor, torch.Tensor]
 """Inputs [n, ...] (images float32 [n, C, H, W], token ids int64 [n, T], ...) and labels int64 [n] or [n, T], of a
@@ -20,11 +25,11 @@ class NodeDatasets:
         device: torch device.
     """
 
-    def __init__(self, prepared, device: torch.device):
+    def __init__(self, prepared: "PreparedData", device: torch.device):
         self.num_classes: int = prepared.num_classes
         self.task: str = prepared.task
         self.loss = LOSSES[prepared.task]
-        self._normalization = [torch.as_tensor(values).to(device) for values in (prepared.mean, prepared.std)]
+        self._mean, self._std = (torch.as_tensor(values).to(device) for values in (prepared.mean, prepared.std))
         self.node_cluster = np.asarray(prepared.node_cluster)
         self.train = [_to(device, pair) for pair in prepared.node_train]
         self._node_validation = [_to(device, pair) for pair in prepared.node_validation or []]
@@ -39,9 +44,9 @@ class NodeDatasets:
         Raises:
             DdlsimError: if the data are joined from domains with a normalization each.
         """
-        if self._normalization[0].dim() != 1:
+        if self._mean.dim() != 1:
             raise DdlsimError("training.augmentation: only none fits data of several domains.")
-        return Augmenter(kind, *self._normalization, seed)
+        return Augmenter(kind, self._mean, self._std, seed)
 
     def num_samples(self, split: str, node: int) -> int:
         """How many samples a node may use of its own "train" or "validation" data."""
@@ -62,6 +67,6 @@ class NodeDatasets:
         return self._cluster[split][cluster]
 
 
-def _to(device: torch.device, pair) -> Samples:
+def _to(device: torch.device, pair: tuple[np.ndarray, np.ndarray]) -> Samples:
     images, labels = pair
     return torch.as_tensor(np.ascontiguousarray(images)).to(device), torch.as_tensor(labels).to(device)

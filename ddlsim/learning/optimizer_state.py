@@ -6,10 +6,14 @@ leaves the node's old ones as they were. Buffers have columns there too, which s
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
 from ddlsim.learning.bank import Params, Row
+
+if TYPE_CHECKING:
+    from ddlsim.scenario.model import Training
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Kept:
     local: Params | None = None
 
 
-def rows_kept(settings) -> int:
+def rows_kept(settings: "Training") -> int:
     """How many moments stay with a node between trainings.
 
     Args:
@@ -86,7 +90,7 @@ class OpenOptimizerState:
                     row.values().copy_(flat[start : start + size])
 
 
-def torch_state(settings, steps: int, moments: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+def torch_state(settings: "Training", steps: int, moments: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     """The moments of one tensor as torch.optim keeps them; its steps then change them in place."""
     if settings.optimizer == "adam":
         return {"step": torch.tensor(float(steps)), "exp_avg": moments[0], "exp_avg_sq": moments[1]}

@@ -6,7 +6,7 @@ alike. Neither torch nor data is needed here.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
@@ -59,6 +59,10 @@ class SizedParams:
     def size(self) -> int:
         """Number of float32 values."""
         return self.part.size
+
+
+_sized = cast("Callable[[SizedPart | Part, int], Params]", SizedParams)
+"""Makes one, as what it stands in for."""
 
 
 @dataclass
@@ -141,7 +145,7 @@ class SizeLearner:
                     f"cannot merge {params.part.name} ({params.size} values) into {first.part.name} ({first.size} "
                     "values): their sizes differ."
                 )
-        return SizedParams(part, next(self._serials))
+        return _sized(part, next(self._serials))
 
     def train_towards(
         self,
@@ -156,7 +160,7 @@ class SizeLearner:
         """A model as large as it was, and what the optimizer kept; with class means, those of all classes."""
         if only is None and objective is None:
             serials = self._serials
-            return tuple([SizedParams(params.part, next(serials)) for params in model]), kept, {}  # type: ignore[misc]
+            return tuple([_sized(params.part, next(serials)) for params in model]), kept, {}
         trained = tuple(self._params(params.part) if only in (None, params.part.name) else params for params in model)
         means: dict[int, Params] = {}
         if objective is not None and objective.class_means:
@@ -250,7 +254,7 @@ class SizeLearner:
         """There is nothing to end."""
 
     def _params(self, part: "SizedPart | Part") -> "Params":
-        return cast("Params", SizedParams(cast(SizedPart, part), next(self._serials)))
+        return _sized(part, next(self._serials))
 
 
 def _known(value: list[Any]) -> "Job":

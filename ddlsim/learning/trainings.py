@@ -77,7 +77,7 @@ def make_training(rows: Rows, asked: Request, moments_kept: int, mean_part: Part
         tuple(rows.new(params.part) if own else None for _ in range(moments_kept))
         for params, own in zip(model, moves, strict=True)
     ]
-    means = {label: rows.new(mean_part) for label in asked.labels}
+    means = {} if mean_part is None else {label: rows.new(mean_part) for label in asked.labels}
     local = rows.new(local_part) if local_part.size else None
     before = [kept.moments.get(params.part.name) for params in model] if moments_kept else []
     targets = dict(asked.objective.targets) if asked.objective else {}
@@ -90,14 +90,14 @@ def make_training(rows: Rows, asked: Request, moments_kept: int, mean_part: Part
         batches=tuple(asked.batches),
         only=asked.only,
         moments=tuple(each and OptimizerState(each.steps, tuple(row.serial for row in each.rows)) for each in before),
-        new_moments=tuple(row and row.serial for of_part in moments for row in of_part),
+        new_moments=tuple(_number(row) for of_part in moments for row in of_part),
         objective=asked.objective and asked.objective.without_targets(),
         targets={label: params.serial for label, params in targets.items()},
         seed=asked.seed,
         means={label: params.serial for label, params in means.items()},
         last_pass=asked.last_pass,
-        local=kept.local and kept.local.serial,
-        new_local=local and local.serial,
+        local=_number(kept.local),
+        new_local=_number(local),
     )
     reads = [*model, *(row for each in before if each for row in each.rows), *targets.values(), kept.local]
     made = [params for params, own in zip(trained, moves, strict=True) if own]
@@ -114,6 +114,10 @@ def _moments_then(asked: Request, moves: Sequence[bool], rows: Sequence[tuple]) 
             last = asked.kept.moments.get(params.part.name)
             found[params.part.name] = OptimizerState(len(asked.batches) + (last.steps if last else 0), new)
     return found
+
+
+def _number(params: Params | None) -> int | None:
+    return None if params is None else params.serial
 
 
 def _held(handles: Sequence[Params | None]) -> list[Params]:

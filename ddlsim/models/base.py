@@ -25,7 +25,11 @@ class ModelSettings(Part):
 
     buffers: Literal["shared", "local"] = "shared"
 
-    has_core: ClassVar[bool] = True
+    @property
+    def has_core(self) -> bool:
+        """Whether anything comes before the head. Default: it does."""
+        return True
+
     """Whether anything comes before the head."""
 
     only_size: ClassVar[bool] = False

@@ -32,7 +32,7 @@ class Mixed(ModelSettings):
     assign: Literal["round_robin", "random"] | tuple[CountOrZero, ...] = "round_robin"
     latent: UnitCount | None = 512
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._parts()
         if isinstance(self.assign, tuple):
             wrong = sorted({entry for entry in self.assign if entry >= len(self.models)})
@@ -99,7 +99,7 @@ def _make(entry: str | dict[str, Any], latent: int | None) -> Any:
 
     from ddlsim.models import MODELS
 
-    keys = {"name": entry} if isinstance(entry, str) else dict(entry)
+    keys: dict[str, Any] = {"name": entry} if isinstance(entry, str) else dict(entry)
     name = keys.pop("name", None)
     known = [known for known in MODELS if known != "mixed"]
     if name not in known:

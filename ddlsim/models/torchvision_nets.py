@@ -13,7 +13,7 @@ Trainable parameters of the core with 512 latent features and three channels: re
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddlsim.models.base import ModelSettings
 from ddlsim.models.pretrained import NONE, load_pretrained
@@ -181,13 +181,11 @@ def _split(
 
     whole = make(latent or num_classes)
     if image_shape[0] != 3:
-        old = whole.get_submodule(first)
-        whole.set_submodule(
-            first,
-            nn.Conv2d(
-                image_shape[0], old.out_channels, old.kernel_size, old.stride, old.padding, bias=old.bias is not None
-            ),
+        old: Any = whole.get_submodule(first)  # a Conv2d, whose pairs torch types as tuples of any length
+        new = nn.Conv2d(
+            image_shape[0], old.out_channels, old.kernel_size, old.stride, old.padding, bias=old.bias is not None
         )
+        whole.set_submodule(first, new)
     if latent:
         return SplitModel(whole, latent_head(latent, num_classes))
     head = whole.get_submodule(last)

@@ -138,7 +138,8 @@ def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Seque
         own_overrides = overrides if is_meant(name, patterns) else ()
         made, found = _cell(file.stem, name, cell, base, _values(tree), whole.seeds, own_overrides)
         problems += found
-        cells.append(made)
+        if made is not None:
+            cells.append(made)
     if problems:
         raise ScenarioProblems(in_order(problems))
     tasks = {cell.scenario.task for cell in cells}
@@ -175,7 +176,8 @@ def _values(tree: Tree) -> dict[str, tuple[str, Tree]]:
 
 def _axes_problems(tree: Tree) -> list[Problem]:
     """Values that would make a cell's name ambiguous."""
-    problems, seen = [], {}
+    problems: list[Problem] = []
+    seen: dict[str, str] = {}
     for axis, values in (tree.value["axes"].value if "axes" in tree.value else {}).items():
         for value, settings in values.value.items():
             if "/" in value:

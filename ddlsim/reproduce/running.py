@@ -125,8 +125,9 @@ def reproduce(
     there = {run.directory: run.summary() for run in runs}
     wanted = [run for run in runs if there[run.directory] is None]
     for run in runs:
-        if there[run.directory] is not None:
-            keep(run, there[run.directory])
+        summary = there[run.directory]
+        if summary is not None:
+            keep(run, summary)
     if len(wanted) < len(runs):
         tell(f"{len(runs) - len(wanted)} of {len(runs)} runs are there already.")
     options = [] if data_dir is None else ["--data-dir", str(data_dir)]

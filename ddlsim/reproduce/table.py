@@ -48,9 +48,10 @@ class Result:
     @property
     def deviations(self) -> float | None:
         """That difference in published standard deviations."""
-        if self.difference is None or not self.cell.published.std:
+        published, difference = self.cell.published, self.difference
+        if difference is None or published is None or not published.std:
             return None
-        return self.difference / self.cell.published.std
+        return difference / published.std
 
     def value(self, of: int | str | None) -> float | None:
         """What a shape compares: the mean (None), a cluster or a measure."""
