@@ -7,7 +7,7 @@ from ddlsim.scenario.tree import Tree
 KEYS = {("device",): "compute_device", ("evaluation", "checkpoint"): "evaluated_model"}
 """Path of a key as it was -> its name now, in the same place."""
 
-VALUES = {
+VALUES: dict[tuple[str | int, str], str] = {
     ("name", "colour"): "color",
     ("name", "fibre"): "fiber",
     ("kind", "fibre"): "fiber",
