@@ -1,4 +1,4 @@
-"""What a run achieved, for whom and at what cost: pure functions of recorded arrays.
+"""What a run achieved, for which clusters and at what cost: pure functions of recorded arrays.
 
 Definitions follow Biswas et al., "Fair Decentralized Learning" (FACADE, SaTML 2025), as its published numbers were
 computed: rates per class from each node's confusion matrix, averaged over the nodes of a cluster; demographic parity

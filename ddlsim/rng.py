@@ -15,7 +15,7 @@ def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
     Args:
         seed: the scenario's seed, any integer.
         purpose: what the numbers are for, e.g. "batches".
-        indices: whose numbers they are, e.g. a node id, a round.
+        indices: what tells streams of one purpose apart, e.g. a node id, a round.
     """
     label = "/".join((str(seed), purpose, *map(str, indices)))
     key = int.from_bytes(hashlib.sha256(label.encode()).digest()[:16], "little")

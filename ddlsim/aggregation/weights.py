@@ -19,9 +19,9 @@ def weights(
     Args:
         name: `fedavg` (by number of samples), `fedsim` (by score), `uniform`.
         own: the merging node.
-        samples: training samples of the node itself and of everybody whose model is merged.
-        scores: of everybody but the node itself, for `fedsim`; negative ones count as 0, and if none is above 0 all
-            models weigh the same.
+        samples: training samples of the node itself and of every node whose model is merged.
+        scores: of every such node but itself, for `fedsim`; negative ones count as 0, and if none is above 0 all models
+            weigh the same.
 
     Returns:
         Node id -> weight.

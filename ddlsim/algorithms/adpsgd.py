@@ -12,8 +12,8 @@ Algorithm 1. Where we differ:
 - A node that joins a run under way starts from the model of a neighbor; in the paper all are there from the start.
 - No deadlock can arise: a pull is answered while the peer trains, so the graph need not be bipartite.
 
-Nobody waits for a round of anybody, in either mode; a pull waits for one answer, which has a deadline if the protocol
-has one, and fails at once if the peer is away.
+No node waits for the round of another, in either mode; a pull waits for one answer, which has a deadline if the
+protocol has one, and fails at once if the peer is away.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class ADPSGD(Algorithm):
-    """Asynchronous decentralized parallel SGD: average with one random neighbor, wait for nobody.
+    """Asynchronous decentralized parallel SGD: average with one random neighbor, without rounds that wait.
 
     Args:
         shared_init: whether all nodes start from the same model, as in the paper.
@@ -79,5 +79,5 @@ class ADPSGD(Algorithm):
         self._show(node, state)
 
     def _show(self, node: "Node", state: State) -> None:
-        """To whoever asks, whatever round it is in: no barrier."""
+        """To every peer that asks, whatever round it is in: no barrier."""
         node.publish(node.rounds, model=state.model)

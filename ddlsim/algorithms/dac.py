@@ -33,9 +33,10 @@ Under `text` k* of the two-hop estimate is the most alike of the peers sampled i
 most alike of all ever sampled, the codes have this round's. Probabilities are float64 here; FACADE's code has float32,
 where a large tau underflows to 0 and the missing peers are drawn uniformly.
 
-Under `text` a node sends its model to the peers, who score it on their data (inverse_loss only), so models travel both
-ways; both codes score the pulled model on the node's own data instead. FedSim's weights are, in the code (`priors`),
-the probabilities with which the peers were drawn, and in the paper (`similarities`) the similarities just measured.
+Under `text` a node sends its model to the peers, which score it on their data (inverse_loss only), so models travel
+both ways; both codes score the pulled model on the node's own data instead. FedSim's weights are, in the code
+(`priors`), the probabilities with which the peers were drawn, and in the paper (`similarities`) the similarities just
+measured.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -160,15 +161,15 @@ class DAC(GossipPull):
     """Decentralized adaptive clustering: draw peers by how alike their models are.
 
     Args:
-        variant: whose DAC; gives every key that is null, see the file's head.
+        variant: which published DAC; gives every key that is null, see the file's head.
         similarity: `inverse_loss`, `cosine_weights`, `cosine_gradients` or `inverse_l2`.
         alpha: of cosine_gradients: weight of the last local update; the rest is the update since the start.
         tau: sharpness of the softmax; with `sigmoid` it rises from 1 to tau + 1.
         tau_schedule: `constant`, or `sigmoid` (DAC-var).
         tau_growth: of `sigmoid`, per round.
         scaling: `min_max` spreads similarities over 0..1 before the softmax.
-        two_hop: whose estimate of a third node counts: the most alike peer's (`max`), the least alike one's (`min`), or
-            nobody's (`none`).
+        two_hop: which estimate of a third node counts: that of the most alike peer (`max`), of the least alike one
+            (`min`), or none (`none`).
         chained_estimates: whether estimates are passed on, beside what was measured.
         unknown_peers: `zero_similarity` (as likely as similarity 0 makes them) or `floor` (as likely as `floor` says).
         floor: probability added to every peer before normalizing, with `floor`.

@@ -5,7 +5,7 @@ Shared Representations", AAAI 2024, as the FACADE paper's code ran it: `steps` m
 for the local steps, then the core with the head frozen for one; `epochs` mode does one pass over the data each (the
 published CIFAR-10 setting, with batches of 100). The whole model travels, only cores are merged, with
 Metropolis-Hastings weights, which on a regular graph are the plain mean. The DePRL paper's topology is static; FACADE's
-code uses a new graph each round: that is the scenario's choice of topology. Weights of peers who are away, or whose
+code uses a new graph each round: that is the scenario's choice of topology. Weights of peers that are away, or whose
 message is lost or too late, fall to one's own core.
 
 The final all-reduce is FACADE's, see el.py.

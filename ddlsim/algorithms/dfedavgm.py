@@ -3,7 +3,7 @@
 Source: Sun, Li, Wang, "Decentralized federated averaging", IEEE TPAMI 2022, Algorithm 1, without quantization
 (network.compression does that). Momentum starts anew in every round, as there, so that it is training.momentum with
 training.optimizer sgd. The mixing matrix is that of Metropolis and Hastings on the topology's graph; weights of
-neighbors who are away, or whose message is lost or too late, fall to oneself.
+neighbors that are away, or whose message is lost or too late, fall to oneself.
 """
 
 from dataclasses import dataclass

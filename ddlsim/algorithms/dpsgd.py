@@ -3,7 +3,7 @@
 Source: Lian, Zhang, Zhang, Hsieh, Zhang, Liu, "Can Decentralized Algorithms Outperform Centralized Algorithms?",
 NeurIPS 2017, Algorithm 1, in the order of the FACADE paper's appendix B (local steps first). The weights are symmetric
 and doubly stochastic on any graph: 1 / (1 + the larger of the two degrees), the rest for oneself. Weights of neighbors
-who are away, or whose message is lost or too late, fall to oneself. Use it with a static topology, as in the paper.
+that are away, or whose message is lost or too late, fall to oneself. Use it with a static topology, as in the paper.
 The final all-reduce is not Lian et al.'s but FACADE's, see el.py.
 """
 

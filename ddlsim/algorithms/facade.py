@@ -27,8 +27,8 @@ with the lowest loss on the test set; `evaluation_head: lowest_test_loss` does s
 Bytes of the final all-reduce count like all others; the published curves leave them out. In `mode: async` it waits for
 no node, and takes in the final models that have come so far.
 
-Peers that are away, and messages that are lost or too late, are left out of the means; a head that nobody trained of
-those who came through stays as it is.
+Peers that are away, and messages that are lost or too late, are left out of the means; a head that no node trained
+of those whose messages came stays as it is.
 """
 
 from collections.abc import Sequence
@@ -133,7 +133,7 @@ class Facade(Algorithm):
         node.record("head", chosen, round_num)
 
     def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """All-reduce: everybody's last trained head and core, merged by the same rules."""
+        """All-reduce: the last trained head and core of all nodes, merged by the same rules."""
         if self.final_all_reduce:
             chosen = state.head_index
             head = {chosen: state.heads[chosen]}
@@ -158,7 +158,7 @@ class Facade(Algorithm):
         return 1 if self.variant == "paper" else node.local_steps
 
     def _aggregate(self, node: "Node", state: State, inbox: "Sequence[Message]", warming_up: bool) -> None:
-        """Equations 3 and 4: cores over all; head c over those who trained head c, and one's own head c always."""
+        """Equations 3 and 4: cores over all; head c over nodes that trained head c, and one's own head c always."""
         state.core = node.average(state.core, {m.src: m.payload["core"] for m in inbox})
         if warming_up:
             received = {m.src: m.payload["heads"][m.payload["head_index"]] for m in inbox}

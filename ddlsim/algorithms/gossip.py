@@ -8,7 +8,7 @@ Alternative to Federated Learning", DAIS 2019): a model weighs as much as it has
 
 Here a period is a round, as long as its training takes, and what has arrived during one is merged at its end, all at
 once, then trained in the next; the paper trains on each arrival. A node that has received nothing trains its own
-model on. Nobody waits for anybody, in either mode; a peer that is away just does not get the model.
+model on. No node waits for another, in either mode; a peer that is away just does not get the model.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class GossipLearning(Algorithm):
-    """Gossip learning: send to one random neighbor, merge what has arrived, wait for nobody.
+    """Gossip learning: send to one random neighbor, merge what has arrived, without waiting.
 
     Args:
         merge: `mean` (all alike) or `age` (a model weighs the local steps it has been trained).

@@ -1,13 +1,13 @@
 """What the algorithms that pull peers' models have in common: the round, its order, the merge. Not an algorithm itself.
 
 The published codes (Listo Zec et al. 2022; Hagander 2024) are loops: the clients of a round go one by one in a random
-order, and who comes later sees what the earlier ones have made. Here nobody goes one by one: `order: turns` gives every
+order, and later ones see what earlier ones have made. Here nodes work at the same time: `order: turns` gives every
 round a random order that all nodes know, and a node asks each peer for what a loop in that order would have shown it,
-what the peer had before its turn or what its turn made. It waits for just those peers whose turn is earlier and whom it
-has drawn, so the run ends with the same models and still overlaps what can overlap.
+what the peer had before its turn or what its turn made. It waits for just those drawn peers that have an earlier
+turn, so the run ends with the same models and still overlaps what can overlap.
 
-A peer that is drawn while it is away, or whose answer is lost or too late, is neither compared nor merged, and nobody
-is drawn in its place.
+A peer that is drawn while it is away, or whose answer is lost or too late, is neither compared nor merged, and no
+other is drawn in its place.
 
 A node that early stopping has ended goes on answering pulls, in the rounds after the one in which it stopped. By the
 text of Hagander's thesis (chapter 3) with its best model by validation loss; in the code that made its numbers only the
@@ -127,7 +127,7 @@ class GossipPull(Algorithm):
         return None
 
     def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
-        """Whom to pull from."""
+        """The peers to pull from."""
         raise NotImplementedError
 
     def similarity_measure(self, node: "Node | None") -> Similarity | None:
@@ -189,7 +189,7 @@ class GossipPull(Algorithm):
         """Deferred mapping from node id to how alike its model is to the node's own, by the algorithm's similarity.
 
         Args:
-            node: who measures; its samples count where a loss does.
+            node: the node that measures; its samples count where a loss does.
             own, others: see `seen`.
             compute: see node/ports.py.
             rng: draws mini-batches.

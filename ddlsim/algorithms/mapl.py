@@ -10,7 +10,7 @@ published code. Where the two differ `variant` chooses, both for the losses (see
 - `graph_step`: a plain gradient step (Algorithm 2), or the first step of a fresh Adam (code), which moves every weight
   by the rate, whatever the size of its gradient.
 
-A node asks its candidates for their classifiers, and those to whom it then gives weight for their prototypes. In the
+A node asks its candidates for their classifiers, and those that it then gives weight to for their prototypes. In the
 code candidates are all nodes in all rounds; in the thesis the neighbors of positive weight (`candidates`). How many
 samples a node has, for the confidence, it tells with its first prototypes. Models are tested after local training,
 before anything is mixed, as in the code. MAPL+ (`share_backbone`) mixes the cores' trained values as well, BatchNorm
@@ -21,7 +21,7 @@ The published code normalizes CIFAR-10 by ImageNet's mean and deviation, and Fas
 in -1..1. It replaces GoogLeNet's last layer after that network's own initialization (uniform, +-1/32); here that layer
 is initialized with the rest (normal, deviation 0.01).
 
-Who is away, or whose answer is lost or too late, counts as unlike when the graph is learned, and the weight that he has
+A peer that is away, or whose answer is lost or too late, counts as unlike when the graph is learned; the weight it has
 falls to oneself when prototypes are mixed.
 """
 
@@ -85,7 +85,7 @@ class MAPL(Algorithm):
         mu1: weight of similarity and confidence.
         mu2: weight of the regularizer.
         beta: weight of the row's norm in it; the larger, the more peers.
-        candidates: whom a node compares itself with: all, or those that still have weight.
+        candidates: the nodes that a node compares itself with: all, or those that still have weight.
         share_backbone: MAPL+: mix the cores as well.
     """
 
@@ -172,7 +172,7 @@ class MAPL(Algorithm):
         return node.others() if self.candidates == "all" else _neighbors(node, state.weights)
 
     def _wanted(self, node: "Node", state: State, shared: "Mapping[str, Params]") -> dict[tuple[str, ...], list[int]]:
-        """From whom to ask for what: numbers of samples only from those who have not told theirs."""
+        """Keys to ask for, and the peers to ask: numbers of samples only of peers that have not sent theirs."""
         wanted: dict[tuple[str, ...], list[int]] = {}
         for peer in _neighbors(node, state.weights):
             keys = tuple(shared) if peer in state.samples else (*shared, "samples")
@@ -180,7 +180,8 @@ class MAPL(Algorithm):
         return wanted
 
     def _learn_graph(self, node: "Node", state: State, classifiers: "Mapping[int, Params]") -> np.ndarray:
-        """Algorithm 2, lines 1 to 8. Who did not answer counts as unlike, who has not told its samples as oneself."""
+        """Algorithm 2, lines 1 to 8. Peers that did not answer count as unlike; those whose
+        samples are not known count with the number of the node itself."""
         cosines = node.class_cosines(node.classifier(state.trained[1]), classifiers)
         similarity = np.zeros(node.num_nodes)
         cosines = {peer: 0.0 if np.isnan(cosine) else cosine for peer, cosine in cosines.items()}  # it has diverged
@@ -210,7 +211,7 @@ class MAPL(Algorithm):
         return weights - self.graph_rate * gradient
 
     def _mix(self, node: "Node", state: State, own: "Params", received: "Mapping[int, Params]") -> "Params":
-        """Algorithm 1, line 15; weights of those who did not answer fall to oneself."""
+        """Algorithm 1, line 15; weights of peers that did not answer fall to the node itself."""
         weights = {peer: float(state.weights[peer]) for peer in received}
         everything = {**received, node.id: own}
         weights[node.id] = 1 - sum(weights.values())

@@ -1,4 +1,4 @@
-"""Oracle: random gossip that knows the hidden clusters and stays within its own; and some who get it wrong.
+"""Oracle: random gossip that knows the hidden clusters and stays within its own; some may be deluded.
 
 The upper baseline of Listo Zec et al., FL-IJCAI 2022. With `deluded` nodes it is the cluster-death experiment of
 Hagander's thesis (section 4.3): from a given round on, so many nodes of one cluster draw only from outside of it while

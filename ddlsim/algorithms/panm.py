@@ -11,9 +11,9 @@ merges with `sampled_peers` random neighbors. `variant`:
 - `code`: old members keep the similarity they had when they were met; NAEM sorts at most `sampled_peers` random
   neighbors, the rest stay;
 - `published_bug`: as `code`, where only the inverse loss is ever remembered. By any other similarity a node has no
-  neighbors in stage 1 and talks to nobody; with cosine_gradients its first NAEM makes neighbors of `sampled_peers`
-  random peers for good, with cosine_weights and inverse_l2 it never has any. The numbers that the thesis reports for
-  PANM with cosine similarity are those of this.
+  neighbors in stage 1 and exchanges with no node; with cosine_gradients its first NAEM makes neighbors of
+  `sampled_peers` random peers for good, with cosine_weights and inverse_l2 it never has any. The numbers that the
+  thesis reports for PANM with cosine similarity are those of this.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -77,7 +77,7 @@ class PANM(GossipPull):
         return self.variant == "published_bug" and self.similarity != "inverse_loss"
 
     def _exchange(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """Stage 1 asks candidates and neighbors at once; stage 2 knows whom to ask only after it has sorted them."""
+        """Stage 1 asks candidates and neighbors at once; stage 2 sorts them first, and asks then."""
         memory: Memory = state.memory
         received: dict[int, dict] = {}
         if round_num < self.stage1_rounds:

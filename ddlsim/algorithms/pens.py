@@ -4,8 +4,8 @@ Source: Onoszko, Karlsson, Mogren, Listo Zec, "Decentralized federated learning 
 data", 2021, as Listo Zec et al., FL-IJCAI 2022, ran it in their code. Stage 1: each round a node pulls `sampled_peers`
 uniformly drawn models, keeps the `top_m` that fit its own training data best, and merges those; it counts how often
 each peer was among them. Stage 2, from round `stage1_rounds` on: it gossips uniformly with the peers that were kept
-more often than chance, top_m / nodes * stage1_rounds; with nobody if there are none. `top_m` is not stated in the later
-paper; 2 is what the first one's code takes. Any similarity can rank the peers; the papers' is the inverse loss.
+more often than chance, top_m / nodes * stage1_rounds; with no node if there are none. `top_m` is not stated in the
+later paper; 2 is what the first one's code takes. Any similarity can rank the peers; the papers' is the inverse loss.
 """
 
 from collections import Counter

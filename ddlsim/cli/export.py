@@ -13,7 +13,7 @@ def register(app: typer.Typer) -> None:
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
-    node: Annotated[int, typer.Option(min=0, help="Whose model.")],
+    node: Annotated[int, typer.Option(min=0, help="The node that has the model.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The file, such as net.safetensors.")],
     all_parts: Annotated[
         bool, typer.Option("--all-parts", help="Also what the algorithm trained beside the model, if anything.")

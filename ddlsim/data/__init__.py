@@ -1,4 +1,4 @@
-"""Data sets, who owns which sample (partitions) and how a cluster's samples look (shifts), each by name.
+"""Data sets, which node has which samples (partitions) and how a cluster's samples look (shifts), each by name.
 
 To add one: a frozen dataclass (fields = YAML keys) that offers `load` (data set; `generate` if it
 is made from the seed), `assign` (partition) or `apply` (shift), and a line in the table. Only numpy is imported here;

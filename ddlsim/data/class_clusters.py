@@ -27,7 +27,7 @@ class ClassClusters(Partition):
         samples_per_class: training samples of a node per class of its cluster, in the mean.
         spread: by how many that number may differ, drawn per node and class.
         draw: uniform: any number up to `spread` more or less; normal: `spread` is the standard deviation.
-        stride: null: nobody's samples are anybody else's; a number: of each class node i has those from stride * i on.
+        stride: null: nodes' samples are disjoint; a number: of each class node i has those from stride * i on.
         test_samples_per_class: a node's own test samples per class; 0: its cluster's classes of the whole test set.
     """
 
@@ -58,7 +58,7 @@ class ClassClusters(Partition):
     def assign_test(
         self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator
     ) -> list[np.ndarray] | None:
-        """Per node the indices of its own test samples; nobody's are anybody else's. None: nodes have none.
+        """Per node the indices of its own test samples, disjoint. None: nodes have none.
 
         Raises:
             ScenarioError: if a class has too few samples.

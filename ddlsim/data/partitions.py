@@ -1,10 +1,10 @@
-"""Who owns which sample: every rule deals indices of the training labels to nodes, cluster by cluster.
+"""Partitions of the samples over nodes: every rule deals indices of the training labels to nodes, cluster by cluster.
 
 Sources: `random` as the FACADE paper's code cuts its data (Biswas et al., SaTML 2025), `uniform` as its text says;
 `dirichlet`: Hsu, Qi and Brown, "Measuring the effects of non-identical data distribution", 2019, with the minimum per
 node of Li et al., "Federated learning on non-IID data silos", ICDE 2022; `shards`: McMahan et al., "Communication-
 efficient learning of deep networks from decentralized data", AISTATS 2017; `label_clusters`: Listo Zec et al.,
-"Decentralized adaptive clustering of deep nets", 2022. Nobody's samples are anybody else's. Same generator, same cuts.
+"Decentralized adaptive clustering of deep nets", 2022. Nodes' samples are disjoint. Same generator, same cuts.
 """
 
 from abc import ABC, abstractmethod

@@ -149,8 +149,8 @@ class Evaluator:
             self._on_evaluated(outcome)
             self.target_reached |= self._stop_at is not None and outcome.reaches(self._stop_at)
 
-    def _evaluate(self, completed: int, everybody: dict[int, Snapshot]) -> Evaluated | None:
-        snapshots = {node: snapshot for node, snapshot in everybody.items() if snapshot.serving is not None}
+    def _evaluate(self, completed: int, taken: dict[int, Snapshot]) -> Evaluated | None:
+        snapshots = {node: snapshot for node, snapshot in taken.items() if snapshot.serving is not None}
         served = {
             node: self._candidates(snapshot, snapshot.serving)
             for node, snapshot in snapshots.items()
@@ -171,14 +171,14 @@ class Evaluator:
             values[node] = self._write(node, completed, snapshot, tested, chosen, lowest)
             serving, kept = served[node]
             self._on_model(node, snapshot, serving.models[chosen], kept)
-        for node in everybody.keys() - snapshots.keys():  # a server has bytes, but nothing to be tested
-            self._recorder.row(everybody[node].time_s, node, completed, "bytes_sent", everybody[node].bytes_sent)
+        for node in taken.keys() - snapshots.keys():  # a server has bytes, but nothing to be tested
+            self._recorder.row(taken[node].time_s, node, completed, "bytes_sent", taken[node].bytes_sent)
         self._similarities.write(completed, snapshots)
         self._recorder.flush()
         if not snapshots:  # a server alone: no node has joined yet
             return None
         time_s = max(snapshot.time_s for snapshot in snapshots.values())
-        bytes_sent = sum(snapshot.bytes_sent for snapshot in everybody.values())
+        bytes_sent = sum(snapshot.bytes_sent for snapshot in taken.values())
         return Evaluated(completed, time_s, bytes_sent, self._metric, values)
 
     def _candidates(self, snapshot: Snapshot, serving: EvaluationCandidates) -> tuple[EvaluationCandidates, Any]:

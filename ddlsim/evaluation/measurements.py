@@ -29,7 +29,7 @@ class Measurements:
 
         Args:
             time_s: of the rows.
-            node: whose samples.
+            node: the node that has the samples.
             completed: the rows' round.
             name: the rows are accuracy_<name> and loss_<name>.
             model: what to measure.

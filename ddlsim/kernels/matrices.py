@@ -187,7 +187,7 @@ def column_range(columns: tuple[int, int] | slice | None, num_columns: int) -> t
 
 @functools.lru_cache(maxsize=32)
 def first_numbers(count: int) -> np.ndarray:
-    """0 .. count - 1 as int64: one array for all who ask, so nobody may write it."""
+    """0 .. count - 1 as int64: one array for all callers, so it must not be written."""
     return np.arange(count)
 
 

@@ -1,4 +1,4 @@
-"""Dropout with random numbers of its own, so that a node draws the same masks whoever else trains beside it.
+"""Dropout with random numbers of its own, so that a node draws the same masks whichever nodes train beside it.
 
 torch's dropout draws from one generator of the whole process, whose numbers go to whichever thread comes first.
 """

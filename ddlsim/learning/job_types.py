@@ -58,7 +58,7 @@ class TrainSpec(JobSpec):
     """SGD steps of one node on its own samples.
 
     Args:
-        node: whose data.
+        node: the node that has the data.
         architecture: name of the model's architecture.
         model: where training starts, part by part.
         sizes: number of values of each part.
@@ -105,7 +105,7 @@ class LossSpec(JobSpec):
     Value: list of floats, one per model.
 
     Args:
-        node: whose data.
+        node: the node that has the data.
         models: candidates; candidates that share their core have its features computed once where batches agree.
         batches: sample indices, per model; the same list for models that see the same.
         split: "train" or "validation".
@@ -132,7 +132,7 @@ class TestSpec(JobSpec):
     Args:
         models: what to evaluate.
         split: "test" or "validation".
-        cluster: whose copy of the evaluation set.
+        cluster: the one that has this copy of the evaluation set.
         local: own buffers of the node that would answer with these models; None: those of a fresh module.
     """
 

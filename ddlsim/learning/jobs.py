@@ -26,7 +26,7 @@ Run = Callable[[str, Sequence[JobSpec]], Sequence[Any]]
 
 
 class Job:
-    """One deferred computation, as the queue and those who need its value hold it.
+    """One deferred computation, as the queue and the holders of its value have it.
 
     Args:
         spec: what is computed.

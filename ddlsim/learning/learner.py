@@ -105,7 +105,7 @@ class Learner:
             seed: of these draws alone.
             count: how many.
             whole: one row per model, (model,); otherwise one per part, (core, head) and what else there is.
-            node: whose architecture.
+            node: the node that has the architecture.
         """
         architecture = self.architecture_of(node)
         layout = architecture.layout
@@ -217,7 +217,7 @@ class Learner:
         """Local SGD.
 
         Args:
-            node: whose samples.
+            node: the node that has the samples.
             model: where training starts, part by part.
             steps: number of mini-batches.
             rng: draws them.
@@ -255,7 +255,7 @@ class Learner:
         """Mean losses of models on a node's own data, over at most one pass of it.
 
         Args:
-            node: whose data.
+            node: the node that has the data.
             models: candidates.
             num_batches: mini-batches per model.
             rng: draws them.

@@ -67,7 +67,7 @@ _sized = cast("Callable[[SizedPart | Part, int], Params]", SizedParams)
 
 @dataclass
 class Known:
-    """A job that has run, as far as anybody can tell."""
+    """A job that counts as run."""
 
     value: list[Any]
     done: bool = True

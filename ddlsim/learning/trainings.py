@@ -17,7 +17,7 @@ class Request:
     """What is asked for.
 
     Args:
-        node: whose samples.
+        node: the node that has the samples.
         model: where training starts, part by part.
         batches: sample indices per step.
         only: part that is trained alone; None: all.

@@ -1,14 +1,14 @@
 """What a node's messages hold and weigh when parameters are compressed.
 
 Every place in a payload where parameters stand (`model`, `core`, `head` of an algorithm; keys of mappings and positions
-of lists count) is a stream of its own. Parameters that are sent again, to one more peer or to one more who asks, are
-encoded once: all who get them get the same decoded row, which is a job's output like any other.
+of lists count) is a stream of its own. Parameters that are sent again, to one more peer or in one more answer, are
+encoded once: all receivers get the same decoded row, which is a job's output like any other.
 
 Codecs that keep copies need receivers that have what the sender believes they have. The copy of a stream has a version,
 one more with each new encoding. A receiver needs all encodings since the version that reached it last; they are sent
 together, or the whole copy in float32 if it has none or that is shorter. So a message can be decoded whatever became of
-earlier ones; those still on their way count as not there. The sender knows what has reached whom, as it would from
-the acknowledgements of its transport. A node that loses its state loses its own copies and those of others.
+earlier ones; those still on their way count as not there. The sender knows what has reached each receiver, as it would
+from the acknowledgements of its transport. A node that loses its state loses its own copies and those of others.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -34,7 +34,7 @@ class Stream:
         buffer_bytes: of the buffers, of which only the newest count.
         whole_bytes: of the copy as it is.
         source: serial of what was encoded last.
-        copy: what receivers have who got that.
+        copy: what the receivers of that have.
         version: number of encodings.
         held: receiver -> version that reached it.
     """

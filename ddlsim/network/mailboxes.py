@@ -1,8 +1,9 @@
-"""What has reached every node, by round, and whom it still waits for (kept by csrc/flow/mailboxes.h).
+"""What has reached every node, by round, and the senders that it still waits for (kept by csrc/flow/mailboxes.h).
 
 A node has a mailbox for each kind of message that is kept for it. The network puts messages there as they arrive,
-without a call of Python; it is told when the last one is in that somebody waits for. Pushes are announced when they are
-sent. One may still come from a sender that is there and has not closed the round; an answer from one that is there.
+without a call of Python; it is told when the last message is in that a process waits for. Pushes are announced when
+they are sent. One may still come from a sender that is there and has not closed the round; an answer from one that
+is there.
 """
 
 from collections.abc import Iterable
@@ -36,10 +37,10 @@ class Mailboxes:
         """An event that happens when everything that can still come from `senders` for this round has come.
 
         Args:
-            node: who waits.
+            node: the node that waits.
             kind: of the messages.
             round_num: the round; messages of other rounds do not count.
-            senders: whom to wait for.
+            senders: the nodes to wait for.
             deadline_s: the event happens this many seconds from now at the latest; None: no deadline.
         """
         event = self._env.event()
@@ -54,7 +55,7 @@ class Mailboxes:
         """The round's messages ordered by sender; forgets it and everything older.
 
         Args:
-            node: whose.
+            node: the mailbox's node.
             kind: of the messages.
             round_num: the round that ends.
             late_too: senders without a message of this round count with their newest of an older one, if that came
@@ -81,14 +82,14 @@ class Mailboxes:
     def closed(self, sender: int, next_round: int | None) -> None:
         """A node has completed a round, and may push messages of `next_round` and later ones; None: it never will.
 
-        Whoever waits for what cannot come any more stops waiting for it.
+        Processes that wait for what cannot come any more stop waiting for it.
         """
         woken = self._transport.close_round(sender, next_round)
         if woken:
             succeed(woken)
 
     def reconsider(self, sender: int) -> None:
-        """A node has left: whoever waits for what cannot come any more stops waiting for it."""
+        """A node has left: processes that wait for what cannot come any more stop waiting for it."""
         succeed(self._transport.reconsider(sender))
 
     def clear(self, node: int) -> None:
@@ -105,6 +106,6 @@ class Mailboxes:
 
 
 def succeed(events: list[simpy.Event]) -> None:
-    """Wakes those whose waits are over."""
+    """Resumes the processes whose waits are over."""
     for event in events:
         event.succeed()

@@ -116,7 +116,7 @@ class Network:
     # -- messages --------------------------------------------------------------------------------------------------
 
     def use_mailboxes(self) -> Mailboxes:
-        """From now on messages whose kind has a mailbox go there, unless somebody listens to their `streams`."""
+        """From now on messages whose kind has a mailbox go there, unless their `streams` are listened to."""
         self._kinds |= {kind: (KINDS.get(kind, NOWHERE), box) for kind, box in BOXES.items()}
         return Mailboxes(self._transport, self._env)
 
@@ -267,7 +267,7 @@ class Network:
         if next_s <= env.now:
             news, woken = self._transport.take_news()
             self._handle(news, woken)
-            next_s = env.now  # when those who have been woken have done what they do at this instant
+            next_s = env.now  # when resumed processes have done what they do at this instant
         if next_s < FOREVER_S:
             self._look_at(next_s)
 

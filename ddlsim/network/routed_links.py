@@ -1,4 +1,4 @@
-"""Links of a physical network that messages cross on their way, when who talks to whom is another matter.
+"""Links of a physical network that messages cross, apart from the topology of the nodes that exchange them.
 
 Every edge of the physical graph is a link in each direction (or one for both), which all messages routed over it share
 max-min fairly. A message takes the path of least latency, among those the one of fewest edges, among those at each step

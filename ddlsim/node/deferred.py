@@ -1,4 +1,4 @@
-"""Values that are computed only when somebody looks at them."""
+"""Values that are computed only when they are needed."""
 
 from collections.abc import Callable
 from typing import Any

@@ -24,7 +24,8 @@ class Graphs:
 
     Args:
         round: int [R], completed rounds, ascending.
-        weights: float [R, N, N]; row: who learns, column: from whom. A node without a row in a round keeps its last.
+        weights: float [R, N, N]; row: the node that learns, column: the one it learns from. A node without a row in a
+            round keeps its last.
     """
 
     round: np.ndarray

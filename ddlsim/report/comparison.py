@@ -203,14 +203,14 @@ def _notes(rows: list[Row]) -> list[str]:
             values = ", ".join(quality_text(metric, target) for target in targets)
             notes.append(f"to target: first evaluation with {where.format(values)}")
     for row in rows:
-        who = f"{row.scenario} {row.algorithm} {row.settings}".strip()
+        run = f"{row.scenario} {row.algorithm} {row.settings}".strip()
         if row.data.endswith(FALLBACK):
-            notes.append(f"!! {who}: FALLBACK DATA ({row.data.removesuffix(FALLBACK)}), not comparable with other data")
+            notes.append(f"!! {run}: FALLBACK DATA ({row.data.removesuffix(FALLBACK)}), not comparable with other data")
         if len(set(row.seeds)) < len(row.seeds):
-            notes.append(f"!! {who}: one seed is there more than once: {sorted(row.seeds)}")
-        notes += [f"!! {who}: {label}" for label in row.labels]
+            notes.append(f"!! {run}: one seed is there more than once: {sorted(row.seeds)}")
+        notes += [f"!! {run}: {label}" for label in row.labels]
         if row.status != "done":
-            notes.append(f"!! {who}: NOT FINISHED ({row.status})")
+            notes.append(f"!! {run}: NOT FINISHED ({row.status})")
     return list(dict.fromkeys(notes))
 
 

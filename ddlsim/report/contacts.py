@@ -1,4 +1,4 @@
-"""Who nodes pull from: share of contacts within the cluster, similarities they measured, merges that help or harm.
+"""Pulls between nodes: share of contacts within the cluster, similarities they measured, merges that help or harm.
 
 Source of the measures: Listo Zec et al., FL-IJCAI 2022, and Hagander's thesis (heat maps aside: plots.py). All of it
 comes from rows that pulling algorithms record: `pulled_from`, and where a scenario asks for them `similarity_<node>`
@@ -26,8 +26,8 @@ def in_cluster_share(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
     """Share of a round's pulls that stayed within the puller's cluster.
 
     Returns:
-        Rounds [R] in which anybody pulled, and the share per cluster, float [R, C], NaN where a cluster pulled nothing;
-        None if nobody ever pulled.
+        Rounds [R] in which any node pulled, and the share per cluster, float [R, C], NaN where a cluster pulled
+        nothing; None if no node ever pulled.
     """
     rows = records.rows.get("pulled_from")
     if rows is None or not len(rows):

@@ -1,4 +1,4 @@
-"""One run in depth, as text: its summary, its curves, which heads its clusters chose, who sent how much to whom."""
+"""One run in depth, as text: its summary, its curves, the heads its clusters chose, and traffic by pair."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Figures of one run: accuracy per cluster, who sent how much of what to whom, who holds which samples, which heads.
+"""Figures of one run: accuracy per cluster, traffic by pair and content, samples per node, heads.
 
 Needs matplotlib, the optional extra `plot`.
 """

@@ -49,7 +49,7 @@ class Communication:
 
     @property
     def by_pair(self) -> bool:
-        """Whether it is known who sent to whom."""
+        """Whether traffic is known per pair of nodes."""
         return self.num_pairs == len(self.src) and -1 not in self.src[:1]
 
     @property
@@ -122,7 +122,7 @@ class Records:
 
     @property
     def group_of(self) -> dict[str, np.ndarray]:
-        """Who is in the traffic by name, as node ids: clusters, then a server if there is one."""
+        """The groups of nodes in the traffic by name, as node ids: clusters, then a server if there is one."""
         clusters = range(self.node_cluster.max() + 1)
         groups = {f"cluster {cluster}": np.flatnonzero(self.node_cluster == cluster) for cluster in clusters}
         traffic = self.communication

@@ -46,7 +46,7 @@ class Keeper:
     """Writes the files of a matrix.
 
     Args:
-        matrix: whose cells.
+        matrix: the one that has the cells.
         folder: of all result files.
     """
 

@@ -64,7 +64,7 @@ def results(matrix: Matrix, runs: Sequence[Run], folder: Path | None = None) -> 
     """One result per cell that has runs, in the matrix's order, from the summaries and the result files there are.
 
     Args:
-        matrix: whose cells.
+        matrix: the one that has the cells.
         runs: see `runs_of`.
         folder: of result files; a run that is there counts before its file. None: only runs count.
     """

@@ -1,7 +1,7 @@
 """A lock on a run's directory: two processes never write into one.
 
 The lock is flock(2) on the file run.lock, which the kernel lets go when the process ends in whatever way, so no lock is
-ever left behind. (filelock, which torch brings, empties the file when a second process tries, and with it who has it.)
+ever left behind. (filelock, which torch brings, empties the file when a second process tries, and with it its holder.)
 """
 
 import errno
@@ -41,7 +41,7 @@ class Lock:
         return _identity(directory) == self.directory
 
     def release(self, directory: Path) -> None:
-        """Lets go; the file is taken away first, so that nobody finds a lock that says nothing."""
+        """Lets go; the file is taken away first, so that no process finds a lock that says nothing."""
         if self.guards(directory):
             (directory / LOCK).unlink(missing_ok=True)
         os.close(self.file)
@@ -81,7 +81,7 @@ def acquire(directory: Path) -> Lock | None:
 
 
 def _holder(path: Path) -> str:
-    """The sentence on who has it."""
+    """The sentence on the process that has it."""
     try:
         about = json.loads(path.read_text())
         return f"a run has been writing into it since {about['since']} (process {about['pid']} on {about['host']})"

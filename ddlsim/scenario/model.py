@@ -135,11 +135,11 @@ class Protocol(_Section):
     """How long a node waits for messages, and what becomes of those that come too late.
 
     Args:
-        deadline_s: a round closes this many simulated seconds after its node began to wait, whoever is missing; null:
-            it waits for everybody who is online. What is on its way by then flies on; network.timeout_s ends that.
+        deadline_s: a round closes this many simulated seconds after its node began to wait, complete or not; null:
+            it waits for all nodes that are online. What is on its way by then flies on; network.timeout_s ends that.
         late: messages that come after their round has closed: drop: they are lost; keep: they count in the round that
             the receiver is in, the newest of each sender.
-        staleness: rounds that a message may be older than its receiver's, where nobody waits (mode async).
+        staleness: rounds that a message may be older than its receiver's, where no node waits (mode async).
     """
 
     deadline_s: Annotated[float, Gt(0)] | None = None
@@ -192,7 +192,7 @@ class Records(_Section):
 
 
 class Scenario(_Section):
-    """One experiment: who learns what from whom, over which network, for how long.
+    """One experiment: nodes, their data and algorithm, the network between them, and for how long.
 
     Args:
         name: names the run's directory; by default the file's name without its ending.
@@ -200,7 +200,7 @@ class Scenario(_Section):
         paper: published numbers, shown beside the run's own; free form.
         seed: of all random streams.
         rounds: communication rounds of each node.
-        mode: sync: a round waits for its messages; async: a node takes what has arrived. The run ends when all who are
+        mode: sync: a round waits for its messages; async: a node takes what has arrived. The run ends when all that are
             online are through; async: nodes that are away are waited for, up to twice the time until then.
         protocol: how long a node waits, and what it does with late messages.
         learning: real: nodes train; none: only the network runs: models are sizes, no data is needed, none stops early.
@@ -213,7 +213,7 @@ class Scenario(_Section):
         shift: how a cluster's samples differ from another's.
         validation: which samples are set aside for choices during training.
         training: what one round of local training is.
-        topology: who may talk to whom.
+        topology: which nodes may exchange messages.
         network: how messages travel.
         devices: how fast nodes compute.
         churn: when nodes are away; null: never.
@@ -298,7 +298,7 @@ def _plain(key: str, value: Any) -> Any:
     if isinstance(value, BaseModel):
         found = {name: _plain(name, getattr(value, name)) for name in type(value).model_fields}
         if isinstance(value, Records) and not value.true_similarities:
-            del found["true_similarities"]  # nobody looks: the same run as one that could not
+            del found["true_similarities"]  # none is chosen: the same run as one that could not
         if isinstance(value, Records) and value.models is None:
             del found["models"]  # what is kept of a run changes nothing in it
         return found

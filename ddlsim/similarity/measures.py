@@ -96,7 +96,7 @@ class Similarity:
         """How alike each peer's model is to the node's own; a loss takes its device's time.
 
         Args:
-            node: who measures.
+            node: the node that measures.
             own: its own model.
             peers: the others'.
             start: the common start, for cosine_gradients.
@@ -123,7 +123,7 @@ class Similarity:
         """The same, for monitoring: takes no simulated time.
 
         Args:
-            node: whose samples a loss is over.
+            node: the node that has the samples of a loss.
             own, peers, start: as of `measure`.
             compute: see node/ports.py.
             rng: draws mini-batches.

@@ -1,4 +1,4 @@
-"""Two groups of similarities told apart: who is a neighbor, by a mixture of two normal distributions.
+"""Two groups of similarities told apart, neighbors and others, by a mixture of two normal distributions.
 
 Source: Li et al., "Towards effective clustered federated learning: a peer-to-peer framework with adaptive neighbor
 matching", and Hagander's thesis, appendix B, algorithm 3 (NAEM: hard expectation maximization). The thesis writes the
@@ -20,12 +20,12 @@ def neighbors_by_mixture(
 
     Args:
         scores: candidate -> similarity.
-        neighbors: who of them counts as a neighbor at first.
+        neighbors: the candidates that count as neighbors at first.
         smallest_deviation: of a group, so that one whose similarities are all the same attracts just its like. With 0
-            everybody is then counted among the others, as by the comparison with 0 / 0 in the published code.
+            all are then counted among the others, as by the comparison with 0 / 0 in the published code.
 
     Returns:
-        Who counts in the end. If the neighbors die out they are who they were at first; if the others do, all are.
+        The neighbors in the end. If none is left they are those of the beginning; if the others do, all are.
     """
     peers = sorted(scores)
     values = np.array([scores[peer] for peer in peers], dtype=np.float64)

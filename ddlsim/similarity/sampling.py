@@ -54,7 +54,7 @@ def draw(rng: np.random.Generator, peers: Sequence[int], count: int, weights: np
 
     Args:
         rng: the node's stream.
-        peers: whom to draw from.
+        peers: the nodes to draw from.
         count: how many; all of them if there are not so many.
         weights: their probabilities, summing to 1; None: uniform.
     """

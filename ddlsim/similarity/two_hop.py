@@ -46,7 +46,7 @@ class Knowledge:
             own: the node.
             measured: peer -> similarity, of this round.
             tables: peer -> what that peer knew, for peers in `measured`.
-            rule: whose word counts if several know a node; `none`: no estimates.
+            rule: which estimate counts if several peers know a node; `none`: no estimates.
             chained: whether estimates are passed on.
         """
         scores, direct = self.scores.copy(), self.measured.copy()
@@ -55,7 +55,8 @@ class Knowledge:
         direct[peers] = True
         if rule == "none":
             return Knowledge(scores, direct)
-        # From the least believed to the most: who comes later overwrites. Of equals the lower id is believed.
+        # From the estimate that counts least to the one that counts most, since later ones overwrite. Of equals the
+        # lower id counts.
         believed = sorted(tables, key=lambda peer: (measured[peer] if rule == "max" else -measured[peer], -peer))
         for peer in believed:
             table = tables[peer]

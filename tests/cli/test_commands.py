@@ -77,7 +77,7 @@ def test_run_hands_its_options_on(ddlsim, replaced):
     result = ddlsim("run", SMOKE, "--set", "algorithm.heads=3", *words, "--force", "--profile", "--json")
     assert result.exit_code == 0, result.output
     ((scenario, options),) = calls
-    assert (scenario.seed, scenario.algorithm.heads, scenario.device) == (7, 3, "cpu")
+    assert (scenario.seed, scenario.algorithm.heads, scenario.compute_device) == (7, 3, "cpu")
     assert options.pop("command")[0] == "ddlsim"
     assert options == {
         "out": Path("o"),
