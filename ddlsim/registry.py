@@ -3,8 +3,8 @@
 Everything that a scenario can name (an algorithm, a model, a data set, a partition, a shift, a topology, ...) is a
 frozen dataclass: its fields are the YAML keys beside `name`, its defaults are the defaults, its annotations
 (annotated_types bounds, Literal) the allowed values, its docstring's first line what `ddlsim list` prints.
-Packages outside can add names through the entry-point group `ddlsim.<kind>s`; their classes extend the table's
-contract.
+Packages outside can add names through the entry-point group `ddlsim.<kind>s`, and a name such as `./mine.py:Mine` is a
+class in a file (own_code.py); such classes extend the table's contract.
 """
 
 import dataclasses
@@ -12,7 +12,9 @@ import difflib
 import importlib
 from collections.abc import Iterator, Mapping
 from importlib import metadata
+from typing import Any
 
+from ddlsim import own_code
 from ddlsim.errors import ScenarioError
 
 
@@ -41,14 +43,19 @@ class Registry(Mapping[str, type]):
         self._package = package
         self._entries = dict(entries)
         self._plugins: dict[str, metadata.EntryPoint] | None = None
+        self._given: dict[str, type] = {}
 
     def __getitem__(self, name: str) -> type:
+        if own_code.is_place(name):
+            return self._kept(own_code.short(name), own_code.load_class(name))
         name = self.aliases.get(name, name)
         if name in self._entries:
             return self._load(self._entries[name])
         plugins = self._find_plugins()
         if name in plugins:
             return self._kept(name, plugins[name].load())
+        if name in self._given:
+            return self._given[name]
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -72,8 +79,49 @@ class Registry(Mapping[str, type]):
         return [alias for alias, meant in self.aliases.items() if meant == name]
 
     def name_of(self, part: object) -> str:
-        """The name under which a part's class stands in this table."""
-        return next(name for name in self if self[name] is type(part))
+        """The name that stands for a part's class in a scenario: that in this table, or a file's path with the class.
+
+        A class that is in neither, such as one of a notebook, gets its own name, by which this process knows it then.
+        """
+        cls = type(part)
+        found = self._known_name(cls)
+        return self.name_given(cls) if found is None else found
+
+    def label_of(self, part: object) -> str:
+        """As `name_of`, for people and paths: of a class in a file its name alone."""
+        name = self.name_of(part)
+        return type(part).__name__ if own_code.is_place(name) else name
+
+    def name_given(self, cls: type) -> str:
+        """The name of a class that Python code gives in the place of a name.
+
+        Raises:
+            ScenarioError: if it does not keep the contract.
+        """
+        found = self._known_name(cls)
+        if found is not None:
+            return found
+        name = cls.__name__
+        if name in self._entries or name in self._find_plugins() or name in self.aliases:
+            name = f"{cls.__module__}.{cls.__qualname__}"
+        self._given[name] = self._kept(name, cls)
+        return name
+
+    def about(self, part: object) -> dict[str, Any] | None:
+        """Where a part's class comes from, for a manifest; None: it is ddlsim's own."""
+        name = self.name_of(part)
+        if name in self._entries:
+            return None
+        found = {"kind": self.kind, "name": name}
+        point = self._find_plugins().get(name)
+        if point is None:
+            return {**found, **own_code.about(type(part))}
+        package = getattr(point, "dist", None)
+        return {**found, "distribution": package and package.name, "version": package and package.version}
+
+    def _known_name(self, cls: type) -> str | None:
+        place = own_code.place_of(cls)
+        return place or next((name for name in self if self[name] is cls), None)
 
     def _load(self, place: str) -> type:
         module, _, attribute = place.partition(":")
@@ -88,7 +136,10 @@ class Registry(Mapping[str, type]):
         if self.contract is None:
             return cls
         base = self._load(self.contract)
-        where = f"{self.kind} {name!r}: {cls.__module__}.{cls.__qualname__}"
+        place = own_code.where(cls)
+        where = f"{self.kind} {name!r}: {f'{place}: ' if place else ''}{cls.__module__}.{cls.__qualname__}"
+        if own_code.place_of(cls):  # the module is one that we have made
+            where = f"{place}: {cls.__qualname__}"
         contract = f"{base.__module__}.{base.__qualname__}"
         if not issubclass(cls, base):
             raise ScenarioError(f"{where} must extend {contract}, whose docstrings say what it can define.")

@@ -30,6 +30,7 @@ LEVELS = [
     {"native"},
     {"report"},
     {"metrics", "csv_rows", "registry"},
+    {"own_code"},
     {"_native", "_cuda", "errors", "units", "rng", "part"},
 ]
 LEVEL = {room: depth for depth, rooms in enumerate(LEVELS) for room in rooms}

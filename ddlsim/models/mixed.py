@@ -10,6 +10,7 @@ from annotated_types import MinLen
 from ddlsim.errors import ScenarioError
 from ddlsim.models.base import ModelSettings
 from ddlsim.models.shapes import ImageShape
+from ddlsim.own_code import is_place
 from ddlsim.rng import stream
 from ddlsim.units import CountOrZero, UnitCount
 
@@ -77,10 +78,15 @@ class Mixed(ModelSettings):
             )
         return [names[entry] for entry in self.assign]
 
+    def inner_parts(self) -> "list[ModelSettings]":
+        """The models in the list."""
+        return list(self._parts().values())
+
     def _parts(self) -> dict[str, Any]:
         """The models by name; equal names are numbered."""
         made = [_make(entry, self.latent) for entry in self.models]
         names = [entry if isinstance(entry, str) else str(entry["name"]) for entry in self.models]
+        names = [type(model).__name__ if is_place(name) else name for name, model in zip(names, made, strict=True)]
         distinct = [f"{name}#{position}" if names.count(name) > 1 else name for position, name in enumerate(names)]
         return dict(zip(distinct, made, strict=True))
 
@@ -102,7 +108,7 @@ def _make(entry: str | dict[str, Any], latent: int | None) -> Any:
     keys: dict[str, Any] = {"name": entry} if isinstance(entry, str) else dict(entry)
     name = keys.pop("name", None)
     known = [known for known in MODELS if known != "mixed"]
-    if name not in known:
+    if name not in known and not is_place(name):
         raise ScenarioError(f"models: unknown name {name!r}. Known: {', '.join(known)}.")
     model = MODELS[name]
     fields = [field.name for field in dataclasses.fields(model) if field.name != "buffers"]
@@ -113,6 +119,7 @@ def _make(entry: str | dict[str, Any], latent: int | None) -> Any:
         raise ScenarioError(f"models: {name} has no key {unknown[0]!r}. Allowed: {', '.join(['name', *fields])}.")
     if latent is not None and "latent" in fields:
         keys.setdefault("latent", latent)
+    name = model.__name__ if is_place(name) else name
     try:
         return TypeAdapter(model).validate_python(keys)
     except ValidationError as error:

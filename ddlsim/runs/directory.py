@@ -63,13 +63,25 @@ def complete_summary(directory: Path) -> dict[str, Any] | None:
 
 
 def same_scenario(directory: Path, scenario: "Scenario") -> bool:
-    """Whether the directory's run was of this very scenario."""
+    """Whether the directory's run was of this very scenario, with the same code of parts from outside."""
     from ddlsim.scenario import to_yaml
+    from ddlsim.scenario.own_parts import origins
 
     try:
-        return (directory / "scenario.yaml").read_text(encoding="utf-8") == to_yaml(scenario)
-    except (OSError, UnicodeDecodeError):
+        if (directory / "scenario.yaml").read_text(encoding="utf-8") != to_yaml(scenario):
+            return False
+        codes = [_code(origin) for origin in origins(scenario)]
+        if not codes:
+            return True
+        told = json.loads((directory / "manifest.json").read_text()).get("plugins", ())
+        return all(any(code[2:]) for code in codes) and codes == [_code(origin) for origin in told]
+    except (OSError, ValueError, AttributeError):
         return False
+
+
+def _code(origin: dict[str, Any]) -> tuple:
+    """What tells one state of a part's code from another."""
+    return tuple(origin.get(key) for key in ("kind", "name", "sha256", "distribution", "version"))
 
 
 @contextmanager

@@ -31,6 +31,8 @@ def start_manifest(
     command: list[str] | None,
 ) -> dict:
     """What a reader must know to trust and repeat the run."""
+    from ddlsim.scenario.own_parts import origins
+
     labels = [NETWORK_ONLY] if scenario.learning == "none" else []
     return {
         "ddlsim": metadata.version("ddlsim") if _installed("ddlsim") else None,
@@ -48,6 +50,7 @@ def start_manifest(
         "rounds": scenario.rounds,
         "node_cluster": np.asarray(prepared.node_cluster).tolist(),
         "data": {**prepared.about, "name": scenario.data_name, "fallback": missing is not None, "missing": missing},
+        "plugins": origins(scenario),
         "learning": scenario.learning,
         "task": prepared.task,
         "labels": [*labels, *scenario.algorithm.labels],

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ddlsim import own_code
 from ddlsim.errors import ScenarioError
 from ddlsim.part import Part, Problem
 from ddlsim.scenario import parts
@@ -78,10 +79,11 @@ def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
 def _parts_shared(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     """Algorithms that keep core and head apart, with models that are nothing but a head."""
     if scenario.algorithm.needs_core and not scenario.model.has_core:
+        name = parts.table("model").label_of(scenario.model)
         yield (
             ("model", "name"),
             (
-                f"this {parts.table('model').name_of(scenario.model)} has no core, and {scenario.algorithm_name} keeps "
+                f"this {name} has no core, and {scenario.algorithm_name} keeps "
                 "core and head apart. Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares "
                 "whole models (el, dpsgd, dac, ...)"
             ),
@@ -147,6 +149,11 @@ def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, 
             yield (*place, *keys[1:]), text[path.end() :]
         else:
             yield place, text
+    except Exception as error:  # a class of the user's that is not finished yet
+        told = own_code.told(error)
+        if told is None:
+            raise
+        yield place, told
 
 
 def _validation(scenario: Scenario) -> Iterator[tuple[Place, str]]:

@@ -8,6 +8,7 @@ from ddlsim.errors import ScenarioError
 from ddlsim.scenario.find import find
 from ddlsim.scenario.merge import at_place, has, merge, put
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
+from ddlsim.scenario.own_parts import with_given_parts, with_whole_paths
 from ddlsim.scenario.problems import Mark, Problem, ScenarioProblems, in_order
 from ddlsim.scenario.renamed import present_path, with_present_names
 from ddlsim.scenario.tree import Tree, from_plain, parse_file, parse_value
@@ -41,12 +42,16 @@ def read_tree(file: Path) -> Tree:
 
 
 def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:
-    """Checks a scenario that is given as a plain mapping with the keys of a file.
+    """Checks a scenario that is given as a mapping with the keys of a file.
 
+    Args:
+        mapping: plain values; where a file has a mapping with a name, also a part (`FACADE(heads=2)`), or its class.
+            A class that is in no table is known by its own name then.
+        name: the scenario's name unless the mapping gives one.
     Raises:
         ScenarioError: every problem at once.
     """
-    return finish(with_present_names(from_plain(mapping, Mark("scenario"))), name)
+    return finish(with_present_names(from_plain(with_given_parts(mapping), Mark("scenario"))), name)
 
 
 def with_fallback(scenario: Scenario) -> Scenario | None:
@@ -72,7 +77,7 @@ def finish(tree: Tree, name: str) -> Scenario:
         ScenarioProblems: every problem at once.
     """
     tree.value.setdefault("name", Tree(name, tree.mark))
-    tree = merge(from_plain(DEFAULTS, tree.mark), tree)
+    tree = with_whole_paths(merge(from_plain(DEFAULTS, tree.mark), tree))
     fallback = tree.value.get("fallback")
     main = Tree({key: child for key, child in tree.value.items() if key != "fallback"}, tree.mark)
     scenario, problems = validate(main)

@@ -249,8 +249,8 @@ class Scenario(_Section):
 
     @property
     def algorithm_name(self) -> str:
-        """The algorithm's name in its table."""
-        return parts.table("algorithm").name_of(self.algorithm)
+        """The algorithm's name in its table; of a class in a file the class's."""
+        return parts.table("algorithm").label_of(self.algorithm)
 
     @property
     def task(self) -> str:
@@ -259,8 +259,8 @@ class Scenario(_Section):
 
     @property
     def data_name(self) -> str:
-        """The data set's name in its table."""
-        return parts.table("data").name_of(self.data)
+        """The data set's name in its table; of a class in a file the class's."""
+        return parts.table("data").label_of(self.data)
 
 
 DEFAULTS: dict[str, Any] = {

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError, core_schema
 from typing_extensions import TypedDict
 
+from ddlsim import own_code
 from ddlsim.errors import ScenarioError
 from ddlsim.registry import Registry
 from ddlsim.scenario.problems import did_you_mean
@@ -70,12 +71,19 @@ class NamedPart:
             cls = known[value["name"]]
         except (KeyError, TypeError):
             raise _located("unknown_name", unknown_name(known, value["name"]), value["name"]) from None
+        except ScenarioError as error:  # a class from outside
+            raise _located("refused", str(error), value["name"]) from error
         try:
-            return cls(**checker(cls).validate_json(_to_json(keys)))
+            return cls(**_checker(cls).validate_json(_to_json(keys)))
         except ValidationError:
             raise
         except (ValueError, ScenarioError) as error:  # the part's own __post_init__
             raise PydanticCustomError("refused", "{text}", {"text": str(error)}) from error
+        except Exception as error:
+            text = own_code.told(error)
+            if text is None:
+                raise
+            raise PydanticCustomError("refused", "{text}", {"text": text}) from error
 
 
 def unknown_name(known: Registry, name: object) -> str:
@@ -107,6 +115,16 @@ def checker(cls: type) -> TypeAdapter:
     shape = make(cls.__name__, keys)
     shape.__pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     return TypeAdapter(shape)
+
+
+def _checker(cls: type) -> TypeAdapter:
+    """`checker`, for classes whose annotations may be faulty."""
+    try:
+        return checker(cls)
+    except Exception as error:
+        place = own_code.where(cls)
+        text = f"{f'{place}: ' if place else ''}the fields of {cls.__qualname__} are no keys: {error}"
+        raise ScenarioError(" ".join(text.split())) from error
 
 
 def keys_of(cls: type) -> list[dataclasses.Field]:

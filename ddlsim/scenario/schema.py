@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
+from ddlsim import own_code
 from ddlsim.scenario import parts
 from ddlsim.scenario.model import DEFAULTS, Scenario, _Section
 
@@ -65,7 +66,9 @@ def _section(cls: type[_Section], path: tuple[str, ...]) -> Schema:
 def _part(key: str) -> Schema:
     """A named part: the name decides which other keys there are (if-then per name)."""
     known = parts.table(key)
-    every: Schema = {"name": {"enum": [*known, *known.aliases], "description": f"One of: {', '.join(known)}."}}
+    about = f"One of: {', '.join(known)}; or a class in a file, ./mine.py:Mine."
+    in_file = {"type": "string", "pattern": own_code.PATTERN}
+    every: Schema = {"name": {"anyOf": [{"enum": [*known, *known.aliases]}, in_file], "description": about}}
     branches = []
     for name in known:
         then = part_keys(known[name], name)
@@ -80,7 +83,8 @@ def _part(key: str) -> Schema:
     return {
         "type": ["object", "null"] if nullable else "object",
         "properties": every,
-        "additionalProperties": False,
+        "if": {"properties": {"name": in_file}, "required": ["name"]},
+        "else": {"properties": {key: {} for key in every}, "additionalProperties": False},
         "allOf": branches,
     }
 

@@ -9,6 +9,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.representer import RoundTripRepresenter
 
+from ddlsim import own_code
 from ddlsim.scenario.model import Scenario, to_plain
 
 
@@ -32,9 +33,22 @@ def to_yaml(scenario: Scenario) -> str:
 
 
 def digest(scenario: Scenario) -> str:
-    """8 hex digits of what the scenario says; name, description and published numbers do not count."""
+    """8 hex digits of what the scenario says; name, description and published numbers do not count.
+
+    Of a class in a file the file's contents count, and not the folder that it lies in.
+    """
     said = {key: value for key, value in to_plain(scenario).items() if key not in ("name", "description", "paper")}
+    said = _by_contents(said)
     return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:8]
+
+
+def _by_contents(value: Any) -> Any:
+    """Plain data with the contents of files of classes in the place of their paths."""
+    if isinstance(value, dict):
+        return {key: _by_contents(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_by_contents(child) for child in value]
+    return f"{own_code.short(value)} {own_code.digest_of(value)}" if own_code.is_place(value) else value
 
 
 def _styled(value: Any) -> Any:

@@ -1,0 +1,199 @@
+"""Classes from a Python file that a scenario names: `name: ./mine.py:Mine`.
+
+The file is run once, as a module of its own; its folder comes last in `sys.path`, so that it can import its neighbors.
+A file that has changed since is run anew.
+"""
+
+import hashlib
+import importlib.util
+import inspect
+import os
+import re
+import subprocess
+import sys
+import traceback
+import weakref
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ddlsim.errors import ScenarioError
+
+PATTERN = r"\.py:[A-Za-z_]\w*$"
+"""What the name of a class in a file ends with."""
+
+_PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)\Z", re.ASCII)
+_GIT_TIMEOUT_S = 10.0
+_loaded: dict[Path, tuple[str, ModuleType]] = {}
+_places: "weakref.WeakKeyDictionary[type, tuple[Path, str]]" = weakref.WeakKeyDictionary()
+
+
+def is_place(name: object) -> bool:
+    """Whether a name means a class in a file, and not an entry of a table."""
+    return isinstance(name, str) and re.search(r"\.py(:|$)", name) is not None
+
+
+def absolute(place: str, folder: Path) -> str:
+    """A place whose path is relative to a folder, with its whole path; what is no place stays as it is."""
+    found = _PLACE.match(place)
+    return f"{(folder / Path(found['file']).expanduser()).resolve()}:{found['name']}" if found else place
+
+
+def short(place: str) -> str:
+    """File name and class, without folders."""
+    return os.path.basename(place)
+
+
+def load_class(place: str) -> type:
+    """The class at a place such as "/home/me/mine.py:Mine".
+
+    Raises:
+        ScenarioError: there is no such file, running it raises, or it has no such class.
+    """
+    found = _PLACE.match(place)
+    if found is None:
+        raise ScenarioError(f"expected the path of a file and the name of a class in it (./mine.py:Mine), got {place}")
+    path, name = Path(found["file"]).expanduser().resolve(), found["name"]
+    _, module = _module(path)
+    cls = getattr(module, name, None)
+    if not isinstance(cls, type):
+        own = [
+            key for key, each in vars(module).items() if isinstance(each, type) and each.__module__ == module.__name__
+        ]
+        what = "has no class" if cls is None else f"has a {type(cls).__name__}, no class, of the name"
+        raise ScenarioError(f"{shown_path(path)} {what} {name}. Classes in it: {', '.join(own) or 'none'}.")
+    if not cls.__module__.startswith("ddlsim."):
+        _places[cls] = path, name
+    return cls
+
+
+def place_of(cls: type) -> str | None:
+    """The place that a class was loaded from; None: it was not."""
+    found = _places.get(cls)
+    return f"{found[0]}:{found[1]}" if found else None
+
+
+def digest_of(place: str) -> str:
+    """SHA-256 of the file of a place, as it was run last (as it is, if it was not), in hex; empty: there is none."""
+    found = _PLACE.match(place)
+    path = Path(found["file"]) if found else Path()
+    if path in _loaded:
+        return _loaded[path][0]
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def about(cls: type) -> dict[str, Any]:
+    """What a manifest says of a class from outside: where its code is, its SHA-256, the state of its repository."""
+    found = _places.get(cls)
+    if found:
+        return {"path": str(found[0]), "sha256": _loaded[found[0]][0], "git": git_state(found[0])}
+    try:
+        source, file = inspect.getsource(cls), inspect.getsourcefile(cls)
+    except (OSError, TypeError):  # typed at a prompt that keeps no source
+        return {"path": None, "sha256": None, "git": None}
+    path = Path(file) if file and Path(file).is_file() else None
+    return {
+        "path": path and str(path),
+        "sha256": hashlib.sha256(source.encode()).hexdigest(),
+        "git": git_state(path) if path else None,
+    }
+
+
+def git_state(path: Path) -> dict[str, Any] | None:
+    """Commit of the repository that a file lies in, and whether files that it tracks, or this one, differ from it.
+
+    None: the file is in no repository, or there is no git.
+    """
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(path.parent), *words]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=_GIT_TIMEOUT_S
+        ).stdout.strip()
+
+    try:
+        commit = git("rev-parse", "HEAD")
+        changed = git("status", "--porcelain", "--untracked-files=no") or git("status", "--porcelain", "--", path.name)
+        ignored = not changed and not git("ls-files", "--", path.name)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"commit": commit, "dirty": bool(changed) or ignored}
+
+
+def where(cls: Any) -> str | None:
+    """File and line of a class or function, "mine.py:12"; None: its source is not there."""
+    try:
+        return f"{shown_path(inspect.getsourcefile(cls))}:{inspect.getsourcelines(cls)[1]}"
+    except (OSError, TypeError):
+        return None
+
+
+def source_file(cls: type) -> str | None:
+    """The file that a class is written in."""
+    try:
+        return inspect.getsourcefile(cls)
+    except (OSError, TypeError):
+        return None
+
+
+def shown_path(path: str | Path | None) -> str:
+    """A path as a reader of messages knows it: relative to the working directory if it lies below."""
+    try:
+        return str(Path(path or "?").relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def told(error: BaseException, files: "set[str] | None" = None) -> str | None:
+    """An exception with the innermost line of it that lies in one of the files: "mine.py:12: KeyError: 'x'".
+
+    Args:
+        error: what was raised.
+        files: paths; None: all that were loaded here.
+    Returns:
+        None if it has been raised without going through any of them.
+    """
+    files = {str(path) for path in _loaded} if files is None else files
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    if isinstance(error, SyntaxError) and error.filename in files:
+        return f"{shown_path(error.filename)}:{error.lineno}: {type(error).__name__}: {error.msg}"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename in files:
+            code = f" ({frame.line.strip()})" if frame.line else ""
+            return f"{shown_path(frame.filename)}:{frame.lineno}: {text:.500}{code:.200}"
+    return None
+
+
+def _module(path: Path) -> tuple[str, ModuleType]:
+    """SHA-256 of a file and the module that running it has made."""
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        what = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        raise ScenarioError(
+            f"{shown_path(path)}: {what}. The path is relative to the scenario's file, or with --set to the working "
+            "directory."
+        ) from error
+    digest = hashlib.sha256(source).hexdigest()
+    if path in _loaded and _loaded[path][0] == digest:
+        return _loaded[path]
+    name = f"ddlsim_own_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    before = sys.modules.get(name)
+    sys.modules[name] = module  # dataclasses look there for the names in annotations
+    try:
+        exec(compile(source, str(path), "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
+        told_of = told(error, {str(path)}) or f"{shown_path(path)}: {type(error).__name__}: {error}"
+        raise ScenarioError(f"importing {shown_path(path)} raises {told_of}") from error
+    _loaded[path] = digest, module
+    return _loaded[path]
