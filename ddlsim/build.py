@@ -31,13 +31,19 @@ if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
 
 
-def build_learner(scenario: "Scenario", prepared: "PreparedData | Outline", device: str) -> "Learner | SizeLearner":
-    """Parameters, data and waves of all nodes on a device; for a network-only run what stands in for them."""
-    shape, classes, model = prepared.image_shape, prepared.num_classes, scenario.model
+def build_learner(
+    scenario: "Scenario",
+    prepared: "PreparedData | Outline",
+    device: str,
+    tell: Callable[[str], None] = lambda _: None,
+) -> "Learner | SizeLearner":
+    """Parameters, data and waves of all nodes on a device; for a network-only run what stands in for them.
+
+    `tell` takes a sentence on a model that does not say itself what its core and head are.
+    """
+    model, classes = scenario.model, prepared.num_classes
     buffers, assigned = model.buffers, model.assignment(scenario.nodes.count, scenario.seed)
-    builders = {} if model.only_size else model.builders(shape, classes)
-    if scenario.algorithm.has_extra_parts:
-        builders = {name: _extended(build, scenario.algorithm, prepared) for name, build in builders.items()}
+    builders = builders_of(scenario, prepared, tell)
     if scenario.learning == "none":
         from ddlsim.learning.size_learner import SizeLearner, parts_of, parts_of_sizes
 
@@ -74,6 +80,18 @@ def build_learner(scenario: "Scenario", prepared: "PreparedData | Outline", devi
     return learner
 
 
+def builders_of(
+    scenario: "Scenario", prepared: "PreparedData | Outline", tell: Callable[[str], None] = lambda _: None
+) -> "dict[str, Build]":
+    """Per architecture, by a name for messages, what makes a module with core, head and what else is trained."""
+    model, algorithm = scenario.model, scenario.algorithm
+    found = {} if model.only_size else model.builders(prepared.image_shape, prepared.num_classes)
+    builders = {name: _cut(build, name, prepared, tell) for name, build in found.items()}
+    if algorithm.has_extra_parts:
+        builders = {name: _extended(build, algorithm, prepared) for name, build in builders.items()}
+    return builders
+
+
 def _require_core(scenario: "Scenario", sizes: dict[str, int]) -> None:
     """Whether every architecture has a trained core, if the algorithm keeps core and head apart.
 
@@ -86,6 +104,15 @@ def _require_core(scenario: "Scenario", sizes: dict[str, int]) -> None:
             f"model: {lacking[0]} has no core that is trained, and {scenario.algorithm_name} keeps core and head "
             "apart. Choose a model with a core, or an algorithm that shares whole models (el, dpsgd, dac, ...)."
         )
+
+
+def _cut(build: "Build", name: str, prepared: "PreparedData | Outline", tell: Callable[[str], None]) -> "Build":
+    """A model with submodules `core` and `head`, whatever its builder makes."""
+    import torch
+
+    from ddlsim.models.whole import with_core_and_head
+
+    return with_core_and_head(build, name, prepared.image_shape, getattr(torch, prepared.dtype), tell)
 
 
 def _extended(build: "Build", algorithm: "Algorithm", prepared: "PreparedData | Outline") -> "Build":

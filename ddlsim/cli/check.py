@@ -21,7 +21,10 @@ def check(
     scenarios: Annotated[list[str], typer.Argument(help="Scenario files, or names.", metavar="SCENARIO...")],
     overrides: Overrides = [],  # noqa: B006
 ) -> None:
-    """Check scenarios (and matrices of them) without touching data; every error at once."""
+    """Check scenarios (and matrices of them) without touching data; every error at once.
+
+    Classes that are not ddlsim's own (./mine.py:Mine) are tried out as well: a few nodes, two rounds, no learning.
+    """
     from ddlsim.scenario import by_name, digest, load
     from ddlsim.scenario.find import is_matrix, is_sweep
 
@@ -35,6 +38,7 @@ def check(
                 typer.echo(_matrix_line(path, overrides))
                 continue
             scenario = load(path, overrides)
+            _try_out(path, scenario)
         except ScenarioError as error:
             typer.echo(message_of(error), err=True)
             failed = True
@@ -46,6 +50,20 @@ def check(
             )
     if failed:
         raise typer.Exit(ScenarioError.exit_code)
+
+
+def _try_out(path: str, scenario) -> None:
+    """Raises ScenarioError where a part from outside does not keep its contract."""
+    from ddlsim.scenario.own_parts import origins
+
+    if not origins(scenario):
+        return
+    from ddlsim.runs.contract import contract_problems
+
+    found = contract_problems(scenario, lambda text: typer.echo(f"{path}: {text}", err=True))
+    if found:
+        count = f"{len(found)} error" + ("s" if len(found) > 1 else "")
+        raise ScenarioError("\n".join([*(f"{path}: {text}" for text in found), f"{count}; nothing was run."]))
 
 
 def _matrix_line(path: str, overrides: list[str]) -> str:

@@ -1,8 +1,9 @@
 """Models by name; each marks its `core` (what all share) and its `head` (what FACADE, DePRL keep apart).
 
 To add one: a file with a frozen dataclass derived from base.py's ModelSettings (fields = YAML keys) that offers
-`build(image_shape, num_classes)` and returns a SplitModel, or any module with submodules `core` and `head` whose
-forward is head(core(x)); a line in this table. torch is imported inside `build`, so listing and checking need none.
+`build(image_shape, num_classes)`, and a line in this table. It returns a SplitModel, or any module with submodules
+`core` and `head` whose forward is head(core(x)), or any whose last layer is linear (whole.py). torch is imported inside
+`build`, so listing and checking need none.
 """
 
 from ddlsim.registry import Registry

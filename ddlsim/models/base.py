@@ -51,7 +51,10 @@ class ModelSettings(Part):
         """Raise ScenarioError unless samples of this shape fit; by default all do."""
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "nn.Module":
-        """A fresh module with submodules `core` and `head`; its random values come from torch's generator.
+        """A fresh module; its random values come from torch's generator.
+
+        Its submodules `core` and `head` are the parts, and its forward is head(core(x)). Of a module that has no such
+        two the last `nn.Linear` is the head and all else the core (whole.py).
 
         Args:
             image_shape: of one sample, (C, H, W) for images.

@@ -160,7 +160,8 @@ def _state(learner: "Learner", node: int, model: "Model", beside: Any) -> "dict[
     with torch.no_grad():
         workspace.load([params.row for params in model])
         workspace.load_local(None if beside is None or beside.local is None else beside.local.row)
-        return {name: each.detach().cpu().clone() for name, each in workspace.module.state_dict().items()}
+        own_name = getattr(workspace.module, "own_name", str)  # of a module that was cut in two by us
+        return {own_name(name): each.detach().cpu().clone() for name, each in workspace.module.state_dict().items()}
 
 
 def _why_none(directory: Path) -> str:

@@ -83,7 +83,8 @@ def run(
             prepared = prepare(loaded)
             scenario.model.check(prepared.image_shape)
             data_s = time.perf_counter() - data_started
-            learner = build_learner(scenario, prepared, device)  # a model that does not fit leaves no directory behind
+            # A model that does not fit leaves no directory behind.
+            learner = build_learner(scenario, prepared, device, console.message)
             try:
                 with directories.run_directory(path, console.message) as place:
                     manifest = start_manifest(scenario, prepared, device, loaded.missing, command)

@@ -1,0 +1,141 @@
+"""A module that does not say what its core and head are: the head is its last linear layer, the core all the rest."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from ddlsim import own_code
+from ddlsim.errors import ScenarioError
+
+Build = Callable[[], nn.Module]
+
+
+class WholeModel(nn.Module):
+    """A module cut before its last linear layer, which is the head; the rest, with nothing in its place, is the core.
+
+    Args:
+        module: as it was built; it is changed.
+        linear: the full name in it of the layer that becomes the head; empty: the module is that layer.
+    """
+
+    def __init__(self, module: nn.Module, linear: str):
+        super().__init__()
+        self.linear = linear
+        self.head = module.get_submodule(linear)
+        if linear:
+            owner, _, name = linear.rpartition(".")
+            above = module.get_submodule(owner)
+            if type(above) is nn.Sequential and name == list(above._modules)[-1]:
+                del above._modules[name]  # nothing in its place: a native plan knows no nn.Identity
+            else:
+                setattr(above, name, nn.Identity())
+        self.core = module if linear else nn.Identity()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Outputs [n, ...] of inputs [n, ...]."""
+        return self.head(self.core(inputs))
+
+    def own_name(self, name: str) -> str:
+        """What a tensor is called in the module as it was built: core.0.weight -> 0.weight, head.bias -> fc.bias."""
+        part, _, rest = name.partition(".")
+        if part == "core":
+            return rest
+        return ".".join(filter(None, (self.linear, rest))) if part == "head" else name
+
+
+def with_core_and_head(
+    build: Build, name: str, sample_shape: Sequence[int], dtype: torch.dtype, tell: Callable[[str], None]
+) -> Build:
+    """What makes modules with submodules `core` and `head`, of what makes any.
+
+    The first module is tried with one sample: cut in two, it has to compute what it computed whole.
+
+    Args:
+        build: makes a module.
+        name: of the model, for messages.
+        sample_shape: of one sample.
+        dtype: of samples.
+        tell: takes one sentence where modules are cut.
+    Returns:
+        A function that raises ScenarioError where `build` makes no module, or one that cannot be cut.
+    """
+    tried = False
+
+    def cut() -> nn.Module:
+        nonlocal tried
+        module = build()
+        if not isinstance(module, nn.Module):
+            raise ScenarioError(f"model: build of {name} returns {_what(module)}, expected a torch.nn.Module.")
+        if _has_parts(module):
+            return module
+        linear = _last_linear(module, name)
+        if tried:
+            return WholeModel(module, linear)
+        expected = _outputs(module, sample_shape, dtype)
+        whole = WholeModel(module, linear)
+        if expected is not None and not _same(expected, _outputs(whole, sample_shape, dtype)):
+            raise ScenarioError(
+                f"model: {name} has no submodules core and head, and cannot be cut before {linear!r}, its last linear "
+                "layer: head(core(x)) differs from what the module computes, since something comes after that layer. "
+                "Let build return SplitModel(core, head) (ddlsim.models.split)."
+            )
+        tried = True
+        shown = f"{linear!r} ({whole.head.in_features} -> {whole.head.out_features})" if linear else "it is one"
+        tell(f"model: {name} has no submodules core and head: its head is its last linear layer, {shown}.")
+        return whole
+
+    return cut
+
+
+def _has_parts(module: nn.Module) -> bool:
+    return all(isinstance(getattr(module, part, None), nn.Module) for part in ("core", "head"))
+
+
+def _last_linear(module: nn.Module, name: str) -> str:
+    found = [key for key, each in module.named_modules() if isinstance(each, nn.Linear)]
+    if not found:
+        place = own_code.where(type(module))
+        shown = f"{type(module).__name__}{f' ({place})' if place and not _is_torch(module) else ''}"
+        raise ScenarioError(
+            f"model: {name} makes a {shown} without submodules core and head, and without an nn.Linear that could be "
+            "the head. Let build return SplitModel(core, head) (ddlsim.models.split); a head that is to be nothing is "
+            "an nn.Identity."
+        )
+    return found[-1]
+
+
+def _is_torch(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("torch.")
+
+
+def _outputs(module: nn.Module, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor | None:
+    """What a module in eval mode makes of one sample; None where it cannot take it, or has no values (device meta)."""
+    if any(each.device.type != "cpu" for each in module.parameters()):
+        return None
+    training = module.training
+    sample = torch.zeros(1, *shape, dtype=dtype)
+    if dtype.is_floating_point:
+        sample = torch.linspace(-2, 2, 3 * math.prod(shape))[: math.prod(shape)].sin().reshape(1, *shape).to(dtype)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            return module.eval()(sample)
+    except Exception:  # why the module cannot take the sample is told where architectures are read
+        return None
+    finally:
+        module.train(training)
+
+
+def _same(expected: object, found: object) -> bool:
+    if not isinstance(expected, torch.Tensor):
+        return True  # what is wrong with it is told where architectures are read
+    return (
+        isinstance(found, torch.Tensor)
+        and expected.shape == found.shape
+        and torch.allclose(expected, found, atol=1e-5, rtol=1e-4, equal_nan=True)
+    )
+
+
+def _what(value: object) -> str:
+    return "nothing (None)" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,349 @@
+"""The written contract of parts from outside, tried out: what `ddlsim check` finds before a run does.
+
+Each part that is not ddlsim's own is tried alone, and an algorithm, and all that a simulation needs, in one of the
+smallest size that the scenario allows: few nodes, two rounds, no learning.
+"""
+
+import copy
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ddlsim import own_code
+from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.runs.forgotten_yields import forgotten_yields
+from ddlsim.runs.loading import Loaded, load_data, prepare
+from ddlsim.scenario.crosscheck import cross_problems
+from ddlsim.scenario.own_parts import named_parts, origins
+
+if TYPE_CHECKING:
+    from ddlsim.scenario import Scenario
+
+ROUNDS = 2
+MOST_NODES = 64
+"""Nodes up to which ever larger simulations are tried; after that the scenario's own number."""
+
+
+def contract_problems(scenario: "Scenario", tell: Callable[[str], None] = lambda _: None) -> list[str]:
+    """What is wrong with the parts of a scenario that are not ddlsim's own, each with the line in its file.
+
+    Args:
+        scenario: checked; if all of its parts are ddlsim's own, nothing is tried.
+        tell: takes a sentence on what could not be tried, or was done for a part.
+    Returns:
+        Nothing, if all keep their contracts.
+    """
+    if not origins(scenario):
+        return []
+    outside = {key: part for key, part in named_parts(scenario) if _table(key).about(part) is not None}
+    trial = Trial(scenario, outside, tell)
+    found = list(trial.lint())
+    for attempt in (trial.topology, trial.data, trial.read_outline, trial.model, trial.simulation):
+        if found:
+            break
+        found += trial.attempted(attempt)
+    return found
+
+
+@dataclasses.dataclass
+class Trial:
+    """A scenario whose parts from outside are tried.
+
+    Args:
+        scenario: what is checked.
+        outside: key -> the part from outside that stands there.
+        tell: takes sentences.
+    """
+
+    scenario: "Scenario"
+    outside: dict[str, Any]
+    tell: Callable[[str], None]
+
+    def __post_init__(self):
+        self.small = _smallest(self.scenario)
+        self.outline: Any = None
+        self.sizes: dict[str, int] | None = None
+
+    @property
+    def files(self) -> set[str]:
+        """The files that the classes from outside, and their bases, are written in."""
+        classes = [cls for part in self.outside.values() for cls in type(part).__mro__]
+        own = (cls for cls in classes if cls.__module__.split(".")[0] not in ("ddlsim", "builtins", "abc", "torch"))
+        return {file for cls in own if (file := own_code.source_file(cls))}
+
+    def lint(self) -> Iterator[str]:
+        """Calls that take simulated time and are not yielded."""
+        if "algorithm" in self.outside:
+            yield from forgotten_yields(type(self.outside["algorithm"]))
+
+    def attempted(self, attempt: Callable[[], Iterator[str]]) -> list[str]:
+        """What an attempt finds, what it raises included."""
+        found: list[str] = []
+        try:
+            found.extend(attempt())
+        except Exception as error:
+            found.append(self._told(error))
+        return found
+
+    def _told(self, error: Exception) -> str:
+        """An exception with the line of the user's that it went through, or else the class that it must be about."""
+        told = own_code.told(error, self.files)
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        key = str(error).partition(":")[0].partition(".")[0]
+        parts = [self.outside[key]] if key in self.outside else list(self.outside.values())
+        places = ", ".join(filter(None, (own_code.where(type(part)) for part in parts)))
+        if isinstance(error, DdlsimError):  # its text says what is wrong
+            stated = re.match(r"\S+\.py:\d+: ", str(error))
+            return str(error) if stated else f"{told.split(': ')[0] if told else places}: {error}"
+        return told or f"{places}: a trial ({self.small.nodes.count} nodes, {ROUNDS} rounds) raises {text:.500}"
+
+    # -- parts alone -----------------------------------------------------------------------------------------------
+
+    def topology(self) -> Iterator[str]:
+        """A topology's graph: nodes 0..n-1, no self-loops, no directions, the same when it is drawn again."""
+        import networkx as nx
+
+        topology = self.outside.get("topology")
+        if topology is None:
+            return
+        count, seed = self.small.nodes.count, self.small.seed
+        place = _method(topology, "graph")
+        for round_num in range(ROUNDS if topology.dynamic else 1):
+            graph = topology.graph(count, round_num, seed)
+            if not isinstance(graph, nx.Graph) or graph.is_directed():
+                yield f"{place} returns {_what(graph)}, expected an undirected networkx.Graph"
+                return
+            if set(graph) != set(range(count)):
+                shown = ", ".join(map(str, list(graph)[:5]))
+                yield f"{place} returns a graph of nodes {shown}, ..., expected 0..{count - 1} (num_nodes is {count})"
+                return
+            if any(one == other for one, other in graph.edges):
+                yield f"{place} returns a graph with self-loops; a node is no neighbor of its own"
+            if set(map(frozenset, graph.edges)) != set(map(frozenset, topology.graph(count, round_num, seed).edges)):
+                yield f"{place} returns another graph for the same round and seed; draw from the seed alone"
+
+    def data(self) -> Iterator[str]:
+        """A data set, partition or shift: the samples are loaded and dealt."""
+        from ddlsim.data.dataset import Dataset
+
+        keys = {"data", "partition", "shift"} & self.outside.keys()
+        if not keys:
+            return
+        real = self.small.model_copy(update={"learning": "real"})
+        try:
+            loaded = load_data(real, download=False)
+        except DataMissing as error:
+            self.tell(f"The data is not here, so {', '.join(sorted(keys))} could not be tried: {error}")
+            return
+        data = self.outside.get("data")
+        if data is not None:
+            place = _method(data, "generate" if data.generated else "load")
+            if not isinstance(loaded.dataset, Dataset):
+                yield f"{place} returns {_what(loaded.dataset)}, expected a ddlsim.data.Dataset"
+                return
+            yield from (f"{place} {text}" for text in _contradictions(data, loaded.dataset))
+        prepare(Loaded(real, loaded.dataset))
+
+    def model(self) -> Iterator[str]:
+        """A model: it is built with values, cut into core and head, and given a sample."""
+        import torch
+
+        from ddlsim.build import builders_of
+        from ddlsim.learning.architecture import read_architecture
+
+        model, outline = self.small.model, self.outline
+        if "model" not in self.outside or model.only_size or outline is None:
+            return
+        model.check(outline.image_shape)
+        samples = torch.zeros(1, *outline.image_shape, dtype=getattr(torch, outline.dtype))
+        labels = torch.zeros(1, dtype=torch.int64)
+        builders = builders_of(self.small, outline, self.tell)
+        for name, build in builders.items():
+            found = read_architecture(name, build, 0, model.buffers, (samples, labels), outline.num_classes)
+            if len(builders) == 1 and found.layout.names == ("core", "head"):
+                self.sizes = {part: found.layout.parts[part].size for part in found.layout.names}
+        yield from ()
+
+    # -- all together ----------------------------------------------------------------------------------------------
+
+    def read_outline(self) -> Iterator[str]:
+        """What the samples are like."""
+        try:
+            self.outline = load_data(self.small, download=False).dataset
+        except DataMissing as error:
+            self.tell(f"The data is not here, so models and rounds could not be tried: {error}")
+        yield from ()
+
+    def simulation(self) -> Iterator[str]:
+        """Two rounds of the smallest simulation without learning."""
+        from ddlsim.build import build_learner, build_simulation
+        from ddlsim.models.sizes import Sizes
+        from ddlsim.runs.recorder import Recorder
+
+        if self.outline is None:
+            return
+        small = self.small
+        if self.sizes:  # the module has been built with values; not every module can be built without
+            small = small.model_copy(update={"model": Sizes(**self.sizes)})
+
+        def build(algorithm):
+            trial = small.model_copy(update={"algorithm": algorithm})
+            learner = build_learner(trial, self.outline, "none")
+            return build_simulation(trial, self.outline, learner, Recorder())
+
+        algorithm = small.algorithm
+        if "algorithm" in self.outside:
+            found = list(_first_calls(build(algorithm)))
+            if found:
+                yield from found
+                return
+            algorithm = _watched(algorithm)
+        simulation = build(algorithm)
+        simulation.run()
+        if "algorithm" in self.outside:
+            yield from _servings(simulation, self.small.algorithm)
+
+
+def _smallest(scenario: "Scenario") -> "Scenario":
+    """The scenario with few nodes, two rounds, no learning, no churn."""
+    clusters = len(scenario.nodes.clusters)
+    counts = range(max(2, clusters), min(MOST_NODES, scenario.nodes.count))
+    for count in counts:
+        small = _of_size(scenario, [count // clusters + (cluster < count % clusters) for cluster in range(clusters)])
+        try:
+            if not list(cross_problems(small)):
+                small.topology.graph(count, 0, small.seed)
+                return small
+        except Exception:  # it does not work for so few nodes; the scenario's own number is tried last
+            continue
+    return _of_size(scenario, scenario.nodes.clusters)
+
+
+def _of_size(scenario: "Scenario", clusters) -> "Scenario":
+    nodes = scenario.nodes.model_copy(update={"clusters": tuple(clusters)})
+    records = scenario.records.model_copy(update={"true_similarities": (), "models": None})
+    changes = {"nodes": nodes, "records": records, "rounds": ROUNDS, "learning": "none", "churn": None}
+    return scenario.model_copy(update={**changes, "fallback": None, "paper": None})
+
+
+def _first_calls(simulation) -> Iterator[str]:
+    """What `start` and `round` of an algorithm return, for two nodes of a simulation that does not go on."""
+    algorithm = simulation.algorithm
+    nodes = [member.node for member in simulation.members[:2]]
+    place = _method(algorithm, "start")
+    states = [algorithm.start(node) for node in nodes]
+    if inspect.isgenerator(states[0]):
+        yield f"{place} has a yield, but takes no simulated time; expected the node's state"
+        return
+    if len(states) > 1 and states[0] is states[1] and not isinstance(states[0], str | int | float | tuple | None):
+        yield f"{place} returns the same object for two nodes, expected one {type(states[0]).__name__} for each"
+        return
+    steps = algorithm.round(nodes[0], states[0], 0)
+    if not inspect.isgenerator(steps):
+        yield (
+            f"{_method(algorithm, 'round')} returns {_what(steps)}, expected a generator: yield what takes simulated "
+            "time, such as `(state.model,) = yield node.train((state.model,))`"
+        )
+
+
+def _watched(algorithm):
+    """The algorithm with a look at everything that it yields."""
+    from ddlsim.algorithms.base import Algorithm
+    from ddlsim.node.node import Verb
+
+    cls = type(algorithm)
+
+    def watch(method: str):
+        def watched(self, node, state, round_num):
+            steps, outcome = getattr(cls, method)(self, node, state, round_num), None
+            while True:
+                try:
+                    verb = steps.send(outcome)
+                except StopIteration:
+                    return
+                if not isinstance(verb, Verb):
+                    frame = getattr(steps, "gi_frame", None)
+                    file = own_code.shown_path(frame.f_code.co_filename) if frame else "?"
+                    line = f"{file}:{frame.f_lineno}" if frame else "?"
+                    raise ScenarioError(
+                        f"{line}: {method} of {cls.__qualname__} yields {_what(verb)}, expected a verb of the node "
+                        "that takes simulated time, such as `yield node.receive(round_num)`"
+                    )
+                outcome = yield verb
+
+        return watched
+
+    own = [name for name in ("round", "join", "finish") if getattr(cls, name) is not getattr(Algorithm, name)]
+    made = copy.copy(algorithm)
+    kind = type(cls.__name__, (cls,), {"__slots__": (), **{name: watch(name) for name in own}})
+    object.__setattr__(made, "__class__", kind)
+    return made
+
+
+def _servings(simulation, algorithm) -> Iterator[str]:
+    """What the nodes of a finished simulation would answer queries with."""
+    from ddlsim.evaluation.candidates import Serving
+
+    place = _method(algorithm, "serving")
+    sizes = {len(model) for member in simulation.members[:1] for model in member.node.init_models()}
+    for member in simulation.members:
+        found = algorithm.serving(member.node, member.state)
+        if found is None and member.node.is_server:
+            continue
+        if not isinstance(found, Serving):
+            yield f"{place} returns {_what(found)}, expected ddlsim.evaluation.candidates.Serving(models)"
+            return
+        if not isinstance(found.models, list | tuple) or not found.models:
+            yield f"{place} returns Serving of {_what(found.models)}, expected a list of at least one model"
+            return
+        for model in found.models:
+            text = _wrong_model(model, max(sizes))
+            if text:
+                yield f"{place} returns Serving with {text}"
+                return
+
+
+def _wrong_model(model: Any, parts: int) -> str | None:
+    from ddlsim.learning.sizes import SizedParams
+
+    if not isinstance(model, tuple | list):
+        return f"{_what(model)} in the place of a model, expected a tuple of its parts, such as (state.model,)"
+    wrong = [part for part in model if not isinstance(part, SizedParams)]
+    if wrong or len(model) not in (1, parts):
+        shown = f"({', '.join(_what(part) for part in model)})"
+        return f"a model {shown}, expected (model,) or (core, head, ...) as node.init_models and node.train give them"
+    if len(model) == 1 and model[0].part.name != "model":
+        return f"the part {model[0].part.name!r} alone, expected a whole model: (model,) or (core, head, ...)"
+    return None
+
+
+def _contradictions(data: Any, dataset: Any) -> Iterator[str]:
+    """Constants of a data set's class that its arrays do not agree with."""
+    if data.num_samples is None:
+        return
+    sizes = tuple(len(dataset.samples(split)[1]) for split in dataset.splits)
+    real = {"num_samples": sizes, "image_shape": tuple(dataset.sample_shape), "num_classes": dataset.num_classes}
+    for key, found in real.items():
+        said = getattr(data, key)
+        if said is not None and (tuple(said) if isinstance(found, tuple) else said) != found:
+            yield f"returns data whose {key} is {found}, but the class says {said}"
+    if data.sample_dtype != dataset.sample_dtype:
+        yield f"returns samples of {dataset.sample_dtype}, but sample_dtype of the class is {data.sample_dtype}"
+
+
+def _table(key: str):
+    from ddlsim.scenario import parts
+
+    return parts.table(key)
+
+
+def _method(part: Any, name: str) -> str:
+    """ "mine.py:12: round of Mine"."""
+    place = own_code.where(getattr(type(part), name))
+    return f"{f'{place}: ' if place else ''}{name} of {type(part).__qualname__}"
+
+
+def _what(value: Any) -> str:
+    return "nothing (None)" if value is None else f"a {type(value).__name__}"
