@@ -147,7 +147,7 @@ def shown_path(path: str | Path | None) -> str:
         return str(path)
 
 
-def told(error: BaseException, files: "set[str] | None" = None) -> str | None:
+def told(error: BaseException | None, files: "set[str] | None" = None) -> str | None:
     """An exception with the innermost line of it that lies in one of the files: "mine.py:12: KeyError: 'x'".
 
     Args:
@@ -160,10 +160,12 @@ def told(error: BaseException, files: "set[str] | None" = None) -> str | None:
     text = " ".join(f"{type(error).__name__}: {error}".split())
     if isinstance(error, SyntaxError) and error.filename in files:
         return f"{shown_path(error.filename)}:{error.lineno}: {type(error).__name__}: {error.msg}"
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename in files:
-            code = f" ({frame.line.strip()})" if frame.line else ""
-            return f"{shown_path(frame.filename)}:{frame.lineno}: {text:.500}{code:.200}"
+    while error is not None:
+        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+            if frame.filename in files:
+                code = f" ({frame.line.strip()})" if frame.line else ""
+                return f"{shown_path(frame.filename)}:{frame.lineno}: {text:.500}{code:.200}"
+        error = error.__cause__  # SimPy raises a copy of what a process raised
     return None
 
 

@@ -1,0 +1,52 @@
+"""ddlsim new: a file, a scenario and a test to begin one's own algorithm, model, data set or topology with."""
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from ddlsim.errors import ScenarioError
+
+TEMPLATES = Path(__file__).parent / "templates"
+ENDINGS = ("{name}.py", "{name}.yaml", "test_{name}.py")
+
+
+class Kind(StrEnum):
+    """What can be begun."""
+
+    algorithm = "algorithm"
+    model = "model"
+    dataset = "dataset"
+    topology = "topology"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(new)
+
+
+def new(
+    kind: Annotated[Kind, typer.Argument(help="What to begin.")],
+    name: Annotated[str, typer.Argument(help="Its name, such as my_gossip; the class is MyGossip then.")],
+) -> None:
+    """Write NAME.py, NAME.yaml and test_NAME.py into this folder: an own part that works, to be changed."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ScenarioError(f"NAME: expected small letters, digits and _, beginning with a letter, got {name!r}.")
+    if name.startswith("test_"):
+        raise ScenarioError("NAME: test_... is a test to pytest. Choose another name.")
+    files = [Path(ending.format(name=name)) for ending in ENDINGS]
+    there = [str(file) for file in files if file.exists()]
+    if there:
+        raise ScenarioError(f"{', '.join(there)}: exists already and is not overwritten. Choose another name.")
+    words = {"name": name, "Class": "".join(part.capitalize() for part in name.split("_"))}
+    for file, ending in zip(files, ("py", "yaml", "test"), strict=True):
+        text = (TEMPLATES / f"{kind.value}.{ending}.txt").read_text(encoding="utf-8")
+        try:
+            file.write_text(Template(text).substitute(words), encoding="utf-8")
+        except OSError as error:
+            raise ScenarioError(f"{file}: cannot be written: {error.strerror or error}.") from error
+    typer.echo("\n".join(map(str, files)))
+    typer.echo(f"Next: ddlsim check {files[1]} && pytest {files[2]} && ddlsim run {files[1]}", err=True)
