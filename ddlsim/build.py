@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 
 def build_learner(
-    scenario: "Scenario",
-    prepared: "PreparedData | Outline",
-    device: str,
-    tell: Callable[[str], None] = lambda _: None,
+    scenario: "Scenario", prepared: "PreparedData | Outline", device: str, tell: Callable[[str], None] = lambda _: None
 ) -> "Learner | SizeLearner":
     """Parameters, data and waves of all nodes on a device; for a network-only run what stands in for them.
 

@@ -284,7 +284,7 @@ def _watched(algorithm):
 
 def _servings(simulation, algorithm) -> Iterator[str]:
     """What the nodes of a finished simulation would answer queries with."""
-    from ddlsim.evaluation.candidates import Serving
+    from ddlsim.evaluation.candidates import EvaluationCandidates
 
     place = _method(algorithm, "serving")
     sizes = {len(model) for member in simulation.members[:1] for model in member.node.init_models()}
@@ -292,21 +292,21 @@ def _servings(simulation, algorithm) -> Iterator[str]:
         found = algorithm.serving(member.node, member.state)
         if found is None and member.node.is_server:
             continue
-        if not isinstance(found, Serving):
-            yield f"{place} returns {_what(found)}, expected ddlsim.evaluation.candidates.Serving(models)"
+        if not isinstance(found, EvaluationCandidates):
+            yield f"{place} returns {_what(found)}, expected ddlsim.evaluation.candidates.EvaluationCandidates(models)"
             return
         if not isinstance(found.models, list | tuple) or not found.models:
-            yield f"{place} returns Serving of {_what(found.models)}, expected a list of at least one model"
+            yield f"{place} returns EvaluationCandidates of {_what(found.models)}, expected a list of at least one model"
             return
         for model in found.models:
             text = _wrong_model(model, max(sizes))
             if text:
-                yield f"{place} returns Serving with {text}"
+                yield f"{place} returns EvaluationCandidates with {text}"
                 return
 
 
 def _wrong_model(model: Any, parts: int) -> str | None:
-    from ddlsim.learning.sizes import SizedParams
+    from ddlsim.learning.size_learner import SizedParams
 
     if not isinstance(model, tuple | list):
         return f"{_what(model)} in the place of a model, expected a tuple of its parts, such as (state.model,)"

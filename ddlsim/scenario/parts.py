@@ -88,7 +88,8 @@ class NamedPart:
 
 def unknown_name(known: Registry, name: object) -> str:
     """What to say to a name that is not in a table."""
-    return f"unknown name {name!r}.{did_you_mean(name, [*known, *known.aliases])} Known: {', '.join(known)}"
+    in_file = " A class in a file is named ./mine.py:Mine." if re.search("[:/]", str(name)) else ""
+    return f"unknown name {name!r}.{did_you_mean(name, [*known, *known.aliases])}{in_file} Known: {', '.join(known)}"
 
 
 def _located(kind: str, text: str | None, value: Any) -> ValidationError:

@@ -1,0 +1,142 @@
+"""`ddlsim check` tries classes from outside and tells the line of what would fail in a run."""
+
+import pytest
+from typer.testing import CliRunner
+
+from ddlsim.cli import app
+
+
+@pytest.fixture
+def check(write):
+    """Checks the scenario with a class of mine.py in the place of a part; returns the exit code and what is said."""
+
+    def check(more, key="algorithm", sets=()):
+        path = write(more)
+        words = [word for each in (f"{key}={{name: ./mine.py:Sub}}", *sets) for word in ("--set", each)]
+        result = CliRunner().invoke(app, ["check", path, *words])
+        return result.exit_code, result.stderr or result.stdout
+
+    return check
+
+
+def sub(body, base="Mine", head=""):
+    lines = "\n".join(f"    {line}" for line in body.strip("\n").splitlines())
+    return f"{head}\n@dataclass(frozen=True, kw_only=True)\nclass Sub({base}):\n{lines}\n"
+
+
+def test_a_class_that_keeps_the_contract_is_ok(check):
+    assert check(sub("pass"))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("def round(self, node, state, round_num):\n    node.sleep(1.0)\n    yield node.sleep(1.0)",
+         r"mine.py:36: node.sleep\(...\) takes simulated time; write `yield node.sleep\(...\)`"),
+        ("def round(self, node, state, round_num):\n    (state.model,) = node.train((state.model,))",
+         r"mine.py:36: node.train\(...\) takes simulated time"),
+        ("def round(self, node, state, round_num):\n    return 3", r"mine.py:35: round of Sub returns a int, exp"),
+        ("def round(self, node, state, round_num):\n    yield 3", r"mine.py:36: round of Sub yields a int, exp"),
+        ("def round(self, node, state, round_num):\n    yield node.sleep(1.0)\n    state.nix",
+         r"mine.py:37: AttributeError: 'State' object has no attribute 'nix' \(state.nix\)"),
+        ("def round(self, node, state, round_num):\n    yield node.receive(round_num)", r"nodes still wait"),
+        ("def start(self, node):\n    yield node.sleep(1.0)", r"mine.py:35: start of Sub has a yield"),
+        ("one = State(1)\ndef start(self, node):\n    return self.one", r"start of Sub returns the same object"),
+        ("def serving(self, node, state):\n    return state.model", r"serving of Sub returns a SizedParams, expected"),
+        ("def serving(self, node, state):\n    return EvaluationCandidates([state.model])", r"expected a tuple of its parts"),
+        ("def serving(self, node, state):\n    return EvaluationCandidates([])", r"expected a list of at least one model"),
+        ("def finish(self, node, state, round_num):\n    yield node", r"mine.py:36: finish of Sub yields a Node"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_an_algorithm_is_told_with_its_line(check, body, text):
+    code, said = check(sub(body))
+    assert code == 2
+    import re
+
+    assert re.search(text, said), said
+
+
+MODEL = "from ddlsim.models.base import ModelSettings\n"
+
+
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        ("[1]", "mine.py:34: model: build of Sub returns a list, expected a torch.nn.Module"),
+        ("None", "build of Sub returns nothing (None)"),
+        ("nn.Sequential(nn.Flatten(), nn.Conv1d(1, 1, 1))", "without an nn.Linear that could be the head. Let build"),
+        ("nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.Softmax(1))", "cannot be cut before '1', its last linear"),
+        ("nn.Sequential(nn.Flatten(), nn.Linear(784, 9))", "Sub returns [1, 9] for one sample (float32 [1, 28"),
+        ("nn.Sequential(nn.Flatten(), nn.Linear(5, 10))", "Sub cannot take the data's samples (float32 [1, 28, 28])"),
+        ("nn.Nix()", "mine.py:38: AttributeError: module 'torch.nn' has no attribute 'Nix' (return nn.Nix())"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_model_is_told(check, returned, text):
+    body = f"def build(self, image_shape, num_classes):\n    from torch import nn\n    return {returned}"
+    code, said = check(sub(body, "ModelSettings", MODEL), "model", ["algorithm={name: el}"])
+    assert code == 2 and text in said
+
+
+def test_a_model_that_cannot_be_built_without_values_is_tried_with_them(check):
+    body = """
+def build(self, image_shape, num_classes):
+    from torch import nn
+    layer = nn.Linear(784, num_classes)
+    layer.bias.data.fill_(layer.weight.sum().item())
+    return nn.Sequential(nn.Flatten(), layer)
+"""
+    code, said = check(sub(body, "ModelSettings", MODEL), "model", ["algorithm={name: el}"])
+    assert code == 0 and "its head is its last linear layer, '1' (784 -> 10)" in said
+
+
+TOPOLOGY = "import networkx as nx\nfrom ddlsim.topologies.base import Topology\n"
+
+
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        ("nx.DiGraph()", "returns a DiGraph, expected an undirected networkx.Graph"),
+        ("nx.path_graph(num_nodes + 1)", "expected 0..1 (num_nodes is 2)"),
+        ("nx.Graph([(0, 0), (0, 1)])", "self-loops"),
+        ("nx.gnp_random_graph(num_nodes, 0.5) if num_nodes > 7 else 1 / 0", "returns another graph for the same round"),
+    ],
+)
+def test_what_is_wrong_with_a_topology_is_told(check, returned, text):
+    body = f"def graph(self, num_nodes, round_num, seed):\n    return {returned}"
+    code, said = check(sub(body, "Topology", TOPOLOGY), "topology", ["algorithm={name: el}", "nodes.clusters=[30]"])
+    assert code == 2 and text in said
+
+
+DATA = "import numpy as np\nfrom ddlsim.data import Dataset\nfrom ddlsim.data.base import DataSettings\n"
+ARRAYS = """
+generated = True
+num_samples, image_shape, num_classes = (20, 10), (3,), {classes}
+def generate(self, nodes, seed):
+    x, y = np.zeros((20, 3), np.float32), np.arange(20) % 2
+    return {returned}
+"""
+GOOD = "Dataset('d', x, y, x[:10], y[:10], 2, np.zeros(1, np.float32), np.ones(1, np.float32), 'made')"
+
+
+@pytest.mark.parametrize(
+    ("returned", "classes", "code", "text"),
+    [
+        (GOOD, 2, 0, "ok."),
+        (GOOD, 3, 2, "generate of Sub returns data whose num_classes is 2, but the class says 3"),
+        ("(x, y)", 2, 2, "generate of Sub returns a tuple, expected a ddlsim.data.Dataset"),
+        ("x.nix", 2, 2, "mine.py:42: AttributeError"),
+    ],
+)
+def test_what_is_wrong_with_a_data_set_is_told(check, returned, classes, code, text):
+    body = ARRAYS.format(returned=returned, classes=classes)
+    sets = ["algorithm={name: el}", "partition={name: random}"]
+    found, said = check(sub(body, "DataSettings", DATA), "data", sets)
+    assert found == code and text in said
+
+
+def test_scenarios_of_our_own_parts_are_not_tried(write, monkeypatch):
+    from ddlsim.runs import contract
+
+    monkeypatch.setattr(contract, "Trial", None)
+    result = CliRunner().invoke(app, ["check", write(), "--set", "algorithm={name: el}"])
+    assert result.exit_code == 0

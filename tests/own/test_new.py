@@ -1,0 +1,45 @@
+"""What `ddlsim new` writes works as it is."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import ddlsim
+from ddlsim.cli import app
+
+KINDS = ("algorithm", "model", "dataset", "topology")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_is_checked_and_tested_at_once(here, kind):
+    result = CliRunner().invoke(app, ["new", kind, "my_own"])
+    assert result.exit_code == 0 and result.stdout.split() == ["my_own.py", "my_own.yaml", "test_my_own.py"]
+    assert "class MyOwn(" in (here / "my_own.py").read_text()
+    checked = CliRunner().invoke(app, ["check", "my_own.yaml"])
+    assert checked.exit_code == 0 and "my_own.yaml: ok." in checked.stdout
+    path = os.pathsep.join([str(Path(ddlsim.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_own.py"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert tested.returncode == 0, tested.stdout
+
+
+@pytest.mark.parametrize("name", ["My", "a-b", "../x", "test_x", ""])
+def test_names_that_are_none_are_refused(here, name):
+    result = CliRunner().invoke(app, ["new", "model", name])
+    assert result.exit_code == 2 and "NAME: " in result.stderr and list(here.iterdir()) == []
+
+
+def test_nothing_is_overwritten(here):
+    (here / "mine.yaml").write_text("kept")
+    result = CliRunner().invoke(app, ["new", "model", "mine"])
+    assert result.exit_code == 2 and "mine.yaml: exists already" in result.stderr
+    assert [file.name for file in here.iterdir()] == ["mine.yaml"]

@@ -1,0 +1,128 @@
+"""Modules that do not say what their core and head are: the last linear layer is the head."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+from ddlsim import runs
+from ddlsim.errors import ScenarioError
+from ddlsim.learning.architecture import read_architecture
+from ddlsim.models.base import ModelSettings
+from ddlsim.models.split import SplitModel
+from ddlsim.models.whole import WholeModel, with_core_and_head
+from ddlsim.runs.models import read_model
+from ddlsim.scenario import from_mapping
+
+SAMPLE = torch.linspace(-1, 1, 5).reshape(1, 5)
+
+
+def cut(build, told=None):
+    return with_core_and_head(build, "Net", (5,), torch.float32, (told if told is not None else []).append)
+
+
+class Named(nn.Module):
+    """The last linear layer by registration stands in a submodule that is no nn.Sequential."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.ReLU())
+        self.top = nn.ModuleDict({"drop": nn.Dropout(0.5), "fc": nn.Linear(4, 3)})
+
+    def forward(self, inputs):
+        return self.top["fc"](self.top["drop"](self.body(inputs)))
+
+
+def test_core_and_head_compute_what_the_module_does():
+    module = Named().eval()
+    expected = module(SAMPLE)
+    whole = WholeModel(module, "top.fc")
+    assert torch.equal(whole(SAMPLE), expected) and torch.equal(whole.head(whole.core(SAMPLE)), expected)
+
+
+def test_the_run_says_once_which_layer_is_the_head():
+    told = []
+    build = cut(Named, told)
+    build(), build()
+    assert told == ["model: Net has no submodules core and head: its head is its last linear layer, 'top.fc' (4 -> 3)."]
+
+
+def test_rows_hold_core_and_head():
+    parts = read_architecture("Net", cut(Named)).layout.parts
+    assert (parts["core"].size, parts["head"].size) == (5 * 4 + 4 + 4 * 4, 4 * 3 + 3)
+
+
+def test_names_are_those_of_the_module_as_it_was_built():
+    whole = cut(Named)()
+    assert {whole.own_name(name) for name in whole.state_dict()} == set(Named().state_dict())
+
+
+def test_a_module_that_is_a_linear_layer_is_all_head():
+    whole = cut(lambda: nn.Linear(5, 3))()
+    assert {whole.own_name(name) for name in whole.state_dict()} == {"weight", "bias"}
+    assert list(whole.core.parameters()) == []
+
+
+def test_a_module_with_core_and_head_stays_as_it_is():
+    told = []
+    assert type(cut(lambda: SplitModel(nn.Linear(5, 4), nn.Linear(4, 3)), told)()) is SplitModel and told == []
+
+
+def test_the_same_values_are_drawn_as_without_cutting():
+    torch.manual_seed(1)
+    expected = [Named().state_dict() for _ in range(2)]
+    torch.manual_seed(1)
+    build = cut(Named)
+    for state in expected:
+        whole = build()
+        assert all(torch.equal(state[whole.own_name(key)], each) for key, each in whole.state_dict().items())
+
+
+class ReusedLinear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, 5)
+
+    def forward(self, inputs):
+        return self.fc(self.fc(inputs))
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda: nn.Sequential(nn.Linear(5, 3), nn.Softmax(1)), "cannot be cut before '0', its last linear layer"),
+        (ReusedLinear, "cannot be cut before 'fc'"),
+        (lambda: nn.Conv1d(1, 1, 1), r"Conv1d without submodules core and head.* return SplitModel\(core, head\)"),
+        (lambda: None, r"build of Net returns nothing \(None\), expected a torch.nn.Module"),
+    ],
+)
+def test_what_cannot_be_cut_is_one_clear_error(build, text):
+    with pytest.raises(ScenarioError, match=text):
+        cut(build)()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain(ModelSettings):
+    """784 x 8 + 8 values and a head of 8 x 10 + 10."""
+
+    def build(self, image_shape, num_classes):
+        return nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.ReLU(), nn.Linear(8, num_classes))
+
+
+def test_facade_runs_on_a_plain_module_and_its_model_loads_into_one(tmp_path, capsys):
+    scenario = from_mapping(
+        {
+            "rounds": 2,
+            "nodes": {"clusters": [3, 3]},
+            "algorithm": {"name": "facade", "warmup_rounds": 0},
+            "model": Plain,
+            "data": {"name": "fashion-mnist-mini"},
+            "topology": {"name": "ring"},
+            "training": {"learning_rate": 0.1, "local_steps": 1},
+        }
+    )
+    assert runs.run(scenario, out=tmp_path / "run")["status"] == "done"
+    assert "its head is its last linear layer, '3' (8 -> 10)" in capsys.readouterr().err
+    module = Plain().build((1, 28, 28), 10)
+    assert module.load_state_dict(read_model(tmp_path / "run", 0)).missing_keys == []
