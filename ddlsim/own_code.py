@@ -5,7 +5,6 @@ A file that has changed since is run anew.
 """
 
 import hashlib
-import importlib.util
 import inspect
 import os
 import re
@@ -183,7 +182,8 @@ def _module(path: Path) -> tuple[str, ModuleType]:
     if path in _loaded and _loaded[path][0] == digest:
         return _loaded[path]
     name = f"ddlsim_own_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
+    module = ModuleType(name)
+    module.__file__ = str(path)
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     before = sys.modules.get(name)

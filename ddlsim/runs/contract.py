@@ -8,7 +8,8 @@ import copy
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from ddlsim import own_code
@@ -19,6 +20,10 @@ from ddlsim.scenario.crosscheck import cross_problems
 from ddlsim.scenario.own_parts import named_parts, origins
 
 if TYPE_CHECKING:
+    from ddlsim.algorithms.base import Algorithm
+    from ddlsim.engine.simulation import Simulation
+    from ddlsim.node.node import Steps
+    from ddlsim.registry import Registry
     from ddlsim.scenario import Scenario
 
 ROUNDS = 2
@@ -61,7 +66,7 @@ class Trial:
     outside: dict[str, Any]
     tell: Callable[[str], None]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.small = _smallest(self.scenario)
         self.outline: Any = None
         self.sizes: dict[str, int] | None = None
@@ -179,16 +184,16 @@ class Trial:
     def simulation(self) -> Iterator[str]:
         """Two rounds of the smallest simulation without learning."""
         from ddlsim.build import build_learner, build_simulation
-        from ddlsim.models.sizes import Sizes
+        from ddlsim.models.only_sizes import Sizes
         from ddlsim.runs.recorder import Recorder
 
         if self.outline is None:
             return
         small = self.small
         if self.sizes:  # the module has been built with values; not every module can be built without
-            small = small.model_copy(update={"model": Sizes(**self.sizes)})
+            small = small.model_copy(update={"model": Sizes(core=self.sizes["core"], head=self.sizes["head"])})
 
-        def build(algorithm):
+        def build(algorithm: "Algorithm") -> "Simulation":
             trial = small.model_copy(update={"algorithm": algorithm})
             learner = build_learner(trial, self.outline, "none")
             return build_simulation(trial, self.outline, learner, Recorder())
@@ -221,14 +226,14 @@ def _smallest(scenario: "Scenario") -> "Scenario":
     return _of_size(scenario, scenario.nodes.clusters)
 
 
-def _of_size(scenario: "Scenario", clusters) -> "Scenario":
+def _of_size(scenario: "Scenario", clusters: Sequence[int]) -> "Scenario":
     nodes = scenario.nodes.model_copy(update={"clusters": tuple(clusters)})
     records = scenario.records.model_copy(update={"true_similarities": (), "models": None})
     changes = {"nodes": nodes, "records": records, "rounds": ROUNDS, "learning": "none", "churn": None}
     return scenario.model_copy(update={**changes, "fallback": None, "paper": None})
 
 
-def _first_calls(simulation) -> Iterator[str]:
+def _first_calls(simulation: "Simulation") -> Iterator[str]:
     """What `start` and `round` of an algorithm return, for two nodes of a simulation that does not go on."""
     algorithm = simulation.algorithm
     nodes = [member.node for member in simulation.members[:2]]
@@ -237,7 +242,7 @@ def _first_calls(simulation) -> Iterator[str]:
     if inspect.isgenerator(states[0]):
         yield f"{place} has a yield, but takes no simulated time; expected the node's state"
         return
-    if len(states) > 1 and states[0] is states[1] and not isinstance(states[0], str | int | float | tuple | None):
+    if len(states) > 1 and states[0] is states[1] and not isinstance(states[0], (str, int, float, tuple, NoneType)):
         yield f"{place} returns the same object for two nodes, expected one {type(states[0]).__name__} for each"
         return
     steps = algorithm.round(nodes[0], states[0], 0)
@@ -248,22 +253,21 @@ def _first_calls(simulation) -> Iterator[str]:
         )
 
 
-def _watched(algorithm):
+def _watched(algorithm: "Algorithm") -> "Algorithm":
     """The algorithm with a look at everything that it yields."""
     from ddlsim.algorithms.base import Algorithm
-    from ddlsim.node.node import Verb
 
     cls = type(algorithm)
 
-    def watch(method: str):
-        def watched(self, node, state, round_num):
+    def watch(method: str) -> "Callable[..., Steps]":
+        def watched(self: Any, node: Any, state: Any, round_num: int) -> "Steps":
             steps, outcome = getattr(cls, method)(self, node, state, round_num), None
             while True:
                 try:
                     verb = steps.send(outcome)
                 except StopIteration:
                     return
-                if not isinstance(verb, Verb):
+                if not _is_verb(verb):
                     frame = getattr(steps, "gi_frame", None)
                     file = own_code.shown_path(frame.f_code.co_filename) if frame else "?"
                     line = f"{file}:{frame.f_lineno}" if frame else "?"
@@ -282,7 +286,12 @@ def _watched(algorithm):
     return made
 
 
-def _servings(simulation, algorithm) -> Iterator[str]:
+def _is_verb(value: Any) -> bool:
+    """Whether it is the event of an end with what makes its outcome, see node.py: Verb."""
+    return isinstance(value, tuple) and len(value) == 2 and hasattr(value[0], "callbacks") and callable(value[1])
+
+
+def _servings(simulation: "Simulation", algorithm: "Algorithm") -> Iterator[str]:
     """What the nodes of a finished simulation would answer queries with."""
     from ddlsim.evaluation.candidates import EvaluationCandidates
 
@@ -296,7 +305,7 @@ def _servings(simulation, algorithm) -> Iterator[str]:
             yield f"{place} returns {_what(found)}, expected ddlsim.evaluation.candidates.EvaluationCandidates(models)"
             return
         if not isinstance(found.models, list | tuple) or not found.models:
-            yield f"{place} returns EvaluationCandidates of {_what(found.models)}, expected a list of at least one model"
+            yield f"{place} returns EvaluationCandidates of {_what(found.models)}, expected at least one model"
             return
         for model in found.models:
             text = _wrong_model(model, max(sizes))
@@ -333,7 +342,7 @@ def _contradictions(data: Any, dataset: Any) -> Iterator[str]:
         yield f"returns samples of {dataset.sample_dtype}, but sample_dtype of the class is {data.sample_dtype}"
 
 
-def _table(key: str):
+def _table(key: str) -> "Registry":
     from ddlsim.scenario import parts
 
     return parts.table(key)

@@ -3,7 +3,7 @@
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ddlsim import own_code
 
@@ -19,7 +19,7 @@ def forgotten_yields(cls: type) -> Iterator[str]:
             yield from _in_method(method)
 
 
-def _in_method(method) -> Iterator[str]:
+def _in_method(method: Callable) -> Iterator[str]:
     try:
         lines, first = inspect.getsourcelines(method)
         tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -33,7 +33,7 @@ def _in_method(method) -> Iterator[str]:
     for found in ast.walk(function):
         value = _used_as_outcome(found)
         verb = _verb(value, node)
-        if verb:
+        if value is not None and verb:
             place = f"{file}:{first + value.lineno - 1}"
             yield f"{place}: {node}.{verb}(...) takes simulated time; write `yield {node}.{verb}(...)` for its outcome"
 
@@ -50,7 +50,7 @@ def _used_as_outcome(found: ast.AST) -> ast.expr | None:
 
 
 def _verb(value: ast.expr | None, node: str) -> str | None:
-    from ddlsim.node.node import Node
+    from ddlsim.node.node import Node, Verb
 
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return None
@@ -58,4 +58,4 @@ def _verb(value: ast.expr | None, node: str) -> str | None:
     if not isinstance(owner, ast.Name) or owner.id != node:
         return None
     returned = getattr(getattr(Node, name, None), "__annotations__", {}).get("return")
-    return name if getattr(returned, "__name__", returned) == "Verb" else None
+    return name if returned == Verb else None

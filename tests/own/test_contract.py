@@ -43,8 +43,8 @@ def test_a_class_that_keeps_the_contract_is_ok(check):
         ("def start(self, node):\n    yield node.sleep(1.0)", r"mine.py:35: start of Sub has a yield"),
         ("one = State(1)\ndef start(self, node):\n    return self.one", r"start of Sub returns the same object"),
         ("def serving(self, node, state):\n    return state.model", r"serving of Sub returns a SizedParams, expected"),
-        ("def serving(self, node, state):\n    return EvaluationCandidates([state.model])", r"expected a tuple of its parts"),
-        ("def serving(self, node, state):\n    return EvaluationCandidates([])", r"expected a list of at least one model"),
+        ("def serving(self, node, state):\n    return EvaluationCandidates([state.model])", r"expected a tuple of"),
+        ("def serving(self, node, state):\n    return EvaluationCandidates([])", r"expected at least one model"),
         ("def finish(self, node, state, round_num):\n    yield node", r"mine.py:36: finish of Sub yields a Node"),
     ],
 )  # fmt: skip
