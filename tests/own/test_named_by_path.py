@@ -99,29 +99,28 @@ def test_loading_imports_no_torch(write):
 
 def test_every_kind_of_part_can_stand_in_a_file(write):
     more = """
-    from ddlsim.data.mini import FashionMnistMini
-    from ddlsim.data.partitions import Random
-    from ddlsim.data.shifts import NoShift
-    from ddlsim.messages.compression import COMPRESSIONS
-    from ddlsim.models.mlp import MLP
-    from ddlsim.topologies.fixed_graphs import Ring
     from ddlsim.churn import CHURNS
+    from ddlsim.data import DATASETS, PARTITIONS, SHIFTS
     from ddlsim.devices import DEVICES
+    from ddlsim.messages.compression import COMPRESSIONS
+    from ddlsim.models import MODELS
     from ddlsim.network import LINKS
+    from ddlsim.topologies import TOPOLOGIES
 
     bases = {
-        "M": MLP, "D": FashionMnistMini, "P": Random, "S": NoShift, "T": Ring, "L": LINKS["uniform"],
-        "V": DEVICES["constant"], "C": CHURNS["schedule"], "Z": COMPRESSIONS["float16"],
+        "M": MODELS["mlp"], "D": DATASETS["fashion-mnist-mini"], "P": PARTITIONS["random"], "S": SHIFTS["none"],
+        "T": TOPOLOGIES["ring"], "L": LINKS["uniform"], "V": DEVICES["constant"], "C": CHURNS["exponential"],
+        "Z": COMPRESSIONS["float16"],
     }
     for name, base in bases.items():
         globals()[name] = dataclass(frozen=True, kw_only=True)(type(name, (base,), {"__module__": __name__}))
     """
     keys = {"M": "model", "D": "data", "P": "partition", "S": "shift", "T": "topology", "L": "network.links"}
-    keys |= {"V": "devices", "Z": "network.compression"}
+    keys |= {"V": "devices", "C": "churn", "Z": "network.compression"}
     path = write(more)
     sets = [f"{key}.name=./mine.py:{name}" for name, key in keys.items()]
     sets += ["network.links.uplink_mbps=1", "network.links.downlink_mbps=1", "network.links.latency_ms=1"]
-    scenario = load(path, [*sets, "devices.step_time_s=0.1", "training.momentum=0"])
+    scenario = load(path, [*sets, "devices.step_time_s=0.1", "churn.mean_online_s=9", "churn.mean_offline_s=9"])
     plain = to_plain(scenario)
     found = {name: plain[key.split(".")[0]] for name, key in keys.items()}
     found |= {"L": plain["network"]["links"], "Z": plain["network"]["compression"]}
