@@ -1,4 +1,7 @@
-"""The signals that end a run as KeyboardInterrupt, until the run begins to write its end: that cannot be cut short."""
+"""The signals that end a run as KeyboardInterrupt, until the run begins to write its end: that cannot be cut short.
+
+A run that makes checkpoints ends with one: the first signal waits for the end of the round, the second does not.
+"""
 
 import os
 import signal
@@ -10,6 +13,7 @@ from types import FrameType
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Ctrl-C; a batch system whose time is over; a terminal that was closed."""
 
+_AFTER_THE_ROUND = b"Ending after this round, with a checkpoint; another signal ends the run at once.\n"
 _STILL_WRITING = b"Writing what has been computed; another signal changes nothing (kill -9 ends it at once).\n"
 
 
@@ -23,6 +27,11 @@ class Interrupts:
     def __init__(self) -> None:
         self.came = False
         self._held = False
+        self._wait = False
+
+    def wait_for_round(self) -> None:
+        """From here on the first signal waits for the next `check`."""
+        self._wait = True
 
     def hold(self) -> None:
         """From here on signals only say a word."""
@@ -35,11 +44,12 @@ class Interrupts:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The handler."""
+        waits = self._wait and not self.came
         self.came = True
-        if not self._held:
+        if not self._held and not waits:
             raise KeyboardInterrupt
         with suppress(OSError):  # the terminal may have gone
-            os.write(2, _STILL_WRITING)
+            os.write(2, _STILL_WRITING if self._held else _AFTER_THE_ROUND)
 
 
 @contextmanager
