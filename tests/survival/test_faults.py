@@ -157,11 +157,7 @@ def test_a_torn_run_of_something_else_is_moved_aside(torn, tmp_path):
 
 def test_force_starts_a_torn_run_again(torn, tmp_path):
     runs.run(load(SMOKE, EL), out=torn, force=True)
-    assert outcome(torn) == outcome_of_whole(tmp_path) and checkpoints_of(tmp_path / "torn.earlier-1")
-
-
-def outcome_of_whole(tmp_path: Path) -> dict:
-    return run_whole(tmp_path / "whole", EL)
+    assert outcome(torn) == run_whole(tmp_path / "whole", EL) and checkpoints_of(tmp_path / "torn.earlier-1")
 
 
 def test_a_directory_in_use_is_not_resumed(torn):
@@ -226,23 +222,21 @@ def test_a_disk_that_is_full_for_checkpoints_alone_ends_no_run(tmp_path):
 
 
 def test_a_full_disk_that_ends_a_run_leaves_a_checkpoint_to_go_on_from(tmp_path):
-    out, settings = tmp_path / "run", ("algorithm={name: el}", "rounds=40", "records.models=none")
+    out = tmp_path / "run"
+    small = ("algorithm={name: el}", "model={name: mlp, hidden: [1]}", "records.models=none")
+    settings = (*small, "rounds=100", "evaluation.every=1")
     words = ["run", str(SMOKE), *(word for text in settings for word in ("--set", text)), "--out", str(out), "-q"]
-    limit = 8_000_000
-
-    def small_disk():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limit))
-
+    limit = 200_000  # more than the parameters need, less than the records
     ended = subprocess.run(
-        [*COMMAND, *words, "--set", "model={name: mlp, hidden: [4]}", "--checkpoint-every", "2r"],
+        [*COMMAND, *words, "--checkpoint-every", "2r"],
         capture_output=True,
         text=True,
         env=ENV,
-        preexec_fn=small_disk,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
     assert ended.returncode == 1 and f"Make room first. `ddlsim resume {out}` continues it." in ended.stderr
     runs.resume(out)
-    assert outcome(out) == run_whole(tmp_path / "whole", (*settings, "model={name: mlp, hidden: [4]}"))
+    assert outcome(out) == run_whole(tmp_path / "whole", settings)
 
 
 def test_a_second_stop_before_the_next_checkpoint_goes_on_from_the_same_one(torn, tmp_path, monkeypatch):
