@@ -58,7 +58,7 @@ def sweep(
     there = [point for point in points if point.summary() is not None]
     missing = [point for point in points if point.scenario is not None and point not in there]
     options = [] if data_dir is None else ["--data-dir", str(data_dir)]
-    options += [*([] if fallback else ["--no-fallback"]), *([] if download else ["--no-download"]), "--resume"]
+    options += [*([] if fallback else ["--no-fallback"]), *([] if download else ["--no-download"])]
     if emit is not None:
         from ddlsim.runs import emit as texts
 

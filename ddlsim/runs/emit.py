@@ -36,7 +36,7 @@ def words_of(point: Point, options: Sequence[str] = ()) -> tuple[str, ...]:
         point.file.parent.mkdir(parents=True, exist_ok=True)
         point.file.write_text(to_yaml(point.scenario), encoding="utf-8")
         words = ("run", str(point.file))
-    return (*words, "--out", str(point.directory), *options)
+    return (*words, "--resume", "--out", str(point.directory), *options)
 
 
 def commands(points: Sequence[Point], options: Sequence[str] = ()) -> str:
