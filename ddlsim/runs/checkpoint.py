@@ -74,13 +74,16 @@ def parse_every(text: str) -> Every:
     if text.strip() == "0":
         return Every()
     match = _EVERY.match(text.strip())
-    amount = float(match[1]) if match else 0.0
-    if amount <= 0 or (match[2] == "r" and not amount.is_integer()):
-        raise ScenarioError(
-            f"--checkpoint-every {text[:40]}: expected wall time such as 30s, 10m or 1h, rounds such as 50r, or 0 for "
-            "no checkpoints."
-        )
-    return Every(rounds=int(amount)) if match[2] == "r" else Every(wall_s=amount * _SECONDS[match[2]])
+    if match is not None:
+        amount, unit = float(match[1]), match[2]
+        if unit != "r" and amount > 0:
+            return Every(wall_s=amount * _SECONDS[unit])
+        if amount >= 1 and amount.is_integer():
+            return Every(rounds=int(amount))
+    raise ScenarioError(
+        f"--checkpoint-every {text[:40]}: expected wall time such as 30s, 10m or 1h, rounds such as 50r, or 0 for no "
+        "checkpoints."
+    )
 
 
 @dataclass(frozen=True)
@@ -153,11 +156,11 @@ class Checkpoints:
             now: make a checkpoint whether it is time or not.
         """
         self._rounds += 1
-        due = now
-        if self._every.rounds is not None:
-            due |= self._rounds - self._last_rounds >= self._every.rounds
-        else:
-            due |= time.monotonic() - self._last_s >= self._every.wall_s
+        every, due = self._every, now
+        if every.rounds is not None:
+            due |= self._rounds - self._last_rounds >= every.rounds
+        if every.wall_s is not None:
+            due |= time.monotonic() - self._last_s >= every.wall_s
         if due:
             self._make(time_s)
 

@@ -41,12 +41,13 @@ class Life:
         console: what it says.
         interrupts: signals that have come.
         manifest: what manifest.json says.
-        started: wall clock at its start (of a resumed run: as if it had never been away).
+        started: wall clock at its start.
         data_s: wall seconds spent on data.
         profile: whether it tells where wall time went.
         device: what it computes on.
         every: how often a checkpoint is made.
         repetition: of a resumed run, until it is where it was; None: rounds are run for the first time.
+        earlier_s: wall seconds that a resumed run had taken before.
     """
 
     place: RunDirectory
@@ -62,6 +63,7 @@ class Life:
     device: str
     every: Every
     repetition: Repetition | None = None
+    earlier_s: float = 0.0
     recorder: "Recorder | None" = None
     models: KeptModels | None = None
     simulation: "Simulation | None" = None
@@ -163,7 +165,7 @@ def _begin_checkpoints(life: Life, recorder: "Recorder") -> None:
         life.learner,
         recorder,
         made_with(life.device),
-        lambda: time.perf_counter() - life.started,
+        lambda: life.earlier_s + time.perf_counter() - life.started,
         life.console.message,
         began.rounds if began else 0,
         began.log_bytes if began else 0,
@@ -248,7 +250,7 @@ def _close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
     recording_s = time.perf_counter() - closing + (life.recorder.wall_s if life.recorder else 0.0)
     status = "failed" if errors and status == "done" else status
     sim_time_s = life.simulation.env.now if life.simulation else 0.0
-    finish_manifest(life.manifest, status, life.started, sim_time_s)
+    finish_manifest(life.manifest, status, life.started - life.earlier_s, sim_time_s)
     life.manifest["files"] = {file.name: file.stat().st_size for file in sorted(path.glob("*.jsonl"))}
     if life.profile and life.simulation:
         learner, manifest = life.learner, life.manifest

@@ -64,7 +64,7 @@ def start_manifest(
 def made_with(device: str) -> dict[str, str | None]:
     """What must be the same for two processes to compute the same bits."""
     code = hashlib.sha256()
-    native = Path(extension().__file__)
+    native = Path(str(extension().__file__))
     for path in (*sorted(PACKAGE_DIR.rglob("*.py")), native):
         code.update(path.name.encode())
         code.update(path.read_bytes())

@@ -19,6 +19,8 @@ from ddlsim.runs.progress import Mode, Progress
 from ddlsim.runs.repetition import Repetition
 
 if TYPE_CHECKING:
+    from ddlsim.data import Outline, PreparedData
+    from ddlsim.learning.learner import Learner
     from ddlsim.scenario import Scenario
 
 
@@ -79,9 +81,8 @@ def resume(
                 repetition = Repetition(checkpoint, state, learner)
                 manifest |= {"status": "running", "process": {"pid": os.getpid(), "host": socket.gethostname()}}
                 manifest["resumed_after_rounds"] = [*manifest.get("resumed_after_rounds", []), state.rounds]
-                began = started - state.wall_s
-                parts = scenario, prepared, learner, console, interrupts, manifest, began, data_s, profile
-                return run_in(Life(place, *parts, computes_on, checkpoint_every, repetition))
+                parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s, profile
+                return run_in(Life(place, *parts, computes_on, checkpoint_every, repetition, state.wall_s))
             finally:
                 learner.close()
     finally:
@@ -138,7 +139,9 @@ def _refuse_others(directory: Path, then: Mapping[str, str | None], now: Mapping
         )
 
 
-def _load_same_data(scenario: "Scenario", manifest: Mapping[str, Any], data_dir: Path | None, download: bool):
+def _load_same_data(
+    scenario: "Scenario", manifest: Mapping[str, Any], data_dir: Path | None, download: bool
+) -> "PreparedData | Outline":
     """The run's data; never its fallback's, which the scenario of a run on it names as its own."""
     prepared = prepare(load_data(scenario, data_dir, fallback=False, download=download))
     then, now = manifest["data"].get("sha256"), prepared.about.get("sha256")
@@ -150,7 +153,10 @@ def _load_same_data(scenario: "Scenario", manifest: Mapping[str, Any], data_dir:
     return prepared
 
 
-def _build(scenario: "Scenario", prepared, device: str):
+def _build(scenario: "Scenario", prepared: "PreparedData | Outline", device: str) -> "Learner":
     from ddlsim.build import build_learner
+    from ddlsim.learning.learner import Learner
 
-    return build_learner(scenario, prepared, device)
+    learner = build_learner(scenario, prepared, device)
+    assert isinstance(learner, Learner), "only a run that learns has checkpoints"
+    return learner

@@ -76,8 +76,16 @@ def run(
                 return finished
             torn = not force and _is_torn(path, scenario)
             if torn and resume_torn:
-                options = {"profile": profile, "progress": progress, "checkpoint_every": checkpoint_every}
-                return resume(path, data_dir=data_dir, download=download, device=device, **options)
+                console.close()
+                return resume(
+                    path,
+                    data_dir=data_dir,
+                    download=download,
+                    device=device,
+                    profile=profile,
+                    progress=progress,
+                    checkpoint_every=checkpoint_every,
+                )
             if loaded.missing:
                 console.message(f"{loaded.missing}\nFALLBACK: running on {scenario.data_name} instead.")
             prepared = prepare(loaded)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.errors import DataMissing
+from ddlsim.runs.checkpoint import Every
 
 SMOKE = str(Path(__file__).parents[2] / "scenarios" / "smoke.yaml")
 
@@ -74,10 +75,11 @@ def test_wrong_usage_is_exit_code_2(ddlsim, words):
 def test_run_hands_its_options_on(ddlsim, replaced):
     calls = replaced({"status": "done"})
     words = ("--seed", 7, "--out", "o", "--data-dir", "d", "--no-fallback", "--no-download", "--device", "cpu", "-q")
-    result = ddlsim("run", SMOKE, "--set", "algorithm.heads=3", *words, "--force", "--profile", "--json")
+    more = ("--force", "--profile", "--json", "--checkpoint-every", "50r", "--resume")
+    result = ddlsim("run", SMOKE, "--set", "algorithm.heads=3", *words, *more)
     assert result.exit_code == 0, result.output
     ((scenario, options),) = calls
-    assert (scenario.seed, scenario.algorithm.heads, scenario.device) == (7, 3, "cpu")
+    assert (scenario.seed, scenario.algorithm.heads, scenario.compute_device) == (7, 3, "cpu")
     assert options.pop("command")[0] == "ddlsim"
     assert options == {
         "out": Path("o"),
@@ -88,6 +90,8 @@ def test_run_hands_its_options_on(ddlsim, replaced):
         "force": True,
         "profile": True,
         "progress": "none",
+        "checkpoint_every": Every(rounds=50),
+        "resume_torn": True,
     }
 
 
