@@ -1,17 +1,21 @@
 """The signals that end a run as KeyboardInterrupt, until the run begins to write its end: that cannot be cut short.
 
-A run that makes checkpoints ends with one: the first signal waits for the end of the round, the second does not.
+A run that makes checkpoints ends with one: the first signal waits for the end of the round, a later one does not.
 """
 
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Ctrl-C; a batch system whose time is over; a terminal that was closed."""
+
+SAME_S = 0.5
+"""Signals within so many seconds are one: a terminal and a program that started the run may both send one."""
 
 _AFTER_THE_ROUND = b"Ending after this round, with a checkpoint; another signal ends the run at once.\n"
 _STILL_WRITING = b"Writing what has been computed; another signal changes nothing (kill -9 ends it at once).\n"
@@ -28,6 +32,7 @@ class Interrupts:
         self.came = False
         self._held = False
         self._wait = False
+        self._first_s = 0.0
 
     def wait_for_round(self) -> None:
         """From here on the first signal waits for the next `check`."""
@@ -44,8 +49,10 @@ class Interrupts:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The handler."""
-        waits = self._wait and not self.came
-        self.came = True
+        now_s = time.monotonic()
+        if not self.came:
+            self.came, self._first_s = True, now_s
+        waits = self._wait and now_s - self._first_s < SAME_S
         if not self._held and not waits:
             raise KeyboardInterrupt
         with suppress(OSError):  # the terminal may have gone

@@ -16,6 +16,7 @@ from ddlsim import runs
 from ddlsim.errors import RecordsDamaged, ReplayFailed, ScenarioError
 from ddlsim.runs import checkpoint
 from ddlsim.runs.checkpoint import Every, checkpoints_of, parse_every
+from ddlsim.runs.interrupts import Interrupts
 from ddlsim.runs.lock import acquire
 from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import Repetition
@@ -202,6 +203,21 @@ def test_a_signal_ends_a_run_after_the_round_and_resume_goes_on(tmp_path):
     again = subprocess.run([*COMMAND, "resume", str(out), "-q"], capture_output=True, env=ENV, text=True)
     assert again.returncode == 0, again.stderr
     assert outcome(out) == run_whole(tmp_path / "whole", settings)
+
+
+def test_signals_that_come_together_wait_for_the_round_and_a_later_one_does_not(monkeypatch):
+    now_s = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    interrupts = Interrupts()
+    interrupts.wait_for_round()
+    interrupts.handle(signal.SIGINT, None)
+    now_s[0] += 0.1
+    interrupts.handle(signal.SIGTERM, None)
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.check()
+    now_s[0] += 1.0
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.handle(signal.SIGINT, None)
 
 
 def test_a_disk_that_is_full_for_checkpoints_alone_ends_no_run(tmp_path):

@@ -1,10 +1,14 @@
 """A run that is stopped and resumed ends with the very bytes of one that was not, whatever it was doing."""
 
+from functools import partial
+
 import pytest
-from torn_runs import outcome, run_until, run_whole
+from torn_runs import outcome, resume_until, run_until, run_whole
 
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
+from ddlsim.learning import learner
+from ddlsim.learning.backends.base import make_backends
 from ddlsim.runs.checkpoint import Every, checkpoints_of
 
 KEYS = {
@@ -83,13 +87,17 @@ def test_buffers_that_a_node_keeps_are_there_again(tmp_path, monkeypatch):
     check(tmp_path, monkeypatch, settings, ends=2, every=1)
 
 
+@pytest.mark.parametrize("algorithm", ["facade", "dac"])
+def test_waves_of_stacked_models_go_on_as_well(tmp_path, monkeypatch, algorithm):
+    monkeypatch.setattr(learner, "make_backends", partial(make_backends, stacked=True))  # as on a GPU
+    check(tmp_path, monkeypatch, (settings_of(algorithm), *KEPT), ends=4, every=3)
+
+
 def test_a_run_can_be_stopped_again_and_again(tmp_path, monkeypatch):
     settings = (settings_of("facade"), "rounds=8")
     whole = run_whole(tmp_path / "whole", settings)
     torn = tmp_path / "torn"
     run_until(torn, settings, 3, 2, monkeypatch)
-    from torn_runs import resume_until
-
     resume_until(torn, 6, 2, monkeypatch)
     resume_until(torn, 3, 1, monkeypatch)
     runs.resume(torn)
