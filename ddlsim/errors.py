@@ -31,3 +31,13 @@ class RecordsFailed(DdlsimError):
 
 class RecordsDamaged(DdlsimError):
     """Records of an earlier run that cannot be read; the text names the file and the line."""
+
+
+class ReplayFailed(DdlsimError):
+    """A run that is resumed does not repeat what it did before; its records are left as they are."""
+
+    def __init__(self, what: str):
+        super().__init__(
+            f"The replay differs from the run that it repeats: {what} The checkpoint is damaged, or was made by other "
+            "code. Nothing in the directory has been changed; `ddlsim run ... --force` starts the run again."
+        )

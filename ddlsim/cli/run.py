@@ -14,6 +14,10 @@ Overrides = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. algorithm.heads=3; may be repeated.")
 ]
 
+CheckpointEvery = Annotated[
+    str, typer.Option(metavar="TIME", help="How often the run can be resumed from: 30s, 10m, 50r (rounds); 0: never.")
+]
+
 
 class Device(StrEnum):
     """Where training is computed."""
@@ -53,6 +57,10 @@ def run(
         Learning | None, typer.Option(help="none: the network alone, models are sizes and no data is needed.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Run again although the directory holds this run.")] = False,
+    checkpoint_every: CheckpointEvery = "10m",
+    resume_torn: Annotated[
+        bool, typer.Option("--resume", help="Continue the run if the directory holds it and it was stopped.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Tell where wall time went.")] = False,
@@ -70,7 +78,9 @@ def run(
     checked = load(scenario, [*overrides, *changes])
 
     from ddlsim import runs
+    from ddlsim.runs.checkpoint import parse_every
 
+    every = parse_every(checkpoint_every)
     try:
         summary = runs.run(
             checked,
@@ -82,18 +92,21 @@ def run(
             force=force,
             profile=profile,
             progress="none" if quiet else "auto",
+            checkpoint_every=every,
+            resume_torn=resume_torn,
             command=["ddlsim", *sys.argv[1:]],
         )
     except Exception as error:
         if out is not None and not hasattr(error, "run_dir"):
             error.run_dir = out  # type: ignore[attr-defined]  # the log's place, see exits.py
         raise
-    _show(summary, as_json)
+    show(summary, as_json)
     if summary["status"] != "done":
         raise typer.Exit(INTERRUPTED if summary["status"] == "interrupted" else FAILED)
 
 
-def _show(summary: dict, as_json: bool) -> None:
+def show(summary: dict, as_json: bool) -> None:
+    """Prints a summary."""
     if as_json:
         typer.echo(json.dumps(summary))
         return

@@ -48,10 +48,10 @@ def sweep(
     ] = True,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
-    """Run a scenario under all combinations of settings; the same command again runs what is missing.
+    """Run a scenario under all combinations of settings; the same command again goes on with what is missing.
 
     Every run has a process of its own: one that fails or is killed ends no other one. Failures are listed at the end,
-    and the exit code is then 5.
+    and the exit code is then 5. A run that was stopped is resumed from its last checkpoint.
     """
     folder, points = _points(scenario, grid, seeds, overrides, out)
     refused = [(point.name, point.refusal) for point in points if point.scenario is None]

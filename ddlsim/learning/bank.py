@@ -8,7 +8,6 @@ pending jobs that read it. When the last one lets go, Python's reference count g
 """
 
 from collections.abc import Iterable
-from itertools import count
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -152,11 +151,14 @@ class Rows:
 
     Args:
         device: where the matrices are.
+
+    Attributes:
+        num_given: numbers given so far.
     """
 
     def __init__(self, device: torch.device):
         self.device = device
-        self._numbers = count()
+        self.num_given = 0
         self._banks: dict[tuple, Bank] = {}
         self._rows: WeakValueDictionary[int, Row] = WeakValueDictionary()
 
@@ -167,9 +169,13 @@ class Rows:
         """A row, or None if nothing holds it any more."""
         return None if number is None else self._rows.get(number)
 
+    def held(self) -> list[Row]:
+        """All rows that something holds, in the order of their numbers."""
+        return [row for _, row in sorted(self._rows.items())]
+
     def new(self, part: Part) -> Params:
         """A handle to a row that a job will fill."""
-        number = next(self._numbers)
+        number, self.num_given = self.num_given, self.num_given + 1
         row = self._rows[number] = Row(part, self.bank(part), number)
         return Params(row)
 

@@ -9,20 +9,31 @@ The rule of liveness: a job is dropped unrun if nothing holds a row that it woul
 that a leaving node aborted), unless it computes a value. Rows are held by handles (bank.py: Params) and by the pending
 jobs that read them, so what only dropped jobs would have read is dropped as well. Handles, by which equal work is
 recognized, depend on simulated events alone and not on when waves run: a run that hands out logged values instead of
-computing them enqueues the same jobs with the same numbers of rows.
+computing them enqueues the same jobs with the same numbers of rows (replay.py).
 """
 
 import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
+from ddlsim.errors import ReplayFailed
 from ddlsim.learning.bank import Params, Row
 from ddlsim.learning.job_types import JobSpec
 
 Run = Callable[[str, Sequence[JobSpec]], Sequence[Any]]
 """(kind, specifications of that kind) -> their values, in order."""
+
+
+class Past(Protocol):
+    """What is known of the jobs of an earlier process that this one repeats, see replay.py."""
+
+    def has_run(self, number: int) -> bool:
+        """Whether that job had run, or was dropped, when the earlier process was cut off."""
+
+    def value(self, number: int) -> Any:
+        """What it computed."""
 
 
 class Job:
@@ -37,10 +48,11 @@ class Job:
     def __init__(self, spec: JobSpec, inputs: Sequence[Row], outputs: Sequence[Row]):
         self.spec: JobSpec | None = spec
         self.kind = spec.kind
+        self.number = -1  # its place in the order in which the run's jobs are enqueued
         self.inputs = tuple(inputs)
         self.done = False
         self.value: Any = None
-        self._computes_value = not spec.writes_in
+        self.computes_value = not spec.writes_in
         self._outputs = [weakref.ref(row) for row in outputs]
         for row in outputs:
             row.job = self
@@ -52,7 +64,7 @@ class Job:
     @property
     def wanted(self) -> bool:
         """False once nothing can ever see what it computes."""
-        return self._computes_value or any(output() is not None for output in self._outputs)
+        return self.computes_value or any(output() is not None for output in self._outputs)
 
     def finish(self, value: Any = None) -> None:
         """Marks the job as run and lets go of its inputs, so that their rows can be freed."""
@@ -71,6 +83,11 @@ class Jobs:
         kinds: all kinds of jobs. Where several could run, the first of them does: list cheap kinds, which make others
             ready, first.
         run: computes a wave.
+
+    Attributes:
+        num_submitted: jobs enqueued so far.
+        past: while an earlier process is repeated, what its jobs computed; None: jobs run.
+        on_values: called with the number and the value of every job of a wave that computes one.
     """
 
     def __init__(self, kinds: Sequence[str], run: Run):
@@ -78,12 +95,33 @@ class Jobs:
         self._run = run
         self._pending: list[Job] = []
         self._num_old = 0  # of the pending ones, the first so many were already pending at the last flush
+        self.num_submitted = 0
+        self.past: Past | None = None
+        self.on_values: Callable[[list[tuple[int, Any]]], None] | None = None
         self.wall_s: dict[str, float] = defaultdict(float)
         self.waves: dict[str, list[int]] = defaultdict(list)
 
     def submit(self, job: Job) -> Job:
-        self._pending.append(job)
+        """Enqueues a job; one that has run in the past is over at once, and the rows it fills stay without values."""
+        job.number, self.num_submitted = self.num_submitted, self.num_submitted + 1
+        if self.past is not None and self.past.has_run(job.number):
+            job.finish(self.past.value(job.number) if job.computes_value else None)
+        else:
+            self._pending.append(job)
         return job
+
+    def pending(self) -> tuple[list[int], int]:
+        """Numbers of the jobs that are still to be run, and how many of them were so at the last flush."""
+        self._drop()
+        return [job.number for job in self._pending], self._num_old
+
+    def begin(self, num_old: int) -> None:
+        """The past is over: jobs run from here on.
+
+        Args:
+            num_old: pending jobs that were pending at the last flush of the past.
+        """
+        self.past, self._num_old = None, num_old
 
     def force(self, jobs: Iterable[Job]) -> None:
         """Runs waves until all of `jobs` have run, or are dropped.
@@ -92,6 +130,8 @@ class Jobs:
         nodes will soon need joins the wave, and what nothing needs yet waits for its own.
         """
         needed = [job for job in jobs if not job.done]
+        if needed and self.past is not None:
+            raise ReplayFailed(f"job {needed[0].number} ({needed[0].kind}) is needed, which had not run by then.")
         while needed:
             self._run_wave(self._next_kind(needed))
             needed = [job for job in needed if not job.done and job.wanted]
@@ -104,6 +144,8 @@ class Jobs:
         """Runs what was already pending at the last flush, so that work does not pile up where no value is needed for
         many rounds. What has been submitted since then is left: a wave of it may not be full yet.
         """
+        if self.past is not None:
+            return
         self._drop()
         self.force(self._pending[: self._num_old])
         self._drop()
@@ -149,5 +191,9 @@ class Jobs:
         values = self._run(kind, [job.spec for job in wave if job.spec is not None])  # all have one until they have run
         for job, value in zip(wave, values, strict=True):
             job.finish(value)
+        if self.on_values is not None:
+            found = [(job.number, job.value) for job in wave if job.computes_value]
+            if found:
+                self.on_values(found)
         self.wall_s[kind] += time.perf_counter() - start
         self.waves[kind].append(len(wave))

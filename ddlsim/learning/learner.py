@@ -121,10 +121,13 @@ class Learner:
                 "(el, dpsgd)."
             )
         parts = [layout.parts[name] for name in ((MODEL,) if whole else layout.names)]
-        models = [
-            tuple(self.rows.store(part, layout.flatten(module, part.name)) for part in parts)
-            for module in architecture.draw(seed, count)
-        ]
+        if self.jobs.past is not None:  # what is still held at its end is loaded then
+            models = [tuple(map(self.rows.new, parts)) for _ in range(count)]
+        else:
+            models = [
+                tuple(self.rows.store(part, layout.flatten(module, part.name)) for part in parts)
+                for module in architecture.draw(seed, count)
+            ]
         self._same_start[key] = [[weakref.ref(params) for params in model] for model in models]
         return models
 

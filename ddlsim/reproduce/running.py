@@ -131,7 +131,7 @@ def reproduce(
     if len(wanted) < len(runs):
         tell(f"{len(runs) - len(wanted)} of {len(runs)} runs are there already.")
     options = [] if data_dir is None else ["--data-dir", str(data_dir)]
-    options += ["-q", "--no-fallback", *([] if download else ["--no-download"])]
+    options += ["-q", "--resume", "--no-fallback", *([] if download else ["--no-download"])]
     for run in wanted:
         run.file.parent.mkdir(parents=True, exist_ok=True)
         run.file.write_text(to_yaml(run.scenario), encoding="utf-8")

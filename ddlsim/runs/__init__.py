@@ -5,6 +5,7 @@ manifest.py, profile.py, progress.py and interrupts.py; pool.py starts many, eac
 """
 
 from ddlsim.runs.loading import Loaded, choose_device, load_data, prepare
+from ddlsim.runs.resume import resume
 from ddlsim.runs.run import run
 
-__all__ = ["Loaded", "choose_device", "load_data", "prepare", "run"]
+__all__ = ["Loaded", "choose_device", "load_data", "prepare", "resume", "run"]

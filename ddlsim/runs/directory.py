@@ -85,19 +85,22 @@ def _code(origin: dict[str, Any]) -> tuple:
 
 
 @contextmanager
-def run_directory(wanted: Path, tell: Callable[[str], None] = lambda _: None) -> Iterator[RunDirectory]:
+def run_directory(
+    wanted: Path, tell: Callable[[str], None] = lambda _: None, spare: Callable[[Path], None] = lambda _: None
+) -> Iterator[RunDirectory]:
     """Makes and locks the directory; an earlier run in it is moved aside, never overwritten.
 
     Args:
         wanted: a path; one that names no folder of its own, such as `.`, is taken in full.
         tell: takes a sentence on an earlier run that was moved aside.
+        spare: called before it is moved; raises a ScenarioError if it should stay where it is.
     Raises:
         DirectoryInUse: if another process writes into it.
         ScenarioError: if it holds something else than a run, or cannot be made.
     """
     path = wanted.resolve() if wanted.name in ("", "..") else wanted
     try:
-        lock = _made_and_locked(path, tell)
+        lock = _made_and_locked(path, tell, spare)
     except OSError as error:
         reason = error.strerror or error
         raise ScenarioError(
@@ -109,7 +112,27 @@ def run_directory(wanted: Path, tell: Callable[[str], None] = lambda _: None) ->
         lock.release(path)
 
 
-def _made_and_locked(path: Path, tell: Callable[[str], None]) -> Lock:
+@contextmanager
+def reopened(path: Path) -> Iterator[RunDirectory]:
+    """Locks the directory of an earlier run, to go on writing into it.
+
+    Raises:
+        DirectoryInUse: if another process writes into it.
+        ScenarioError: if it cannot be written to.
+    """
+    try:
+        lock = acquire(path)
+        if lock is None or not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise ScenarioError(f"{path}: expected a run directory to write to, got: {error.strerror or error}.") from error
+    try:
+        yield RunDirectory(path, lock)
+    finally:
+        lock.release(path)
+
+
+def _made_and_locked(path: Path, tell: Callable[[str], None], spare: Callable[[Path], None]) -> Lock:
     while True:  # until no other process has come in between
         if path.exists():
             _refuse_strangers(path)
@@ -125,6 +148,7 @@ def _made_and_locked(path: Path, tell: Callable[[str], None]) -> Lock:
             if not held:
                 return lock
             _refuse_strangers(path)
+            spare(path)
             aside = _move_aside(path)
         except BaseException:
             lock.release(path)

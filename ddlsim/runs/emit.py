@@ -15,8 +15,8 @@ SLURM = """\
 #SBATCH --signal=TERM@120
 #SBATCH --requeue
 #SBATCH --output={log}
-# Add what your cluster asks for: --time, --partition, --gres=gpu:1. TERM, 120 s before the end, makes a run write what
-# it has computed; a task whose run is complete ends at once, so the same script submitted again runs what is missing.
+# Add what your cluster asks for: --time, --partition, --gres=gpu:1. TERM, 120 s before the end, makes a run end with a
+# checkpoint; a task whose run is complete ends at once, so the same script submitted again goes on with the rest.
 cd {here} || exit 1
 command=$(sed -n "${{SLURM_ARRAY_TASK_ID}}p" <<'RUNS'
 {commands}
@@ -36,7 +36,7 @@ def words_of(point: Point, options: Sequence[str] = ()) -> tuple[str, ...]:
         point.file.parent.mkdir(parents=True, exist_ok=True)
         point.file.write_text(to_yaml(point.scenario), encoding="utf-8")
         words = ("run", str(point.file))
-    return (*words, "--out", str(point.directory), *options)
+    return (*words, "--resume", "--out", str(point.directory), *options)
 
 
 def commands(points: Sequence[Point], options: Sequence[str] = ()) -> str:

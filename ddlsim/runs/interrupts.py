@@ -1,8 +1,12 @@
-"""The signals that end a run as KeyboardInterrupt, until the run begins to write its end: that cannot be cut short."""
+"""The signals that end a run as KeyboardInterrupt, until the run begins to write its end: that cannot be cut short.
+
+A run that makes checkpoints ends with one: the first signal waits for the end of the round, a later one does not.
+"""
 
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -10,6 +14,10 @@ from types import FrameType
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Ctrl-C; a batch system whose time is over; a terminal that was closed."""
 
+SAME_S = 0.5
+"""Signals within so many seconds are one: a terminal and a program that started the run may both send one."""
+
+_AFTER_THE_ROUND = b"Ending after this round, with a checkpoint; another signal ends the run at once.\n"
 _STILL_WRITING = b"Writing what has been computed; another signal changes nothing (kill -9 ends it at once).\n"
 
 
@@ -23,6 +31,12 @@ class Interrupts:
     def __init__(self) -> None:
         self.came = False
         self._held = False
+        self._wait = False
+        self._first_s = 0.0
+
+    def wait_for_round(self) -> None:
+        """From here on the first signal waits for the next `check`."""
+        self._wait = True
 
     def hold(self) -> None:
         """From here on signals only say a word."""
@@ -35,11 +49,14 @@ class Interrupts:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The handler."""
-        self.came = True
-        if not self._held:
+        now_s = time.monotonic()
+        if not self.came:
+            self.came, self._first_s = True, now_s
+        waits = self._wait and now_s - self._first_s < SAME_S
+        if not self._held and not waits:
             raise KeyboardInterrupt
         with suppress(OSError):  # the terminal may have gone
-            os.write(2, _STILL_WRITING)
+            os.write(2, _STILL_WRITING if self._held else _AFTER_THE_ROUND)
 
 
 @contextmanager

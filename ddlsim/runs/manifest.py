@@ -1,5 +1,6 @@
 """The manifest of a run: what a reader must know to trust and repeat it."""
 
+import hashlib
 import os
 import platform
 import resource
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddlsim.native import PACKAGE_DIR, extension
 from ddlsim.runs.directory import write_json
 
 if TYPE_CHECKING:
@@ -59,6 +61,23 @@ def start_manifest(
         "wall_s": None,
         "sim_time_s": None,
         "peak_rss_mib": None,
+    }
+
+
+def made_with(device: str) -> dict[str, str | None]:
+    """What must be the same for two processes to compute the same bits."""
+    code = hashlib.sha256()
+    native = Path(str(extension().__file__))
+    for path in (*sorted(PACKAGE_DIR.rglob("*.py")), native):
+        code.update(path.name.encode())
+        code.update(path.read_bytes())
+    return {
+        "ddlsim": metadata.version("ddlsim") if _installed("ddlsim") else None,
+        "code": code.hexdigest()[:16],
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in PACKAGES if _installed(name)},
+        "device": _device_name(device),
+        "cpu": _cpu_name(),
     }
 
 

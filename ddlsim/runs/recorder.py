@@ -65,6 +65,15 @@ class Recorder:
                 self._file.flush()
             self.wall_s += time.perf_counter() - start
 
+    def num_bytes(self) -> int:
+        """Length of the file, with all rows so far."""
+        self.flush()
+        return self._path.stat().st_size
+
+    def has_moved(self, path: Path) -> None:
+        """The file has been renamed."""
+        self._path = path
+
     def close(self) -> None:
         """Closes the file; if its last rows cannot be written, it ends with the last whole one."""
         if self._file is None or self._file.closed:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.errors import DataMissing
+from ddlsim.runs.checkpoint import Every
 
 SMOKE = str(Path(__file__).parents[2] / "scenarios" / "smoke.yaml")
 
@@ -74,7 +75,8 @@ def test_wrong_usage_is_exit_code_2(ddlsim, words):
 def test_run_hands_its_options_on(ddlsim, replaced):
     calls = replaced({"status": "done"})
     words = ("--seed", 7, "--out", "o", "--data-dir", "d", "--no-fallback", "--no-download", "--device", "cpu", "-q")
-    result = ddlsim("run", SMOKE, "--set", "algorithm.heads=3", *words, "--force", "--profile", "--json")
+    more = ("--force", "--profile", "--json", "--checkpoint-every", "50r", "--resume")
+    result = ddlsim("run", SMOKE, "--set", "algorithm.heads=3", *words, *more)
     assert result.exit_code == 0, result.output
     ((scenario, options),) = calls
     assert (scenario.seed, scenario.algorithm.heads, scenario.compute_device) == (7, 3, "cpu")
@@ -88,6 +90,8 @@ def test_run_hands_its_options_on(ddlsim, replaced):
         "force": True,
         "profile": True,
         "progress": "none",
+        "checkpoint_every": Every(rounds=50),
+        "resume_torn": True,
     }
 
 
@@ -248,7 +252,7 @@ def test_an_interrupted_run_keeps_its_records_and_says_where(ddlsim, tmp_path, m
     monkeypatch.setattr(Simulation, "_complete", interrupt)
     result = ddlsim("run", SMOKE, "--out", "here", "-q")
     assert result.exit_code == 130
-    assert result.stderr == "Interrupted. What has been computed is in here.\n"
+    assert result.stderr == "Interrupted. What has been computed is in here. `ddlsim resume here` continues it.\n"
     assert "NOT FINISHED: status interrupted, evaluated up to round 4" in result.stdout
     kept = {path.name for path in (tmp_path / "here").iterdir()}
     assert kept >= {"metrics.jsonl", "communication.jsonl", "links.jsonl", "contents.jsonl", "summary.json"}

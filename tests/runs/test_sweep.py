@@ -178,7 +178,7 @@ def test_an_array_script_runs_the_line_of_its_task(ddlsim, tmp_path):
         (tmp_path / "bin" / name).chmod(0o755)
     env = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "2"}
     done = subprocess.run(["bash"], input=script, env=env, capture_output=True, text=True, cwd="/")
-    assert done.stdout == "run base.yaml --set seed=1 --out runs/sweep-base/seed-1\n", done.stderr
+    assert done.stdout == "run base.yaml --set seed=1 --resume --out runs/sweep-base/seed-1\n", done.stderr
 
 
 def test_a_sweep_file_is_the_product_of_its_axes(ddlsim):

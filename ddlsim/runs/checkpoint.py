@@ -1,0 +1,345 @@
+"""Checkpoints of a run: what another process needs to go on where this one was, with the same records at the end.
+
+In the folder `checkpoint` of the run's directory:
+
+    values.log                  every value that steered the simulation or was recorded, see value_log.py
+    round-0000012/state.json    where the run stood at the end of a round that all nodes had completed
+    round-0000012/rows-0.safetensors   the parameters that something held there, by their numbers in the run
+    round-0000024/...           the last two are kept
+
+A checkpoint appears whole or not at all: it is written under another name, brought to the disk and renamed. One that
+cannot be written (a full disk) costs the run nothing but that checkpoint.
+"""
+
+import json
+import os
+import re
+import shutil
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddlsim.errors import RecordsDamaged, ScenarioError
+from ddlsim.runs.value_log import ValueLog, check_log
+
+if TYPE_CHECKING:
+    import torch
+
+    from ddlsim.learning.bank import Row
+    from ddlsim.learning.learner import Learner
+    from ddlsim.learning.replay import Cut
+    from ddlsim.runs.recorder import Recorder
+
+FOLDER, LOG, STATE, DRAFT = "checkpoint", "values.log", "state.json", "draft"
+FORMAT = 1
+KEPT = 2
+SHARD_BYTES = 256_000_000
+"""Parameters in one file; so much memory is needed beside them while it is written."""
+
+_EVERY = re.compile(r"(\d+(?:\.\d+)?)\s*([smhr])$", re.ASCII)
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class Every:
+    """How often a checkpoint is made, at the end of a round that all nodes have completed.
+
+    Args:
+        wall_s: at the first such end after so many seconds; or
+        rounds: whenever so many rounds have ended since the last. Neither: never.
+    """
+
+    wall_s: float | None = None
+    rounds: int | None = None
+
+    @property
+    def never(self) -> bool:
+        """Whether no checkpoints are made."""
+        return self.wall_s is None and self.rounds is None
+
+
+DEFAULT = Every(wall_s=600.0)
+
+
+def parse_every(text: str) -> Every:
+    """`30s`, `10m`, `1h`, `50r` (rounds) or `0` (never).
+
+    Raises:
+        ScenarioError: if it is none of these.
+    """
+    if text.strip() == "0":
+        return Every()
+    match = _EVERY.match(text.strip())
+    if match is not None:
+        amount, unit = float(match[1]), match[2]
+        if unit != "r" and amount > 0:
+            return Every(wall_s=amount * _SECONDS[unit])
+        if amount >= 1 and amount.is_integer():
+            return Every(rounds=int(amount))
+    raise ScenarioError(
+        f"--checkpoint-every {text[:40]}: expected wall time such as 30s, 10m or 1h, rounds such as 50r, or 0 for no "
+        "checkpoints."
+    )
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run stood.
+
+    Args:
+        rounds: rounds that all nodes that took part had completed, the last exchange of some algorithms included.
+        time_s: simulated seconds.
+        cut: see learning/replay.py, as a mapping.
+        log_bytes: length of the log.
+        metrics_bytes: length of metrics.jsonl.
+        wall_s: wall seconds that the run had taken.
+        made_with: what must be the same for the same bits, see manifest.py: made_with.
+        files: files with parameters, and the CRC-32 of each.
+    """
+
+    rounds: int
+    time_s: float
+    cut: dict[str, Any]
+    log_bytes: int
+    metrics_bytes: int
+    wall_s: float
+    made_with: dict[str, str | None]
+    files: dict[str, int]
+
+
+class Checkpoints:
+    """Makes a run's checkpoints; told of every round that all nodes have completed.
+
+    Args:
+        directory: of the run.
+        every: how often.
+        learner: what computes.
+        recorder: writes metrics.jsonl.
+        made_with: see State.
+        wall_s: wall seconds that the run has taken so far.
+        tell: takes a sentence on a checkpoint that could not be written.
+        rounds: ends of rounds so far.
+        log_bytes: of the log that count.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        every: Every,
+        learner: "Learner",
+        recorder: "Recorder",
+        made_with: dict[str, str | None],
+        wall_s: Callable[[], float],
+        tell: Callable[[str], None],
+        rounds: int = 0,
+        log_bytes: int = 0,
+    ):
+        self._folder = directory / FOLDER
+        self._every, self._learner, self._recorder = every, learner, recorder
+        self._made_with, self._wall_s, self._tell = made_with, wall_s, tell
+        self._log = ValueLog(self._folder / LOG, log_bytes)
+        self._rounds = self._last_rounds = rounds
+        self._last_s = time.monotonic()
+        self._failing = False
+        self.spent_s = 0.0
+        learner.jobs.on_values = self._log.add
+
+    def round(self, time_s: float, now: bool = False) -> None:
+        """All nodes have completed a round.
+
+        Args:
+            time_s: simulated seconds.
+            now: make a checkpoint whether it is time or not.
+        """
+        self._rounds += 1
+        every, due = self._every, now
+        if every.rounds is not None:
+            due |= self._rounds - self._last_rounds >= every.rounds
+        if every.wall_s is not None:
+            due |= time.monotonic() - self._last_s >= every.wall_s
+        if due:
+            self._make(time_s)
+
+    def _make(self, time_s: float) -> None:
+        start = time.perf_counter()
+        try:
+            self._write(time_s)
+            self._failing = False
+        except OSError as error:
+            if not self._failing:
+                self._tell(
+                    f"WARNING: no checkpoint can be written to {self._folder}: {error.strerror or error}. "
+                    "The run goes on; earlier checkpoints are kept."
+                )
+            self._failing = True
+        self._last_rounds, self._last_s = self._rounds, time.monotonic()
+        self.spent_s += time.perf_counter() - start
+
+    def _write(self, time_s: float) -> None:
+        from ddlsim.learning.replay import cut_here, known_rows
+
+        jobs, rows = self._learner.jobs, self._learner.rows
+        self._folder.mkdir(exist_ok=True)
+        log_bytes = self._log.write()
+        cut = cut_here(jobs, rows)
+        draft = self._folder / DRAFT
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        try:
+            files = {path.name: _crc(path) for path in _write_rows(draft, known_rows(rows))}
+            state = State(
+                self._rounds,
+                time_s,
+                asdict(cut),
+                log_bytes,
+                self._recorder.num_bytes(),
+                self._wall_s(),
+                self._made_with,
+                files,
+            )
+            (draft / STATE).write_text(_sealed(asdict(state)))
+            for path in draft.iterdir():
+                _sync(path)
+            _sync(draft)
+            os.replace(draft, self._folder / f"round-{self._rounds:07d}")
+        except OSError:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        _sync(self._folder)
+        for old in _newest_first(self._folder)[KEPT:]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def checkpoints_of(directory: Path) -> list[Path]:
+    """The checkpoints in a run's directory, the newest first."""
+    return _newest_first(directory / FOLDER)
+
+
+def read_state(checkpoint: Path) -> State:
+    """A checkpoint, all of whose files have been read and found whole.
+
+    Raises:
+        RecordsDamaged: if one is not.
+    """
+    path = checkpoint / STATE
+    try:
+        sealed = json.loads(path.read_text())
+        said = sealed["state"]
+        if sealed["format"] != FORMAT:
+            raise RecordsDamaged(f"{path}: has format {sealed['format']}, this ddlsim reads {FORMAT}.")
+        if sealed["crc"] != _crc_of(said):
+            raise RecordsDamaged(f"{path}: is damaged.")
+        state = State(**said)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecordsDamaged(f"{path}: cannot be read: {error}.") from error
+    for name, crc in state.files.items():
+        with suppress(OSError):
+            if _crc(checkpoint / name) == crc:
+                continue
+        raise RecordsDamaged(f"{checkpoint / name}: is damaged or missing.")
+    check_log(checkpoint.parent / LOG, state.log_bytes)
+    return state
+
+
+def cut_of(state: State) -> "Cut":
+    """Where the queue of jobs stood."""
+    from ddlsim.learning.replay import Cut
+
+    return Cut(**{**state.cut, "pending": tuple(state.cut["pending"])})
+
+
+class StoredRows:
+    """The parameters of a checkpoint by their numbers in the run.
+
+    Args:
+        checkpoint: its folder.
+        state: what it says.
+    """
+
+    def __init__(self, checkpoint: Path, state: State):
+        from safetensors import safe_open
+
+        self._files = [safe_open(checkpoint / name, "pt") for name in state.files]
+        self._where = {int(key): file for file in self._files for key in file.keys()}  # noqa: SIM118  # no mapping
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """Of the rows that are there."""
+        return frozenset(self._where)
+
+    def values(self, row: "Row") -> "torch.Tensor":
+        """A row's values, float32 [P], on the CPU."""
+        return self._where[row.number].get_tensor(str(row.number))
+
+
+def remove_checkpoints(directory: Path, newer_than: int = -1) -> None:
+    """Removes a run's checkpoints, or those behind a round; all: with the log."""
+    if newer_than < 0:
+        shutil.rmtree(directory / FOLDER, ignore_errors=True)
+        return
+    for path in checkpoints_of(directory):
+        if _round_of(path) > newer_than:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _write_rows(folder: Path, rows: "list[Row]") -> Iterator[Path]:
+    """Writes rows to files of at most SHARD_BYTES (one row more than that has a file of its own)."""
+    from safetensors.numpy import save_file
+
+    shards: list[list[Row]] = []
+    room = 0
+    for row in rows:
+        if row.size * 4 > room:
+            shards.append([])
+            room = SHARD_BYTES
+        shards[-1].append(row)
+        room -= row.size * 4
+    for index, shard in enumerate(shards):
+        path = folder / f"rows-{index}.safetensors"
+        try:
+            save_file({str(row.number): row.values().cpu().numpy() for row in shard}, path)
+        except Exception as error:  # of the library's own kind where the disk is full
+            if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
+                raise OSError(f"{path.name}: {error}") from error
+            raise
+        yield path
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    found = [path for path in folder.glob("round-*") if path.is_dir() and _round_of(path) >= 0]
+    return sorted(found, key=_round_of, reverse=True)
+
+
+def _round_of(path: Path) -> int:
+    number = path.name.removeprefix("round-")
+    return int(number) if number.isdecimal() else -1
+
+
+def _sealed(state: dict[str, Any]) -> str:
+    said = json.loads(json.dumps(state))
+    return json.dumps({"format": FORMAT, "crc": _crc_of(said), "state": said}) + "\n"
+
+
+def _crc_of(said: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(said, sort_keys=True).encode())
+
+
+def _crc(path: Path) -> int:
+    crc = 0
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            crc = zlib.crc32(piece, crc)
+    return crc
+
+
+def _sync(path: Path) -> None:
+    """Brings a file or the names in a folder to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,311 @@
+"""A run under way: its objects are made, it runs, and whatever happens, what was computed is kept and summarized."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddlsim import metrics
+from ddlsim.errors import DdlsimError, RecordsFailed, ReplayFailed
+from ddlsim.runs import directory as directories
+from ddlsim.runs.checkpoint import Checkpoints, Every, checkpoints_of, remove_checkpoints
+from ddlsim.runs.directory import RunDirectory
+from ddlsim.runs.interrupts import Interrupts
+from ddlsim.runs.lock import LOCK
+from ddlsim.runs.manifest import finish_manifest, made_with, write_manifest
+from ddlsim.runs.models import MODELS, KeptModels, which_models, write_models
+from ddlsim.runs.profile import wall_profile, wave_counts
+from ddlsim.runs.progress import Progress
+from ddlsim.runs.repetition import Repetition
+
+if TYPE_CHECKING:
+    from ddlsim.engine.simulation import Simulation
+    from ddlsim.evaluation.evaluator import Evaluated
+    from ddlsim.runs.recorder import Recorder
+    from ddlsim.scenario import Scenario
+
+
+@dataclass
+class Life:
+    """What a run has while it is under way; the parts with a default are made one after the other.
+
+    Args:
+        place: its directory.
+        scenario: what is run.
+        prepared: its data.
+        learner: what computes.
+        console: what it says.
+        interrupts: signals that have come.
+        manifest: what manifest.json says.
+        started: wall clock at its start.
+        data_s: wall seconds spent on data.
+        profile: whether it tells where wall time went.
+        device: what it computes on.
+        every: how often a checkpoint is made.
+        repetition: of a resumed run, until it is where it was; None: rounds are run for the first time.
+        earlier_s: wall seconds that a resumed run had taken before.
+    """
+
+    place: RunDirectory
+    scenario: "Scenario"
+    prepared: Any
+    learner: Any
+    console: Progress
+    interrupts: Interrupts
+    manifest: dict
+    started: float
+    data_s: float
+    profile: bool
+    device: str
+    every: Every
+    repetition: Repetition | None = None
+    earlier_s: float = 0.0
+    recorder: "Recorder | None" = None
+    models: KeptModels | None = None
+    simulation: "Simulation | None" = None
+    checkpoints: Checkpoints | None = None
+    setup_s: float = 0.0
+
+    @property
+    def path(self) -> Path:
+        return self.place.path
+
+
+def run_in(life: Life) -> dict:
+    """Runs with the directory locked; whatever happens, what was computed is kept and summarized."""
+    status, failure = "failed", None
+    try:
+        try:
+            _make(life).run()
+            if life.repetition is not None:
+                raise ReplayFailed(f"it ended before round {life.repetition.state.rounds}.")
+            status = "done"
+        except KeyboardInterrupt:
+            status = "interrupted"
+        except Exception as error:
+            # An interrupt in the middle of compiled code may come out of it as another exception.
+            failure, status = (None, "interrupted") if life.interrupts.came else (error, "failed")
+        life.interrupts.hold()
+    except KeyboardInterrupt:  # a second one on the way out of the first
+        life.interrupts.hold()
+        status = "interrupted" if status == "failed" else status
+    if life.repetition is not None:
+        life.repetition.abandon(life.recorder)
+        raise failure or KeyboardInterrupt
+    if status == "interrupted":
+        life.console.message(f"Interrupted. What has been computed is in {life.path}.{_how_to_resume(life)}")
+    summary, unwritten = _close(life, status)
+    failure = failure or unwritten
+    if status == "done" and failure is None:
+        remove_checkpoints(life.path)
+    if isinstance(failure, RecordsFailed):
+        failure = RecordsFailed(f"{failure} {_what_is_kept(life)}")
+    if failure is not None:
+        failure.run_dir = life.path  # type: ignore[attr-defined]  # where the command line puts the traceback
+        raise failure
+    assert summary is not None
+    return summary
+
+
+def _make(life: Life) -> "Simulation":
+    """Writes the first files and makes all objects."""
+    from ddlsim.build import build_simulation
+    from ddlsim.runs.recorder import Recorder
+
+    scenario = life.scenario
+    if life.repetition is None:
+        _write_first_files(life)
+        recorder = life.recorder = Recorder(life.path / "metrics.jsonl")
+        _begin_checkpoints(life, recorder)
+    else:
+        recorder = life.recorder = Recorder(life.repetition.records)
+    which, life.manifest["models"] = which_models(scenario, life.learner)
+    life.models = None if which == "none" else KeptModels(which)
+    simulation = life.simulation = build_simulation(
+        scenario,
+        life.prepared,
+        life.learner,
+        recorder,
+        lambda *ended: _round(life, recorder, *ended),
+        _evaluation_teller(life, recorder),
+        (lambda *_: None) if life.models is None else life.models.take,
+    )
+    if scenario.learning != "none":
+        life.prepared.release()
+    life.setup_s = time.perf_counter() - life.started - life.data_s
+    return simulation
+
+
+def _write_first_files(life: Life) -> None:
+    path, scenario = life.path, life.scenario
+    try:
+        write_manifest(path, life.manifest)
+        directories.write_scenario(path, scenario)
+        if scenario.records.detail == "full":
+            directories.write_samples(path, life.prepared)
+    except OSError as error:
+        for name in directories.OF_A_RUN - {LOCK}:  # half a beginning is of no use to a reader
+            with suppress(OSError):
+                (path / name).unlink(missing_ok=True)
+        raise RecordsFailed(f"{error.filename or path} cannot be written: {error.strerror or error}.") from error
+
+
+def _begin_checkpoints(life: Life, recorder: "Recorder") -> None:
+    """From here on checkpoints are made, unless nothing is learned: then to repeat a run is to run it."""
+    if life.every.never or life.scenario.learning == "none":
+        return
+    began = life.repetition.state if life.repetition else None
+    life.checkpoints = Checkpoints(
+        life.path,
+        life.every,
+        life.learner,
+        recorder,
+        made_with(life.device),
+        lambda: life.earlier_s + time.perf_counter() - life.started,
+        life.console.message,
+        began.rounds if began else 0,
+        began.log_bytes if began else 0,
+    )
+    life.interrupts.wait_for_round()
+
+
+def _round(life: Life, recorder: "Recorder", completed: int, time_s: float, bytes_sent: int) -> None:
+    """All nodes have completed a round."""
+    life.place.check()
+    if life.repetition is not None:
+        if life.repetition.round(time_s):
+            life.repetition.end(recorder)
+            _begin_checkpoints(life, recorder)
+            life.repetition = None
+            write_manifest(life.path, life.manifest)
+    elif life.checkpoints is not None:
+        life.checkpoints.round(time_s, now=life.interrupts.came)
+    life.interrupts.check()
+    if life.repetition is None:
+        life.console.round(completed, time_s, bytes_sent)
+
+
+def _evaluation_teller(life: Life, recorder: "Recorder") -> "Callable[[Evaluated], None]":
+    """What is said on each evaluation, and once if training diverges."""
+    node_cluster, warned = np.asarray(life.prepared.node_cluster), False
+
+    def tell(outcome: "Evaluated") -> None:
+        nonlocal warned
+        completed = min(outcome.completed, life.scenario.rounds)  # the last exchange is no round of its own to a reader
+        if life.repetition is not None:  # all this has been said
+            warned = bool(recorder.diverged)
+            return
+        life.console.evaluation(
+            completed,
+            outcome.time_s,
+            outcome.bytes_sent,
+            float(metrics.over_nodes(outcome.values)),
+            metrics.over_clusters(outcome.values, node_cluster).tolist(),
+            outcome.metric,
+        )
+        diverged = recorder.diverged
+        if diverged and not warned:
+            warned = True
+            life.console.message(
+                f"WARNING: after round {completed} the loss of {_nodes(list(diverged))} is not a finite number: "
+                "training has diverged. A smaller training.learning_rate may help. The run goes on."
+            )
+
+    return tell
+
+
+def _nodes(nodes: list[int]) -> str:
+    """At most ten nodes by their numbers."""
+    if len(nodes) == 1:
+        return f"node {nodes[0]}"
+    shown = ", ".join(map(str, sorted(nodes)[:10]))
+    return f"{len(nodes)} nodes ({shown}{', ...' if len(nodes) > 10 else ''})"
+
+
+def _close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
+    """Ends every file, each on its own, so that one that cannot be written does not take the others along.
+
+    Returns:
+        The summary, if it could be made, and the first error.
+    """
+    from ddlsim.report.summary import summarize
+
+    path = life.path
+    errors: list[DdlsimError] = []
+    if not life.place.is_there():  # whatever is there now is not ours to write into
+        with suppress(RecordsFailed):
+            if life.recorder is not None:
+                life.recorder.close()
+        return None, RecordsFailed(f"{path} has been removed or replaced while the run was writing into it.")
+    closing = time.perf_counter()
+    for write in _last_records(life):
+        try:
+            write()
+        except RecordsFailed as error:
+            errors.append(error)
+    recording_s = time.perf_counter() - closing + (life.recorder.wall_s if life.recorder else 0.0)
+    status = "failed" if errors and status == "done" else status
+    sim_time_s = life.simulation.env.now if life.simulation else 0.0
+    finish_manifest(life.manifest, status, life.started - life.earlier_s, sim_time_s)
+    life.manifest["files"] = {file.name: file.stat().st_size for file in sorted(path.glob("*.jsonl"))}
+    if life.profile and life.simulation:
+        learner, manifest = life.learner, life.manifest
+        manifest["profile"] = wall_profile(learner.jobs.wall_s, life.setup_s, life.data_s, recording_s, manifest)
+        manifest["waves"] = wave_counts(learner.jobs.waves)
+        manifest["detours"] = learner.detours
+    summary = None
+    try:
+        write_manifest(path, life.manifest)
+        summary = summarize(path)
+        directories.write_json(path / "summary.json", summary)
+    except OSError as error:
+        where = error.filename or path
+        errors.append(RecordsFailed(f"{where} cannot be written: {error.strerror or error}."))
+    except DdlsimError as error:
+        errors.append(error)
+    return summary, errors[0] if errors else None
+
+
+def _last_records(life: Life) -> list[Callable[[], None]]:
+    """What remains to be written of the records."""
+    from ddlsim.runs.recorder import write_communication, write_contents, write_links
+
+    writes: list[Callable[[], None]] = [life.recorder.close] if life.recorder else []
+    if life.simulation is not None:
+        path, simulation, detail = life.path, life.simulation, life.scenario.records.detail
+        network = simulation.network
+        writes += [
+            lambda: write_communication(path / "communication.jsonl", network.traffic, detail),
+            lambda: write_links(path / "links.jsonl", network.use(), detail),
+            lambda: write_contents(path / "contents.jsonl", simulation.transport.contents),
+        ]
+    if life.models is not None and life.models.held:
+        models = life.models
+        writes.append(lambda: _write_models(life, models))
+    return writes
+
+
+def _write_models(life: Life, models: KeptModels) -> None:
+    try:
+        write_models(life.path, models, life.learner)
+    except OSError as error:
+        raise RecordsFailed(f"{life.path / MODELS} cannot be written: {error.strerror or error}.") from error
+
+
+def _what_is_kept(life: Life) -> str:
+    """The sentence on what a run that could not write its records has left."""
+    if not life.place.is_there():
+        return "Nothing of the run is left there."
+    reached = life.simulation.evaluated if life.simulation else 0
+    kept = f"evaluations up to round {reached} are" if reached else "nothing that can be used is"
+    instead = _how_to_resume(life).strip() or "Run it again; --out names another path."
+    return f"The run has failed; {kept} in {life.path}. Make room first. {instead}"
+
+
+def _how_to_resume(life: Life) -> str:
+    """The sentence on it, if there is a checkpoint."""
+    return f" `ddlsim resume {life.path}` continues it." if checkpoints_of(life.path) else ""

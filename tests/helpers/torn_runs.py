@@ -1,0 +1,69 @@
+"""Runs that are stopped on their way, and what they must have in common with those that were not."""
+
+import json
+from pathlib import Path
+
+from ddlsim import runs
+from ddlsim.runs.checkpoint import Every
+from ddlsim.runs.progress import Progress
+from ddlsim.scenario import load
+
+SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+RECORDS = ("metrics.jsonl", "communication.jsonl", "links.jsonl", "contents.jsonl", "samples.jsonl")
+OF_THE_PROCESS = ("wall_s", "peak_rss_mib")
+"""What a summary tells of the process rather than of the run."""
+
+
+class Stopped(Exception):
+    """Stands for whatever ends a process."""
+
+
+def outcome(directory: Path) -> dict[str, object]:
+    """All that must be the same: the records' bytes, and the summary but for wall time and memory."""
+    found: dict[str, object] = {name: (directory / name).read_bytes() for name in RECORDS}
+    models = directory / "models.safetensors"
+    found["models"] = models.read_bytes() if models.exists() else None
+    summary = json.loads((directory / "summary.json").read_text())
+    return found | {"summary": {key: value for key, value in summary.items() if key not in OF_THE_PROCESS}}
+
+
+def run_whole(out: Path, settings: tuple[str, ...]) -> dict[str, object]:
+    """The outcome of a run that nothing stops, and that makes no checkpoints."""
+    runs.run(load(SMOKE, settings), out=out, checkpoint_every=Every())
+    return outcome(out)
+
+
+def run_until(out: Path, settings: tuple[str, ...], ends: int, every: int, monkeypatch) -> None:
+    """Runs until so many ends of rounds, with a checkpoint at every so many, then stops in the middle of things."""
+    seen = []
+
+    def stop(self, *_):
+        seen.append(True)
+        if len(seen) == ends:
+            raise Stopped
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "round", stop)
+        try:
+            runs.run(load(SMOKE, settings), out=out, checkpoint_every=Every(rounds=every))
+        except Stopped:
+            return
+    raise AssertionError(f"the run had only {len(seen)} ends of rounds")
+
+
+def resume_until(out: Path, ends: int, every: int, monkeypatch) -> None:
+    """Resumes a run until so many ends of rounds that are no repetition, then stops it again."""
+    seen = []
+
+    def stop(self, *_):
+        seen.append(True)
+        if len(seen) == ends:
+            raise Stopped
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "round", stop)
+        try:
+            runs.resume(out, checkpoint_every=Every(rounds=every))
+        except Stopped:
+            return
+    raise AssertionError(f"the run had only {len(seen)} ends of rounds")

@@ -1,0 +1,262 @@
+"""What is said, and what is left, when a run that was stopped cannot simply go on."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from torn_runs import SMOKE, Stopped, outcome, resume_until, run_until, run_whole
+
+from ddlsim import runs
+from ddlsim.errors import RecordsDamaged, ReplayFailed, ScenarioError
+from ddlsim.runs import checkpoint
+from ddlsim.runs.checkpoint import Every, checkpoints_of, parse_every
+from ddlsim.runs.interrupts import Interrupts
+from ddlsim.runs.lock import acquire
+from ddlsim.runs.progress import Progress
+from ddlsim.runs.repetition import Repetition
+from ddlsim.scenario import load
+
+EL = ("algorithm={name: el}", "rounds=6")
+COMMAND = [sys.executable, "-m", "ddlsim"]
+ENV = {**os.environ, "PYTHONPATH": str(SMOKE.parents[1])}
+
+
+@pytest.fixture
+def torn(tmp_path, monkeypatch) -> Path:
+    """A run that was stopped after five of six rounds, with a checkpoint after each of the last two."""
+    run_until(tmp_path / "torn", EL, 5, 1, monkeypatch)
+    return tmp_path / "torn"
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def change(path: Path, place: int) -> None:
+    """Turns one byte round."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 255
+    path.write_bytes(content)
+
+
+def messages_of(monkeypatch) -> list[str]:
+    said: list[str] = []
+    monkeypatch.setattr(Progress, "message", lambda self, text: said.append(text))
+    return said
+
+
+def test_the_last_two_checkpoints_are_kept(torn):
+    assert [path.name for path in checkpoints_of(torn)] == ["round-0000005", "round-0000004"]
+
+
+@pytest.mark.parametrize("name", ["state.json", "rows-0.safetensors"])
+@pytest.mark.parametrize("harm", [lambda path: change(path, -9), lambda path: path.write_bytes(b""), Path.unlink])
+def test_a_run_goes_on_from_the_older_checkpoint_if_the_newer_one_is_damaged(torn, tmp_path, monkeypatch, name, harm):
+    harm(checkpoints_of(torn)[0] / name)
+    said = messages_of(monkeypatch)
+    runs.resume(torn)
+    assert f"round-0000005/{name}" in said[0] and "Going on from round-0000004 instead." in said[0]
+    assert outcome(torn) == run_whole(tmp_path / "whole", EL)
+
+
+def test_two_damaged_checkpoints_are_one_clear_error_and_nothing_is_changed(torn):
+    change(torn / "checkpoint" / "values.log", 20)
+    before = files_of(torn)
+    with pytest.raises(RecordsDamaged, match=r"no checkpoint is whole.*values.log.*--force. starts it again"):
+        runs.resume(torn)
+    assert files_of(torn) == before
+
+
+def test_a_torn_end_of_the_log_behind_the_checkpoint_does_not_matter(torn, tmp_path):
+    with (torn / "checkpoint" / "values.log").open("ab") as file:
+        file.write(b"half a frame")
+    (torn / "checkpoint" / "draft").mkdir()
+    (torn / "checkpoint" / "draft" / "state.json").write_text("half a checkp")
+    runs.resume(torn, checkpoint_every=Every(rounds=1))
+    assert outcome(torn) == run_whole(tmp_path / "whole", EL)
+
+
+def test_damaged_metrics_are_written_again(torn, tmp_path):
+    (torn / "metrics.jsonl").write_bytes(b"")
+    runs.resume(torn)
+    assert outcome(torn) == run_whole(tmp_path / "whole", EL)
+
+
+def test_a_run_that_does_not_repeat_itself_is_refused_and_left_as_it_was(torn):
+    text = (torn / "scenario.yaml").read_text()
+    (torn / "scenario.yaml").write_text(text.replace("local_steps: 5", "local_steps: 4"))
+    before = files_of(torn)
+    with pytest.raises(ReplayFailed, match=r"The replay differs from the run.*Nothing in the directory has been ch"):
+        runs.resume(torn)
+    assert {name for name, content in files_of(torn).items() if content != before.get(name)} <= {"log.txt"}
+
+
+def test_a_process_that_ends_while_it_repeats_leaves_everything_as_it_was(torn, monkeypatch):
+    before = files_of(torn)
+
+    def stop(self, time_s):
+        raise Stopped
+
+    with monkeypatch.context() as patched, pytest.raises(Stopped):
+        patched.setattr(Repetition, "round", stop)
+        runs.resume(torn)
+    assert files_of(torn) == before
+
+
+def test_other_code_is_named_and_taken_only_anyway(torn, tmp_path, monkeypatch):
+    for path in checkpoints_of(torn):
+        sealed = json.loads((path / "state.json").read_text())
+        sealed["state"]["made_with"]["torch"] = "0.4.1"
+        (path / "state.json").write_text(json.dumps(sealed | {"crc": checkpoint._crc_of(sealed["state"])}))
+    with pytest.raises(ScenarioError, match=r"torch was 0.4.1, is .*--anyway goes on all the same"):
+        runs.resume(torn)
+    runs.resume(torn, anyway=True)
+    assert outcome(torn) == run_whole(tmp_path / "whole", EL)
+
+
+def test_other_data_is_refused(torn):
+    manifest = json.loads((torn / "manifest.json").read_text())
+    manifest["data"]["sha256"] = "00"
+    (torn / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ScenarioError, match="fashion-mnist-mini is not what the run was made on: its SHA-256 was 00"):
+        runs.resume(torn)
+
+
+def test_a_run_without_a_checkpoint_says_so(tmp_path, monkeypatch):
+    run_until(tmp_path / "torn", EL, 2, 5, monkeypatch)
+    with pytest.raises(ScenarioError, match="has no checkpoint to go on from"):
+        runs.resume(tmp_path / "torn")
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(ScenarioError, match=r"expected the directory of a run, found no manifest.json"):
+        runs.resume(tmp_path)
+
+
+def test_a_complete_run_is_not_run_again(torn):
+    first = runs.resume(torn)
+    assert runs.resume(torn) == first
+
+
+def test_a_torn_run_is_not_moved_aside_without_a_word(torn, tmp_path):
+    with pytest.raises(ScenarioError, match=r"did not come to its end. `ddlsim resume .*torn` continues it"):
+        runs.run(load(SMOKE, EL), out=torn)
+    runs.run(load(SMOKE, EL), out=torn, resume_torn=True)
+    assert outcome(torn) == run_whole(tmp_path / "whole", EL)
+
+
+def test_a_torn_run_of_something_else_is_moved_aside(torn, tmp_path):
+    runs.run(load(SMOKE, ("algorithm={name: el}", "rounds=1")), out=torn)
+    assert checkpoints_of(tmp_path / "torn.earlier-1")
+
+
+def test_force_starts_a_torn_run_again(torn, tmp_path):
+    runs.run(load(SMOKE, EL), out=torn, force=True)
+    assert outcome(torn) == run_whole(tmp_path / "whole", EL) and checkpoints_of(tmp_path / "torn.earlier-1")
+
+
+def test_a_directory_in_use_is_not_resumed(torn):
+    lock = acquire(torn)
+    with pytest.raises(ScenarioError, match="a run has been writing into it since"):
+        runs.resume(torn)
+    lock.release(torn)
+
+
+def test_a_network_only_run_makes_no_checkpoints_and_is_simply_run_again(tmp_path, monkeypatch):
+    settings = (*EL, "learning=none")
+    run_until(tmp_path / "torn", settings, 3, 1, monkeypatch)
+    assert not (tmp_path / "torn" / "checkpoint").exists()
+    with pytest.raises(ScenarioError, match="nothing is learned in this run, so to repeat it is to run it"):
+        runs.resume(tmp_path / "torn")
+
+
+@pytest.mark.parametrize(
+    ("text", "every"),
+    [("1s", Every(1.0)), ("10m", Every(600.0)), ("1.5h", Every(5400.0)), ("50r", Every(rounds=50)), ("0", Every())],
+)
+def test_how_often_is_a_time_or_a_number_of_rounds(text, every):
+    assert parse_every(text) == every
+
+
+@pytest.mark.parametrize("text", ["", "10", "m", "0r", "1.5r", "-1s", "10 minutes", "nans"])
+def test_other_words_are_refused(text):
+    with pytest.raises(ScenarioError, match="expected wall time such as 30s, 10m or 1h, rounds such as 50r, or 0"):
+        parse_every(text)
+
+
+def test_a_signal_ends_a_run_after_the_round_and_resume_goes_on(tmp_path):
+    out, settings = tmp_path / "torn", ("algorithm={name: el}", "rounds=150")
+    words = ["run", str(SMOKE), *(word for text in settings for word in ("--set", text)), "--out", str(out), "-q"]
+    process = subprocess.Popen([*COMMAND, *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=ENV)
+    while not ((out / "metrics.jsonl").is_file() and (out / "metrics.jsonl").stat().st_size):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 130 and f"`ddlsim resume {out}` continues it." in said
+    again = subprocess.run([*COMMAND, "resume", str(out), "-q"], capture_output=True, env=ENV, text=True)
+    assert again.returncode == 0, again.stderr
+    assert outcome(out) == run_whole(tmp_path / "whole", settings)
+
+
+def test_signals_that_come_together_wait_for_the_round_and_a_later_one_does_not(monkeypatch):
+    now_s = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    interrupts = Interrupts()
+    interrupts.wait_for_round()
+    interrupts.handle(signal.SIGINT, None)
+    now_s[0] += 0.1
+    interrupts.handle(signal.SIGTERM, None)
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.check()
+    now_s[0] += 1.0
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.handle(signal.SIGINT, None)
+
+
+def test_a_disk_that_is_full_for_checkpoints_alone_ends_no_run(tmp_path):
+    out, settings = tmp_path / "run", ("algorithm={name: el}", "model={name: mlp, hidden: [128]}", "rounds=4")
+    words = ["run", str(SMOKE), *(word for text in settings for word in ("--set", text)), "--out", str(out)]
+    limit = 300_000  # bytes a file may have; the operating system refuses more as a full disk does
+    ended = subprocess.run(
+        [*COMMAND, *words, "--checkpoint-every", "1r", "--set", "records.models=none"],
+        capture_output=True,
+        text=True,
+        env=ENV,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("WARNING: no checkpoint can be written to") == 1
+    assert "earlier checkpoints are kept" in ended.stderr
+    assert outcome(out) == run_whole(tmp_path / "whole", (*settings, "records.models=none"))
+
+
+def test_a_full_disk_that_ends_a_run_leaves_a_checkpoint_to_go_on_from(tmp_path):
+    out = tmp_path / "run"
+    small = ("algorithm={name: el}", "model={name: mlp, hidden: [1]}", "records.models=none")
+    settings = (*small, "rounds=100", "evaluation.every=1")
+    words = ["run", str(SMOKE), *(word for text in settings for word in ("--set", text)), "--out", str(out), "-q"]
+    limit = 200_000  # more than the parameters need, less than the records
+    ended = subprocess.run(
+        [*COMMAND, *words, "--checkpoint-every", "2r"],
+        capture_output=True,
+        text=True,
+        env=ENV,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert ended.returncode == 1 and f"Make room first. `ddlsim resume {out}` continues it." in ended.stderr
+    runs.resume(out)
+    assert outcome(out) == run_whole(tmp_path / "whole", settings)
+
+
+def test_a_second_stop_before_the_next_checkpoint_goes_on_from_the_same_one(torn, tmp_path, monkeypatch):
+    resume_until(torn, 1, 9, monkeypatch)
+    assert checkpoints_of(torn)[0].name == "round-0000005"
+    runs.resume(torn)
+    assert outcome(torn) == run_whole(tmp_path / "whole", EL)

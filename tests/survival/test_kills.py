@@ -1,0 +1,96 @@
+"""Processes that are killed at random moments, many times over, end with the bytes of one that was not killed."""
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from torn_runs import SMOKE, outcome, run_whole
+
+from ddlsim import runs
+from ddlsim.algorithms import ALGORITHMS
+from ddlsim.runs.checkpoint import Every
+from ddlsim.scenario import load
+
+FAMILIES = {
+    "smoke": (),
+    "async": ("mode=async", "devices={name: lognormal}", "network.drop_probability=0.1", "network.on_drop=drop"),
+    "churn": (
+        "churn={name: schedule, offline: [{node: 2, start_s: 0.35, end_s: 1.5}, {node: 7, start_s: 0.9, end_s: 1.4}]}",
+    ),
+    "kept": ("training.optimizer=adam", "training.optimizer_state=kept", "network.compression={name: top_k}"),
+    "best": ("validation={source: node, fraction: 0.2}", "training.early_stopping={patience: 6}"),
+}
+KEYS = {"mapl": ", warmup_rounds: 1, projection_units: 64", "pens": ", stage1_rounds: 3", "panm": ", stage1_rounds: 3"}
+for name in ("pens", "panm", "dac"):
+    KEYS[name] = KEYS.get(name, "") + ", loss_batches: local_steps, sampled_peers: 2"
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Makes processes that have imported everything, so that kills meet the run and not its imports."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torchvision", "ddlsim.build", "ddlsim.runs", "ddlsim.learning.learner"])
+    return context
+
+
+def go(out: Path, settings: tuple[str, ...], every: Every) -> None:
+    """What a batch system does that starts the same command until it comes to its end."""
+    with open(os.devnull, "w") as null:
+        os.dup2(null.fileno(), 2)
+    runs.run(load(SMOKE, settings), out=out, checkpoint_every=every, resume_torn=True)
+
+
+def kill_and_go_on(processes, draw: random.Random, out: Path, settings: tuple[str, ...], kills: int) -> int:
+    """Starts the run, kills it at a random moment, until it was killed so often; then lets it end.
+
+    Returns:
+        How often it was killed before its end.
+    """
+    every = draw.choice([Every(rounds=1), Every(rounds=3), Every(wall_s=0.1)])
+    killed = 0
+    for _ in range(kills):
+        process = processes.Process(target=go, args=(out, settings, every))
+        process.start()
+        while not out.exists() and process.is_alive():
+            time.sleep(0.005)
+        process.join(draw.uniform(0, 1.5))
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        if process.exitcode == 0:
+            return killed
+        assert process.exitcode == -signal.SIGKILL
+        killed += 1
+    process = processes.Process(target=go, args=(out, settings, every))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    return killed
+
+
+def settings_of(algorithm: str, family: str, rounds: int) -> tuple[str, ...]:
+    return f"algorithm={{name: {algorithm}{KEYS.get(algorithm, '')}}}", f"rounds={rounds}", *FAMILIES[family]
+
+
+@pytest.mark.parametrize(("algorithm", "family"), [("facade", "smoke"), ("el", "async"), ("dac", "churn")])
+def test_a_killed_run_goes_on(processes, tmp_path, algorithm, family):
+    settings = settings_of(algorithm, family, 20)
+    kill_and_go_on(processes, random.Random(algorithm), tmp_path / "killed", settings, kills=3)
+    assert outcome(tmp_path / "killed") == run_whole(tmp_path / "whole", settings)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_runs_of_every_algorithm_survive_many_kills(processes, tmp_path, algorithm, family, record_property):
+    settings = settings_of(algorithm, family, 40)
+    draw = random.Random(f"{algorithm} {family}")
+    killed = kill_and_go_on(processes, draw, tmp_path / "killed", settings, kills=6)
+    record_property("kills", killed)
+    print(f"{algorithm} {family}: killed {killed} times")
+    assert outcome(tmp_path / "killed") == run_whole(tmp_path / "whole", settings)

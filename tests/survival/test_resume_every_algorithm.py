@@ -1,0 +1,104 @@
+"""A run that is stopped and resumed ends with the very bytes of one that was not, whatever it was doing."""
+
+from functools import partial
+
+import pytest
+from torn_runs import outcome, resume_until, run_until, run_whole
+
+from ddlsim import runs
+from ddlsim.algorithms import ALGORITHMS
+from ddlsim.learning import learner
+from ddlsim.learning.backends.base import make_backends
+from ddlsim.runs.checkpoint import Every, checkpoints_of
+
+KEYS = {
+    "mapl": ", warmup_rounds: 1, projection_units: 64, temperature: 0.5",
+    "pens": ", loss_batches: local_steps, sampled_peers: 3, stage1_rounds: 3",
+    "panm": ", loss_batches: local_steps, sampled_peers: 2, stage1_rounds: 3",
+    "dac": ", loss_batches: local_steps, sampled_peers: 3",
+    "facade": ", heads: 2, warmup_rounds: 1",
+}
+OFFLINE = "offline: [{node: 2, start_s: 0.35, end_s: 1.5}, {node: 7, start_s: 0.9, end_s: 1.4}]"
+ASYNC_CHURN = (
+    "mode=async",
+    f"churn={{name: schedule, {OFFLINE}, state: lost}}",
+    "devices={name: lognormal}",
+    "network.drop_probability=0.1",
+    "network.on_drop=drop",
+)
+KEPT = ("training.optimizer=adam", "training.optimizer_state=kept", "training.learning_rate=0.001")
+STOPPING = ("validation={source: node, fraction: 0.2}", "training.early_stopping={patience: 2}", "rounds=10")
+FEATURES = {
+    "top_k": ("network.compression={name: top_k}", f"churn={{name: schedule, {OFFLINE}}}"),
+    "random_k": ("network.compression={name: random_k}", "network.drop_probability=0.2"),
+    "int8": ("network.compression={name: int8}",),
+    "kept-optimizer": KEPT,
+    "early-stopping": (*KEPT, *STOPPING),
+    "best-model": ("validation={source: node, fraction: 0.2}", "evaluation.evaluated_model=best"),
+    "deadline": ("protocol={deadline_s: 0.3, late: keep, staleness: 2}", "devices={name: lognormal}"),
+    "augmentation": ("training.augmentation=crop_flip",),
+    "target": ("evaluation.stop_at_target=true", "evaluation.target_accuracy=0.6", "evaluation.every=1"),
+    "slow-links": ("network.links.uplink_mbps=20",),
+}
+
+
+def check(tmp_path, monkeypatch, settings: tuple[str, ...], ends: int, every: int) -> None:
+    """Stops behind the checkpoint, so that some records must be taken back."""
+    whole = run_whole(tmp_path / "whole", settings)
+    torn = tmp_path / "torn"
+    run_until(torn, settings, ends, every, monkeypatch)
+    assert checkpoints_of(torn)
+    runs.resume(torn, checkpoint_every=Every(rounds=1))
+    assert outcome(torn) == whole
+    assert not checkpoints_of(torn)
+
+
+def settings_of(algorithm: str) -> str:
+    return f"algorithm={{name: {algorithm}{KEYS.get(algorithm, '')}}}"
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_every_algorithm_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, algorithm):
+    check(tmp_path, monkeypatch, (settings_of(algorithm), "evaluation.every=2"), ends=4, every=3)
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_every_algorithm_goes_on_without_rounds_under_churn_and_losses(tmp_path, monkeypatch, algorithm):
+    check(tmp_path, monkeypatch, (settings_of(algorithm), *ASYNC_CHURN), ends=3, every=2)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("algorithm", ["facade", "el", "dac"])
+def test_whatever_a_node_keeps_from_round_to_round_is_there_again(tmp_path, monkeypatch, algorithm, feature):
+    check(tmp_path, monkeypatch, (settings_of(algorithm), *FEATURES[feature]), ends=3, every=2)
+
+
+def test_merges_that_are_recorded_and_true_similarities_are_the_same(tmp_path, monkeypatch):
+    settings = (
+        "algorithm={name: dac, variant: text, sampled_peers: 3, record_merges: true}",
+        "validation={source: node, fraction: 0.2}",
+        "records.true_similarities=[0, 3]",
+    )
+    check(tmp_path, monkeypatch, settings, ends=3, every=2)
+
+
+def test_buffers_that_a_node_keeps_are_there_again(tmp_path, monkeypatch):
+    settings = ("algorithm={name: el}", "model={name: resnet8, buffers: local}", "rounds=3", "training.local_steps=1")
+    check(tmp_path, monkeypatch, settings, ends=2, every=1)
+
+
+@pytest.mark.parametrize("algorithm", ["facade", "dac"])
+def test_waves_of_stacked_models_go_on_as_well(tmp_path, monkeypatch, algorithm):
+    monkeypatch.setattr(learner, "make_backends", partial(make_backends, stacked=True))  # as on a GPU
+    check(tmp_path, monkeypatch, (settings_of(algorithm), *KEPT), ends=4, every=3)
+
+
+def test_a_run_can_be_stopped_again_and_again(tmp_path, monkeypatch):
+    settings = (settings_of("facade"), "rounds=8")
+    whole = run_whole(tmp_path / "whole", settings)
+    torn = tmp_path / "torn"
+    run_until(torn, settings, 3, 2, monkeypatch)
+    resume_until(torn, 6, 2, monkeypatch)
+    resume_until(torn, 3, 1, monkeypatch)
+    runs.resume(torn)
+    assert outcome(torn) == whole
