@@ -1,4 +1,4 @@
-// Group normalisation, ReLU and 2x2 max pooling of images as one operation, forward and backward.
+// Group normalization, ReLU and 2x2 max pooling of images as one operation, forward and backward.
 //
 // Images are float32 [N, C, H, W], contiguous; the pooled ones [N, C, H / 2, W / 2] (an odd last row or column counts
 // in the statistics and is not pooled). Every image is computed for itself, in a fixed order: its bits depend neither

@@ -91,7 +91,7 @@ void merge_rows(const Merge& m, int threads) {
     const int64_t block = block_columns(sources.count(), shared, m.in_place);
     const int64_t num_blocks = (num_columns + block - 1) / block;
     if (entries * num_columns < MERGED_ALONE_BELOW) threads = 1;
-    // Neighbouring blocks stay on one thread, which fetches each while it works on the one before. Rows are split
+    // Neighboring blocks stay on one thread, which fetches each while it works on the one before. Rows are split
     // too when there are few blocks, but not in place, where a block is read whole before it is written.
     const int64_t blocks_per_item = std::max<int64_t>(1, num_blocks / (8 * threads));
     const int64_t column_items = (num_blocks + blocks_per_item - 1) / blocks_per_item;

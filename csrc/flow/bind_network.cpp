@@ -14,8 +14,8 @@ namespace py = pybind11;
 namespace ddlsim::flow {
 namespace {
 
-FlowNetwork::Message to_message(const FlowNetwork& network, std::int64_t src, std::int64_t dst, std::int64_t payload_bytes,
-                                std::int64_t header_bytes, Time latency_ns, bool lost) {
+FlowNetwork::Message to_message(const FlowNetwork& network, std::int64_t src, std::int64_t dst,
+                                std::int64_t payload_bytes, std::int64_t header_bytes, Time latency_ns, bool lost) {
     check_sizes(payload_bytes, header_bytes);
     return {to_node(network, src), to_node(network, dst), payload_bytes, header_bytes, latency_ns, lost};
 }
@@ -38,8 +38,8 @@ Ints send_many(FlowNetwork& self, Time now_ns, const Ints& src, const Ints& dst,
     std::vector<FlowNetwork::Message> messages;
     messages.reserve(static_cast<std::size_t>(count));
     for (py::ssize_t i = 0; i < count; ++i) {
-        messages.push_back(
-            to_message(self, at(src, i), at(dst, i), at(payload_bytes, i), at(header_bytes, i), at(latency_ns, i), false));
+        messages.push_back(to_message(self, at(src, i), at(dst, i), at(payload_bytes, i), at(header_bytes, i),
+                                      at(latency_ns, i), false));
     }
     self.advance(now_ns);
     self.expect(messages.size());
@@ -110,18 +110,21 @@ void register_flow(py::module_& m) {
     using Network = FlowNetwork;
     m.attr("RATE_UNITS_PER_BYTE_S") = kUnitsPerByteRate;
     m.attr("NEVER_NS") = kNever;
-    py::class_<Network, std::shared_ptr<Network>>(m, "FlowNetwork", "Max-min fair flows in simulated time; times in ns, capacities in bytes/s.")
+    py::class_<Network, std::shared_ptr<Network>>(
+        m, "FlowNetwork", "Max-min fair flows in simulated time; times in ns, capacities in bytes/s.")
         .def(py::init<bool, bool>(), py::kw_only(), py::arg("bandwidth") = true, py::arg("incremental") = true)
-        .def("add_nodes",
-             [](Network& self, const Floats& uplink, const Floats& downlink, const Ints& latency_ns) {
-                 if (uplink.size() != downlink.size() || uplink.size() != latency_ns.size()) {
-                     throw py::value_error("uplink, downlink and latency_ns must have one length");
-                 }
-                 for (py::ssize_t i = 0; i < uplink.size(); ++i) {
-                     self.add_node(to_rate(uplink.data()[i]), to_rate(downlink.data()[i]), to_latency(latency_ns.data()[i]));
-                 }
-             },
-             py::arg("uplink"), py::arg("downlink"), py::arg("latency_ns"))
+        .def(
+            "add_nodes",
+            [](Network& self, const Floats& uplink, const Floats& downlink, const Ints& latency_ns) {
+                if (uplink.size() != downlink.size() || uplink.size() != latency_ns.size()) {
+                    throw py::value_error("uplink, downlink and latency_ns must have one length");
+                }
+                for (py::ssize_t i = 0; i < uplink.size(); ++i) {
+                    self.add_node(to_rate(uplink.data()[i]), to_rate(downlink.data()[i]),
+                                  to_latency(latency_ns.data()[i]));
+                }
+            },
+            py::arg("uplink"), py::arg("downlink"), py::arg("latency_ns"))
         .def("add_link", [](Network& self, double capacity) { return self.add_link(to_rate(capacity)); })
         .def("set_capacity",
              [](Network& self, Time now_ns, std::int64_t node, double uplink, double downlink) {
@@ -137,16 +140,18 @@ void register_flow(py::module_& m) {
                  self.advance(now_ns);
                  self.set_link_capacity(link, rate);
              })
-        .def("send",
-             [](Network& self, Time now_ns, std::int64_t src, std::int64_t dst, std::int64_t payload_bytes,
-                std::int64_t header_bytes, Time latency_ns, bool lost, const std::vector<Id>& links) {
-                 const Network::Message message = to_message(self, src, dst, payload_bytes, header_bytes, latency_ns, lost);
-                 std::vector<Id> route = to_route(self, links);
-                 self.advance(now_ns);
-                 return self.send(message, std::move(route));
-             },
-             py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"), py::arg("header_bytes") = 0,
-             py::arg("latency_ns") = -1, py::arg("lost") = false, py::arg("links") = std::vector<Id>{})
+        .def(
+            "send",
+            [](Network& self, Time now_ns, std::int64_t src, std::int64_t dst, std::int64_t payload_bytes,
+               std::int64_t header_bytes, Time latency_ns, bool lost, const std::vector<Id>& links) {
+                const Network::Message message =
+                    to_message(self, src, dst, payload_bytes, header_bytes, latency_ns, lost);
+                std::vector<Id> route = to_route(self, links);
+                self.advance(now_ns);
+                return self.send(message, std::move(route));
+            },
+            py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"), py::arg("header_bytes") = 0,
+            py::arg("latency_ns") = -1, py::arg("lost") = false, py::arg("links") = std::vector<Id>{})
         .def("send_many", &send_many, py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"),
              py::arg("header_bytes"), py::arg("latency_ns"))
         .def("cancel",
@@ -156,7 +161,8 @@ void register_flow(py::module_& m) {
                  return self.cancel(slot);
              })
         .def("set_deadline", &Network::set_deadline, py::arg("slot"), py::arg("deadline_ns"))
-        .def("overdue", &overdue, "(slot, bytes that had been sent) of what was aborted at its deadline since the last call.")
+        .def("overdue", &overdue,
+             "(slot, bytes that had been sent) of what was aborted at its deadline since the last call.")
         .def("remove_node",
              [](Network& self, Time now_ns, std::int64_t node) {
                  const Id id = to_node(self, node);
@@ -166,13 +172,15 @@ void register_flow(py::module_& m) {
         .def("next_time", &Network::next_time, "Time of the next event in ns; NEVER_NS when there is none.")
         .def("next_time_after_latencies", &Network::next_time_after_latencies, py::arg("quiet_until_ns"),
              "As next_time, after letting latencies end before an instant up to which the caller does nothing.")
-        .def("step", &step, "Go to the first instant up to until_ns with ended messages; their slots in order of sending.")
+        .def("step", &step,
+             "Go to the first instant up to until_ns with ended messages; their slots in order of sending.")
         .def("run", &run, py::arg("until_ns") = kNever, "All batches up to until_ns: (times_ns, slots).")
-        .def("bytes_sent", [](Network& self, Time now_ns, std::int64_t node) {
-            const Id id = to_node(self, node);
-            self.advance(now_ns);
-            return self.bytes_sent(id);
-        })
+        .def("bytes_sent",
+             [](Network& self, Time now_ns, std::int64_t node) {
+                 const Id id = to_node(self, node);
+                 self.advance(now_ns);
+                 return self.bytes_sent(id);
+             })
         .def("traffic", &traffic, "Counters per ordered pair of nodes, as columns, sorted by (src, dst).")
         .def("rates", &rates, "(slots, rates, sent_bytes) of the flows that take bandwidth; rates in 2^-16 byte/s.")
         .def("load", [](Network& self) { return column(self.load(), [](Rate rate) { return rate; }); })

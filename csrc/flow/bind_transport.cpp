@@ -24,7 +24,8 @@ py::list take_woken(Transport& self) {
     return events;
 }
 
-// (now_s, messages, header_bytes, kinds, latency_ns) -> the (message, receiver) that could not be sent, as one end is away.
+// (now_s, messages, header_bytes, kinds, latency_ns) -> the (message, receiver) that could not be sent, as one end is
+// away.
 py::object send(Transport& self, const Args& args) {
     struct One {
         SendRequest request;
@@ -62,8 +63,8 @@ py::object send(Transport& self, const Args& args) {
     return refused;
 }
 
-bool send_routed(Transport& self, double now_s, const py::object& message, std::int64_t dst, const py::dict& kinds, Time latency_ns,
-                 bool again, bool lost, const std::vector<Id>& links, double least_shared) {
+bool send_routed(Transport& self, double now_s, const py::object& message, std::int64_t dst, const py::dict& kinds,
+                 Time latency_ns, bool again, bool lost, const std::vector<Id>& links, double least_shared) {
     const SendRequest request = to_request(message, kinds, sent_s(message), latency_ns, again);
     const Id from = source(self.network(), message), to = to_node(self.network(), dst);
     std::vector<Id> route = to_route(self.network(), links);
@@ -80,7 +81,8 @@ py::object wait(Transport& self, const Args& args) {
     const int box = to_box(args.whole(1));
     std::vector<Id> senders;
     add_nodes(network, args[3], senders);
-    const bool waits = self.mailboxes().wait(node, box, args.whole(2), senders, py::reinterpret_borrow<py::object>(args[4]));
+    const bool waits =
+        self.mailboxes().wait(node, box, args.whole(2), senders, py::reinterpret_borrow<py::object>(args[4]));
     return py::bool_(waits);
 }
 
@@ -126,7 +128,8 @@ py::dict account(Transport& self) {
     const std::vector<LinkUse::Node>& nodes = self.use().nodes();
     using Node = LinkUse::Node;
     py::dict columns;
-    const char* fates[] = {"push_bytes", "request_bytes", "response_bytes", "aborted_bytes", "lost_bytes", "unused_bytes"};
+    const char* fates[] = {"push_bytes",    "request_bytes", "response_bytes",
+                           "aborted_bytes", "lost_bytes",    "unused_bytes"};
     for (std::size_t fate = 0; fate < kNumFates; ++fate) {
         columns[fates[fate]] = column(nodes, [fate](const Node& node) { return node.bytes[fate]; });
     }
@@ -148,12 +151,16 @@ namespace py = pybind11;
 
 void register_transport(py::module_& m) {
     using namespace ddlsim::flow;
-    py::class_<Transport> transport(m, "Transport", "Messages over a FlowNetwork, into mailboxes; times in s, capacities in bytes/s.",
+    py::class_<Transport> transport(m, "Transport",
+                                    "Messages over a FlowNetwork, into mailboxes; times in s, capacities in bytes/s.",
                                     py::custom_type_setup(support_gc<Transport>));
-    add_fast_call<Transport, &send, 5>(transport, "send", "Messages; those that could not be sent, as (message, receiver).");
-    add_fast_call<Transport, &wait, 5>(transport, "wait", "False: there is nothing to wait for, and the event is not kept.");
+    add_fast_call<Transport, &send, 5>(transport, "send",
+                                       "Messages; those that could not be sent, as (message, receiver).");
+    add_fast_call<Transport, &wait, 5>(transport, "wait",
+                                       "False: there is nothing to wait for, and the event is not kept.");
     add_fast_call<Transport, &take, 4>(transport, "take", "The messages of some rounds, by sender.");
-    add_fast_call<Transport, &close_round, 2>(transport, "close_round", "From now on a node sends messages of later rounds only.");
+    add_fast_call<Transport, &close_round, 2>(transport, "close_round",
+                                              "From now on a node sends messages of later rounds only.");
     transport.def(py::init<bool>(), py::arg("bandwidth"))
         .def_property_readonly("network", &Transport::shared_network)
         .def("add_nodes",
@@ -168,23 +175,30 @@ void register_transport(py::module_& m) {
              })
         .def("set_capacity",
              [](Transport& self, double now_s, std::int64_t node, double uplink, double downlink) {
-                 self.set_capacity(now_s, to_node(self.network(), node), to_rate(uplink), to_rate(downlink), uplink, downlink);
+                 self.set_capacity(now_s, to_node(self.network(), node), to_rate(uplink), to_rate(downlink), uplink,
+                                   downlink);
              })
         .def("send_routed", &send_routed, "To one node, over shared links, or to be lost; False: it could not be sent.",
-             py::arg("now_s"), py::arg("message"), py::arg("dst"), py::arg("kinds"), py::arg("latency_ns"), py::arg("again"),
-             py::arg("lost"), py::arg("links"), py::arg("least_shared"))
-        .def("set_timeout", &Transport::set_timeout, py::arg("timeout_ns"), "Messages are given up so long after their sending.")
+             py::arg("now_s"), py::arg("message"), py::arg("dst"), py::arg("kinds"), py::arg("latency_ns"),
+             py::arg("again"), py::arg("lost"), py::arg("links"), py::arg("least_shared"))
+        .def("set_timeout", &Transport::set_timeout, py::arg("timeout_ns"),
+             "Messages are given up so long after their sending.")
         .def("cancel", &Transport::cancel)
-        .def("remove_node", &remove_node, "A node leaves; the (message, receiver) that are aborted, in order of sending.")
+        .def("remove_node", &remove_node,
+             "A node leaves; the (message, receiver) that are aborted, in order of sending.")
         .def("return_node", [](Transport& self, std::int64_t node) { self.return_node(to_node(self.network(), node)); })
-        .def("online", [](Transport& self, std::int64_t node) { return self.mailboxes().online(to_node(self.network(), node)); })
+        .def("online",
+             [](Transport& self, std::int64_t node) { return self.mailboxes().online(to_node(self.network(), node)); })
         .def("run_ahead", &Transport::run_ahead, py::arg("now_s"), py::arg("next_event_s"),
              "Lets happen what Python need not see before its next event; returns when to look again.")
-        .def("take_news", &take_news, "What ends now: the (message, receiver, lost, overdue) for Python, and woken events.")
+        .def("take_news", &take_news,
+             "What ends now: the (message, receiver, lost, overdue) for Python, and woken events.")
         .def("arrived", &Transport::arrived)
         .def("unused",
-             [](Transport& self, std::int64_t src, std::int64_t dst, int kind, std::int64_t payload_bytes, std::int64_t header_bytes) {
-                 self.unused(to_node(self.network(), src), to_node(self.network(), dst), to_kind(kind), payload_bytes, header_bytes);
+             [](Transport& self, std::int64_t src, std::int64_t dst, int kind, std::int64_t payload_bytes,
+                std::int64_t header_bytes) {
+                 self.unused(to_node(self.network(), src), to_node(self.network(), dst), to_kind(kind), payload_bytes,
+                             header_bytes);
              })
         .def("bytes_sent",
              [](Transport& self, double now_s, std::int64_t node) {
@@ -199,22 +213,24 @@ void register_transport(py::module_& m) {
                  for (Id node = 0; node < self.network().num_nodes(); ++node) sum += self.network().bytes_sent(node);
                  return sum;
              })
-        .def("flying",
-             [](Transport& self, double now_s) {
-                 self.go_to(now_s);
-                 const auto flying = self.network().flying();
-                 using Flying = FlowNetwork::Flying;
-                 return py::make_tuple(column(flying, [](const Flying& flow) { return flow.src; }),
-                                       column(flying, [](const Flying& flow) { return flow.dst; }),
-                                       column(flying, [](const Flying& flow) { return flow.sent_bytes; }));
-             },
-             "(src, dst, bytes on the wire) of messages on their way.")
+        .def(
+            "flying",
+            [](Transport& self, double now_s) {
+                self.go_to(now_s);
+                const auto flying = self.network().flying();
+                using Flying = FlowNetwork::Flying;
+                return py::make_tuple(column(flying, [](const Flying& flow) { return flow.src; }),
+                                      column(flying, [](const Flying& flow) { return flow.dst; }),
+                                      column(flying, [](const Flying& flow) { return flow.sent_bytes; }));
+            },
+            "(src, dst, bytes on the wire) of messages on their way.")
         .def("account", &account, "Per node, as columns.")
         // mailboxes
         .def("deliver",
-             [](Transport& self, std::int64_t node, int box, std::int64_t sender, std::int64_t round, py::object message) {
-                 self.mailboxes().deliver(to_node(self.network(), node), to_box(box), to_node(self.network(), sender), round,
-                                          std::move(message));
+             [](Transport& self, std::int64_t node, int box, std::int64_t sender, std::int64_t round,
+                py::object message) {
+                 self.mailboxes().deliver(to_node(self.network(), node), to_box(box), to_node(self.network(), sender),
+                                          round, std::move(message));
                  self.count_forgotten();
                  return take_woken(self);
              })
@@ -224,7 +240,8 @@ void register_transport(py::module_& m) {
              })
         .def("fail",
              [](Transport& self, std::int64_t node, int box, std::int64_t sender, std::int64_t round) {
-                 self.mailboxes().fail(to_node(self.network(), node), to_box(box), to_node(self.network(), sender), round);
+                 self.mailboxes().fail(to_node(self.network(), node), to_box(box), to_node(self.network(), sender),
+                                       round);
                  return take_woken(self);
              })
         .def("give_up",

@@ -18,14 +18,16 @@ using Ints = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast
 using Floats = py::array_t<double, py::array::c_style | py::array::forcecast>;
 
 inline Rate to_rate(double bytes_per_s) {
-    if (!(bytes_per_s >= 0)) throw py::value_error("a capacity must be zero or more bytes/s, got " + std::to_string(bytes_per_s));
+    if (!(bytes_per_s >= 0))
+        throw py::value_error("a capacity must be zero or more bytes/s, got " + std::to_string(bytes_per_s));
     const double units = std::nearbyint(bytes_per_s * static_cast<double>(kUnitsPerByteRate));
     return units >= static_cast<double>(kMaxCapacity) ? kMaxCapacity : static_cast<Rate>(units);
 }
 
 inline Id to_node(const FlowNetwork& network, std::int64_t node) {
     if (node < 0 || node >= network.num_nodes()) {
-        throw py::index_error("no node " + std::to_string(node) + " in a network of " + std::to_string(network.num_nodes()));
+        throw py::index_error("no node " + std::to_string(node) + " in a network of " +
+                              std::to_string(network.num_nodes()));
     }
     return static_cast<Id>(node);
 }

@@ -19,7 +19,7 @@ struct Entry {
 inline constexpr Id kRouted = Id{1} << 31;
 
 class EntryLists {
-  public:
+public:
     Id add_list() {
         lists_.push_back({});
         return static_cast<Id>(lists_.size() - 1);
@@ -49,7 +49,7 @@ class EntryLists {
         return pool_[entries.start + position].flow;
     }
 
-  private:
+private:
     struct List {
         std::size_t start = 0;
         Id size = 0;

@@ -191,7 +191,8 @@ void FairShare::fill(std::vector<Rate>& levels) {
             }
         }
         for (Id link : full) {
-            for (const Entry* entry = lists_.begin(link); entry != lists_.end(link); ++entry) close(*entry, link, level);
+            for (const Entry* entry = lists_.begin(link); entry != lists_.end(link); ++entry)
+                close(*entry, link, level);
             state_[link] = kDone;
         }
     }

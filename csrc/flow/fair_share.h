@@ -18,7 +18,7 @@
 namespace ddlsim::flow {
 
 class FairShare {
-  public:
+public:
     struct Change {
         Id link;
         Rate old_level;
@@ -59,7 +59,7 @@ class FairShare {
     // Work done so far, for benches and tests.
     std::uint64_t repairs = 0, fills = 0, popped = 0, touched = 0;
 
-  private:
+private:
     Rate least_other(Id link, Entry entry) const;
     Rate water_fill(Id link);
     bool repair();
@@ -76,12 +76,13 @@ class FairShare {
     std::vector<std::vector<Id>> routes_;
     std::vector<Id> free_routes_;
     std::vector<Rate> capacity_, level_;
-    std::vector<Rate> target_;  // water_fill of each link for the present levels; a link is consistent at target == level
+    std::vector<Rate>
+        target_;  // water_fill of each link for the present levels; a link is consistent at target == level
     std::vector<std::uint64_t> revisited_;  // value of `popped` when last looked at
     std::vector<char> is_dirty_, is_changed_;
     std::vector<Id> dirty_;
     std::vector<Change> changes_;
-    IndexedHeap queue_;         // inconsistent links, by min(level, target)
+    IndexedHeap queue_;  // inconsistent links, by min(level, target)
     std::vector<Rate> scratch_;
     std::vector<Rate> residual_;  // fill: capacity that fixed flows leave
     std::vector<Id> open_;        // fill: flows not fixed yet

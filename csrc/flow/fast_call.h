@@ -1,5 +1,6 @@
-// Methods that every node calls in every round. pybind11 looks for the right overload and converts arguments one by one,
-// which takes several times as long as what these methods do (Python's own protocol for such calls: METH_FASTCALL).
+// Methods that every node calls in every round. pybind11 looks for the right overload and converts arguments one by
+// one, which takes several times as long as what these methods do (Python's own protocol for such calls:
+// METH_FASTCALL).
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,4 +1,4 @@
-// What tests and utilisation figures ask of the network; nothing here changes what happens.
+// What tests and utilization figures ask of the network; nothing here changes what happens.
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -31,7 +31,8 @@ std::vector<Rate> FlowNetwork::load() {
     resolve();
     std::vector<Rate> used(num_links(), 0);
     for (Id link = 0; link < num_links(); ++link) {
-        for (const Entry* entry = share_.begin(link); entry != share_.end(link); ++entry) used[link] += flows_[entry->flow].rate;
+        for (const Entry* entry = share_.begin(link); entry != share_.end(link); ++entry)
+            used[link] += flows_[entry->flow].rate;
     }
     return used;
 }
@@ -71,13 +72,13 @@ void FlowNetwork::check() {
         std::vector<Id> links = {flow.uplink, flow.downlink};
         if (flow.route != kNone) links = share_.route(flow.route);
         require(seen[slot] == links.size(), "a link of the flow does not list it", slot);
-        const bool has_bottleneck = std::any_of(links.begin(), links.end(), [&](Id link) {
-            return is_full[link] && fastest[link] <= flow.rate;
-        });
+        const bool has_bottleneck = std::any_of(links.begin(), links.end(),
+                                                [&](Id link) { return is_full[link] && fastest[link] <= flow.rate; });
         require(has_bottleneck, "no bottleneck link for flow", slot);
         const bool ends = flow.rate > 0 && flow.left / Work(flow.rate) + 1 < Work(kNever - flow.settled);
         require(!ends || events_.contains(slot), "no event for flow", slot);
-        require(events_.empty() || events_.top_key() >= now_, "an event lies in the past", events_.empty() ? 0 : events_.top());
+        require(events_.empty() || events_.top_key() >= now_, "an event lies in the past",
+                events_.empty() ? 0 : events_.top());
     }
 }
 

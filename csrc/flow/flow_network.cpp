@@ -322,7 +322,8 @@ std::int64_t FlowNetwork::bytes_sent(Id node) {
     resolve();
     std::int64_t bytes = nodes_[node].bytes_sent;
     const Id uplink = nodes_[node].uplink;
-    for (const Entry* entry = share_.begin(uplink); entry != share_.end(uplink); ++entry) bytes += sent_bytes(entry->flow);
+    for (const Entry* entry = share_.begin(uplink); entry != share_.end(uplink); ++entry)
+        bytes += sent_bytes(entry->flow);
     return bytes;
 }
 

@@ -16,15 +16,15 @@
 #include <algorithm>
 #include <vector>
 
-#include "flow/indexed_heap.h"
 #include "flow/fair_share.h"
+#include "flow/indexed_heap.h"
 #include "flow/pair_counters.h"
 #include "flow/units.h"
 
 namespace ddlsim::flow {
 
 class FlowNetwork {
-  public:
+public:
     // bandwidth false: latency only; bytes are counted, but take no time.
     FlowNetwork(bool bandwidth, bool incremental) : bandwidth_(bandwidth), share_(incremental) {}
 
@@ -46,7 +46,7 @@ class FlowNetwork {
         Time latency = -1;  // -1: both access latencies
         bool lost = false;  // takes its way, but counts as wasted
     };
-    void expect(std::size_t messages);  // room for as many more in flight
+    void expect(std::size_t messages);                                          // room for as many more in flight
     void expect_receiver(Id node) const { __builtin_prefetch(&nodes_[node]); }  // of the next messages
     // Returns the slot that names the flow until it ends; slots are used again.
     Id send(const Message& message, std::vector<Id> shared_links = {});
@@ -98,13 +98,13 @@ class FlowNetwork {
         Id src, dst;
         std::int64_t sent_bytes;
     };
-    std::vector<Flying> flying();        // what is on the wire, by slot; messages to oneself and unsent ones are not
-    std::vector<FlowRate> rates();       // of all flows that take bandwidth, by slot
-    std::vector<Rate> load();            // bandwidth in use, per link
+    std::vector<Flying> flying();   // what is on the wire, by slot; messages to oneself and unsent ones are not
+    std::vector<FlowRate> rates();  // of all flows that take bandwidth, by slot
+    std::vector<Rate> load();       // bandwidth in use, per link
     Id uplink(Id node) const { return nodes_[node].uplink; }
-    void check();                        // throws std::logic_error when an invariant is broken
+    void check();  // throws std::logic_error when an invariant is broken
 
-  private:
+private:
     static constexpr std::size_t kSoon = 5;  // the top of the heap and those right below it
 
     enum State : std::uint8_t { kFree, kWaiting, kSending };
@@ -156,8 +156,8 @@ class FlowNetwork {
     std::vector<Flow> flows_;
     std::vector<Size> sizes_;
     std::vector<Id> free_slots_;
-    std::vector<Id> started_;                        // sending since the last resolve
-    std::vector<std::vector<Id>> route_positions_;   // by route: position in each link after the first two
+    std::vector<Id> started_;                       // sending since the last resolve
+    std::vector<std::vector<Id>> route_positions_;  // by route: position in each link after the first two
     std::vector<Node> nodes_;
     std::vector<Id> link_node_;
     std::vector<Id> batch_;

@@ -10,7 +10,7 @@
 namespace ddlsim::flow {
 
 class IndexedHeap {
-  public:
+public:
     bool empty() const { return nodes_.empty(); }
     std::size_t size() const { return nodes_.size(); }
     Id top() const { return nodes_.front().id; }
@@ -76,7 +76,7 @@ class IndexedHeap {
         for (std::size_t at = (nodes_.size() - 2) / 4 + 1; at-- > 0;) sink(static_cast<Id>(at), nodes_[at]);
     }
 
-  private:
+private:
     struct Node {
         std::int64_t key;
         Id id;

@@ -16,13 +16,13 @@ namespace ddlsim::flow {
 enum Fate : std::int8_t { kPush, kRequest, kResponse, kAborted, kLost, kUnused, kNumFates, kUncounted = -1 };
 
 class LinkUse {
-  public:
+public:
     struct Node {
         std::array<std::int64_t, kNumFates> bytes{};
         std::int64_t messages = 0;
         double queued_s = 0, max_queued_s = 0;
         double uplink = 0, downlink = 0;
-        double since_s = 0;  // since when the capacities are as they are
+        double since_s = 0;                        // since when the capacities are as they are
         double could_send = 0, could_receive = 0;  // bytes until then
     };
 
@@ -78,7 +78,7 @@ class LinkUse {
         return nodes_;
     }
 
-  private:
+private:
     static constexpr std::size_t kBatch = 64, kAhead = 8;
 
     struct Noted {

@@ -25,7 +25,8 @@ Mailboxes::Round* Mailboxes::find_round(Box& box, std::int64_t number) {
 
 Mailboxes::Round& Mailboxes::round_of(Box& box, std::int64_t number) {
     if (Round* found = find_round(box, number)) return *found;
-    Round* after = std::find_if(box.rounds.begin(), box.rounds.end(), [&](const Round& round) { return round.number > number; });
+    Round* after =
+        std::find_if(box.rounds.begin(), box.rounds.end(), [&](const Round& round) { return round.number > number; });
     return *box.rounds.insert(after, Round{number, {}, {}});
 }
 
@@ -78,14 +79,14 @@ void Mailboxes::deliver(Id node, int box_num, Id sender, std::int64_t round_num,
 void Mailboxes::fail(Id node, int box_num, Id sender, std::int64_t round_num) {
     Box& box = at(node, box_num);
     Round& round = round_of(box, round_num);
-    if (std::find(round.failed.begin(), round.failed.end(), sender) == round.failed.end()) round.failed.push_back(sender);
+    if (std::find(round.failed.begin(), round.failed.end(), sender) == round.failed.end())
+        round.failed.push_back(sender);
     const Mail* mail = find(&round, sender);
     if (mail != nullptr && !mail->message) round.mails.erase(place_of(round, sender));
     answered(box, sender, round_num);
 }
 
-bool Mailboxes::wait(Id node, int box_num, std::int64_t round_num, std::vector<Id>& senders,
-                     const py::object& event) {
+bool Mailboxes::wait(Id node, int box_num, std::int64_t round_num, std::vector<Id>& senders, const py::object& event) {
     Box& box = at(node, box_num);
     Round* round = find_round(box, round_num);
     std::sort(senders.begin(), senders.end());
@@ -94,7 +95,8 @@ bool Mailboxes::wait(Id node, int box_num, std::int64_t round_num, std::vector<I
     for (Id sender : senders) {
         const Mail* mail = find(round, sender);
         if (mail != nullptr && mail->message) continue;
-        if (round != nullptr && std::find(round->failed.begin(), round->failed.end(), sender) != round->failed.end()) continue;
+        if (round != nullptr && std::find(round->failed.begin(), round->failed.end(), sender) != round->failed.end())
+            continue;
         if (mail == nullptr) {
             if (!may_come(box_num, sender, round_num)) continue;
             SmallVector<Watcher, 2>& watchers = nodes_[sender].watchers;
@@ -129,7 +131,8 @@ void Mailboxes::reconsider(Id sender) {
         if (!may_come(watcher.box, sender, watcher.round)) {
             if (find(find_round(box, watcher.round), sender) == nullptr) answered(box, sender, watcher.round);
         } else if (std::any_of(box.waits.begin(), box.waits.end(), [&](const Wait& wait) {
-                       return wait.round == watcher.round && std::binary_search(wait.missing.begin(), wait.missing.end(), sender);
+                       return wait.round == watcher.round &&
+                              std::binary_search(wait.missing.begin(), wait.missing.end(), sender);
                    })) {
             nodes_[sender].watchers.push_back(watcher);
         }

@@ -19,7 +19,7 @@ namespace ddlsim::flow {
 namespace py = pybind11;
 
 class Mailboxes {
-  public:
+public:
     static constexpr int kBoxes = 3;
     static constexpr std::int64_t kNoRound = std::numeric_limits<std::int64_t>::max();
 
@@ -39,12 +39,12 @@ class Mailboxes {
 
     void announce(Id node, Id sender, std::int64_t round);  // to the first box; deliver or fail will follow
     void deliver(Id node, int box, Id sender, std::int64_t round, py::object message);  // the newest of a sender counts
-    void fail(Id node, int box, Id sender, std::int64_t round);  // it will not come
+    void fail(Id node, int box, Id sender, std::int64_t round);                         // it will not come
 
     // The event happens when all that can still come of this round is there; false: it is. Sorts `senders` on the way.
     bool wait(Id node, int box, std::int64_t round, std::vector<Id>& senders, const py::object& event);
     void give_up(Id node, int box, py::handle event);  // it may long be over
-    void reconsider(Id sender);  // it has left or closed a round: who waits for it looks again
+    void reconsider(Id sender);                        // it has left or closed a round: who waits for it looks again
 
     // Per sender the newest message of the rounds first..last, by sender; forgets these and all older.
     std::vector<py::object> take(Id node, int box, std::int64_t first, std::int64_t last);
@@ -62,7 +62,7 @@ class Mailboxes {
     int traverse(visitproc visit, void* arg) const;  // for Python's collector
     void drop_all();
 
-  private:
+private:
     struct Mail {
         Id sender;
         py::object message;  // empty: on its way
@@ -85,7 +85,9 @@ class Mailboxes {
         Id node;
         int box;
         std::int64_t round;
-        bool operator==(const Watcher& other) const { return node == other.node && box == other.box && round == other.round; }
+        bool operator==(const Watcher& other) const {
+            return node == other.node && box == other.box && round == other.round;
+        }
     };
     struct alignas(64) Node {  // whole cache lines: the first is what others look at, the next what a message touches
         std::int64_t open_round = 0;
@@ -96,7 +98,9 @@ class Mailboxes {
     };
 
     Box& at(Id node, int box);
-    const Box* find_box(const Node& node, int box) const { return box == 0 ? &node.pushes : node.answers[box - 1].get(); }
+    const Box* find_box(const Node& node, int box) const {
+        return box == 0 ? &node.pushes : node.answers[box - 1].get();
+    }
     static Round& round_of(Box& box, std::int64_t round);
     static Round* find_round(Box& box, std::int64_t round);
     static Mail* place_of(Round& round, Id sender);

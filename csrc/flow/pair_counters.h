@@ -14,7 +14,7 @@
 namespace ddlsim::flow {
 
 class PairCounters {
-  public:
+public:
     struct Pair {
         Id src, dst;
         std::int64_t messages = 0, payload_bytes = 0, header_bytes = 0, wasted_bytes = 0;
@@ -36,7 +36,7 @@ class PairCounters {
         return pairs_;
     }
 
-  private:
+private:
     static constexpr std::size_t kBatch = 128, kAhead = 8;
 
     void count() {

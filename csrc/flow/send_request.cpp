@@ -43,7 +43,8 @@ std::int64_t to_whole(py::handle number) {
 }  // namespace
 
 Fate to_kind(int kind) {
-    if (kind < kUncounted || kind > kResponse) throw py::value_error("no such kind of message: " + std::to_string(kind));
+    if (kind < kUncounted || kind > kResponse)
+        throw py::value_error("no such kind of message: " + std::to_string(kind));
     return static_cast<Fate>(kind);
 }
 
@@ -65,7 +66,8 @@ SendRequest to_request(py::object message, const py::dict& kinds, double sent_s,
     PyObject* known = PyDict_GetItemWithError(kinds.ptr(), get(message, names().kind).ptr());
     if (known == nullptr && PyErr_Occurred()) throw py::error_already_set();
     if (known != nullptr) {
-        if (!PyTuple_Check(known) || PyTuple_GET_SIZE(known) != 2) throw py::type_error("a kind is a pair (fate, mailbox)");
+        if (!PyTuple_Check(known) || PyTuple_GET_SIZE(known) != 2)
+            throw py::type_error("a kind is a pair (fate, mailbox)");
         const std::int64_t box = to_whole(PyTuple_GET_ITEM(known, 1));
         request.kind = to_kind(static_cast<int>(to_whole(PyTuple_GET_ITEM(known, 0))));
         if (box == 0 && !again) request.announced = 0;
@@ -97,7 +99,8 @@ void add_receivers(const FlowNetwork& network, const py::object& message, std::v
 }
 
 void add_nodes(const FlowNetwork& network, py::handle numbers, std::vector<Id>& nodes) {
-    const auto fast = py::reinterpret_steal<py::object>(PySequence_Fast(numbers.ptr(), "expected nodes to iterate over"));
+    const auto fast =
+        py::reinterpret_steal<py::object>(PySequence_Fast(numbers.ptr(), "expected nodes to iterate over"));
     if (!fast) throw py::error_already_set();
     PyObject** items = PySequence_Fast_ITEMS(fast.ptr());
     const Py_ssize_t count = PySequence_Fast_GET_SIZE(fast.ptr());

@@ -13,7 +13,7 @@ namespace ddlsim::flow {
 // Room for kInside elements before anything is allocated; as with std::vector, growing moves the elements.
 template <class T, std::uint32_t kInside>
 class SmallVector {
-  public:
+public:
     SmallVector() {}
     SmallVector(SmallVector&& other) noexcept { take(other); }
     SmallVector& operator=(SmallVector&& other) noexcept {
@@ -58,7 +58,7 @@ class SmallVector {
     void erase(T* one) { erase(one, one + 1); }
     void clear() { erase(begin(), end()); }
 
-  private:
+private:
     T* inside() { return std::launder(reinterpret_cast<T*>(bytes_)); }
     const T* inside() const { return std::launder(reinterpret_cast<const T*>(bytes_)); }
 

@@ -13,13 +13,15 @@ double to_seconds(Time time) { return static_cast<double>(time) / 1e9; }
 
 }  // namespace
 
-void Transport::add_node(Rate uplink_rate, Rate downlink_rate, double uplink, double downlink, Time access_latency, double now_s) {
+void Transport::add_node(Rate uplink_rate, Rate downlink_rate, double uplink, double downlink, Time access_latency,
+                         double now_s) {
     network_.add_node(uplink_rate, downlink_rate, access_latency);
     use_.add_node(uplink, downlink, now_s);
     mailboxes_.add_node();
 }
 
-void Transport::set_capacity(double now_s, Id node, Rate uplink_rate, Rate downlink_rate, double uplink, double downlink) {
+void Transport::set_capacity(double now_s, Id node, Rate uplink_rate, Rate downlink_rate, double uplink,
+                             double downlink) {
     go_to(now_s);
     network_.set_capacity(node, uplink_rate, downlink_rate);
     use_.set_capacity(node, uplink, downlink, now_s);
@@ -46,10 +48,12 @@ bool Transport::send(const SendRequest& request, Id src, Id dst) {
     return true;
 }
 
-bool Transport::send_routed(const SendRequest& request, Id src, Id dst, bool lost, std::vector<Id> links, double least_shared) {
+bool Transport::send_routed(const SendRequest& request, Id src, Id dst, bool lost, std::vector<Id> links,
+                            double least_shared) {
     if (!mailboxes_.online(src) || !mailboxes_.online(dst)) return false;
     const bool routed = !links.empty();
-    const Id slot = network_.send({src, dst, request.payload_bytes, request.header_bytes, request.latency, lost}, std::move(links));
+    const Id slot =
+        network_.send({src, dst, request.payload_bytes, request.header_bytes, request.latency, lost}, std::move(links));
     carry(slot, request, src, dst, routed);
     if (routed) least_shared_[slot] = least_shared;
     return true;
@@ -65,10 +69,14 @@ Transport::Ended Transport::take(Id slot) {
         least_shared = found->second;
         least_shared_.erase(found);
     }
-    return {carried.src, carried.dst, std::move(one.message),
+    return {carried.src,
+            carried.dst,
+            std::move(one.message),
             {carried.src, carried.dst, one.kind, carried.payload_bytes + carried.header_bytes, one.sent_s,
              to_seconds(one.latency), least_shared},
-            carried.payload_bytes, carried.header_bytes, carried.lost};
+            carried.payload_bytes,
+            carried.header_bytes,
+            carried.lost};
 }
 
 bool Transport::cancel(double now_s, const py::object& message) {
@@ -139,7 +147,8 @@ Time Transport::next_news(Time quiet_until) {
 
 double Transport::run_ahead(double now_s, double next_event_s) {
     // One nanosecond less than the next event: a time of Python stands between two nanoseconds, or at one.
-    const Time quiet_until = next_event_s < kForever ? static_cast<Time>(std::min(next_event_s * 1e9, 9e18)) - 1 : kNever;
+    const Time quiet_until =
+        next_event_s < kForever ? static_cast<Time>(std::min(next_event_s * 1e9, 9e18)) - 1 : kNever;
     const Time time = next_news(quiet_until);
     if (time < kNever) return to_seconds(time);
     // Python waits for none of the last messages, but a simulation lasts until they have ended.

@@ -1,8 +1,8 @@
 // Messages over the network: Python objects travel as flows, arrive in mailboxes, and their bytes are accounted for.
 //
-// The network's clock may run ahead of Python's. As long as Python has nothing to do, messages end and go into mailboxes
-// without a call of Python. The network stops at the first instant with news for Python: a wait for messages is over, or
-// a message has ended that Python handles itself.
+// The network's clock may run ahead of Python's. As long as Python has nothing to do, messages end and go into
+// mailboxes without a call of Python. The network stops at the first instant with news for Python: a wait for messages
+// is over, or a message has ended that Python handles itself.
 #pragma once
 
 #include <memory>
@@ -28,15 +28,17 @@ struct SendRequest {
 };
 
 class Transport {
-  public:
-    explicit Transport(bool bandwidth) : shared_network_(std::make_shared<FlowNetwork>(bandwidth, true)), use_(bandwidth) {}
+public:
+    explicit Transport(bool bandwidth)
+        : shared_network_(std::make_shared<FlowNetwork>(bandwidth, true)), use_(bandwidth) {}
 
     FlowNetwork& network() { return network_; }
     const std::shared_ptr<FlowNetwork>& shared_network() { return shared_network_; }
     LinkUse& use() { return use_; }
     Mailboxes& mailboxes() { return mailboxes_; }
 
-    void add_node(Rate uplink_rate, Rate downlink_rate, double uplink, double downlink, Time access_latency, double now_s);
+    void add_node(Rate uplink_rate, Rate downlink_rate, double uplink, double downlink, Time access_latency,
+                  double now_s);
     void set_capacity(double now_s, Id node, Rate uplink_rate, Rate downlink_rate, double uplink, double downlink);
     // Brings the network to this instant: never back, and never past what is still to happen in it.
     void go_to(double now_s);
@@ -76,7 +78,7 @@ class Transport {
     int traverse(visitproc visit, void* arg) const;
     void drop_all();
 
-  private:
+private:
     struct InFlight {
         py::object message;
         double sent_s = 0;

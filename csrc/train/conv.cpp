@@ -142,7 +142,7 @@ void Conv::forward(const float* packed, int64_t image, const Sink& out, bool kee
     float* const scale = scale_.data();
     float* const shift = shift_.data();
     if (spec_.groups) {
-        normalise(packed, image, scale, shift);
+        normalize(packed, image, scale, shift);
     } else {
         for (int64_t c = 0; c < channels_; ++c) scale[c] = 1, shift[c] = 0;
     }
@@ -151,7 +151,7 @@ void Conv::forward(const float* packed, int64_t image, const Sink& out, bool kee
 }
 
 // Statistics of every group of the image in two passes; factor and summand per channel.
-void Conv::normalise(const float* packed, int64_t image, float* scale, float* shift) {
+void Conv::normalize(const float* packed, int64_t image, float* scale, float* shift) {
     const int64_t per_group = spec_.outputs / spec_.groups, pixels = conv_height_ * conv_width_;
     double* const mean = mean_.data() + image * spec_.groups;
     double* const rstd = rstd_.data() + image * spec_.groups;
@@ -164,11 +164,11 @@ void Conv::normalise(const float* packed, int64_t image, float* scale, float* sh
         mean[g] = sum / static_cast<double>(per_group * pixels);
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) shift[c] = static_cast<float>(mean[g]);
     }
-    call.centre = shift;
+    call.center = shift;
     call.squares = products_.data();
     kernels().channel_sums(call);
     for (int64_t g = 0; g < spec_.groups; ++g) {
-        double square = 0, rest = 0;  // rest: what the centre's rounding leaves
+        double square = 0, rest = 0;  // rest: what the center's rounding leaves
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) square += products_[c], rest += sums_[c];
         const double count = static_cast<double>(per_group * pixels);
         rstd[g] = 1 / std::sqrt((square - rest * rest / count) / count + spec_.epsilon);
@@ -211,11 +211,11 @@ void Conv::norm_relu_pool_gradients(const float* packed, float* gradients, int64
         return;
     }
     const int64_t per_group = spec_.outputs / spec_.groups;
-    Floats centre(channels_), slope(channels_), offset(channels_);
+    Floats center(channels_), slope(channels_), offset(channels_);
     const double* const mean = mean_.data() + image * spec_.groups;
     const double* const rstd = rstd_.data() + image * spec_.groups;
-    for (int64_t c = 0; c < spec_.outputs; ++c) centre.data()[c] = static_cast<float>(mean[c / per_group]);
-    kernels().norm_relu_pool_sums({of, grad_out, centre.data(), sums_.data(), products_.data()});
+    for (int64_t c = 0; c < spec_.outputs; ++c) center.data()[c] = static_cast<float>(mean[c / per_group]);
+    kernels().norm_relu_pool_sums({of, grad_out, center.data(), sums_.data(), products_.data()});
     for (int64_t g = 0; g < spec_.groups; ++g) {
         double grads = 0, products = 0;
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) {

@@ -21,7 +21,7 @@ public:
     void reserve(int64_t num_images);
 
     // Between the flat vector and packed values (or the optimizer's state): weights in panels, bias, factor and summand
-    // of the normalisation.
+    // of the normalization.
     void pack(const float* flat, float* packed) const;
     void unpack(const float* packed, float* flat) const;
 
@@ -52,7 +52,7 @@ public:
 private:
     NormReluPool output_of(int64_t image, bool keep);
     void convolve(const float* packed, int64_t image);
-    void normalise(const float* packed, int64_t image, float* scale, float* shift);
+    void normalize(const float* packed, int64_t image, float* scale, float* shift);
     void norm_relu_pool_gradients(const float* packed, float* gradients, int64_t image);
     void weight_gradients(float* gradients, int64_t image);
     void input_gradients(float* grad_input) const;

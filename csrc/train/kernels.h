@@ -76,17 +76,17 @@ struct NormReluPoolForward {
 struct ChannelSums {
     int64_t num_rows, row_pixels, channels;
     const float* z;
-    const float* centre;  // [channels], or null
-    double* sums;         // of z - centre, or without centre of z
-    double* squares;      // of its square; null without centre
+    const float* center;  // [channels], or null
+    double* sums;         // of z - center, or without center of z
+    double* squares;      // of its square; null without center
 };
 
 struct NormReluPoolSums {
     NormReluPool of;
     const float* grad_out;  // [pooled height][pooled width][channels]
-    const float* centre;    // [channels] subtracted from z in products
+    const float* center;    // [channels] subtracted from z in products
     double* grads;          // [channels] sum of the gradients that pass
-    double* products;       // [channels] sum of their products with z - centre; null: not wanted
+    double* products;       // [channels] sum of their products with z - center; null: not wanted
 };
 
 // grad_z = the gradient where it came from * scale + z * slope + offset; without scale the gradient alone.

@@ -11,13 +11,13 @@
 
 namespace ddlsim::train {
 
-// A convolution with stride 1 and zeros around the image, then, each if wanted and in this order: group normalisation,
+// A convolution with stride 1 and zeros around the image, then, each if wanted and in this order: group normalization,
 // ReLU, 2x2 max pooling. Places are columns of the flat vector; -1: there is none.
 struct ConvSpec {
     int64_t inputs, outputs;  // channels
     int64_t kernel_height, kernel_width, pad_height, pad_width;
     int64_t weight, bias;
-    int64_t groups;  // 0: no normalisation
+    int64_t groups;  // 0: no normalization
     int64_t scale, shift;
     double epsilon;
     bool relu, pool;
