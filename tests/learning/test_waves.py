@@ -128,7 +128,7 @@ def test_losses_are_means_of_batch_means(make_learner, tiny_net):
 def test_evaluation_counts_every_test_image(make_learner, tiny_net):
     learner = make_learner()
     (core, head), (_, other) = learner.init_models(5, 2)
-    job = learner.test([(core, head), (core, other)], cluster=1)
+    job = learner.test([(core, head), (core, other)], test_set=1)
     found = learner.value(job)
     images, labels = learner.data.evaluation("test", 1)
     for head_params, (confusion, loss) in zip((head, other), found, strict=True):
