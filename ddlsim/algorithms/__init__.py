@@ -29,6 +29,7 @@ ALGORITHMS = Registry(
         "fedclassavg": ".fedclassavg:FedClassAvg",
         "fedproto": ".fedproto:FedProto",
         "dfedavgm": ".dfedavgm:DFedAvgM",
+        "gtsgd": ".gtsgd:GTSGD",
     },
     contract=".base:Algorithm",
 )

@@ -1,0 +1,89 @@
+"""GT-SGD: gradient tracking; a node descends along an estimate of the gradient of all nodes' mean loss.
+
+Sources: Nedic, Olshevsky, Shi, "Achieving geometric convergence for distributed optimization over time-varying graphs",
+SIAM Journal on Optimization 2017 (DIGing); with stochastic gradients Pu, Nedic, "Distributed stochastic gradient
+tracking methods", Mathematical Programming 2021, and Xin, Khan, Kar, "An improved convergence analysis for
+decentralized online stochastic non-convex optimization", IEEE Transactions on Signal Processing 2021 (GT-DSGD); with K
+local steps Liu, Lin, Koloskova, Stich, "Decentralized gradient tracking with local steps", 2023, Algorithm 1 (K-GT).
+
+With one local step, learning rate a, mixing matrix W and y_0 = g_0, in the order adapt-then-combine of Pu and Nedic:
+
+    x_{t+1} = W (x_t - a y_t),    y_{t+1} = W y_t + g(x_{t+1}) - g(x_t).
+
+A node remembers c_t = y_t - g(x_t), which is y without a gradient that is still to be computed. So a round is
+
+    K times x := x - a (g(x) + c_t);   z = (x_t - x) / (a K);   x_{t+1} = W x;   c_{t+1} = c_t - z + W z,
+
+which is K-GT (server step 1), and for K = 1 the two lines above, z being y_t. Both c and z are kept multiplied by a:
+then z is what a local step has changed on average, and the learning rate is not needed. W is that of Metropolis and
+Hastings on the round's graph. A message holds x and z, twice the bytes of a model. Where we differ:
+
+- c starts at 0, as y_0 = g_0 has it; K-GT starts from the difference to the mean gradient of all nodes.
+- Buffers (BatchNorm statistics) are mixed with the model, not tracked.
+- DIGing subtracts a y_t after mixing; here, as in Pu and Nedic, the round ends with the exchange.
+
+The method's promise rests on the sum of all c being 0: nodes then agree on a point where their mean gradient is 0, with
+any K and however different their data. Weights of neighbors that are away, or whose message is lost or too late, fall
+to the node itself. While two nodes both miss each other the sum stays 0; a node that is away counts on with the
+gradient that it had last. If only one misses the other, if a node loses its state, in `mode: async` and with
+network.compression, the sum drifts, and with it the point where the nodes end: there D-PSGD can be the better choice.
+With momentum or Adam the updates are tracked in place of gradients; keep their state (training.optimizer_state: kept),
+since each step is corrected alone.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.evaluation.candidates import EvaluationCandidates
+
+if TYPE_CHECKING:
+    from ddlsim.learning.bank import Params
+    from ddlsim.learning.job_types import Model
+    from ddlsim.node.node import Node, Steps
+
+
+@dataclass
+class State:
+    """A node's memory: its model x, and c, the tracked gradient without its own, times the learning rate (None: 0)."""
+
+    model: "Params"
+    correction: "Params | None" = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GTSGD(Algorithm):
+    """Gradient tracking (DIGing, GT-SGD; K-GT with more than one local step).
+
+    Args:
+        shared_init: whether all nodes start from the same model.
+    """
+
+    shared_init: bool = True
+
+    def start(self, node: "Node") -> State:
+        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
+        return State(model)
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        start, correction = state.model, state.correction
+
+        def correct(model: "Model") -> "Model":
+            if correction is None:
+                return model
+            corrected = node.merge([model[0], correction], [1.0, -1.0])
+            return (node.with_trained_values(model[0], node.trained_values(corrected)),)
+
+        (model,) = yield node.train((start,), after_step=correct)
+        state.model = model  # a node that leaves from here on has done its local steps, without an exchange
+        share = 1 / node.local_steps
+        step = node.merge([start, model], [share, -share])
+        node.send(node.peers(round_num), round_num, model=model, step=step)
+        inbox = yield node.receive(round_num)
+        state.model = node.mix(model, {m.src: m.payload["model"] for m in inbox}, round_num)
+        mixed = node.mix(step, {m.src: m.payload["step"] for m in inbox}, round_num)
+        known = [] if correction is None else [correction]
+        state.correction = node.merge([*known, mixed, step], [1.0] * len(known) + [1.0, -1.0])
+
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+        return EvaluationCandidates([(state.model,)])

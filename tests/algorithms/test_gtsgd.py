@@ -1,0 +1,128 @@
+"""Gradient tracking against the equations of its papers in plain NumPy."""
+
+import numpy as np
+import pytest
+from number_network import QuadraticNode, play, quadratics
+
+from ddlsim import build, runs
+from ddlsim.aggregation import metropolis_hastings
+from ddlsim.algorithms.dpsgd import DPSGD
+from ddlsim.algorithms.gtsgd import GTSGD
+from ddlsim.runs.recorder import Recorder
+from ddlsim.scenario import from_mapping
+
+STAR = ((1, 2, 3), (0,), (0,), (0,))
+RING = ((1, 3), (0, 2), (1, 3), (0, 2))
+RATE = 0.05
+
+
+def mixing_matrix(graph) -> np.ndarray:
+    matrix = np.zeros((len(graph), len(graph)))
+    for node, neighbors in enumerate(graph):
+        for peer, weight in metropolis_hastings.row(node, graph, neighbors).items():
+            matrix[node, peer] = weight
+    return matrix
+
+
+def nodes_on(graph, local_steps=1, rate=RATE):
+    curvatures, centers = quadratics(len(graph))
+    starts = np.random.default_rng(1).normal(size=centers.shape)
+    parts = zip(curvatures, centers, starts, strict=True)
+    return [QuadraticNode(i, graph, *part, rate, local_steps) for i, part in enumerate(parts)], starts
+
+
+def gradients(nodes, models):
+    return np.stack([node.gradient(model) for node, model in zip(nodes, models, strict=True)])
+
+
+def best_of_all(num_nodes):
+    curvatures, centers = quadratics(num_nodes)
+    return np.linalg.solve(curvatures.sum(0), np.einsum("nij,nj->i", curvatures, centers))
+
+
+def models_of(states):
+    return np.stack([state["model"] for state in states])
+
+
+@pytest.mark.parametrize("graph", [STAR, RING])
+def test_one_local_step_is_the_textbook_update(graph):
+    nodes, x = nodes_on(graph)
+    w = mixing_matrix(graph)
+    y = g = gradients(nodes, x)
+    for states in play(GTSGD(), nodes, 25):
+        x = w @ (x - RATE * y)
+        y, g = w @ y + gradients(nodes, x) - g, gradients(nodes, x)
+        assert models_of(states) == pytest.approx(x, abs=1e-12)
+        tracked = RATE * gradients(nodes, x) + np.stack([state["correction"] for state in states])
+        assert tracked == pytest.approx(RATE * y, abs=1e-12)
+
+
+def test_several_local_steps_are_k_gt():
+    steps = 4
+    nodes, x = nodes_on(STAR, steps)
+    w, c = mixing_matrix(STAR), np.zeros_like(x)
+    for states in play(GTSGD(), nodes, 25):
+        start = x
+        for _ in range(steps):
+            x = x - RATE * (gradients(nodes, x) + c)
+        z = (start - x) / (steps * RATE)
+        x, c = w @ (start - steps * RATE * z), c - z + w @ z
+        assert models_of(states) == pytest.approx(x, abs=1e-12)
+
+
+@pytest.mark.parametrize("local_steps", [1, 5])
+def test_nodes_with_different_losses_end_at_the_minimum_of_the_mean_where_dpsgd_does_not(local_steps):
+    found = {}
+    for algorithm in (GTSGD(), DPSGD()):
+        nodes, _ = nodes_on(STAR, local_steps, rate=0.02)
+        found[type(algorithm)] = models_of(play(algorithm, nodes, 1500)[-1])
+    assert found[GTSGD] == pytest.approx(np.tile(best_of_all(4), (4, 1)), abs=1e-9)
+    assert np.abs(found[DPSGD] - best_of_all(4)).max() > 0.01
+
+
+def test_a_link_that_fails_both_ways_leaves_the_tracked_sum_alone():
+    nodes, _ = nodes_on(RING)
+    cut = {(1, 2), (2, 1)}
+    states = play(GTSGD(), nodes, 400, lambda round_num, src, dst: round_num % 2 or (src, dst) not in cut)
+    for each in states:
+        assert sum(state["correction"] for state in each) == pytest.approx(np.zeros(3), abs=1e-12)
+    assert models_of(states[-1]) == pytest.approx(np.tile(best_of_all(4), (4, 1)), abs=1e-6)
+
+
+def test_a_run_with_the_learner_is_the_textbook_update():
+    scenario = from_mapping(
+        {
+            "name": "tiny",
+            "rounds": 12,
+            "nodes": {"clusters": [2, 2]},
+            "algorithm": {"name": "gtsgd"},
+            "model": {"name": "linear"},
+            "data": {"name": "synthetic_regression", "samples_per_node": 16, "test_samples": 20},
+            "partition": {"name": "domains"},
+            "topology": {"name": "star"},
+            "training": {"learning_rate": 0.003, "local_steps": 1, "batch_size": 16},
+            "evaluation": {"every": 12},
+        }
+    )
+    prepared = runs.prepare(runs.load_data(scenario))
+    learner = build.build_learner(scenario, prepared, "cpu")
+    simulation = build.build_simulation(scenario, prepared, learner, Recorder())
+    simulation.run()
+    models = [member.state.model for member in simulation.members]
+    learner.jobs.force_params(models)
+    found = np.stack([model.values().numpy() for model in models])
+    samples = [(np.hstack([x.reshape(16, -1), np.ones((16, 1))]), y) for x, y in prepared.node_train]
+
+    def slopes(models):
+        return np.stack([2 / 16 * x.T @ (x @ model - y) for (x, y), model in zip(samples, models, strict=True)])
+
+    ((first,),) = simulation.members[0].node.init_models(whole=True, own=False)
+    x, w = np.tile(first.values().numpy().astype(float), (4, 1)), mixing_matrix(STAR)
+    y = g = slopes(x)
+    for _ in range(12):
+        x = w @ (x - 0.003 * y)
+        y, g = w @ y + slopes(x) - g, slopes(x)
+    learner.close()
+    assert found.shape == (4, 11)
+    assert found == pytest.approx(x, rel=1e-4, abs=1e-4)
+    assert np.ptp(found, axis=0).max() > 0.01  # the nodes have not agreed yet
