@@ -30,6 +30,7 @@ ALGORITHMS = Registry(
         "fedproto": ".fedproto:FedProto",
         "dfedavgm": ".dfedavgm:DFedAvgM",
         "gtsgd": ".gtsgd:GTSGD",
+        "sgp": ".sgp:SGP",
     },
     contract=".base:Algorithm",
 )

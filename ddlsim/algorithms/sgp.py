@@ -1,0 +1,105 @@
+"""SGP: stochastic gradient push; a node sends shares of its mass to out-neighbors, and divides what it has by a weight.
+
+Source: Assran, Loizou, Ballas, Rabbat, "Stochastic gradient push for distributed deep learning", ICML 2019, Algorithm 1
+(push-sum: Kempe, Dobra, Gehrke, "Gossip-based computation of aggregate information", FOCS 2003). With z = x / w:
+
+    x_i := x_i - a g_i(z_i);   x_i := sum_j p_ij x_j;   w_i := sum_j p_ij w_j;   w_i = 1 at the start.
+
+The columns of p sum to 1, the rows need not: a node splits x and w in equal parts between itself and its out-neighbors,
+and need not know how many the others have. The sum of x changes by gradients alone, and that of w not at all. With the
+`exponential` graph of the paper's experiments a node sends to one other in each round, which is 1, 2, 4, ... places
+further in the order of ids. Where we differ:
+
+- A node keeps and sends (z, w) in place of (x, w), so that what is trained, sent and served is a model. The sums are
+  the same: x = w z, and the new z is the mean of those that came, weighted by the shares of w that came with them.
+- More than one local step: x changes by what training from z has changed. Buffers (BatchNorm statistics) are those of
+  the trained model.
+- Nodes wait for the shares of a round, as in the paper without overlap (tau = 0); in `mode: async` for none.
+
+A share that is sent to a node that is away, or that is lost or too late, is mass that is gone; if nothing came in its
+place w would fall towards 0, and steps, which z makes 1 / w times as large, would grow without bound. So a node keeps
+the share that it gave itself once more for every share that it sent without one coming back: as if the missing one had
+been its own. Where all have as many neighbors w stays 1; elsewhere it stays near what it is without losses, since p_ji
+w_i is alike on all edges in equilibrium. If more shares come than it sent (slow nodes in `mode: async`), it scales x
+and w down together, which leaves z as it is. Without losses neither happens, and all is as in the paper; with losses
+the mean of x moves a little, as that of the models does in any averaging.
+
+A node that returns has x and w as it left them; one that has lost its state, or joins late, starts with w = 1.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.evaluation.candidates import EvaluationCandidates
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddlsim.learning.bank import Params
+    from ddlsim.messages.message import Message
+    from ddlsim.node.node import Node, Steps
+
+
+@dataclass
+class State:
+    """A node's memory: its model z = x / w, and w."""
+
+    model: "Params"
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGP(Algorithm):
+    """Stochastic gradient push on a directed graph.
+
+    Args:
+        graph: out-neighbors in each round: `topology` (all peers in the topology's graph of the round) or
+            `exponential` (one node, 2^k places further in the order of ids, k from 0 and round after round; the
+            topology is not used).
+        shared_init: whether all nodes start from the same model.
+    """
+
+    graph: Literal["topology", "exponential"] = "topology"
+    shared_init: bool = True
+
+    def start(self, node: "Node") -> State:
+        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
+        return State(model)
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        (trained,) = yield node.train((state.model,))
+        state.model = self._step(node, state, trained)
+        receivers, senders = self._neighbors(node, round_num)
+        share = state.weight / (1 + len(receivers))
+        node.send(receivers, round_num, model=state.model, weight=share)
+        inbox = yield node.receive(round_num, senders)
+        self._mix(node, state, share, len(receivers), inbox)
+
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+        return EvaluationCandidates([(state.model,)])
+
+    def _step(self, node: "Node", state: State, trained: "Params") -> "Params":
+        """z after x has changed by what training from z has changed."""
+        if state.weight == 1:
+            return trained
+        scale = 1 / state.weight
+        moved = node.merge([state.model, trained], [1 - scale, scale])
+        return node.with_trained_values(trained, node.trained_values(moved))
+
+    def _neighbors(self, node: "Node", round_num: int) -> "tuple[Sequence[int], Sequence[int]]":
+        """Out-neighbors and in-neighbors of a round."""
+        if self.graph == "topology":
+            return node.peers(round_num), node.peers(round_num)
+        if node.num_nodes == 1:
+            return (), ()
+        hops = 2 ** (round_num % (node.num_nodes - 1).bit_length())
+        return ((node.id + hops) % node.num_nodes,), ((node.id - hops) % node.num_nodes,)
+
+    def _mix(self, node: "Node", state: State, share: float, sent: int, inbox: "Sequence[Message]") -> None:
+        """The sums of what came and what is left, see the head of this file for shares that are missing or too many."""
+        models = {node.id: state.model} | {m.src: m.payload["model"] for m in inbox}
+        weights = {node.id: share * (1 + max(0, sent - len(inbox)))} | {m.src: m.payload["weight"] for m in inbox}
+        nodes, total = sorted(models), sum(weights.values())
+        state.model = node.merge([models[n] for n in nodes], [weights[n] / total for n in nodes])
+        state.weight = total * min(1.0, (1 + sent) / (1 + len(inbox)))
