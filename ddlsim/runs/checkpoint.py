@@ -97,6 +97,7 @@ class State:
         log_bytes: length of the log.
         metrics_bytes: length of metrics.jsonl.
         wall_s: wall seconds that the run had taken.
+        reasons: what backends had found out about architectures, see learning/backends/base.py: Dispatcher.
         made_with: what must be the same for the same bits, see manifest.py: made_with.
         files: files with parameters, and the CRC-32 of each.
     """
@@ -107,6 +108,7 @@ class State:
     log_bytes: int
     metrics_bytes: int
     wall_s: float
+    reasons: dict[str, dict[str, str]]
     made_with: dict[str, str | None]
     files: dict[str, int]
 
@@ -198,6 +200,7 @@ class Checkpoints:
                 log_bytes,
                 self._recorder.num_bytes(),
                 self._wall_s(),
+                {name: dict(found) for name, found in self._learner.backends.reasons.items()},
                 self._made_with,
                 files,
             )

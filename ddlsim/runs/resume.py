@@ -76,7 +76,7 @@ def resume(
             prepared = _load_same_data(scenario, manifest, data_dir, download)
             data_s = time.perf_counter() - started
             console.message(f"{directory}: repeating {state.rounds} rounds without training, then going on.")
-            learner = _build(scenario, prepared, computes_on)
+            learner = _build(scenario, prepared, computes_on, console.message)
             try:
                 repetition = Repetition(checkpoint, state, learner)
                 manifest |= {"status": "running", "process": {"pid": os.getpid(), "host": socket.gethostname()}}
@@ -153,10 +153,12 @@ def _load_same_data(
     return prepared
 
 
-def _build(scenario: "Scenario", prepared: "PreparedData | Outline", device: str) -> "Learner":
+def _build(
+    scenario: "Scenario", prepared: "PreparedData | Outline", device: str, tell: Callable[[str], None]
+) -> "Learner":
     from ddlsim.build import build_learner
     from ddlsim.learning.learner import Learner
 
-    learner = build_learner(scenario, prepared, device)
+    learner = build_learner(scenario, prepared, device, tell)
     assert isinstance(learner, Learner), "only a run that learns has checkpoints"
     return learner

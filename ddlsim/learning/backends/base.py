@@ -5,7 +5,8 @@ takes everything.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from ddlsim.learning.bank import Rows
@@ -39,9 +40,13 @@ class Dispatcher:
     Args:
         rows: of the run.
         backends: in the order in which they are asked; the last takes everything.
+        reasons: per architecture what a backend has found out by trying, and keeps; a resumed run begins with it.
     """
 
-    def __init__(self, rows: Rows, backends: Sequence[Backend]):
+    def __init__(
+        self, rows: Rows, backends: Sequence[Backend], reasons: Mapping[str, dict[str, str]] = MappingProxyType({})
+    ):
+        self.reasons = reasons
         self._rows = rows
         self.backends = tuple(backends)
         self.passed_on: dict[str, Counter[str]] = defaultdict(Counter)

@@ -37,9 +37,12 @@ def make_backends(
         threads: CPU threads of a wave.
         stacked: whether waves are stacked; None: on a GPU.
     """
+    fast: Backend
+    reasons: dict[str, dict[str, str]]
     workers = Workers(architectures, device, threads)
     if device.type == "cuda" if stacked is None else stacked:
-        fast: Backend = StackedBackend(workers, data, training, chunk)
+        stacking = StackedBackend(workers, data, training, chunk)
+        fast, reasons = stacking, stacking.reasons()
     else:
-        fast = NativeBackend(workers, data, training, chunk)
-    return Dispatcher(rows, [RowArithmetic(), fast, OneByOneBackend(workers, data, training, chunk)])
+        fast, reasons = NativeBackend(workers, data, training, chunk), {}
+    return Dispatcher(rows, [RowArithmetic(), fast, OneByOneBackend(workers, data, training, chunk)], reasons)

@@ -78,6 +78,10 @@ class StackedBackend:
         evaluate = stacked_losses if kind == LossSpec.kind else stacked_predictions
         return _halving(jobs, lambda some: evaluate(some, self._stacked, self._data, self._chunk))
 
+    def reasons(self) -> dict[str, dict[str, str]]:
+        """Per architecture what it has found out about training and evaluation; filled as it goes."""
+        return {name: models.reasons for name, models in self._stacked.items()}
+
     def close(self) -> None:
         """Nothing to end."""
 

@@ -25,6 +25,8 @@ Gradients = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], t
 SAME = 1e-3
 """How far stacked values may lie from those of one model alone, relative to the largest: a wrong one is far beyond."""
 
+TRAINING, EVALUATION = "training", "evaluation"
+
 
 class StackedModels:
     """What many models of one architecture compute side by side.
@@ -39,11 +41,12 @@ class StackedModels:
         self.layout: Layout = workspace.layout
         self._loss = loss
         self._gradients_of = cache(self._make_gradients)
-        self._reasons: dict[bool, str] = {}  # by whether it is about training
+        self.reasons: dict[str, str] = {}
+        """What `why_not` has found, about TRAINING and EVALUATION; a resumed run begins with it."""
         if self.layout.local.size or not all(entry.trainable for entry in self.layout.parts[MODEL].entries):
-            self._reasons[True] = "it keeps statistics that move during training"
+            self.reasons[TRAINING] = "it keeps statistics that move during training"
         if self.layout.predicts_with_local:
-            self._reasons[False] = "each node has buffers of its own"
+            self.reasons[EVALUATION] = "each node has buffers of its own"
 
     def trained_columns(self, only: str | None) -> slice:
         """The columns of a whole model's row that are trained; one range, since there are no buffers between them."""
@@ -74,7 +77,7 @@ class StackedModels:
 
     def known_reason(self, training: bool) -> str | None:
         """What `why_not` has found, about training or evaluation; None: it has not been asked yet."""
-        return self._reasons.get(training)
+        return self.reasons.get(TRAINING if training else EVALUATION)
 
     def why_not(
         self, models: Sequence[tuple[Row, ...]], images: torch.Tensor, labels: torch.Tensor | None = None
@@ -87,16 +90,17 @@ class StackedModels:
             labels: [N, b], if training is asked about; None: evaluation.
         """
         training = labels is not None
-        if training not in self._reasons:
+        about = TRAINING if training else EVALUATION
+        if about not in self.reasons:
             try:
                 same = self._same_gradients(models, images, labels) if training else self._same_outputs(models, images)
-                self._reasons[training] = "" if same else "stacked it computes something else"
+                self.reasons[about] = "" if same else "stacked it computes something else"
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # whatever a module of a user's does that vmap cannot
                 text = textwrap.shorten(str(error), 100, placeholder=" ...")
-                self._reasons[training] = f"torch.func.vmap: {type(error).__name__}: {text}"
-        return self._reasons[training]
+                self.reasons[about] = f"torch.func.vmap: {type(error).__name__}: {text}"
+        return self.reasons[about]
 
     def _make_gradients(self, only: str | None) -> Gradients:
         module, loss_of, start = self.workspace.module, self._loss, self.trained_columns(only).start
