@@ -5,7 +5,8 @@ the ranges add up. The native kernels sum in float64 (see kernels/products.py), 
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -61,9 +62,9 @@ def _inverse_l2(jobs: list[SimilaritySpec], alpha: float) -> np.ndarray:
 _METRICS = {"cosine_weights": _cosine_weights, "cosine_gradients": _cosine_gradients, "inverse_l2": _inverse_l2}
 
 
-def _cosines(pairs: list[Pair]) -> np.ndarray:
+def _cosines(pairs: Sequence[Pair]) -> np.ndarray:
     """Cosines [E]; a vector of zeros has cosine 0 with everything."""
-    selves: dict[tuple[int, ...], int] = {}
+    selves: dict[tuple[int | None, ...], int] = {}
     own: list[Pair] = []
     norms_of = []
     for a, b, minus_a, minus_b in pairs:
@@ -79,7 +80,7 @@ def _cosines(pairs: list[Pair]) -> np.ndarray:
         return (products[: len(pairs)] / norms.prod(axis=1)).clip(-1, 1)
 
 
-def _products(pairs: list[Pair], kernel) -> np.ndarray:
+def _products(pairs: Sequence[Pair], kernel: Callable[..., Any]) -> np.ndarray:
     """Dot products or squared distances [E] float64, summed over parts and over their trained columns."""
     total = np.zeros(len(pairs))
     for index, params in enumerate(pairs[0][0]):
@@ -91,9 +92,9 @@ def _products(pairs: list[Pair], kernel) -> np.ndarray:
     return total
 
 
-def _rows_of(pairs: list[Pair], part: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+def _rows_of(pairs: Sequence[Pair], part: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     """Rows of one part of the different models, the rows to subtract from them (None: nothing), and the pairs."""
-    place: dict[tuple[int, int], int] = {}
+    place: dict[tuple[int | None, int | None], int] = {}
     positions = []
     for a, b, minus_a, minus_b in pairs:
         for model, minus in ((a, minus_a), (b, minus_b)):

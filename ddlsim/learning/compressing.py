@@ -32,7 +32,7 @@ def _transmit(jobs: Sequence[CompressSpec], part: Part) -> None:
     if sizes:
         copies = None
         if codec.keeps_copies:
-            copies = _trained(torch.stack([job.copy.values() for job in jobs]), columns)
+            copies = _trained(torch.stack([job.copy.values() for job in jobs if job.copy is not None]), columns)
         encoded = codec.encode(_trained(rows, columns), copies, sizes, seeds)
         decoded = codec.decode(encoded, copies, sizes, seeds)
         widths = [stop - start for start, stop in columns]

@@ -19,8 +19,11 @@ from ddlsim.learning.optimizer_state import OptimizerState
 Model = tuple[Params, ...]
 """A whole model as its parts in row order: (model,), or (core, head) and what else its architecture has."""
 
-ModelRows = tuple[int, ...]
-"""The same by the rows' numbers."""
+RowRef = Any
+"""The number of a row (int); in a bound specification the row itself (bank.py: Row)."""
+
+ModelRows = tuple[RowRef, ...]
+"""A model by its rows."""
 
 Tested = tuple[np.ndarray | None, float]
 """Confusion matrix int64 [C, C] (None for a regression) and mean loss of one model on an evaluation set."""
@@ -84,18 +87,18 @@ class TrainSpec(JobSpec):
     architecture: str
     model: ModelRows
     sizes: tuple[int, ...]
-    trained: tuple[int | None, ...]
+    trained: tuple[RowRef | None, ...]
     batches: tuple[np.ndarray, ...]
     only: str | None = None
     moments: tuple[OptimizerState | None, ...] = ()
-    new_moments: tuple[int | None, ...] = ()
+    new_moments: tuple[RowRef | None, ...] = ()
     objective: Objective | None = None
-    targets: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    targets: Mapping[int, RowRef] = dataclasses.field(default_factory=dict)
     seed: int | None = None
-    means: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    means: Mapping[int, RowRef] = dataclasses.field(default_factory=dict)
     last_pass: int = 0
-    local: int | None = None
-    new_local: int | None = None
+    local: RowRef | None = None
+    new_local: RowRef | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -119,7 +122,7 @@ class LossSpec(JobSpec):
     models: tuple[ModelRows, ...]
     batches: tuple[list[np.ndarray], ...]
     split: str = "train"
-    local: int | None = None
+    local: RowRef | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -142,7 +145,7 @@ class TestSpec(JobSpec):
     models: tuple[ModelRows, ...]
     split: str
     cluster: int
-    local: int | None = None
+    local: RowRef | None = None
 
     def identity(self) -> Hashable:
         """The same models on the same data."""
@@ -163,9 +166,9 @@ class CopySpec(JobSpec):
     reads_in = ("sources",)
     writes_in = ("target",)
 
-    sources: tuple[int, ...]
+    sources: tuple[RowRef, ...]
     columns: tuple[tuple[int, int], ...]
-    target: int
+    target: RowRef
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -182,9 +185,9 @@ class MergeSpec(JobSpec):
     reads_in = ("sources",)
     writes_in = ("target",)
 
-    sources: tuple[int, ...]
+    sources: tuple[RowRef, ...]
     weights: tuple[float, ...]
-    target: int
+    target: RowRef
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -204,10 +207,10 @@ class CompressSpec(JobSpec):
     writes_in = ("target",)
 
     codec: Any
-    source: int
-    copy: int | None
+    source: RowRef
+    copy: RowRef | None
     seed: int
-    target: int
+    target: RowRef
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -223,8 +226,8 @@ class ClassCosineSpec(JobSpec):
     kind = "similarity"
     reads_in = ("own", "others")
 
-    own: int
-    others: tuple[int, ...]
+    own: RowRef
+    others: tuple[RowRef, ...]
     num_classes: int
 
 

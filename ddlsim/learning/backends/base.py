@@ -19,15 +19,15 @@ class Backend(Protocol):
     name: str
     """For `--profile`."""
 
-    def why_not(self, kind: str, jobs: Sequence[JobSpec]) -> list[str]:
+    def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
         """Per job why this backend cannot take it; empty if it can.
 
         Args:
             kind: of all jobs.
-            jobs: a wave, bound to rows (see JobSpec.bound), whose inputs are known.
+            jobs: a wave of specifications of this kind, bound to rows (see JobSpec.bound), whose inputs are known.
         """
 
-    def run(self, kind: str, jobs: Sequence[JobSpec]) -> Sequence[Any]:
+    def run(self, kind: str, jobs: Sequence[Any]) -> Sequence[Any]:
         """Computes jobs that it takes: fills their rows, and returns their values in order (None: there is none)."""
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """Which backends a device has, and in which order they are asked."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,12 +15,15 @@ from ddlsim.learning.backends.workers import Workers
 from ddlsim.learning.bank import Rows
 from ddlsim.learning.node_datasets import NodeDatasets
 
+if TYPE_CHECKING:
+    from ddlsim.scenario.model import Training
+
 
 def make_backends(
     rows: Rows,
     architectures: Mapping[str, Architecture],
     data: NodeDatasets,
-    training,
+    training: "Training",
     chunk: int,
     device: torch.device,
     threads: int,

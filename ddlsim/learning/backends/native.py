@@ -4,14 +4,19 @@ A node's whole training, and the features of all samples of an evaluation, are o
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ddlsim.learning.backends.base import OTHER_KIND
 from ddlsim.learning.backends.evaluating import losses_of, predictions_of
 from ddlsim.learning.backends.one_by_one import KINDS, allocate_outputs, load_start, store_outcome
 from ddlsim.learning.backends.workers import Workers, WorkspaceOf
-from ddlsim.learning.job_types import JobSpec, LossSpec, TrainSpec, architecture_of
+from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
 from ddlsim.learning.node_datasets import NodeDatasets
+
+if TYPE_CHECKING:
+    from ddlsim.scenario.model import Training
 
 
 class NativeBackend:
@@ -26,14 +31,14 @@ class NativeBackend:
 
     name = "native"
 
-    def __init__(self, workers: Workers, data: NodeDatasets, training, chunk: int):
+    def __init__(self, workers: Workers, data: NodeDatasets, training: "Training", chunk: int):
         self._workers = workers
         self._data = data
         self._training = training
         self._chunk = chunk
         self._reasons: dict[tuple, str] = {}  # by architecture, shape and type of samples
 
-    def why_not(self, kind: str, jobs: Sequence[JobSpec]) -> list[str]:
+    def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
         """See Backend."""
         if kind not in KINDS:
             return [OTHER_KIND] * len(jobs)
@@ -41,7 +46,7 @@ class NativeBackend:
             return [self._why_not_train(job) for job in jobs]
         return [self._why_not_evaluate(job) for job in jobs]
 
-    def run(self, kind: str, jobs: Sequence[JobSpec]) -> list[Any]:
+    def run(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
         """See Backend."""
         if kind == TrainSpec.kind:
             allocate_outputs(jobs)
@@ -56,7 +61,9 @@ class NativeBackend:
         workspace = workspace_of(job.architecture)
         moments = load_start(workspace, job, self._training)
         inputs, labels = self._data.train[job.node]
-        workspace.plan(inputs).train(inputs, labels, job.batches, self._training, job.only, moments)
+        plan = workspace.plan(inputs)
+        assert plan is not None, "why_not has found that there is one"
+        plan.train(inputs, labels, job.batches, self._training, job.only, moments)
         store_outcome(workspace, job, moments)
 
     def _why_not_train(self, job: TrainSpec) -> str:
@@ -71,13 +78,16 @@ class NativeBackend:
             return "samples have several labels each"
         return self._no_plan(job.architecture, inputs)
 
-    def _why_not_evaluate(self, job: JobSpec) -> str:
-        local = isinstance(job, LossSpec)
-        inputs = (self._data.local(job.split, job.node) if local else self._data.evaluation(job.split, job.cluster))[0]
+    def _why_not_evaluate(self, job: LossSpec | TestSpec) -> str:
+        if isinstance(job, LossSpec):
+            samples = self._data.local(job.split, job.node)
+        else:
+            samples = self._data.evaluation(job.split, job.cluster)
+        inputs = samples[0]
         reasons = (self._no_plan(architecture_of(model), inputs) for model in job.models)
         return next(filter(None, reasons), "")
 
-    def _no_plan(self, architecture: str, inputs) -> str:
+    def _no_plan(self, architecture: str, inputs: torch.Tensor) -> str:
         """Why an architecture has no plan for samples; looked at once, on a thread that will compute with it."""
         key = (architecture, inputs.shape[1:], inputs.dtype)
         if key not in self._reasons:

@@ -11,6 +11,7 @@ ReLU and 2x2 max pooling; then linear layers with ReLU between them. Everything 
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.dropout import OwnDropout
 from ddlsim.learning.layout import CORE, HEAD, MODEL, Layout
 from ddlsim.learning.optimizer_state import OpenOptimizerState
+
+if TYPE_CHECKING:
+    from ddlsim.scenario.model import Training
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class NativePlan:
         images: torch.Tensor,
         labels: torch.Tensor,
         batches: Sequence[np.ndarray],
-        settings,
+        settings: "Training",
         only: str | None,
         moments: OpenOptimizerState | None,
     ) -> None:
@@ -191,7 +195,7 @@ class _Reader:
         taker = self._TAKERS.get(type(layer))
         if taker is None:
             raise NoPlan(f"{name} is a {type(layer).__name__}")
-        fault = "has hooks" if layer._forward_hooks or layer._forward_pre_hooks else taker(self, name, layer)
+        fault = "has hooks" if layer._forward_hooks or layer._forward_pre_hooks else taker(self, name, layer)  # type: ignore[operator]
         if fault:
             raise NoPlan(f"{name}, a {type(layer).__name__}, {fault}")
 
@@ -210,7 +214,7 @@ class _Reader:
             return "comes behind the images"
         if layer.stride != (1, 1) or layer.dilation != (1, 1) or layer.groups != 1 or layer.padding_mode != "zeros":
             return "has a stride, dilation, groups, or padding with other things than zeros"
-        padding = layer.padding
+        padding: Any = layer.padding
         if isinstance(padding, str):
             if padding == "same" and any(size % 2 == 0 for size in layer.kernel_size):
                 return "pads one side more than the other"

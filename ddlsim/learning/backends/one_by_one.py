@@ -1,7 +1,7 @@
 """Training and evaluation with PyTorch's operators, one node after the other on each thread: takes every model."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,9 +11,12 @@ from ddlsim.learning.backends.workers import Workers, WorkspaceOf
 from ddlsim.learning.backends.workspace import ClassMeans, ModelWorkspace, loss_function, sgd_steps
 from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import seed_dropouts
-from ddlsim.learning.job_types import JobSpec, LossSpec, TestSpec, TrainSpec
+from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec
 from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.optimizer_state import OpenOptimizerState, rows_kept
+
+if TYPE_CHECKING:
+    from ddlsim.scenario.model import Training
 
 KINDS = (TrainSpec.kind, LossSpec.kind, TestSpec.kind)
 
@@ -30,17 +33,17 @@ class OneByOneBackend:
 
     name = "one by one"
 
-    def __init__(self, workers: Workers, data: NodeDatasets, training, chunk: int):
+    def __init__(self, workers: Workers, data: NodeDatasets, training: "Training", chunk: int):
         self._workers = workers
         self._data = data
         self._training = training
         self._chunk = chunk
 
-    def why_not(self, kind: str, jobs: Sequence[JobSpec]) -> list[str]:
+    def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
         """See Backend."""
         return ["" if kind in KINDS else OTHER_KIND] * len(jobs)
 
-    def run(self, kind: str, jobs: Sequence[JobSpec]) -> list[Any]:
+    def run(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
         """See Backend."""
         if kind == TrainSpec.kind:
             allocate_outputs(jobs)
@@ -66,7 +69,7 @@ class OneByOneBackend:
     def _batches(self, job: TrainSpec) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The samples and labels of every step, as many views of each as the objective wants."""
         views, kind = job.objective.views if job.objective else 1, self._training.augmentation
-        augment = None if kind == "none" else self._data.augmenter(kind, job.seed)
+        augment = None if kind == "none" or job.seed is None else self._data.augmenter(kind, job.seed)
         inputs, labels = self._data.train[job.node]
         for batch in job.batches:
             places = torch.from_numpy(batch).to(inputs.device)
@@ -83,7 +86,7 @@ def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:
                 row.allocate()
 
 
-def load_start(workspace: ModelWorkspace, job: TrainSpec, training) -> OpenOptimizerState | None:
+def load_start(workspace: ModelWorkspace, job: TrainSpec, training: "Training") -> OpenOptimizerState | None:
     """Loads what a training begins with; returns what the optimizer remembers, if anything."""
     workspace.load(job.model)
     workspace.load_local(job.local)

@@ -18,7 +18,7 @@ class RowArithmetic:
 
     name = "rows"
 
-    def why_not(self, kind: str, jobs: Sequence[JobSpec]) -> list[str]:
+    def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
         """See Backend."""
         return ["" if kind in _RUNNERS else OTHER_KIND] * len(jobs)
 
@@ -42,7 +42,9 @@ def _copy(jobs: Sequence[CopySpec]) -> None:
 def _merge(jobs: Sequence[MergeSpec]) -> None:
     for bank, places in by_bank([job.target for job in jobs]).items():
         some = [jobs[place] for place in places]
-        bank.merge([job.target for job in some], [job.sources for job in some], [job.weights for job in some])
+        bank.merge(
+            [job.target for job in some], [list(job.sources) for job in some], [list(job.weights) for job in some]
+        )
 
 
 def _class_cosines(jobs: Sequence[ClassCosineSpec]) -> list[list[float]]:

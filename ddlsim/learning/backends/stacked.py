@@ -10,7 +10,7 @@ masks are a node's own, and modules whose operations vmap does not know.
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,9 +23,12 @@ from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
 from ddlsim.learning.backends.workers import Workers
 from ddlsim.learning.backends.workspace import make_optimizer
 from ddlsim.learning.bank import Row
-from ddlsim.learning.job_types import JobSpec, LossSpec, TrainSpec, architecture_of
+from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
 from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.optimizer_state import OpenOptimizerState, rows_kept
+
+if TYPE_CHECKING:
+    from ddlsim.scenario.model import Training
 
 LOOKED_AT = 2
 """Models, and images of each, on which it is seen whether an architecture can be stacked."""
@@ -43,7 +46,7 @@ class StackedBackend:
 
     name = "stacked"
 
-    def __init__(self, workers: Workers, data: NodeDatasets, training, chunk: int):
+    def __init__(self, workers: Workers, data: NodeDatasets, training: "Training", chunk: int):
         self._data = data
         self._training = training
         self._chunk = chunk
@@ -55,7 +58,7 @@ class StackedBackend:
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
             torch.backends.cudnn.deterministic = True
 
-    def why_not(self, kind: str, jobs: Sequence[JobSpec]) -> list[str]:
+    def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
         """See Backend."""
         if kind not in KINDS:
             return [OTHER_KIND] * len(jobs)
@@ -68,7 +71,7 @@ class StackedBackend:
         known = self._reasons_against(jobs)
         return [next(filter(None, (known[architecture_of(model)] for model in job.models)), "") for job in jobs]
 
-    def run(self, kind: str, jobs: Sequence[JobSpec]) -> list[Any]:
+    def run(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
         """See Backend."""
         if kind == TrainSpec.kind:
             for places in self._alike(jobs):
@@ -153,26 +156,28 @@ class StackedBackend:
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
-    def _inputs_of(self, job: JobSpec) -> torch.Tensor:
+    def _inputs_of(self, job: LossSpec | TestSpec) -> torch.Tensor:
         """What the models of a job are evaluated on."""
-        local = isinstance(job, LossSpec)
-        return (self._data.local(job.split, job.node) if local else self._data.evaluation(job.split, job.cluster))[0]
+        if isinstance(job, LossSpec):
+            return self._data.local(job.split, job.node)[0]
+        return self._data.evaluation(job.split, job.cluster)[0]
 
-    def _reasons_against(self, jobs: Sequence[JobSpec]) -> dict[str, str]:
+    def _reasons_against(self, jobs: Sequence[LossSpec | TestSpec]) -> dict[str, str]:
         """Why the architectures that the jobs ask about cannot be stacked; empty for those that can."""
         met: dict[str, list[tuple[tuple[Row, ...], torch.Tensor]]] = defaultdict(list)
-        found = {}
+        found: dict[str, str] = {}
         for job in jobs:
             for model in job.models:
                 name = architecture_of(model)
-                found[name] = self._stacked[name].known_reason(training=False)
-                if found[name] is None:
+                known = self._stacked[name].known_reason(training=False)
+                if known is not None:
+                    found[name] = known
+                else:
                     met[name].append((model, self._inputs_of(job)[:LOOKED_AT]))
         for name, asked in met.items():
             first = asked[0]
             last = next(each for each in reversed(asked) if each[1].shape == first[1].shape)
-            models, images = zip(first, last, strict=True)
-            found[name] = self._stacked[name].why_not(models, torch.stack(images))
+            found[name] = self._stacked[name].why_not([first[0], last[0]], torch.stack([first[1], last[1]]))
         return found
 
 
@@ -185,7 +190,7 @@ def _store(jobs: Sequence[TrainSpec], whole: torch.Tensor) -> None:
         if target is not None
     ]
     if pairs:
-        torch._foreach_copy_(*map(list, zip(*pairs, strict=True)))
+        torch._foreach_copy_([target for target, _ in pairs], [part for _, part in pairs])
 
 
 def _halving(jobs: Sequence, run: Callable[[Sequence], list | None]) -> list:

@@ -7,6 +7,7 @@ over one copy of them.
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,22 +43,22 @@ def stacked_losses(
     """As evaluating.losses_of, for jobs whose models all can be stacked."""
     found = [[0.0] * len(job.models) for job in jobs]
     groups: dict[tuple, list[Question]] = defaultdict(list)
-    batches_of = {}
+    batches_of: dict[Hashable, tuple[LossSpec, list[np.ndarray]]] = {}
     for index, job in enumerate(jobs):
         for place, (model, batches) in enumerate(zip(job.models, job.batches, strict=True)):
-            source = (index, id(batches))
+            source: Hashable = (index, id(batches))
             batches_of[source] = job, batches
             sizes = tuple(len(batch) for batch in batches)
             like = data.local(job.split, job.node)[0]
             key = architecture_of(model), len(model), like.shape[1:], like.dtype, sizes
             groups[key].append(Question(model, source, (index, place)))
     for (architecture, *_, sizes), questions in groups.items():
-        samples = {}
-        for source in {question.source: None for question in questions}:
-            job, batches = batches_of[source]
+        samples: dict[Hashable, Samples] = {}
+        for asked in {question.source: None for question in questions}:
+            job, batches = batches_of[asked]
             images, labels = data.local(job.split, job.node)
             rows = torch.from_numpy(np.concatenate(batches)).to(labels.device)
-            samples[source] = images[rows], labels[rows]
+            samples[asked] = images[rows], labels[rows]
         losses = torch.cat(
             [
                 _losses(data, outputs, labels)
@@ -80,11 +81,11 @@ def stacked_predictions(
     for index, job in enumerate(jobs):
         source = (job.split, job.cluster)
         images = data.evaluation(*source)[0]
-        together = (images.shape, images.dtype) if job.split == "own validation" else source
+        together: Hashable = (images.shape, images.dtype) if job.split == "own validation" else source
         for place, model in enumerate(job.models):
             groups[architecture_of(model), len(model), together].append(Question(model, source, (index, place)))
     for (architecture, *_), questions in groups.items():
-        samples = {question.source: data.evaluation(*question.source) for question in questions}
+        samples = {question.source: data.evaluation(*question.source) for question in questions}  # type: ignore[misc]
         for question, tested in zip(
             questions, _tested(models[architecture], questions, samples, data, chunk), strict=True
         ):
@@ -123,7 +124,9 @@ def outputs_of(
         yield models.outputs(head_rows, features if picked is None else features[picked]), labels
 
 
-def _parts(models: StackedModels, cores: Sequence[Question], questions: Sequence[Question]):
+def _parts(
+    models: StackedModels, cores: Sequence[Question], questions: Sequence[Question]
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The cores [U, P_core] and heads [N, P_head] as matrices, of models in parts or whole."""
     core, head = (models.layout.parts[name].size for name in (CORE, HEAD))
     if len(questions[0].model) > 1:
@@ -139,11 +142,17 @@ def _losses(data: NodeDatasets, outputs: torch.Tensor, labels: torch.Tensor) -> 
 
 
 def _tested(
-    models: StackedModels, questions: Sequence[Question], samples, data: NodeDatasets, chunk: int
+    models: StackedModels,
+    questions: Sequence[Question],
+    samples: Mapping[Hashable, Samples],
+    data: NodeDatasets,
+    chunk: int,
 ) -> list[Tested]:
     classes = data.num_classes if data.task == "classification" else 0
     count = len(questions)
-    losses, confusions, seen = 0.0, 0, 0
+    losses: Any = 0.0
+    confusions: Any = 0
+    seen = 0
     for outputs, labels in outputs_of(models, questions, samples, chunk):
         losses = losses + _losses(data, outputs, labels).sum(dim=1)
         seen += labels.shape[1]

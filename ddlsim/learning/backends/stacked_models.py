@@ -89,11 +89,13 @@ class StackedModels:
             images: a few that each of them sees, [N, b, C, H, W].
             labels: [N, b], if training is asked about; None: evaluation.
         """
-        training = labels is not None
-        about = TRAINING if training else EVALUATION
+        about = EVALUATION if labels is None else TRAINING
         if about not in self.reasons:
             try:
-                same = self._same_gradients(models, images, labels) if training else self._same_outputs(models, images)
+                if labels is None:
+                    same = self._same_outputs(models, images)
+                else:
+                    same = self._same_gradients(models, images, labels)
                 self.reasons[about] = "" if same else "stacked it computes something else"
             except torch.OutOfMemoryError:
                 raise

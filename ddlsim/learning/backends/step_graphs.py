@@ -58,6 +58,7 @@ class StepGraphs:
     def _first_call(self, key: Hashable, function: Function, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         expected = function(*inputs)
         try:
+            assert self._record is not None, "asked for only where graphs are recorded"
             graph = self._record(function, inputs)
             found = graph(inputs)
         except torch.OutOfMemoryError:

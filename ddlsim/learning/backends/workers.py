@@ -14,7 +14,8 @@ import torch
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.backends.workspace import ModelWorkspace
 
-Job, Found = TypeVar("Job"), TypeVar("Found")
+Job = TypeVar("Job")
+Found = TypeVar("Found")
 WorkspaceOf = Callable[[str], ModelWorkspace]
 """Architecture -> a module to compute with."""
 

@@ -5,6 +5,7 @@ Where the module's layers have a native plan (native_plan.py), it computes in th
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -17,6 +18,9 @@ from ddlsim.learning.layout import MODEL, named_tensors
 from ddlsim.learning.objective import LocalStep, Objective
 from ddlsim.learning.optimizer_state import OpenOptimizerState, torch_state
 from ddlsim.learning.tasks import Loss
+
+if TYPE_CHECKING:
+    from ddlsim.scenario.model import Training
 
 StepLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(images, labels) of a step -> its loss."""
@@ -46,7 +50,9 @@ class ModelWorkspace:
                 view = entry.view(flat)
                 if entry.trainable:
                     tensors[entry.name].data = view
-                    self._parameters.append((entry.name, tensors[entry.name], slice(entry.start, entry.stop)))
+                    parameter = tensors[entry.name]
+                    assert isinstance(parameter, nn.Parameter)
+                    self._parameters.append((entry.name, parameter, slice(entry.start, entry.stop)))
                 else:
                     owner, _, name = entry.name.rpartition(".")
                     # .data: else a count that BatchNorm raises would make autograd refuse the statistics beside it
@@ -69,8 +75,8 @@ class ModelWorkspace:
     def load_local(self, local: Row | None) -> None:
         """Takes over a node's own buffers; None, or a row of another architecture: those that a module begins with."""
         if self.layout.local.size:
-            known = local is not None and local.part.architecture == self.layout.architecture
-            self.local.copy_(local.values() if known else self._first_local)
+            own = local is not None and local.part.architecture == self.layout.architecture
+            self.local.copy_(local.values() if local is not None and own else self._first_local)
 
     @torch.no_grad()
     def store(self, parts: Sequence[Row | None], sizes: Sequence[int]) -> None:
@@ -110,12 +116,12 @@ class ModelWorkspace:
     def features(self, images: torch.Tensor) -> torch.Tensor:
         """What the core makes of images [n, C, H, W] in eval mode: rows for `outputs`."""
         plan = self.plan(images)
-        return plan.features(images) if plan else self.module.eval().core(images)
+        return plan.features(images) if plan else self.module.eval().get_submodule("core")(images)
 
     def outputs(self, features: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
         """The head's outputs [n, classes] in eval mode, of `features` of such images."""
         plan = self.plan(images)
-        return plan.outputs(features) if plan else self.module.eval().head(features)
+        return plan.outputs(features) if plan else self.module.eval().get_submodule("head")(features)
 
     def trained(self, only: str | None = None) -> list[nn.Parameter]:
         """The parameters to train: all that are not frozen, or those of one part only."""
@@ -130,8 +136,9 @@ class ModelWorkspace:
     def gather_buffers(self) -> None:
         """Brings buffers that the module has replaced, instead of writing into them, back into the flat vectors."""
         for module, name, view in self._buffers:
-            if module._buffers[name] is not view:
-                view.copy_(module._buffers[name])
+            present = module._buffers[name]
+            if present is not view and present is not None:
+                view.copy_(present)
                 module._buffers[name] = view
 
 
@@ -157,7 +164,7 @@ def _plan_of(workspace: ModelWorkspace, image_shape: tuple[int, ...]) -> NativeP
 def sgd_steps(
     workspace: ModelWorkspace,
     batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
-    settings,
+    settings: "Training",
     loss_of: StepLoss,
     only: str | None,
     moments: OpenOptimizerState | None = None,
@@ -181,15 +188,13 @@ def sgd_steps(
             for images, labels in batches:
                 loss_of(images, labels)
         return
-    update = make_optimizer(
-        parameters,
-        settings,
-        moments
-        and [
+    state = None
+    if moments is not None:
+        state = [
             (moments.steps_at(columns.start), [flat[columns].view(parameter.shape) for flat in moments.flats])
             for columns, parameter in zip(workspace.trained_columns(), parameters, strict=True)
-        ],
-    )
+        ]
+    update = make_optimizer(parameters, settings, state)
     for images, labels in batches:
         loss = loss_of(images, labels)
         gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)  # a loss may leave a part out
@@ -263,7 +268,7 @@ class ClassMeans:
         """Writes the means to rows by label; None skips one."""
         for label, row in means.items():
             if row is not None:
-                row.values().copy_(self._sums[label] / max(1, self._counts[label]))
+                row.values().copy_(torch.as_tensor(self._sums[label] / max(1, self._counts[label])))
 
 
 def _frozen_columns(workspace: ModelWorkspace, only: str | None) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -280,7 +285,9 @@ def _frozen_columns(workspace: ModelWorkspace, only: str | None) -> list[tuple[t
 
 
 def make_optimizer(
-    parameters: Sequence[torch.Tensor], settings, state: Sequence[tuple[int, Sequence[torch.Tensor]]] | None = None
+    parameters: Sequence[torch.Tensor],
+    settings: "Training",
+    state: Sequence[tuple[int, Sequence[torch.Tensor]]] | None = None,
 ) -> Callable[[Sequence[torch.Tensor]], None]:
     """An optimizer as one function: gradients in, parameters updated in place.
 
@@ -292,6 +299,7 @@ def make_optimizer(
     rate = settings.learning_rate
     if settings.optimizer == "sgd" and not settings.momentum and not settings.weight_decay:
         return lambda gradients: torch._foreach_add_(list(parameters), list(gradients), alpha=-rate)
+    optimizer: torch.optim.Optimizer
     if settings.optimizer == "sgd":
         optimizer = torch.optim.SGD(parameters, rate, settings.momentum, weight_decay=settings.weight_decay)
     else:
