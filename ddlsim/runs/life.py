@@ -164,7 +164,7 @@ def _begin_checkpoints(life: Life, recorder: "Recorder") -> None:
         life.every,
         life.learner,
         recorder,
-        made_with(life.device),
+        made_with(life.scenario, life.device),
         lambda: life.earlier_s + time.perf_counter() - life.started,
         life.console.message,
         began.rounds if began else 0,

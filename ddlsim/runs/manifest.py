@@ -1,6 +1,7 @@
 """The manifest of a run: what a reader must know to trust and repeat it."""
 
 import hashlib
+import json
 import os
 import platform
 import resource
@@ -64,8 +65,10 @@ def start_manifest(
     }
 
 
-def made_with(device: str) -> dict[str, str | None]:
+def made_with(scenario: "Scenario", device: str) -> dict[str, str | None]:
     """What must be the same for two processes to compute the same bits."""
+    from ddlsim.scenario.own_parts import origins
+
     code = hashlib.sha256()
     native = Path(str(extension().__file__))
     for path in (*sorted(PACKAGE_DIR.rglob("*.py")), native):
@@ -74,6 +77,7 @@ def made_with(device: str) -> dict[str, str | None]:
     return {
         "ddlsim": metadata.version("ddlsim") if _installed("ddlsim") else None,
         "code": code.hexdigest()[:16],
+        "plugins": json.dumps(origins(scenario), sort_keys=True),
         "python": platform.python_version(),
         **{name: metadata.version(name) for name in PACKAGES if _installed(name)},
         "device": _device_name(device),

@@ -72,7 +72,7 @@ def resume(
             checkpoint, state = _newest_whole(directory, scenario, console.message)
             computes_on = choose_device(device or scenario.compute_device)
             if not anyway:
-                _refuse_others(directory, state.made_with, made_with(computes_on))
+                _refuse_others(directory, state.made_with, made_with(scenario, computes_on))
             prepared = _load_same_data(scenario, manifest, data_dir, download)
             data_s = time.perf_counter() - started
             console.message(f"{directory}: repeating {state.rounds} rounds without training, then going on.")
