@@ -1,8 +1,18 @@
-"""`isa`: a test that asks for it runs on every instruction set that this machine's kernels have."""
+"""`isa`: a test that asks for it runs on every instruction set that this machine's kernels have.
+
+A shell's background jobs are started deaf to Ctrl-C, and so would be every run that a test interrupts: it is heard here.
+"""
+
+import signal
 
 import pytest
 
 from ddlsim import native
+
+
+def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_generate_tests(metafunc):

@@ -1,6 +1,7 @@
 """Runs that are stopped on their way, and what they must have in common with those that were not."""
 
 import json
+import os
 from pathlib import Path
 
 from ddlsim import runs
@@ -67,3 +68,12 @@ def resume_until(out: Path, ends: int, every: int, monkeypatch) -> None:
         except Stopped:
             return
     raise AssertionError(f"the run had only {len(seen)} ends of rounds")
+
+
+def go(out: Path, settings: tuple[str, ...], every: Every) -> None:
+    """What a batch system does that starts the same command until it comes to its end; in a process of its own, which
+    finds this module by its name whichever way pytest was started.
+    """
+    with open(os.devnull, "w") as null:
+        os.dup2(null.fileno(), 2)
+    runs.run(load(SMOKE, settings), out=out, checkpoint_every=every, resume_torn=True)

@@ -8,12 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from torn_runs import SMOKE, outcome, run_whole
+from torn_runs import go, outcome, run_whole
 
-from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.runs.checkpoint import Every
-from ddlsim.scenario import load
 
 FAMILIES = {
     "smoke": (),
@@ -35,13 +33,6 @@ def processes():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torchvision", "ddlsim.build", "ddlsim.runs", "ddlsim.learning.learner"])
     return context
-
-
-def go(out: Path, settings: tuple[str, ...], every: Every) -> None:
-    """What a batch system does that starts the same command until it comes to its end."""
-    with open(os.devnull, "w") as null:
-        os.dup2(null.fileno(), 2)
-    runs.run(load(SMOKE, settings), out=out, checkpoint_every=every, resume_torn=True)
 
 
 def kill_and_go_on(processes, draw: random.Random, out: Path, settings: tuple[str, ...], kills: int) -> int:
