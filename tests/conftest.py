@@ -1,6 +1,6 @@
 """`isa`: a test that asks for it runs on every instruction set that this machine's kernels have.
 
-A shell's background jobs are started deaf to Ctrl-C, and so would be every run that a test interrupts: it is heard here.
+A shell's background jobs ignore SIGINT, and so would every run that a test interrupts: here it is heard again.
 """
 
 import signal
