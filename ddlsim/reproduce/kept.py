@@ -20,7 +20,7 @@ from ddlsim.scenario.tree import from_plain
 
 FROM_MANIFEST = ("device", "cpu", "threads", "started")
 RESULTS_FILE = Mark("results file")
-FROM_ORIGIN = ("commit", "command")
+FROM_ORIGIN = ("commit",)
 
 
 def folder_of(matrix: Matrix, folder: Path) -> Path:
@@ -64,6 +64,7 @@ class Keeper:
             "rounds": summary["rounds"],
             "wall_s": summary["wall_s"],
             **_origin(run.directory),
+            "command": self._command(run),
         }
         published = run.cell.published
         write_json(
@@ -78,6 +79,11 @@ class Keeper:
                 "seeds": dict(sorted(seeds.items(), key=lambda item: int(item[0]))),
             },
         )
+
+    def _command(self, run: Run) -> list[str]:
+        """What runs the cell anywhere: without the folders and the options of the machine where it was run."""
+        changes = [word for change in self.matrix.changes for word in ("--set", change)]
+        return ["ddlsim", "reproduce", self.matrix.name, "--cells", run.cell.name, *changes]
 
 
 def kept(matrix: Matrix, cell: Cell, folder: Path) -> dict[int, dict[str, Any]]:
