@@ -11,7 +11,7 @@ A node's links are drawn from its own stream, so adding a node changes no other 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
@@ -27,11 +27,6 @@ Mbps = Annotated[float, Ge(0), Lt(MAX_MBPS)]
 LatencyMs = Annotated[float, Ge(0), Lt(MAX_LATENCY_MS)]
 
 PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99)
-DOWNLINK_MBPS = {
-    "4g": (0.2, 1.1, 2.4, 6.4, 11.6, 17.6, 26.1, 36.1, 49.5, 67.4, 109.9, 240.7, 448.1),
-    "5g": (1.0, 10.4, 42.0, 113.4, 187.9, 254.6, 312.8, 348.7, 383.4, 462.7, 563.5, 621.3, 874.4),
-    "wifi6": (3.4, 32.0, 66.1, 109.1, 151.0, 251.9, 333.1, 407.2, 486.5, 613.0, 769.4, 908.9, 1094.1),
-}
 INTERNET_LATENCY_MS = (4.7, 10.9, 16.2, 26.3, 43.0, 56.0, 67.1, 78.9, 92.1, 111.0, 133.3, 148.7, 181.0)
 
 
@@ -96,94 +91,89 @@ class Uniform(Links):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mobile4G(Links):
-    """4G phones; downlinks as measured (median 26 Mbit/s).
+class Measured(Links):
+    """What presets with measured downlinks have in common.
 
     Args:
         uplink_ratio: uplink as a share of the downlink (an assumption).
         latency_ms: one-way latency of a node's access; a message takes it at both ends (an assumption).
     """
+
+    uplink_ratio: Annotated[float, Gt(0)]
+    latency_ms: LatencyMs
+    measured_mbps: ClassVar[Sequence[float]]
+    """Downlinks at PERCENTILES."""
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes."""
+        draws = np.array([stream(seed, "links", node).random() for node in range(num_nodes)])
+        down = mbps_to_bytes_per_s(_quantile(draws, self.measured_mbps))
+        return LinkTable(self.uplink_ratio * down, down, np.full(num_nodes, ms_to_s(self.latency_ms)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mobile4G(Measured):
+    """4G phones; downlinks as measured (median 26 Mbit/s)."""
 
     uplink_ratio: Annotated[float, Gt(0)] = 0.25
     latency_ms: LatencyMs = 25.0
-
-    def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes."""
-        return _measured("4g", self, num_nodes, seed)
+    measured_mbps = (0.2, 1.1, 2.4, 6.4, 11.6, 17.6, 26.1, 36.1, 49.5, 67.4, 109.9, 240.7, 448.1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mobile5G(Links):
-    """5G phones; downlinks as measured (median 313 Mbit/s).
-
-    Args:
-        uplink_ratio: uplink as a share of the downlink (an assumption).
-        latency_ms: one-way latency of a node's access; a message takes it at both ends (an assumption).
-    """
+class Mobile5G(Measured):
+    """5G phones; downlinks as measured (median 313 Mbit/s)."""
 
     uplink_ratio: Annotated[float, Gt(0)] = 0.25
     latency_ms: LatencyMs = 10.0
-
-    def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes."""
-        return _measured("5g", self, num_nodes, seed)
+    measured_mbps = (1.0, 10.4, 42.0, 113.4, 187.9, 254.6, 312.8, 348.7, 383.4, 462.7, 563.5, 621.3, 874.4)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wifi6(Links):
-    """Homes with Wi-Fi 6; downlinks as measured (median 333 Mbit/s).
-
-    Args:
-        uplink_ratio: uplink as a share of the downlink (an assumption).
-        latency_ms: one-way latency of a node's access; a message takes it at both ends (an assumption).
-    """
+class Wifi6(Measured):
+    """Homes with Wi-Fi 6; downlinks as measured (median 333 Mbit/s)."""
 
     uplink_ratio: Annotated[float, Gt(0)] = 0.5
     latency_ms: LatencyMs = 8.0
-
-    def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes."""
-        return _measured("wifi6", self, num_nodes, seed)
+    measured_mbps = (3.4, 32.0, 66.1, 109.1, 151.0, 251.9, 333.1, 407.2, 486.5, 613.0, 769.4, 908.9, 1094.1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fiber(Links):
-    """Homes with fiber: symmetric (all figures are assumptions).
+class Wired(Links):
+    """What presets with the same wired access for all nodes have in common.
 
     Args:
         uplink_mbps: Mbit/s a node can send.
         downlink_mbps: Mbit/s a node can receive.
         latency_ms: one-way latency of a node's access; a message takes it at both ends.
     """
+
+    uplink_mbps: Mbps
+    downlink_mbps: Mbps
+    latency_ms: LatencyMs
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes."""
+        access_s = np.full(num_nodes, ms_to_s(self.latency_ms))
+        return _same(num_nodes, self.uplink_mbps, self.downlink_mbps, access_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fiber(Wired):
+    """Homes with fiber: symmetric (all figures are assumptions)."""
 
     uplink_mbps: Mbps = 1000.0
     downlink_mbps: Mbps = 1000.0
     latency_ms: LatencyMs = 4.0
 
-    def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes."""
-        access_s = np.full(num_nodes, ms_to_s(self.latency_ms))
-        return _same(num_nodes, self.uplink_mbps, self.downlink_mbps, access_s)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Datacenter(Links):
-    """Machines in one datacenter without oversubscription (all figures are assumptions).
-
-    Args:
-        uplink_mbps: Mbit/s a node can send.
-        downlink_mbps: Mbit/s a node can receive.
-        latency_ms: one-way latency of a node's access; a message takes it at both ends.
-    """
+class Datacenter(Wired):
+    """Machines in one datacenter without oversubscription (all figures are assumptions)."""
 
     uplink_mbps: Mbps = 10_000
     downlink_mbps: Mbps = 10_000
     latency_ms: LatencyMs = 0.025
-
-    def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes."""
-        access_s = np.full(num_nodes, ms_to_s(self.latency_ms))
-        return _same(num_nodes, self.uplink_mbps, self.downlink_mbps, access_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,12 +305,6 @@ def read_links(path: str) -> dict[int, tuple[float, float, float]]:
 def _same(num_nodes: int, uplink_mbps: float, downlink_mbps: float, latency_s: Latency) -> LinkTable:
     up, down = mbps_to_bytes_per_s(uplink_mbps), mbps_to_bytes_per_s(downlink_mbps)
     return LinkTable(np.full(num_nodes, up), np.full(num_nodes, down), latency_s)
-
-
-def _measured(kind: str, preset: Mobile4G | Mobile5G | Wifi6, num_nodes: int, seed: int) -> LinkTable:
-    draws = np.array([stream(seed, "links", node).random() for node in range(num_nodes)])
-    down = mbps_to_bytes_per_s(_quantile(draws, DOWNLINK_MBPS[kind]))
-    return LinkTable(preset.uplink_ratio * down, down, np.full(num_nodes, ms_to_s(preset.latency_ms)))
 
 
 def _quantile(share: float | np.ndarray, values: Sequence[float]) -> np.ndarray:

@@ -4,7 +4,6 @@ import pytest
 from ddlsim.errors import ScenarioError
 from ddlsim.network import LINKS
 from ddlsim.network.access_links import (
-    DOWNLINK_MBPS,
     INTERNET_LATENCY_MS,
     Fiber,
     Internet,
@@ -25,15 +24,15 @@ def test_uniform_converts_mbit_per_s_and_ms():
     assert links.latency_s == 0.02
 
 
-@pytest.mark.parametrize(("preset", "kind"), [(Mobile4G(), "4g"), (Mobile5G(), "5g"), (Wifi6(), "wifi6")])
-def test_drawn_downlinks_have_the_measured_quantiles(preset, kind):
+@pytest.mark.parametrize("preset", [Mobile4G(), Mobile5G(), Wifi6()])
+def test_drawn_downlinks_have_the_measured_quantiles(preset):
     drawn = preset.draw(2000, seed=1).downlink_bytes_per_s * 8 / 1e6
-    tenths = [DOWNLINK_MBPS[kind][i] for i in (2, 4, 6, 8, 10)]  # p10, p30, p50, p70, p90
+    tenths = [preset.measured_mbps[i] for i in (2, 4, 6, 8, 10)]  # p10, p30, p50, p70, p90
     for percentile, known in zip((10, 30, 50, 70, 90), tenths, strict=True):
         share_below = np.mean(drawn < known)
         assert share_below == pytest.approx(percentile / 100, abs=0.04)
-    assert drawn.min() >= DOWNLINK_MBPS[kind][0] * 0.999
-    assert drawn.max() <= DOWNLINK_MBPS[kind][-1] * 1.001
+    assert drawn.min() >= preset.measured_mbps[0] * 0.999
+    assert drawn.max() <= preset.measured_mbps[-1] * 1.001
 
 
 def test_uplink_is_the_stated_share_of_the_downlink():
