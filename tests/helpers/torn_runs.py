@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ddlsim import runs
@@ -36,38 +38,32 @@ def run_whole(out: Path, settings: tuple[str, ...]) -> dict[str, object]:
 
 def run_until(out: Path, settings: tuple[str, ...], ends: int, every: int, monkeypatch) -> None:
     """Runs until so many ends of rounds, with a checkpoint at every so many, then stops in the middle of things."""
-    seen = []
-
-    def stop(self, *_):
-        seen.append(True)
-        if len(seen) == ends:
-            raise Stopped
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Progress, "round", stop)
-        try:
-            runs.run(load(SMOKE, settings), out=out, checkpoint_every=Every(rounds=every))
-        except Stopped:
-            return
-    raise AssertionError(f"the run had only {len(seen)} ends of rounds")
+    with stopping_after(ends, monkeypatch):
+        runs.run(load(SMOKE, settings), out=out, checkpoint_every=Every(rounds=every))
 
 
 def resume_until(out: Path, ends: int, every: int, monkeypatch) -> None:
     """Resumes a run until so many ends of rounds that are no repetition, then stops it again."""
-    seen = []
+    with stopping_after(ends, monkeypatch):
+        runs.resume(out, checkpoint_every=Every(rounds=every))
+
+
+@contextmanager
+def stopping_after(ends: int, monkeypatch) -> Iterator[None]:
+    """What runs inside is stopped at that end of a round; an AssertionError if it has fewer."""
+    seen = 0
 
     def stop(self, *_):
-        seen.append(True)
-        if len(seen) == ends:
+        nonlocal seen
+        seen += 1
+        if seen == ends:
             raise Stopped
 
     with monkeypatch.context() as patched:
         patched.setattr(Progress, "round", stop)
-        try:
-            runs.resume(out, checkpoint_every=Every(rounds=every))
-        except Stopped:
-            return
-    raise AssertionError(f"the run had only {len(seen)} ends of rounds")
+        with suppress(Stopped):
+            yield
+            raise AssertionError(f"the run had only {seen} ends of rounds")
 
 
 def go(out: Path, settings: tuple[str, ...], every: Every) -> None:
