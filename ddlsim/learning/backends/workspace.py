@@ -298,7 +298,11 @@ def make_optimizer(
     """
     rate = settings.learning_rate
     if settings.optimizer == "sgd" and not settings.momentum and not settings.weight_decay:
-        return lambda gradients: torch._foreach_add_(list(parameters), list(gradients), alpha=-rate)
+
+        def plain_sgd(gradients: Sequence[torch.Tensor]) -> None:
+            torch._foreach_add_(list(parameters), list(gradients), alpha=-rate)
+
+        return plain_sgd
     optimizer: torch.optim.Optimizer
     if settings.optimizer == "sgd":
         optimizer = torch.optim.SGD(parameters, rate, settings.momentum, weight_decay=settings.weight_decay)
