@@ -55,6 +55,7 @@ def build_learner(
 
     import torch
 
+    from ddlsim.learning.architecture import UNTRAINED
     from ddlsim.learning.learner import Learner
 
     if device == "cpu":
@@ -70,7 +71,7 @@ def build_learner(
         threads,
         scenario.evaluation.batch_size,
         assigned,
-        stream_seed(scenario.seed, "untrained values"),
+        stream_seed(scenario.seed, UNTRAINED),
         buffers,
     )
     _require_core(scenario, {name: found.layout.parts["core"].size for name, found in learner.architectures.items()})

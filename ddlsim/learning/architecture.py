@@ -17,6 +17,9 @@ from ddlsim.learning.layout import Buffers, Layout, named_tensors
 
 Build = Callable[[], nn.Module]
 
+UNTRAINED = "untrained values"
+"""Purpose of the stream that seeds the draw of an architecture's constants."""
+
 
 @dataclass(frozen=True, eq=False)
 class Architecture:

@@ -17,6 +17,7 @@ from ddlsim.errors import DdlsimError, RecordsDamaged, ScenarioError
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from ddlsim.evaluation.candidates import Snapshot
     from ddlsim.learning.job_types import Model
@@ -125,6 +126,39 @@ def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "d
         shown = f"{nodes[0]} to {nodes[-1]}" if len(nodes) > 10 else ", ".join(map(str, nodes))
         raise ScenarioError(f"{path}: there is no model of node {node}. Models of: {shown}.")
     return {name: values for name, values in found.items() if with_extra_parts or not name.startswith(extra)}
+
+
+def model_of(directory: Path, node: int, data_dir: Path | None = None, download: bool = True) -> "nn.Module":
+    """The module of a node as the run's scenario builds it, in eval mode, on the CPU, with the values that the run kept.
+
+    Args:
+        directory: of the run.
+        node: which one.
+        data_dir, download: where to look for data whose shape only the data itself says (a folder, a file).
+    Raises:
+        ScenarioError, RecordsDamaged: see `read_model`; also if the values do not fit the module any more.
+        DataMissing: if such data is not there.
+    """
+    from ddlsim.data import DataSearch, outline
+    from ddlsim.learning.architecture import UNTRAINED, draw
+    from ddlsim.rng import stream_seed
+    from ddlsim.scenario import load
+
+    values, scenario = read_model(directory, node), load(directory / "scenario.yaml")
+    seen = outline(scenario.data, scenario.nodes, scenario.validation, scenario.seed, DataSearch(data_dir, download))
+    builders = scenario.model.builders(seen.image_shape, seen.num_classes)
+    assigned = scenario.model.assignment(scenario.nodes.count, scenario.seed)
+    build = builders[assigned[node] if assigned else next(iter(builders))]
+    (module,) = draw(build, stream_seed(scenario.seed, UNTRAINED))  # gives what no state_dict() holds its values
+    try:
+        module.float().load_state_dict(values)
+    except RuntimeError as error:
+        text = " ".join(str(error).split())
+        raise ScenarioError(
+            f"{directory / MODELS}: the values of node {node} do not fit the module that its scenario builds now: "
+            f"{text:.300}. Was the model's code changed since? `ddlsim export` writes the values as they are."
+        ) from error
+    return module.eval()
 
 
 def export_model(directory: Path, node: int, out: Path, with_extra_parts: bool = False) -> int:

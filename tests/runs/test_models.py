@@ -11,7 +11,7 @@ from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.errors import RecordsDamaged, ScenarioError
 from ddlsim.models.mlp import MLP
-from ddlsim.runs import models
+from ddlsim.runs import directory, models
 from ddlsim.runs.models import MODELS, export_model, read_model
 from ddlsim.scenario import load
 
@@ -44,6 +44,49 @@ def accuracy(module, scenario):
     with torch.no_grad():
         found = module.eval()(torch.as_tensor(images)).argmax(1)
     return float((found == torch.as_tensor(labels)).float().mean())
+
+
+@pytest.mark.parametrize(
+    ("model", "algorithm"),
+    [("resnet8, buffers: local", "el"), ("mlp, hidden: [8]", "mapl, warmup_rounds: 0, projection_units: 16")],
+)
+def test_the_module_of_a_node_predicts_what_the_run_says(ran, model, algorithm):
+    scenario, out, _ = ran(f"algorithm={{name: {algorithm}}}", f"model={{name: {model}}}")
+    node = json.loads((out / "manifest.json").read_text())["node_cluster"].index(0)
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").open()]
+    told = [row["value"] for row in rows if row["name"] == "accuracy" and row["node"] == node]
+    module = runs.model_of(out, node)
+    assert not module.training
+    assert accuracy(module, scenario) == pytest.approx(told[-1], abs=2e-3)
+
+
+def test_a_node_of_mixed_models_gets_its_own_architecture(ran):
+    models = "{name: mixed, latent: 8, models: [mlp, gn_lenet]}"
+    _, out, _ = ran("algorithm={name: local}", f"model={models}")
+    one, other = runs.model_of(out, 0), runs.model_of(out, 1)
+    assert {name: values.shape for name, values in one.state_dict().items()} != {
+        name: values.shape for name, values in other.state_dict().items()
+    }
+
+
+def test_constants_outside_the_state_dict_are_those_of_the_run(ran, monkeypatch):
+    build = MLP.build
+
+    def noisy(self, *shape):
+        module = build(self, *shape)
+        module.head.register_buffer("mask", torch.rand(8), persistent=False)
+        return module
+
+    monkeypatch.setattr(MLP, "build", noisy)
+    _, out, _ = ran("algorithm={name: local}")
+    assert torch.equal(runs.model_of(out, 0).head.mask, runs.model_of(out, 3).head.mask)
+
+
+def test_values_that_do_not_fit_the_module_any_more_are_told(ran):
+    scenario, out, _ = ran("algorithm={name: local}")
+    directory.write_scenario(out, scenario.model_copy(update={"model": MLP(hidden=[9])}))
+    with pytest.raises(ScenarioError, match=r"values of node 0 do not fit the module .* size mismatch"):
+        runs.model_of(out, 0)
 
 
 @pytest.mark.parametrize("model", ["mlp, hidden: [8]", "resnet8", "resnet8, buffers: local"])
