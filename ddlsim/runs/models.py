@@ -129,7 +129,7 @@ def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "d
 
 
 def model_of(directory: Path, node: int, data_dir: Path | None = None, download: bool = True) -> "nn.Module":
-    """The module of a node as the run's scenario builds it, in eval mode, on the CPU, with the values that the run kept.
+    """The module of a node as the scenario builds it, with the values that the run kept; on the CPU, in eval mode.
 
     Args:
         directory: of the run.
