@@ -1,4 +1,4 @@
-"""The one door to the compiled modules `ddlsim._native` and `ddlsim._cuda`: finds, checks and loads them.
+"""Finds, checks and loads the compiled modules `ddlsim._native` and `ddlsim._cuda`; nothing else imports them.
 
 In the repository's root the source tree hides an installed package. The tree has no compiled module after a plain
 install, so the module is then looked for in the installed distribution. A module older than its C++ sources is

@@ -3,7 +3,7 @@
 Everything that a scenario can name (an algorithm, a model, a data set, a partition, a shift, a topology, ...) is a
 frozen dataclass: its fields are the YAML keys beside `name`, its defaults are the defaults, its annotations
 (annotated_types bounds, Literal) the allowed values, its docstring's first line what `ddlsim list` prints.
-Packages outside can add names through the entry-point group `ddlsim.<kind>s`, and a name such as `./mine.py:Mine` is a
+Packages outside can add names through the entry-point group `ddlsim.<plural>`, and a name such as `./mine.py:Mine` is a
 class in a file (own_code.py); such classes extend the table's contract.
 """
 

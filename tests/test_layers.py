@@ -1,4 +1,4 @@
-"""Imports point down only, TYPE_CHECKING blocks counted, between rooms and inside them; names need no torch."""
+"""Imports point down only, TYPE_CHECKING blocks counted, between subpackages and inside them; names need no torch."""
 
 import ast
 import subprocess
@@ -33,12 +33,12 @@ LEVELS = [
     {"own_code"},
     {"_native", "_cuda", "errors", "units", "rng", "part"},
 ]
-LEVEL = {room: depth for depth, rooms in enumerate(LEVELS) for room in rooms}
+LEVEL = {name: depth for depth, names in enumerate(LEVELS) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))
 MODULES = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__") for path in FILES}
 
 
-def room_of(path: Path) -> str:
+def subpackage_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -56,11 +56,11 @@ def imported(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_down(path):
-    room = room_of(path)
-    if room == "__init__":
+    own = subpackage_of(path)
+    if own == "__init__":
         return
-    for other in {module.split(".")[1] for module in imported(path)} - {room}:
-        assert LEVEL[other] > LEVEL[room], f"{room} imports {other}"
+    for other in {module.split(".")[1] for module in imported(path)} - {own}:
+        assert LEVEL[other] > LEVEL[own], f"{own} imports {other}"
 
 
 def test_no_file_imports_itself_by_way_of_others():
@@ -71,13 +71,15 @@ def test_no_file_imports_itself_by_way_of_others():
     assert list(nx.simple_cycles(graph)) == []
 
 
-def test_only_rooms_of_simulated_time_import_simpy():
-    users = {room_of(path) for path in FILES if "import simpy" in path.read_text() or "from simpy" in path.read_text()}
+def test_only_subpackages_of_simulated_time_import_simpy():
+    users = {
+        subpackage_of(path) for path in FILES if "import simpy" in path.read_text() or "from simpy" in path.read_text()
+    }
     assert users == {"build", "engine", "network", "node"}
 
 
-def test_every_room_has_a_level():
-    assert {room_of(path) for path in FILES} - {"__init__"} <= set(LEVEL)
+def test_every_subpackage_has_a_level():
+    assert {subpackage_of(path) for path in FILES} - {"__init__"} <= set(LEVEL)
 
 
 def test_names_and_scenarios_need_no_torch():

@@ -1,7 +1,7 @@
 """Learning algorithms by name: one file each, named and written as in its paper.
 
-To add one: a file with a frozen dataclass (fields = YAML keys) that offers `start`, `round`, `serving` and, if it has a
-last exchange, `finish` (see engine/simulation.py: Algorithm); a line in this table; a scenario. The contract test
+To add one: a file with a frozen dataclass (fields = YAML keys) that extends Algorithm (see base.py) and offers `start`,
+`round`, `serving` and, if it has a last exchange, `finish`; a line in this table; a scenario. The contract test
 (tests/algorithms/test_contract.py) then runs over it.
 """
 

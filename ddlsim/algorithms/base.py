@@ -1,8 +1,8 @@
 """The contract of an algorithm: every hook there is, its default, and when the engine calls it.
 
 An algorithm is a frozen dataclass whose fields are the YAML keys. It has no state of its own: what a node remembers is
-the object that `start` returns, one per node. `round` is a generator: it yields the node's verbs that take simulated
-time (`losses = yield node.losses(...)`) and calls the others.
+the object that `start` returns, one per node. `round` is a generator: it yields the node's verbs, its methods that
+take simulated time (`losses = yield node.losses(...)`), and calls the others.
 """
 
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""DAC: a node draws the peers it learns from, and likes those whose models suit it.
+"""DAC: a node draws its peers by softmax over how similar their models are to its own.
 
 Sources: Listo Zec, Ekblom, Willbo, Mogren, Girdzijauskas, "Decentralized adaptive clustering of deep nets is beneficial
 for client collaboration", FL-IJCAI 2022, and their code; Hagander, Listo Zec et al., "On the effects of similarity
@@ -19,6 +19,7 @@ null is as the variant has it:
     tau_schedule    constant         constant           constant           sigmoid
     remote_scoring  false            false              true               false
     loss_batches    all              all                all                local_steps
+    sampled_peers   5                5                  5                  4
     stopped_serves  best             best               best               best
     stopped_compared served          last               served             served
 

@@ -1,4 +1,4 @@
-"""When nodes are away, as a scenario says it outright; drawn and recorded absences: churn_sessions.py, churn_traces.py.
+"""When nodes are away, as a scenario says it outright; drawn and recorded absences: sessions.py, traces.py.
 
 Every entry of CHURNS offers `absences(num_nodes, seed)`: per node its absences (start_s, end_s) in simulated seconds,
 in order; a node without any is always online. They may be drawn lazily and never end: the simulation takes the next one

@@ -1,6 +1,6 @@
 """How fast nodes compute, by name.
 
-To add one: a frozen dataclass that offers `draw(num_nodes, seed)` (see step_times.py), and a line here.
+To add one: a frozen dataclass that extends Devices (see base.py), and a line here.
 """
 
 from ddlsim.registry import Registry

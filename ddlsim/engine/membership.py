@@ -142,7 +142,7 @@ class Membership:
 
     @property
     def hopeless(self) -> bool:
-        """Whether nodes leave and leave again before any of them gets through a round."""
+        """Whether so many nodes have left since one last completed a round that the run would not end."""
         return self.departures_in_vain > HOPELESS_DEPARTURES + AND_PER_NODE * len(self._members)
 
     def over(self, now_s: float) -> bool:

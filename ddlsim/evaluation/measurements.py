@@ -1,4 +1,4 @@
-"""Onlookers' measurements between evaluations: computed in waves like everything else, written when they are known."""
+"""Measurements of models between evaluations, for monitoring: computed in waves like all jobs, written afterwards."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Measurements:
-    """Validation accuracy and loss of models that nodes hold for a moment.
+    """Validation accuracy and loss of models that nodes hold only within a round.
 
     Args:
         learner: see learning/learner.py.

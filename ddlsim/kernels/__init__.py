@@ -1,4 +1,4 @@
-"""The hot path on parameter matrices: one door per native kernel, torch (CPU, CUDA) or numpy in and out."""
+"""The hot path on parameter matrices: one Python function per native kernel; matrices of torch (CPU, CUDA) or numpy."""
 
 from ddlsim.kernels.isa import isa, isas, set_isa
 from ddlsim.kernels.matrices import aligned_rows

@@ -1,8 +1,8 @@
 """Group normalization, ReLU and 2x2 max pooling as one layer, the part of GN-LeNet that is not convolution.
 
-Y. Wu and K. He, "Group Normalization", ECCV 2018. On one CPU thread the three operations of torch and their way back
-take as long as the convolutions beside them; the native kernel reads and writes each image once per direction and
-keeps, besides its input, two numbers per group and one byte per pooled pixel.
+Y. Wu and K. He, "Group Normalization", ECCV 2018. The three operations of torch each pass over the images and
+keep their outputs for the backward pass; the native kernel reads and writes each image once per direction and keeps,
+besides its input, two numbers per group and one byte per pooled pixel (benches/bench_group_norm_pool.py compares them).
 """
 
 import torch

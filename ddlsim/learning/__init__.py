@@ -1,1 +1,1 @@
-"""Real computation: flat parameters, jobs that run in waves, local training, evaluation. Knows nothing of time."""
+"""Real computation: flat parameters, jobs that run in waves, local training, evaluation; no simulated time."""

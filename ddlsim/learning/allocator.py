@@ -1,7 +1,8 @@
 """Keeps freed memory in the process.
 
 Training small models frees and asks again for the same megabyte-sized tensors thousands of times a second. glibc hands
-such blocks back to the kernel each time, and zeroing their pages anew costs up to a third of a training step.
+such blocks back to the kernel each time, which zeroes their pages anew at the next request
+(benches/README.md says what that means for plain PyTorch code).
 """
 
 import ctypes

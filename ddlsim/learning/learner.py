@@ -1,4 +1,4 @@
-"""The door between simulated nodes and real computing: enqueues jobs, and hands out parameters and values.
+"""The interface of the simulation to real computing: enqueues jobs, and hands out parameters and values.
 
 Every method but `resolve` and `flush` returns at once; see jobs.py for when the work is done, and backends/ for how.
 """

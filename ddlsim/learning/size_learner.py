@@ -1,8 +1,10 @@
 """The stand-in for learning in network-only runs (`learning: none`): models are sizes, and nothing is computed.
 
 Algorithms run as they are. Where one asks for a value to steer by, it gets a neutral one: every loss is ln(classes),
-the loss of a model that knows nothing. So FACADE's nodes all pick head 0, and to DAC every peer that it has met fits
-alike. Neither torch nor data is needed here.
+the loss of a model that predicts every class with the same probability, and all similarities
+are equal. So FACADE's nodes
+pick heads at random (it breaks ties at random), and DAC draws all peers that it has compared with the same probability.
+Neither torch nor data is needed here.
 """
 
 import math

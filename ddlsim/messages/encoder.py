@@ -4,11 +4,12 @@ Every place in a payload where parameters stand (`model`, `core`, `head` of an a
 of lists count) is a stream of its own. Parameters that are sent again, to one more peer or in one more answer, are
 encoded once: all receivers get the same decoded row, which is a job's output like any other.
 
-Codecs that keep copies need receivers that have what the sender believes they have. The copy of a stream has a version,
-one more with each new encoding. A receiver needs all encodings since the version that reached it last; they are sent
-together, or the whole copy in float32 if it has none or that is shorter. So a message can be decoded whatever became of
-earlier ones; those still on their way count as not there. The sender knows what has reached each receiver, as it would
-from the acknowledgements of its transport. A node that loses its state loses its own copies and those of others.
+Codecs that keep copies need the sender to know which version of the copy each receiver holds. The copy of a stream has
+a version, one more with each new encoding. A receiver needs all encodings since the version that reached it last; they
+are sent together, or the whole copy in float32 if it has none or that is shorter. So a message can be decoded whatever
+became of earlier ones; those still on their way count as not there. What has reached a receiver is recorded at its
+sender at once, without bytes: acknowledgments of the transport are not simulated. A node that loses its state loses its
+own copies and those of others.
 """
 
 from collections.abc import Callable, Hashable, Mapping

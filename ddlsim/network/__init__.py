@@ -1,6 +1,6 @@
 """The simulated network: links by name, flows that share them, mailboxes, and counts of bytes.
 
-To add a kind of link: a frozen dataclass that offers `draw(num_nodes, seed) -> LinkTable` (links.py), and a line here.
+To add a kind of link: a frozen dataclass that extends Links (see access_links.py), and a line here.
 """
 
 from ddlsim.registry import Registry

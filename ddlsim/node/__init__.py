@@ -1,1 +1,1 @@
-"""What an algorithm sees of the simulation: the node with its verbs, and the five ports behind it."""
+"""What an algorithm sees of the simulation: the node with its operations, and the five ports behind it."""

@@ -1,8 +1,9 @@
-"""A node as an algorithm sees it: the verbs.
+"""A node as an algorithm sees it: operations that take simulated time (verbs), and plain calls.
 
-A verb that costs simulated time returns a `Verb` to be yielded: `losses = yield node.losses(models, batches=10)`.
-What costs a device nothing worth counting (handing messages to the network, merging, recording) is a plain call:
-a message travels while the node goes on.
+A verb (train, losses, receive, pull, ...) is a method whose operation takes simulated time. It returns a `Verb`, which
+the algorithm yields, and gets the outcome back: `losses = yield node.losses(models, batches=10)`. Operations whose time
+on a device is negligible (handing messages to the network, merging, recording) are plain calls: a message travels while
+the node goes on.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence

@@ -18,7 +18,8 @@ INTRODUCTION = """\
 
 This page and those of the tables are made from the JSON files beside them by `python tools/results_pages.py`; the files
 are written by `ddlsim reproduce NAME --results docs/results`. Each holds, per seed, our numbers with the command, the
-commit, the machine and the date.
+commit, the machine and the date. Pages that no row below links to are written by hand: they hold results that are not
+in these files, such as shortened runs, and what explains a result.
 
 *reproduced*: our mean lies within two published standard deviations of the published mean. *outside*: further away.
 *beside*: run, where the paper prints no deviation, or none over seeds, so that there is nothing to judge by but the

@@ -22,7 +22,7 @@ _STILL_WRITING = b"Writing what has been computed; another signal changes nothin
 
 
 class Interrupts:
-    """What the handlers of one `interruptible` block know.
+    """The state that the handlers of one `interruptible` block share.
 
     Attributes:
         came: whether there was a signal.
@@ -39,7 +39,7 @@ class Interrupts:
         self._wait = True
 
     def hold(self) -> None:
-        """From here on signals only say a word."""
+        """From here on a signal prints a message and does nothing else."""
         self._held = True
 
     def check(self) -> None:

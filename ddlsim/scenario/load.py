@@ -45,7 +45,7 @@ def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:
     """Checks a scenario that is given as a mapping with the keys of a file.
 
     Args:
-        mapping: plain values; where a file has a mapping with a name, also a part (`FACADE(heads=2)`), or its class.
+        mapping: plain values; where a file has a mapping with a name, also a part (`Facade(heads=2)`), or its class.
             A class that is in no table is known by its own name then.
         name: the scenario's name unless the mapping gives one.
     Raises:

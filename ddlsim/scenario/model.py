@@ -59,7 +59,10 @@ class Validation(_Section):
 
 
 class EarlyStopping(_Section):
-    """When a node has learned enough: it stops training and merging, and serves its best model from then on.
+    """When a node has learned enough: it stops training and merging, and keeps its last model.
+
+    Of the algorithms that pull, algorithm.stopped_serves chooses whether its peers get that model or its best one (DAC:
+    best).
 
     Args:
         patience: local trainings in a row without a lower validation loss.
@@ -109,7 +112,8 @@ class Network(_Section):
     """How messages travel.
 
     Args:
-        fidelity: flow: messages share bandwidth; latency: each has its link to itself; ideal: no delay at all.
+        fidelity: flow: messages share bandwidth; latency: a message arrives after its latency alone, its bytes take no
+            time; ideal: no delay at all.
         header_bytes: added to every message.
         drop_probability: chance that a message is lost on its way, below 1; the network only knows whole messages.
         on_drop: what follows: retransmit: it is sent again as a whole, when its last byte should have arrived, until it

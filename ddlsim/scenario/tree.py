@@ -1,4 +1,4 @@
-"""YAML text -> a tree of values that know where they were written.
+"""YAML text -> a tree of values with the places where they were written.
 
 YAML 1.2 by ruamel.yaml: `30:2` and `on` stay text, `1e-3` is a number. A key that is written twice in one mapping is a
 problem, not the last one silently winning.

@@ -6,7 +6,7 @@ learning under distributional shift", section 3 (the four of them, equation 5); 
 federated learning: a peer-to-peer framework with adaptive neighbor matching" (PANM: alpha). The larger, the more alike.
 
 The texts write the inverse of the sum of losses; the published codes take the mean over mini-batches of the batch
-batch means, and so does this. Only trained parameters count, never buffers. A model that has diverged (a loss or a
+means, and so does this. Only trained parameters count, never buffers. A model that has diverged (a loss or a
 product that is no number) is as unlike as a model can be, so that no rule ever prefers it.
 """
 

@@ -1,10 +1,12 @@
-"""What a node knows of all others: similarities it has measured itself, and estimates through third parties.
+"""A node's similarities to all others: those it has measured itself, and estimates through third parties.
 
 Source: Listo Zec et al., FL-IJCAI 2022, section 3: a peer k that was asked also sends its own similarities, and a node
-takes k's similarity to j as an estimate of its own, unless it has ever measured j itself. If several peers know j:
+takes k's similarity to j as an estimate of its own, unless it has ever measured j itself. If several peers have
+a similarity to j:
 
-- `max`: it believes the peer that is most like itself, as the text of both papers and the first code have it;
-- `min`: it believes the least similar one. This is what the code behind "On the effects of similarity metrics in
+- `max`: the estimate of the peer that is most similar to the node counts, as in the texts of both papers and in the
+  first code;
+- `min`: that of the least similar peer counts. This is what the code behind "On the effects of similarity metrics in
   decentralized deep learning under distributional shift" does (a reversed comparison), and so its published numbers.
 
 The first code passes estimates on, so that they travel more than two hops (`chained`); the second one passes on only
@@ -34,19 +36,19 @@ class Knowledge:
 
     @classmethod
     def nothing(cls, num_nodes: int) -> "Knowledge":
-        """What a node knows at first."""
+        """A node's first table: no similarities."""
         return cls(np.full(num_nodes, np.nan, np.float32), np.zeros(num_nodes, bool))
 
     def learn(
         self, own: int, measured: Mapping[int, float], tables: "Mapping[int, Knowledge]", rule: TwoHop, chained: bool
     ) -> "Knowledge":
-        """What it knows after an exchange.
+        """The table after an exchange.
 
         Args:
             own: the node.
             measured: peer -> similarity, of this round.
-            tables: peer -> what that peer knew, for peers in `measured`.
-            rule: which estimate counts if several peers know a node; `none`: no estimates.
+            tables: peer -> the table of that peer, for peers in `measured`.
+            rule: which estimate counts if several peers have a similarity to a node; `none`: no estimates.
             chained: whether estimates are passed on.
         """
         scores, direct = self.scores.copy(), self.measured.copy()

@@ -55,7 +55,7 @@ class NativeBackend:
         return self._workers.map(lambda workspace_of, job: evaluate(job, workspace_of, self._data, self._chunk), jobs)
 
     def close(self) -> None:
-        """The backend that takes everything ends the threads."""
+        """Nothing to do: the threads are shared, and the one-by-one backend ends them."""
 
     def _train(self, workspace_of: WorkspaceOf, job: TrainSpec) -> None:
         workspace = workspace_of(job.architecture)

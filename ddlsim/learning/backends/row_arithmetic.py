@@ -1,4 +1,4 @@
-"""Jobs that need nothing but rows: copies, merges, compression and comparisons, on any device."""
+"""Jobs on parameter rows alone, on any device: copies, merges, compression and comparisons."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ class RowArithmetic:
         return _RUNNERS[kind](jobs) or [None] * len(jobs)
 
     def close(self) -> None:
-        """Nothing has begun."""
+        """Nothing to do: this backend holds no threads and no memory."""
 
 
 def _copy(jobs: Sequence[CopySpec]) -> None:
