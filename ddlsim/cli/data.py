@@ -52,6 +52,8 @@ def check_data(
             raise ScenarioError(unknown_name(DATASETS, name))
         if DATASETS[name].generated:
             raise ScenarioError(f"{name} is drawn from a scenario's seed; there is nothing to check.")
+        if DATASETS[name].from_python:
+            raise ScenarioError(f"{name} come from Python code; they are checked when they are given.")
         if needed := _needed_keys(DATASETS[name]):
             raise ScenarioError(f"{name} needs {needed}, which a scenario gives; `ddlsim run` checks it.")
         try:
@@ -76,6 +78,8 @@ def find_dataset(name: str, search) -> dict[str, str]:
     cls = DATASETS[name]
     if cls.generated:
         return {"state": "drawn", "detail": "made from a scenario's seed"}
+    if cls.from_python:
+        return {"state": "given", "detail": "from Python: ddlsim.data.Arrays(train=(x, y), test=(x, y))"}
     if needed := _needed_keys(cls):
         return {"state": "by keys", "detail": f"a scenario gives {needed}"}
     try:

@@ -5,6 +5,7 @@ is made from the seed), `assign` (partition) or `apply` (shift), and a line in t
 torchvision and Pillow inside the functions that need them.
 """
 
+from ddlsim.data.arrays import Arrays
 from ddlsim.data.dataset import DataSearch, Dataset, load_dataset
 from ddlsim.data.outline import Outline, outline
 from ddlsim.data.prepared import PreparedData, prepare
@@ -22,6 +23,7 @@ DATASETS = Registry(
         "imagenette": ".images:Imagenette",
         "image-folder": ".images:ImageFolder",
         "npz": ".npz:Npz",
+        "arrays": ".arrays:Arrays",
         "joined": ".joined:Joined",
         "synthetic_regression": ".synthetic:SyntheticRegression",
     },
@@ -62,6 +64,7 @@ __all__ = [
     "DATASETS",
     "PARTITIONS",
     "SHIFTS",
+    "Arrays",
     "DataSearch",
     "Dataset",
     "Outline",

@@ -20,6 +20,9 @@ class DataSettings(Part):
     generated: ClassVar[bool] = False
     """Whether it is made from the scenario's seed; false: it is read."""
 
+    from_python: ClassVar[bool] = False
+    """Whether Python code gives its samples; no file can name it then."""
+
     own_validation: ClassVar[bool] = False
     """Whether it comes with a validation set."""
 

@@ -19,6 +19,8 @@ Task = Literal["classification", "regression"]
 
 DOWNLOAD_TIMEOUT_S = 20.0
 """How long a silent server is waited for; without it a machine that drops packets hangs for minutes."""
+_ROWS = 4096
+"""Samples that are looked at together where the whole array may not fit into memory."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Dataset:
         validation_images: like train_images, where the data set has a validation set of its own.
         validation_labels: like train_labels.
         domains: split -> int64 [N], the domain (source, process) that each sample comes from, D of them; None: one.
+        columns: name -> split -> [N], further attributes of samples (speaker, author, site) by which a partition can
+            deal them, strings or whole numbers; every column has the split train.
     Raises:
         DataDamaged: if the arrays do not fit each other.
     """
@@ -58,6 +62,7 @@ class Dataset:
     validation_images: np.ndarray | None = None
     validation_labels: np.ndarray | None = None
     domains: Mapping[str, np.ndarray] | None = None
+    columns: Mapping[str, Mapping[str, np.ndarray]] | None = None
 
     def __post_init__(self):
         for split in self.splits:
@@ -82,6 +87,14 @@ class Dataset:
                 f"{self.origin}: train images are {list(self.train_images.shape[1:])}, test images "
                 f"{list(self.test_images.shape[1:])} (height, width, channels); they must be alike."
             )
+        for name, column in (self.columns or {}).items():
+            for split, values in column.items():
+                expected = len(self.samples(split)[1])
+                if values.shape != (expected,):
+                    raise DataDamaged(
+                        f"{self.origin}: column {name} must have one value for each of the {expected} {split} samples, "
+                        f"got {list(values.shape)}."
+                    )
 
     @property
     def holds_images(self) -> bool:
@@ -122,7 +135,11 @@ class Dataset:
         digest = hashlib.sha256()
         for array in (array for split in self.splits for array in self.samples(split)):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
+            for start in range(0, len(array), _ROWS):  # a memory-mapped array may be larger than memory
+                digest.update(np.ascontiguousarray(array[start : start + _ROWS]).data)
+        for name, column in (self.columns or {}).items():
+            for split, values in column.items():
+                digest.update(f"{name} {split} {values.tolist()}".encode())
         return digest.hexdigest()
 
 

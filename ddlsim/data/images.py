@@ -17,7 +17,8 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset
-from ddlsim.data.npz import find_path, per_channel
+from ddlsim.data.npz import find_path
+from ddlsim.data.own import per_channel
 from ddlsim.data.readers import damaged, read_keras_npz
 from ddlsim.errors import DataDamaged
 from ddlsim.rng import stream

@@ -4,17 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 from annotated_types import Gt
 
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset, Task
+from ddlsim.data.own import own_dataset
 from ddlsim.data.readers import read_keras_npz
-from ddlsim.errors import DataDamaged, ScenarioError
+from ddlsim.errors import ScenarioError
 from ddlsim.units import Count
-
-MANY_CLASSES = 1000
-"""So many classes may be counted from the highest label even where there are fewer samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,26 +48,8 @@ class Npz(DataSettings):
         """
         path = find_path(self.path, search, "npz", "a file with x_train, y_train, x_test and y_test (numpy.savez).")
         x_train, y_train, x_test, y_test = read_keras_npz(path, self.task, integers=True)
-        classes = 1 if self.task == "regression" else self.num_classes or _count_classes(path, y_train, y_test)
-        is_bytes, is_token = x_train.dtype == np.uint8, x_train.dtype.kind in "iu" and x_train.dtype != np.uint8
-        channels = 1 if is_token else x_train.shape[3]
-        if x_test.dtype != x_train.dtype:
-            raise DataDamaged(f"{path}: x_train is {x_train.dtype}, x_test {x_test.dtype}; they must be alike.")
-        mean = per_channel(self.mean or (0.5 if is_bytes else 0.0,), channels, "data.mean", str(path))
-        std = per_channel(self.std or (0.5 if is_bytes else 1.0,), channels, "data.std", str(path))
-        return Dataset("npz", x_train, y_train, x_test, y_test, classes, mean, std, str(path), self.task)
-
-
-def _count_classes(path: Path, y_train: np.ndarray, y_test: np.ndarray) -> int:
-    """The highest label + 1; a model has an output for each, so labels that are far apart are refused."""
-    classes = int(max(y_train.max(initial=0), y_test.max(initial=0))) + 1
-    samples = len(y_train) + len(y_test)
-    if classes > max(samples, MANY_CLASSES):
-        raise DataDamaged(
-            f"{path}: labels must be whole numbers from 0, one after the other; the highest is {classes - 1}, which "
-            f"would be {classes} classes of {samples} samples. Number the classes anew, or give data.num_classes."
-        )
-    return classes
+        splits = {"train": (x_train, y_train), "test": (x_test, y_test)}
+        return own_dataset("npz", str(path), splits, self.task, self.num_classes, self.mean, self.std)
 
 
 def find_path(path: str, search: DataSearch, name: str, layout: str) -> Path:
@@ -86,16 +65,3 @@ def find_path(path: str, search: DataSearch, name: str, layout: str) -> Path:
     if found is None:
         raise search.missing(name, [str(here)], f"data.path names {layout}")
     return found
-
-
-def per_channel(values: tuple[float, ...], channels: int, key: str, where: str) -> np.ndarray:
-    """One value per channel, float32 [C]; a single one is used for all.
-
-    Raises:
-        ScenarioError: if there is another number of them.
-    """
-    if len(values) not in (1, channels):
-        raise ScenarioError(
-            f"{key}: expected one value, or one for each of the {channels} channels of {where}, got {len(values)}."
-        )
-    return np.broadcast_to(np.float32(values), channels).copy()

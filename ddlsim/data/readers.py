@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ddlsim.data.own import as_labels, as_samples
 from ddlsim.errors import DataDamaged
 
 IDX_UINT8 = 0x08
@@ -88,10 +89,10 @@ def read_keras_npz(
     """
     arrays = dict(zip(KERAS_KEYS, _arrays(path), strict=True))
     return (
-        _samples(path, "x_train", arrays["x_train"], integers),
-        _labels(path, "y_train", arrays["y_train"], task),
-        _samples(path, "x_test", arrays["x_test"], integers),
-        _labels(path, "y_test", arrays["y_test"], task),
+        as_samples(str(path), "x_train", arrays["x_train"], integers),
+        as_labels(str(path), "y_train", arrays["y_train"], task),
+        as_samples(str(path), "x_test", arrays["x_test"], integers),
+        as_labels(str(path), "y_test", arrays["y_test"], task),
     )
 
 
@@ -119,50 +120,4 @@ def damaged(path: Path, what: str) -> DataDamaged:
     """The error for a file that is there but cannot be used."""
     return DataDamaged(
         f"{path} cannot be read: {what.rstrip('.')}. It may be cut or corrupted: delete it and get it again."
-    )
-
-
-def _samples(path: Path, key: str, array: np.ndarray, integers: bool) -> np.ndarray:
-    if integers and array.ndim and array.dtype != np.uint8 and np.issubdtype(array.dtype, np.integer):
-        return array
-    if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
-        raise damaged(path, f"images must be uint8 or floating point, got {array.dtype}")
-    if array.ndim == 2:
-        array = array[:, None, :, None]
-    elif array.ndim == 3:
-        array = array[..., None]
-    if array.ndim != 4:
-        raise damaged(path, f"images must be [N, H, W], [N, H, W, C] or a table [N, F], got {list(array.shape)}")
-    if array.dtype == np.uint8:
-        return array
-    with np.errstate(over="ignore"):  # told below
-        return _finite(path, key, array.astype(np.float32, copy=False))
-
-
-def _labels(path: Path, key: str, array: np.ndarray, task: str) -> np.ndarray:
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if task == "regression":
-        if array.ndim != 1 or not np.issubdtype(array.dtype, np.number):
-            raise damaged(path, f"labels of a regression must be numbers [N], got {array.dtype} {list(array.shape)}")
-        with np.errstate(over="ignore"):
-            return _finite(path, key, array.astype(np.float32))
-    if array.ndim not in (1, 2) or not np.issubdtype(array.dtype, np.integer):
-        raise damaged(path, f"labels must be whole numbers [N] or [N, T], got {array.dtype} {list(array.shape)}")
-    return array.astype(np.int64)
-
-
-def _finite(path: Path, key: str, array: np.ndarray) -> np.ndarray:
-    """The same array; one value that is not finite would make every model that sees it so.
-
-    Raises:
-        DataDamaged: if there is one; says where the first is.
-    """
-    finite = np.isfinite(array)
-    if finite.all():
-        return array
-    at = np.unravel_index(int(np.argmin(finite)), array.shape)
-    raise DataDamaged(
-        f"{path}: {key}: {array.size - int(finite.sum())} values are not finite in float32, the first is "
-        f"{array[at]} in sample {at[0]}. Take these samples out, or fill in numbers."
     )

@@ -1,0 +1,226 @@
+"""Arrays, tensors and PyTorch data sets that Python code gives in the place of a data set's name.
+
+A scenario is text, so what stands in it is the SHA-256 of the samples; the samples themselves are found by it for as
+long as something holds them: the part, or a scenario with it.
+"""
+
+import weakref
+from collections.abc import Mapping
+from dataclasses import InitVar, dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Gt
+
+from ddlsim.data.base import DataSettings
+from ddlsim.data.dataset import DataSearch, Dataset, Task
+from ddlsim.data.own import Pair, as_labels, as_samples, own_dataset
+from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.units import Count
+
+WHERE = "data: Arrays"
+_given: "weakref.WeakValueDictionary[str, Dataset]" = weakref.WeakValueDictionary()
+"""SHA-256 -> the data set, while something holds it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrays(DataSettings):
+    """Arrays or PyTorch data sets from Python: ddlsim.data.Arrays(train=(x, y), test=(x, y)).
+
+    Samples and labels are numpy arrays or torch tensors; a split may also be a torch Dataset, or anything else with
+    `len` and `[i]` that gives pairs (sample, label), which is read once, whole. Arrays are as in `npz`: images uint8
+    [N, H, W] or [N, H, W, C], features floating [N, F] or as images, token ids of another integer type [N, ...];
+    tensors have their channels first, [N, C, H, W]. Labels are whole numbers [N] or [N, T], of a regression numbers
+    [N]. Memory-mapped arrays stay so.
+
+    Python alone gives `train`, `test`, perhaps `validation`, `columns` (name -> one value per training sample, or split
+    -> values) and `layout` (channels_first or channels_last, of samples with four axes).
+
+    Args:
+        sha256: of the samples; stands for them in a scenario's text.
+        task: classification: labels are whole numbers from 0; regression: they are any numbers.
+        num_classes: number of labels; null: the highest label + 1.
+        mean: per channel or one for all, on the scale 0..1 of uint8 images; null: 0.5 for uint8, 0 for features.
+        std: likewise; null: 0.5 for uint8, 1 for features.
+    """
+
+    from_python: ClassVar = True
+    sha256: str = ""
+    task: Task = "classification"
+    num_classes: Count | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[Annotated[float, Gt(0)], ...] | None = None
+    train: InitVar[Any] = None
+    test: InitVar[Any] = None
+    validation: InitVar[Any] = None
+    columns: InitVar[Mapping[str, Any] | None] = None
+    layout: InitVar[Literal["channels_first", "channels_last"] | None] = None
+
+    def __post_init__(self, train: Any, test: Any, validation: Any, columns: Any, layout: Any):
+        if self.task == "regression" and self.num_classes is not None:
+            raise ScenarioError("num_classes: a regression has no classes. Leave it out, or set task: classification.")
+        if layout not in (None, "channels_first", "channels_last"):
+            raise ScenarioError(f"{WHERE}: layout is channels_first or channels_last, got {layout!r}.")
+        if train is None and test is None:
+            if not self.sha256:
+                raise ScenarioError(
+                    "data: arrays come from Python: ddlsim.data.Arrays(train=(x, y), test=(x, y)). In a file, name "
+                    "npz, image-folder or another data set."
+                )
+            object.__setattr__(self, "_held", _given.get(self.sha256))
+            return
+        if train is None or test is None:
+            lacking = "train" if train is None else "test"
+            raise ScenarioError(
+                f"{WHERE}: expected train=(x, y) and test=(x, y), {lacking} is missing. Split your samples in two."
+            )
+        named = {"train": train, "test": test, "validation": validation}
+        splits = {name: _pair(name, given, self.task, layout) for name, given in named.items() if given is not None}
+        made = own_dataset(
+            "arrays", WHERE, splits, self.task, self.num_classes, self.mean, self.std, _columns(columns or {})
+        )
+        kept = _given.setdefault(made.sha256, made)
+        object.__setattr__(self, "sha256", made.sha256)
+        object.__setattr__(self, "_held", kept)
+
+    @property
+    def own_validation(self) -> bool:
+        """Whether a validation set was given."""
+        held: Dataset | None = vars(self)["_held"]
+        return held is not None and held.validation_labels is not None
+
+    def load(self, search: DataSearch) -> Dataset:
+        """The data set.
+
+        Raises:
+            DataMissing: if the samples are not in this process.
+        """
+        held: Dataset | None = vars(self)["_held"] or _given.get(self.sha256)
+        if held is None:
+            raise DataMissing(
+                f"data: the samples of SHA-256 {self.sha256[:12]}... were given from Python and are not in this "
+                "process. Make the same ddlsim.data.Arrays(train=..., test=...) here first; or keep them in a file: "
+                "numpy.savez(path, x_train=..., y_train=..., ...), and use {name: npz, path: ...}."
+            )
+        splits: dict[str, Pair] = {split: held.samples(split) for split in held.splits}
+        made = own_dataset(
+            "arrays", "given from Python", splits, self.task, self.num_classes, self.mean, self.std, held.columns
+        )
+        made.__dict__["sha256"] = self.sha256  # it has been computed
+        return made
+
+
+def _pair(split: str, given: Any, task: str, layout: str | None) -> Pair:
+    """Samples and labels of one split, checked.
+
+    Raises:
+        DataDamaged, ScenarioError: if they are of another kind; says what came.
+    """
+    if isinstance(given, tuple):
+        if len(given) != 2:
+            raise ScenarioError(f"{WHERE}: {split}: expected (samples, labels), got a tuple of {len(given)}.")
+        x, y = given
+    elif hasattr(given, "__len__") and hasattr(given, "__getitem__") and not isinstance(given, Mapping | np.ndarray):
+        x, y = _read_items(split, given)
+    else:
+        todo = " An iterable data set can be read into a list: list(data)." if hasattr(given, "__iter__") else ""
+        raise ScenarioError(
+            f"{WHERE}: {split}: expected (samples, labels) or a data set with len() and [i], got a "
+            f"{type(given).__name__}.{todo}"
+        )
+    first = layout == "channels_first" or (layout is None and _is_tensor(x))
+    x, y = _array(f"x_{split}", x), _array(f"y_{split}", y)
+    if x.ndim == 4 and first:
+        x = np.moveaxis(x, 1, 3)
+    elif x.ndim == 4 and layout is None and x.shape[1] in (1, 3) and x.shape[3] > 4 and x.dtype.kind in "uf":
+        raise ScenarioError(
+            f"{WHERE}: x_{split} is {list(x.shape)}, which looks like [N, C, H, W]. Arrays are [N, H, W, C]; pass "
+            "layout='channels_first', or layout='channels_last' if it is meant so."
+        )
+    if len(x) != len(y) if x.ndim and y.ndim else True:
+        raise DataDamaged(
+            f"{WHERE}: {split}: expected as many labels as samples, got x_{split} {list(x.shape)} and y_{split} "
+            f"{list(y.shape)}."
+        )
+    if len(x) == 0:
+        raise DataDamaged(f"{WHERE}: {split}: expected at least one sample, got none.")
+    return as_samples(WHERE, f"x_{split}", x), as_labels(WHERE, f"y_{split}", y, task)
+
+
+def _read_items(split: str, data: Any) -> tuple[Any, np.ndarray]:
+    """All items of a data set with `len` and `[i]`; tensors are stacked with their channels first."""
+    tensors = getattr(data, "tensors", None)
+    if isinstance(tensors, tuple) and len(tensors) == 2:  # a TensorDataset
+        return tensors
+    count = len(data)
+    if count == 0:
+        raise DataDamaged(f"{WHERE}: {split}: expected at least one sample, got a {type(data).__name__} with none.")
+    samples: np.ndarray | None = None
+    labels, first = [], False
+    for index in range(count):
+        item = data[index]
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise DataDamaged(
+                f"{WHERE}: {split}: item {index} of the {type(data).__name__} is {_told(item)}, expected a pair "
+                "(sample, label). Wrap it in a Dataset whose __getitem__ returns such pairs."
+            )
+        sample = _array(f"sample {index} of {split}", item[0])
+        if samples is None:
+            first = _is_tensor(item[0]) and sample.ndim == 3
+            samples = np.empty((count, *sample.shape), sample.dtype)
+        if sample.shape != samples.shape[1:] or sample.dtype != samples.dtype:
+            raise DataDamaged(
+                f"{WHERE}: {split}: sample {index} is {sample.dtype} {list(sample.shape)}, the first is "
+                f"{samples.dtype} {list(samples.shape[1:])}; all must be alike. Resize or pad them."
+            )
+        samples[index] = sample
+        label = _array(f"label {index} of {split}", item[1])
+        if labels and label.shape != labels[0].shape:
+            raise DataDamaged(
+                f"{WHERE}: {split}: label {index} has shape {list(label.shape)}, the first {list(labels[0].shape)}."
+            )
+        labels.append(label)
+    assert samples is not None
+    return np.moveaxis(samples, 1, 3) if first else samples, np.stack(labels)
+
+
+def _array(key: str, value: Any) -> np.ndarray:
+    """An array, tensor, picture or list of numbers as an array.
+
+    Raises:
+        DataDamaged: if it is none of these.
+    """
+    try:
+        found = value.detach().cpu().numpy() if _is_tensor(value) else value
+        found = found if isinstance(found, np.ndarray) else np.asarray(found)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataDamaged(f"{WHERE}: {key}: expected an array or tensor, got {_told(value)}: {error}") from error
+    if found.dtype == object:
+        raise DataDamaged(
+            f"{WHERE}: {key}: expected an array or tensor of numbers, got {_told(value)}. Give a transform that "
+            "makes a tensor, and samples of one shape."
+        )
+    return found
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "detach") and hasattr(value, "numpy")
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} with keys {', '.join(map(str, list(value)[:6]))}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"
+
+
+def _columns(given: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]] | None:
+    """Columns of the training set, or of several splits."""
+    found = {}
+    for name, values in given.items():
+        by_split = values if isinstance(values, Mapping) else {"train": values}
+        if "train" not in by_split:
+            raise ScenarioError(f"{WHERE}: columns: {name} must have values for train, got {', '.join(by_split)}.")
+        found[name] = {split: _array(f"columns: {name}", own) for split, own in by_split.items()}
+    return found or None

@@ -1,0 +1,179 @@
+"""A data set of one's own arrays, wherever they come from: shapes and types are checked, and classes counted."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ddlsim.data.dataset import Dataset, Task
+from ddlsim.errors import DataDamaged, ScenarioError
+
+MANY_CLASSES = 1000
+"""So many classes may be counted from the highest label even where there are fewer samples."""
+_ROWS = 4096
+"""Samples that are looked at together where the whole array may not fit into memory."""
+
+Pair = tuple[np.ndarray, np.ndarray]
+"""Samples and labels of one split."""
+
+
+def own_dataset(
+    name: str,
+    origin: str,
+    splits: Mapping[str, Pair],
+    task: Task = "classification",
+    num_classes: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    columns: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+) -> Dataset:
+    """The data set of arrays that `as_samples` and `as_labels` have made.
+
+    Args:
+        name: as in YAML.
+        origin: where the arrays come from, for messages and the manifest.
+        splits: train, test and perhaps validation -> samples and labels.
+        task: classification or regression.
+        num_classes: number of labels; None: the highest label + 1.
+        mean: per channel or one for all, on the scale 0..1 of uint8 images; None: 0.5 for uint8, 0 for others.
+        std: likewise; None: 0.5 for uint8, 1 for others.
+        columns: see Dataset.
+    Raises:
+        DataDamaged: if the arrays do not fit each other. ScenarioError: if mean or std do not fit them.
+    """
+    x_train, y_train = splits["train"]
+    for split, (x, y) in splits.items():
+        if x.dtype != x_train.dtype:
+            raise DataDamaged(f"{origin}: x_train is {x_train.dtype}, x_{split} {x.dtype}; they must be alike.")
+        if y.ndim != y_train.ndim:
+            raise DataDamaged(
+                f"{origin}: y_train is {list(y_train.shape)}, y_{split} {list(y.shape)}; both must be [N], or [N, T]."
+            )
+    labels = [y for _, y in splits.values()]
+    classes = 1 if task == "regression" else num_classes or count_classes(origin, labels)
+    is_bytes, is_token = x_train.dtype == np.uint8, x_train.dtype.kind in "iu" and x_train.dtype != np.uint8
+    channels = 1 if is_token or x_train.ndim != 4 else x_train.shape[3]
+    return Dataset(
+        name,
+        *splits["train"],
+        *splits["test"],
+        classes,
+        per_channel(mean or (0.5 if is_bytes else 0.0,), channels, "data.mean", origin),
+        per_channel(std or (0.5 if is_bytes else 1.0,), channels, "data.std", origin),
+        origin,
+        task,
+        *splits.get("validation", (None, None)),
+        columns=columns,
+    )
+
+
+def as_samples(where: str, key: str, array: np.ndarray, integers: bool = True) -> np.ndarray:
+    """Samples as a Dataset holds them.
+
+    Args:
+        where: file or other origin, for messages.
+        key: name of the array there.
+        array: images [N, H, W] or [N, H, W, C], uint8 or floating; a table [N, F], floating; with `integers` also
+            integers of another type than uint8 (token ids), of any shape [N, ...].
+        integers: whether integers are taken.
+    Returns:
+        Images and tables as uint8 or float32 [N, H, W, C], a table as [N, 1, F, 1]; integers as they are.
+    Raises:
+        DataDamaged: if the array is of another kind, or has values that are not finite.
+    """
+    if integers and array.ndim and array.dtype != np.uint8 and np.issubdtype(array.dtype, np.integer):
+        return array
+    if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
+        also = ", or integers of another type (token ids)" if integers else ""
+        raise DataDamaged(
+            f"{where}: {key}: expected uint8 or floating-point images or features{also}, got {array.dtype} "
+            f"{list(array.shape)}. Convert it, for example with .astype('float32')."
+        )
+    if array.ndim not in (2, 3, 4):
+        raise DataDamaged(
+            f"{where}: {key}: expected images [N, H, W] or [N, H, W, C] or a table [N, F], got {list(array.shape)}. "
+            "Reshape it."
+        )
+    array = array[:, None, :, None] if array.ndim == 2 else array[..., None] if array.ndim == 3 else array
+    if array.dtype == np.uint8:
+        return array
+    with np.errstate(over="ignore"):  # told below
+        return _finite(where, key, array.astype(np.float32, copy=False))
+
+
+def as_labels(where: str, key: str, array: np.ndarray, task: str) -> np.ndarray:
+    """Labels as a Dataset holds them: int64 [N] or [N, T], of a regression float32 [N]; [N, 1] is flattened.
+
+    Raises:
+        DataDamaged: if they are of another kind, not finite, or one-hot.
+    """
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    found = f"got {array.dtype} {list(array.shape)}"
+    if task == "regression":
+        if array.ndim != 1 or not np.issubdtype(array.dtype, np.number):
+            raise DataDamaged(f"{where}: {key}: labels of a regression must be numbers [N], {found}.")
+        with np.errstate(over="ignore"):
+            return _finite(where, key, array.astype(np.float32))
+    if array.ndim == 2 and array.shape[1] > 2 and len(array) > 1 and _one_hot(array):
+        raise DataDamaged(
+            f"{where}: {key}: labels must be whole numbers [N], these are one-hot, {list(array.shape)}. Use "
+            f"{key}.argmax(1)."
+        )
+    if array.ndim not in (1, 2) or not np.issubdtype(array.dtype, np.integer):
+        todo = ""
+        if array.ndim == 1 and np.issubdtype(array.dtype, np.floating):
+            todo = " Convert them with .astype('int64'), or set task: regression."
+        elif array.ndim == 1 and array.dtype.kind in "US":
+            todo = " Number the classes: numpy.unique(labels, return_inverse=True)[1]."
+        raise DataDamaged(f"{where}: {key}: labels must be whole numbers [N] or [N, T], {found}.{todo}")
+    return array.astype(np.int64, copy=False)
+
+
+def count_classes(where: str, labels: Sequence[np.ndarray]) -> int:
+    """The highest label + 1; a model has an output for each, so labels that are far apart are refused."""
+    classes = max(int(own.max(initial=0)) for own in labels) + 1
+    samples = sum(map(len, labels))
+    if classes > max(samples, MANY_CLASSES):
+        raise DataDamaged(
+            f"{where}: labels must be whole numbers from 0, one after the other; the highest is {classes - 1}, which "
+            f"would be {classes} classes of {samples} samples. Number the classes anew, or give data.num_classes."
+        )
+    return classes
+
+
+def per_channel(values: Sequence[float], channels: int, key: str, where: str) -> np.ndarray:
+    """One value per channel, float32 [C]; a single one is used for all.
+
+    Raises:
+        ScenarioError: if there is another number of them.
+    """
+    if len(values) not in (1, channels):
+        raise ScenarioError(
+            f"{key}: expected one value, or one for each of the {channels} channels of {where}, got {len(values)}."
+        )
+    return np.broadcast_to(np.float32(values), channels).copy()
+
+
+def _one_hot(array: np.ndarray) -> bool:
+    return bool(((array == 0) | (array == 1)).all() and (array.sum(axis=1) == 1).all())
+
+
+def _finite(where: str, key: str, array: np.ndarray) -> np.ndarray:
+    """The same array; one value that is not finite would make every model that sees it so.
+
+    Raises:
+        DataDamaged: if there is one; says where the first is.
+    """
+    wrong, first = 0, -1
+    for start in range(0, len(array), _ROWS):  # it may be memory-mapped, and larger than memory
+        finite = np.isfinite(array[start : start + _ROWS])
+        if not finite.all():
+            first = first if wrong else start * (array.size // len(array)) + int(np.argmin(finite))
+            wrong += finite.size - int(np.count_nonzero(finite))
+    if not wrong:
+        return array
+    at = np.unravel_index(first, array.shape)
+    raise DataDamaged(
+        f"{where}: {key}: {wrong} values are not finite in float32, the first is {array[at]} in sample {at[0]}. Take "
+        "these samples out, or fill in numbers."
+    )

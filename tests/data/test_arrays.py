@@ -1,0 +1,158 @@
+"""Arrays, tensors and PyTorch data sets from Python."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+from ddlsim import runs
+from ddlsim.data import Arrays, DataSearch
+from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.scenario import from_mapping, to_yaml
+
+NOWHERE = DataSearch(download=False)
+X, Y = np.arange(4 * 2 * 3 * 3, dtype=np.uint8).reshape(4, 2, 3, 3), np.array([0, 1, 2, 0])
+TEST = (X[:2], Y[:2])
+
+
+class Pairs(Dataset):
+    """Items as they are given."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, index):
+        return self.items[index]
+
+
+def loaded(**given):
+    return Arrays(**{"train": (X, Y), "test": TEST, **given}).load(NOWHERE)
+
+
+def mapping(data):
+    return {
+        "rounds": 1,
+        "nodes": {"clusters": [2]},
+        "algorithm": {"name": "el"},
+        "model": {"name": "mlp", "hidden": [2]},
+        "data": data,
+        "topology": {"name": "ring"},
+        "training": {"learning_rate": 0.1, "batch_size": 2, "local_steps": 1},
+        "compute_device": "cpu",
+    }
+
+
+def test_arrays_are_taken_as_they_are():
+    data = loaded()
+    assert np.shares_memory(data.train_images, X) and data.num_classes == 3
+    assert data.mean.tolist() == [0.5] * 3 and data.sample_shape == (3, 2, 3)
+
+
+def test_a_tensor_has_its_channels_first():
+    tensor = torch.from_numpy(X).permute(0, 3, 1, 2)
+    assert np.array_equal(loaded(train=(tensor, torch.from_numpy(Y))).train_images, X)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        TensorDataset(torch.from_numpy(X).permute(0, 3, 1, 2), torch.from_numpy(Y)),
+        Pairs([(torch.from_numpy(x).permute(2, 0, 1), int(y)) for x, y in zip(X, Y, strict=True)]),
+        [(x, y) for x, y in zip(X, Y, strict=True)],
+    ],
+    ids=["TensorDataset", "Dataset of tensors", "list of pairs of arrays"],
+)
+def test_a_torch_dataset_gives_the_same_as_its_arrays(given):
+    assert loaded(train=given).sha256 == loaded().sha256
+
+
+def test_float_samples_are_not_normalized_twice():
+    data = loaded(train=(X / 255, Y), test=(X[:2] / 255, Y[:2]))
+    assert data.train_images.dtype == np.float32 and data.mean.tolist() == [0] * 3 and data.std.tolist() == [1] * 3
+
+
+def test_a_memory_mapped_array_is_not_read(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert isinstance(loaded(train=(mapped, Y)).train_images, np.memmap)
+
+
+def test_token_ids_keep_their_type():
+    tokens = np.arange(12, dtype=np.int32).reshape(4, 3)
+    data = loaded(train=(tokens, tokens), test=(tokens, tokens))
+    assert data.sample_dtype == "int32" and data.train_labels.shape == (4, 3) and data.num_classes == 12
+
+
+def test_a_scenario_runs_on_arrays(tmp_path):
+    scenario = from_mapping(mapping(Arrays(train=(X, Y), test=TEST)))
+    assert f"sha256: {scenario.data.sha256}" in to_yaml(scenario)
+    assert runs.run(scenario, out=tmp_path / "run")["rounds"] == 1
+
+
+def test_samples_of_another_process_are_told_to_be_missing():
+    with pytest.raises(DataMissing, match=r"SHA-256 abc.* not in this process.*numpy.savez"):
+        Arrays(sha256="abc").load(NOWHERE)
+
+
+def test_a_file_cannot_name_arrays():
+    with pytest.raises(ScenarioError, match="arrays come from Python"):
+        from_mapping(mapping({"name": "arrays"}))
+
+
+def test_a_validation_set_can_be_used_as_such():
+    data = Arrays(train=(X, Y), test=TEST, validation=TEST)
+    assert from_mapping(mapping(data) | {"validation": {"source": "own"}}).data.own_validation
+    with pytest.raises(ScenarioError, match="without a validation set"):
+        from_mapping(mapping(Arrays(train=(X, Y), test=TEST)) | {"validation": {"source": "own"}})
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            {"train": (X, Y[:3])},
+            r"train: expected as many labels as samples, got x_train \[4, 2, 3, 3\] and y_train \[3\]",
+        ),
+        ({"train": (X, np.array([0, 1, -1, 2]))}, r"train labels must be 0..2, got -1..2"),
+        ({"num_classes": 2}, r"train labels must be 0..1, got 0..2"),
+        ({"train": (X, Y / 2)}, r"y_train: labels must be whole numbers.*float64.*astype\('int64'\).*task: regression"),
+        ({"train": (X, np.array(list("abca")))}, r"y_train: labels must be whole numbers.*Number the classes"),
+        ({"train": (X, np.eye(4, dtype=int))}, r"one-hot, \[4, 4\]. Use y_train.argmax\(1\)"),
+        ({"train": (X > 2, Y)}, r"x_train: expected uint8 or floating.*got bool \[4, 2, 3, 3\].*astype"),
+        ({"train": (X[:0], Y[:0])}, r"train: expected at least one sample"),
+        ({"train": Pairs([])}, r"train: expected at least one sample, got a Pairs with none"),
+        ({"test": (X[:2, :1], Y[:2])}, r"train images are \[2, 3, 3\], test images \[1, 3, 3\]"),
+        ({"test": (X[:2] / 255, Y[:2])}, r"x_train is uint8, x_test float32"),
+        (
+            {"train": Pairs([{"image": 1, "label": 2}])},
+            r"item 0 of the Pairs is a dict with keys image, label, expected a",
+        ),
+        ({"train": Pairs([(X[0], 0, 1)])}, r"item 0 of the Pairs is a tuple of 3, expected a pair"),
+        (
+            {"train": Pairs([(X[0], 0), (X[0, :1], 1)])},
+            r"sample 1 is uint8 \[1, 3, 3\], the first is uint8 \[2, 3, 3\]",
+        ),
+        ({"train": Pairs([(object(), 0)])}, r"sample 0 of train: expected an array or tensor of numbers, got a object"),
+        (
+            {"columns": {"site": ["a", "b"]}},
+            r"column site must have one value for each of the 4 train samples, got \[2\]",
+        ),
+        ({"mean": (0.1, 0.2)}, r"data.mean: expected one value, or one for each of the 3 channels"),
+        ({"train": X}, r"train: expected \(samples, labels\) or a data set.*got a ndarray"),
+        ({"train": iter([])}, r"expected \(samples, labels\).*list\(data\)"),
+        ({"train": (X, Y, Y)}, r"train: expected \(samples, labels\), got a tuple of 3"),
+        ({"test": None}, r"test is missing"),
+        ({"train": (np.zeros((4, 3, 8, 8), np.uint8), Y)}, r"looks like \[N, C, H, W\].*layout='channels_first'"),
+        ({"train": (np.full((4, 5), np.nan), Y)}, r"x_train: 20 values are not finite"),
+    ],
+)
+def test_wrong_arrays_are_one_clear_error(given, text):
+    with pytest.raises((DataDamaged, ScenarioError)) as caught:
+        loaded(**given)
+    assert re.search(text, str(caught.value)), str(caught.value)
+    assert len(str(caught.value)) < 400
