@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ddlsim.cli import completion
 from ddlsim.cli.exits import message_of
 from ddlsim.cli.run import Overrides
 from ddlsim.errors import ScenarioError
@@ -18,7 +19,10 @@ def register(app: typer.Typer) -> None:
 
 
 def check(
-    scenarios: Annotated[list[str], typer.Argument(help="Scenario files, or names.", metavar="SCENARIO...")],
+    scenarios: Annotated[
+        list[str],
+        typer.Argument(help="Scenario files, or names.", metavar="SCENARIO...", autocompletion=completion.scenarios),
+    ],
     overrides: Overrides = [],  # noqa: B006
 ) -> None:
     """Check scenarios (and matrices of them) without touching data; every error at once.

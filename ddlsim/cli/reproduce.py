@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ddlsim.cli import completion
 from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED
 from ddlsim.cli.run import Overrides
 
@@ -16,7 +17,12 @@ def register(app: typer.Typer) -> None:
 
 
 def reproduce(
-    matrix: Annotated[str, typer.Argument(help="A matrix file, or the name of one (`ddlsim list matrices`).")],
+    matrix: Annotated[
+        str,
+        typer.Argument(
+            help="A matrix file, or the name of one (`ddlsim list matrices`).", autocompletion=completion.matrices
+        ),
+    ],
     cells: Annotated[
         list[str], typer.Option("--cells", metavar="PATTERN", help="Only cells like 'l2/*'; may be repeated.")
     ] = [],  # noqa: B006

@@ -8,10 +8,17 @@ from typing import Annotated
 
 import typer
 
+from ddlsim.cli import completion
 from ddlsim.cli.exits import FAILED, INTERRUPTED
 
 Overrides = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. algorithm.heads=3; may be repeated.")
+    list[str],
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key, e.g. algorithm.heads=3; may be repeated.",
+        autocompletion=completion.settings,
+    ),
 ]
 
 CheckpointEvery = Annotated[
@@ -41,7 +48,12 @@ def register(app: typer.Typer) -> None:
 
 def run(
     ctx: typer.Context,
-    scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of one (`ddlsim list scenarios`).")],
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            help="A scenario file, or the name of one (`ddlsim list scenarios`).", autocompletion=completion.scenarios
+        ),
+    ],
     overrides: Overrides = [],  # noqa: B006
     seed: Annotated[int | None, typer.Option(min=0, help="Seed, instead of the scenario's.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory; by default below runs/.")] = None,

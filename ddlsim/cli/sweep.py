@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ddlsim.cli import completion
 from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, say
 from ddlsim.cli.run import Overrides
 from ddlsim.errors import ScenarioError
@@ -28,7 +29,9 @@ def register(app: typer.Typer) -> None:
 
 
 def sweep(
-    scenario: Annotated[str, typer.Argument(help="A scenario or a sweep file, or the name of one.")],
+    scenario: Annotated[
+        str, typer.Argument(help="A scenario or a sweep file, or the name of one.", autocompletion=completion.scenarios)
+    ],
     grid: Annotated[
         list[str], typer.Option(metavar="KEY=A,B", help="A key and its values, e.g. topology.name=ring,complete.")
     ] = [],  # noqa: B006

@@ -1,0 +1,29 @@
+# ddlsim in a container. On a CPU:
+#   docker build -t ddlsim . && docker run --rm -v "$PWD/runs:/work/runs" ddlsim run smoke
+# With CUDA kernels, for a machine with NVIDIA's container runtime (add --gpus all to docker run):
+#   docker build -t ddlsim:cuda --build-arg BASE=nvidia/cuda:12.8.1-devel-ubuntu24.04 .
+# TORCH_INDEX is handed to pip as --index-url for torch and torchvision, e.g. that of PyTorch's builds for CPUs alone,
+# which are smaller by gigabytes; empty: pip's default.
+ARG BASE=python:3.12-slim-bookworm
+
+FROM ${BASE} AS build
+ARG TORCH_INDEX=""
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends g++ make python3 python3-venv \
+ && rm -rf /var/lib/apt/lists/*
+# python:* images have their Python in /usr/local, Ubuntu's in /usr.
+RUN "$(command -v /usr/local/bin/python3 || command -v python3)" -m venv /opt/ddlsim
+ENV PATH=/opt/ddlsim/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch torchvision
+COPY . /src
+RUN pip install '/src[plot]'
+
+FROM ${BASE}
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends python3 \
+ && rm -rf /var/lib/apt/lists/*
+COPY --from=build /opt/ddlsim /opt/ddlsim
+ENV PATH=/opt/ddlsim/bin:$PATH
+WORKDIR /work
+ENTRYPOINT ["ddlsim"]
+CMD ["--help"]
