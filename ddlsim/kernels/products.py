@@ -58,7 +58,7 @@ def dots(
     rows: Matrix | None = None,
     reference_rows: Matrix | None = None,
 ) -> np.ndarray | torch.Tensor:
-    """Dot products of models, float64: [n, n], or [E] for `pairs` [E, 2]; arguments as in `models_of`."""
+    """Dot products of models, float64: [n, n], or [E] for `pairs` [E, 2]; arguments and errors as in `cosine`."""
     return _products(models_of(params, reference, columns, rows, reference_rows), pairs, squared=False)
 
 
@@ -74,6 +74,7 @@ def sqdist(
     """Squared Euclidean distances of models, float64: [n, n] with a zero diagonal, or [E] for `pairs` [E, 2].
 
     They are sums of squared differences, never |a|^2 + |b|^2 - 2 a.b, so close models keep all their digits.
+    Arguments and errors as in `cosine`.
     """
     return _products(models_of(params, reference, columns, rows, reference_rows), pairs, squared=True)
 

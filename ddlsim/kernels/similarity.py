@@ -46,6 +46,11 @@ def cosine(
 
     Returns:
         [n, n] or [E] float32, of the same library and device as `params`.
+
+    Raises:
+        TypeError: another type or element type than the above.
+        ValueError: shapes that do not fit, columns outside the matrix, or matrices on different devices.
+        IndexError: a row or a position outside the matrix.
     """
     models = models_of(params, reference, columns, rows, reference_rows)
     return _cosines(params, [(models, 1)], pairs)
@@ -60,7 +65,7 @@ def inverse_l2(
     rows: Matrix | None = None,
     reference_rows: Matrix | None = None,
 ) -> Matrix:
-    """1 / (Euclidean distance + 1e-6) of models; arguments and result as in `cosine`, the diagonal is 0."""
+    """1 / (Euclidean distance + 1e-6) of models; arguments, result and errors as in `cosine`, the diagonal is 0."""
     models = models_of(params, reference, columns, rows, reference_rows)
     positions = _positions(pairs, models)
     if models.rows.device is None:
@@ -93,7 +98,7 @@ def update_cosine(
         params, pairs, columns, rows: as in `cosine`.
 
     Raises:
-        ValueError: alpha outside 0..1, or shapes that do not fit.
+        ValueError: alpha outside 0..1. Also all errors of `cosine`.
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha must lie in 0..1, not {alpha}")
@@ -121,8 +126,11 @@ def class_cosine(
         columns: (start, stop) of that matrix in the parameters, stop - start = C * D; None: all columns.
         pairs, rows: as in `cosine`.
 
+    Returns:
+        As `cosine`.
+
     Raises:
-        ValueError: the columns do not divide into the classes.
+        ValueError: the columns do not divide into the classes. Also all errors of `cosine`.
     """
     models = models_of(params, None, columns, rows)
     start, stop, num_classes = models.start, models.stop, operator.index(num_classes)

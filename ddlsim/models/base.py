@@ -30,8 +30,6 @@ class ModelSettings(Part):
         """Whether anything comes before the head. Default: it does."""
         return True
 
-    """Whether anything comes before the head."""
-
     only_size: ClassVar[bool] = False
     """Whether it is nothing but numbers of values (`part_sizes`), for network-only runs."""
 
@@ -59,5 +57,9 @@ class ModelSettings(Part):
         Args:
             image_shape: of one sample, (C, H, W) for images.
             num_classes: number of outputs.
+
+        Raises:
+            ScenarioError: the options fit no network; says which key.
+            DataMissing, DataDamaged: files that the model begins with are not there, or do not fit it.
         """
         raise NotImplementedError

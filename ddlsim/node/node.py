@@ -219,7 +219,11 @@ class Node:
         return self._after(duration_s, (lambda: value) if later else value)
 
     def sleep(self, seconds: float) -> Verb:
-        """Waits."""
+        """Nothing happens for so many simulated seconds; outcome: None.
+
+        Args:
+            seconds: 0 or more.
+        """
         return self._after(seconds, lambda: None)
 
     def receive(self, round_num: int, senders: Iterable[int] | None = None, *, wait: bool | None = None) -> Verb:
@@ -286,9 +290,19 @@ class Node:
         return {peer: int(turns[peer] < turns[self.id]) for peer in peers}
 
     def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", **references: Any) -> Deferred:
-        """Similarities of one's model to others' (see learning/job_types.py: SimilaritySpec); deferred list of floats.
+        """Similarities of one's model to others', at no simulated time: they cost less than a single training step.
 
-        Counted as no simulated time: they cost less than a single training step.
+        Args:
+            metric: cosine_weights, cosine_gradients or inverse_l2.
+            own: this node's model.
+            peers: the others'.
+            references: what is subtracted first (start, own_last, peers_last, alpha): see Compute in ports.py.
+
+        Returns:
+            Deferred list of floats, one per peer.
+
+        Raises:
+            DdlsimError: the sizes differ.
         """
         compute = self._compute
         job = compute.compare(metric, own, peers, **references)
@@ -328,9 +342,12 @@ class Node:
     # -- models, at no simulated time ------------------------------------------------------------------------------
 
     def init_models(self, count: int = 1, *, whole: bool = False, own: bool = True) -> "list[Model]":
-        """Fresh models of this node's architecture: (core, head, ...) each, or (model,) when whole.
+        """Fresh models of this node's architecture.
 
-        own = another start on every node; otherwise all that have the same architecture start alike.
+        Args:
+            count: how many.
+            whole: (model,) instead of (core, head, ...).
+            own: another start on every node; otherwise all that have the same architecture start alike.
 
         A node that has lost its state draws its own start anew; the start that all share stays the same.
         """
@@ -341,7 +358,15 @@ class Node:
         return self._compute.init_models(seed, count, whole, self.id)
 
     def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
-        """The weighted sum of parameters, in the given order."""
+        """The weighted sum of parameters, in the given order.
+
+        Args:
+            sources: at least one, all of one size.
+            weights: one per source; they are not normalized.
+
+        Raises:
+            DdlsimError: the sizes differ.
+        """
         return self._compute.merge(sources, weights)
 
     def average(self, own: "Params", received: "Mapping[int, Params]") -> "Params":

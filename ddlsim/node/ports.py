@@ -59,13 +59,35 @@ class Transport(Protocol):
     def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> "simpy.Event":
         """An event that happens when everything that can still come from the senders for this round has come, or when
         the round's deadline is over.
+
+        Args:
+            node: the node that waits.
+            kind: of the messages: PUSH, RESPONSE or SCORE of messages/message.py.
+            round_num: the round; messages of other rounds do not count.
+            senders: the nodes whose messages are waited for.
         """
 
     def take(self, node: int, kind: str, round_num: int) -> "list[Message]":
-        """The messages of a round that has been waited for."""
+        """The messages of a round that has been waited for; those of this and earlier rounds are kept no longer.
+
+        Args:
+            node: the receiver.
+            kind: as of `wait`.
+            round_num: the round that ends; with protocol.late `keep`, of senders without a message of this round also
+                the newest that came after its own round had ended.
+
+        Returns:
+            At most one message of each sender.
+        """
 
     def take_newest(self, node: int, kind: str, oldest_round: int) -> "list[Message]":
-        """The newest message of every sender, unless it is older than `oldest_round`."""
+        """The newest message of every sender; none is kept any longer.
+
+        Args:
+            node: the receiver.
+            kind: as of `wait`.
+            oldest_round: messages of earlier rounds are left out.
+        """
 
 
 class Compute(Protocol):
@@ -77,7 +99,17 @@ class Compute(Protocol):
     """Whether it uses the random numbers that it is given; false: nothing is computed, and None will do."""
 
     def init_models(self, seed: int, count: int, whole: bool, node: int) -> "list[Model]":
-        """Fresh models of the node's architecture, in parts, or in one part where `whole`."""
+        """Fresh models of the node's architecture, in parts, or in one part where `whole`.
+
+        Args:
+            seed: of their values; not used where `draws_numbers` is false.
+            count: how many; each begins with other values.
+            whole: one part, (model,), instead of (core, head, ...).
+            node: whose architecture.
+
+        Raises:
+            DdlsimError: parts are wanted, and the core of the architecture has no trained values.
+        """
 
     def train_towards(
         self,
@@ -103,11 +135,27 @@ class Compute(Protocol):
         split: str = "train",
         kept: "Kept | None" = None,
     ) -> "Job":
-        """Mean losses on the node's samples, of models with its own buffers; value: a list of floats, one per model."""
+        """Mean losses on the node's samples, of models with its own buffers; value: a list of floats, one per model.
+
+        Args:
+            node: the node that has the samples.
+            models: candidates, part by part.
+            num_batches: mini-batches per model.
+            rng: draws mini-batches; None where `draws_numbers` is false.
+            common: the same mini-batches for all models.
+            split: "train" or "validation".
+            kept: of the node's last training.
+        """
 
     def test(self, models: "Sequence[Model]", test_set: int, split: str = "test", kept: "Kept | None" = None) -> "Job":
         """Predictions on an evaluation set, with the own buffers of the node that `kept` is of; value: a list of
         Tested, one per model.
+
+        Args:
+            models: part by part.
+            test_set: number of the evaluation set, or the node, for split "own validation".
+            split: "test", "validation" or "own validation".
+            kept: of the last training of the node whose models these are.
         """
 
     def compare(
@@ -126,7 +174,15 @@ class Compute(Protocol):
         """Mean over classes of the cosine between classifiers' rows; value: a list of floats, one per other."""
 
     def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
-        """The weighted sum of parameters, in the given order."""
+        """The weighted sum of parameters, in the given order.
+
+        Args:
+            sources: at least one, all of one size.
+            weights: one per source, any real numbers; they are not normalized.
+
+        Raises:
+            DdlsimError: the sizes differ.
+        """
 
     def trained_values(self, params: "Params") -> "Params":
         """Parameters without buffers."""
@@ -141,13 +197,22 @@ class Compute(Protocol):
         """What receivers decode of parameters that a codec encodes."""
 
     def resolve(self, jobs: "Sequence[Job]") -> list[Any]:
-        """What jobs compute, together: the only way in which values leave."""
+        """What jobs compute, in one wave where possible: the only way in which values leave.
+
+        Args:
+            jobs: of `losses`, `test`, `compare` or `class_cosine`.
+
+        Returns:
+            The value of each job, in order.
+        """
 
     def value(self, job: "Job") -> Any:
         """What one job computes."""
 
     def flush(self) -> None:
-        """Does what is still to be done, so that it does not pile up where no value is needed for long."""
+        """Runs the jobs that were already pending at the last call. The engine calls it when all nodes have completed a
+        round, so that jobs do not pile up where no value is needed for long.
+        """
 
     def num_samples(self, node: int) -> int:
         """A node's training samples."""

@@ -33,6 +33,12 @@ def load_data(
 ) -> Loaded:
     """Finds the scenario's data set, or goes over to the scenario's fallback.
 
+    Args:
+        scenario: what to run.
+        data_dir: where to look first; None: in the usual folders alone.
+        fallback: whether the scenario's fallback may be used when its data is missing.
+        download: whether torchvision may download.
+
     Raises:
         DataMissing: if the data is not there and there is no fallback, or it is not wanted.
     """
@@ -56,7 +62,10 @@ def load_data(
 
 
 def choose_device(wanted: str) -> str:
-    """`auto` takes a GPU when there is one.
+    """The device that learning computes on: cpu or cuda.
+
+    Args:
+        wanted: auto (a GPU when there is one), cpu or cuda.
 
     Raises:
         DataMissing: if CUDA is wanted and torch sees none.

@@ -45,7 +45,7 @@ def run(
         fallback: whether the scenario's fallback may be used when its data is missing.
         download: whether torchvision may download.
         device: auto, cpu or cuda; by default the scenario's `compute_device`.
-        force: run again although the directory holds a complete run.
+        force: start afresh although the directory holds this run, complete or torn; what is there is kept beside it.
         profile: keep where wall time went (`profile` in the summary).
         progress: auto, plain or none.
         checkpoint_every: see checkpoint.py; none are made where nothing is learned.
@@ -53,10 +53,14 @@ def run(
             error, unless `force` moves it aside.
         command: for the manifest.
     Returns:
-        The summary, as in summary.json.
+        The summary, as in summary.json; of a run that the directory holds already, that of the earlier run.
     Raises:
-        ScenarioError, DataMissing: see there; nothing was run.
+        ScenarioError: the scenario does not fit its data, or `out` holds something that is no run, or this run torn;
+            nothing was run.
+        DataMissing, DataDamaged: data that is not there (and no fallback), or not what it should be; nothing was run.
         RecordsFailed: if the directory cannot be written to any more.
+        DdlsimError: the run cannot go on (nodes that wait for ever, models that do not fit each other, ...); what was
+            computed is written.
     """
     from ddlsim.build import build_learner
 
