@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ddlsim import metrics
 from ddlsim.errors import RecordsDamaged, ScenarioError
+from ddlsim.report.contacts_file import Contacts, read_contacts
 from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, damage_of, json_lines, torn_line
 from ddlsim.report.link_table import Links, read_links
 
@@ -108,7 +110,10 @@ class Records:
     rows: dict[str, Rows]
     communication: Communication | None  # None: not written (yet)
     links: Links | None  # None: not written (yet)
+    contacts: Contacts | None  # None: not written (yet)
     confusions: list = field(repr=False)  # (round, node, int [C, C]): the two newest of every node
+    parities: dict[int, tuple[float, float]] = field(default_factory=dict)  # round -> see `fairness`
+    learns_graph: bool = False  # whether there are rows `collaboration`, see collaboration.py
 
     @property
     def node_cluster(self) -> np.ndarray:
@@ -202,6 +207,13 @@ class Records:
                 matrices[node] = matrix
         return matrices
 
+    @property
+    def fairness(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Demographic parity and equalized odds at each evaluation, float [E] each, nan where not every node has
+        written its confusion matrix; None if no evaluation has them."""
+        found = np.array([self.parities.get(int(number), (np.nan, np.nan)) for number in self.evaluations.round])
+        return (found[:, 0], found[:, 1]) if np.isfinite(found).any() else None
+
     def heads(self) -> np.ndarray | None:
         """Head in use at each evaluation and node, int [E, N], or None where none was recorded.
 
@@ -252,16 +264,19 @@ def read(run_dir: str | Path) -> Records:
             "by default runs/<scenario>/<algorithm>-s<seed>-<hash>."
         )
     manifest = _read_manifest(directory / MANIFEST)
-    rows, confusions = _read_metrics(directory / "metrics.jsonl", len(manifest["node_cluster"]))
+    found = _read_metrics(directory / "metrics.jsonl", np.asarray(manifest["node_cluster"]))
     with damage_of(directory):
         return Records(
             directory=directory,
             manifest=manifest,
             scenario=_read_yaml(directory / "scenario.yaml"),
-            rows=rows,
+            rows=found.rows,
             communication=_read_communication(directory / "communication.jsonl", len(manifest["node_cluster"])),
             links=read_links(directory / "links.jsonl"),
-            confusions=confusions,
+            contacts=read_contacts(directory / "contacts.jsonl", len(manifest["node_cluster"])),
+            confusions=[entry for pair in found.newest.values() for entry in pair],
+            parities=found.parities,
+            learns_graph=found.learns_graph,
         )
 
 
@@ -286,20 +301,62 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _read_metrics(path: Path, num_nodes: int) -> tuple[dict[str, Rows], list]:
+@dataclass
+class _Metrics:
+    """What one pass over metrics.jsonl gathers.
+
+    Args:
+        node_cluster: the cluster of each node, int [N].
+        rows: metric -> its rows.
+        newest: node -> the last two confusion matrices of it, as (round, node, matrix).
+        parities: round -> demographic parity and equalized odds, of rounds in which every node was evaluated.
+        learns_graph: whether there are rows `collaboration`.
+    """
+
+    node_cluster: np.ndarray
+    rows: dict[str, Rows] = field(default_factory=dict)
+    newest: dict[int, list] = field(default_factory=dict)
+    parities: dict[int, tuple[float, float]] = field(default_factory=dict)
+    learns_graph: bool = False
+    _open: dict[int, dict[int, np.ndarray]] = field(default_factory=dict)
+
+    def confusion(self, completed: int, node: int, matrix: np.ndarray) -> None:
+        """Keeps the newest alone, since all of them would be the largest part of a run by far."""
+        self.newest[node] = [*self.newest.get(node, [])[-1:], (completed, node, matrix)]
+        of_round = self._open.setdefault(completed, {})
+        of_round[node] = matrix
+        if len(of_round) == len(self.node_cluster):
+            whole = self._open.pop(completed)
+            stacked = np.stack([whole[node] for node in range(len(whole))]) if len(whole) - 1 in whole else None
+            if stacked is not None:
+                clusters = self.node_cluster
+                parity, odds = (f(stacked, clusters) for f in (metrics.demographic_parity, metrics.equalized_odds))
+                self.parities[completed] = parity, odds
+        while len(self._open) > _OPEN_ROUNDS:
+            del self._open[min(self._open)]
+
+
+_OPEN_ROUNDS = 8
+"""Evaluations of which some nodes' confusion matrices are waited for at a time; older ones get no parity."""
+
+
+def _read_metrics(path: Path, node_cluster: np.ndarray) -> _Metrics:
     columns: dict[str, list[tuple]] = {}
-    newest: dict[int, list] = {}
+    found = _Metrics(node_cluster)
     kinds = {"time_s": NUMBER, "node": MAYBE_NODE, "round": int, "name": str}
     for row in json_lines(path, kinds) if path.is_file() else ():
-        node = -1 if row["node"] is None else _node(path, row["node"], num_nodes)
+        node = -1 if row["node"] is None else _node(path, row["node"], len(node_cluster))
         if row["name"] == "confusion":
-            # Only the newest ones are kept: all of them would be the largest part of a run by far.
-            entry = (row["round"], node, _confusion(path, row))
-            newest[node] = [*newest.get(node, [])[-1:], entry]
+            matrix = _confusion(path, row)
+            with damage_of(path):
+                found.confusion(row["round"], node, matrix)
         elif isinstance(row.get("value"), int | float):
             columns.setdefault(row["name"], []).append((row["time_s"], node, row["round"], row["value"]))
+        elif row["name"] == "collaboration":
+            found.learns_graph = True
     with damage_of(path):
-        return {name: _columns(rows) for name, rows in columns.items()}, [e for pair in newest.values() for e in pair]
+        found.rows = {name: _columns(rows) for name, rows in columns.items()}
+    return found
 
 
 def _node(path: Path, node: int, num_nodes: int) -> int:

@@ -1,0 +1,112 @@
+"""What a report shows beside a run's records: defaults of its scenario, published numbers of its cell of a matrix."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddlsim.report.records import Records
+    from ddlsim.report.sections import Context
+    from ddlsim.reproduce.matrix import Matrix
+
+
+def with_context(records: "Records") -> "tuple[Records, Context]":
+    """Records whose scenario carries published numbers where it is a cell of a matrix that comes with ddlsim, and the
+    rest that a report shows."""
+    from ddlsim.report.sections import Context
+
+    paper = None if records.scenario.get("paper") else published_of(records.scenario)
+    if paper is not None:
+        records = replace(records, scenario={**records.scenario, "paper": paper})
+    return records, Context(defaults_of(records.scenario), explained=True)
+
+
+def defaults_of(resolved: dict[str, Any]) -> dict[str, Any]:
+    """Defaults by dotted key of those keys of a resolved scenario that have one.
+
+    Those of a named part are the defaults of the part that is named.
+    """
+    from ddlsim.scenario.model import DEFAULTS, Scenario
+
+    found: dict[str, Any] = {}
+    _add_section(found, Scenario, "", resolved, DEFAULTS)
+    return found
+
+
+def _add_section(found: dict[str, Any], cls: Any, path: str, resolved: dict[str, Any], standard: dict) -> None:
+    from ddlsim.scenario import parts
+
+    for key, field in cls.model_fields.items():
+        value = resolved.get(key)
+        if key in parts.TABLES:
+            _add_part(found, key, f"{path}{key}", value, standard.get(key))
+        elif hasattr(field.annotation, "model_fields"):
+            _add_section(found, field.annotation, f"{path}{key}.", value or {}, standard.get(key, {}))
+        elif not field.is_required():
+            found[f"{path}{key}"] = parts.plain(field.get_default(call_default_factory=True))
+
+
+def _add_part(found: dict[str, Any], key: str, path: str, value: Any, standard: dict | None) -> None:
+    from ddlsim.errors import ScenarioError
+    from ddlsim.scenario import parts
+
+    if standard is None:
+        found[path] = None
+        if key == "churn":
+            found[f"{path}.name"] = None
+    else:
+        found[f"{path}.name"] = standard["name"]
+    if not isinstance(value, dict) or "name" not in value:
+        return
+    try:
+        cls = parts.table(key)[value["name"]]
+    except (KeyError, ScenarioError):  # a class in a file
+        return
+    for field in parts.keys_of(cls):
+        if not parts.is_required(field):
+            found[f"{path}.{field.name}"] = parts.plain(parts.default_of(field))
+    if standard is not None and standard["name"] == value["name"]:
+        found.update({f"{path}.{name}": own for name, own in standard.items()})
+
+
+def published_of(resolved: dict[str, Any]) -> dict[str, Any] | None:
+    """Published numbers of the cell that a scenario is, in the form that a scenario carries; None if it is none.
+
+    A cell is found by the scenario's name, <matrix>-<cell>; settings in which the run differs from it are told.
+    """
+    from ddlsim.errors import DdlsimError
+    from ddlsim.reproduce.matrix import read_matrix
+    from ddlsim.scenario.find import by_name
+
+    name = str(resolved.get("name"))
+    for matrix_name in sorted(by_name(matrices=True), key=len, reverse=True):
+        if not name.startswith(f"{matrix_name}-"):
+            continue
+        try:
+            matrix = read_matrix(matrix_name)
+        except DdlsimError:  # a user's file of that name, which `ddlsim reproduce` explains
+            continue
+        for cell in matrix.cells:
+            if f"{matrix_name}-{cell.name.replace('/', '-')}" == name and cell.published is not None:
+                return _as_paper(matrix, cell, resolved)
+    return None
+
+
+def _as_paper(matrix: "Matrix", cell: Any, resolved: dict[str, Any]) -> dict[str, Any]:
+    from ddlsim.report.sections.about import settings
+    from ddlsim.scenario.model import to_plain
+
+    published = cell.published
+    quality: dict[str, Any] = {}
+    if published.mean is not None and matrix.average == "nodes":
+        quality["all"] = published.mean
+    if published.clusters is not None:
+        quality["clusters"] = list(published.clusters)
+    paper: dict[str, Any] = {"source": matrix.source, matrix.metric: quality}
+    paper |= {name: published.measure(name).mean for name in published.measures}
+    own, theirs = dict(settings(resolved)), dict(settings(to_plain(cell.scenario)))
+    apart = ("seed", "name", "compute_device")
+    differ = [key for key in theirs if key not in apart and own.get(key) != theirs[key]]
+    if differ:
+        told = ", ".join(f"{key} {own.get(key)} (there {theirs[key]})" for key in differ[:8])
+        paper["note"] = f"this run differs from the cell {cell.name} of {matrix.name}: {told}"
+    return paper

@@ -1,0 +1,229 @@
+// Curves, by uPlot: zoom by dragging or keys, values under the pointer, axes to choose from.
+const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
+
+function drawLines(host, figure) {
+  let plot = null;
+  let axis = 0;
+  const hidden = new Set();
+  const controls = element("div", "controls");
+  const legend = element("div", "legend");
+  const chart = element("div", "chart");
+  chart.tabIndex = 0;
+  chart.setAttribute("role", "img");
+  chart.setAttribute(
+    "aria-label",
+    `${host.dataset.title}. Arrow keys move through the points, plus and minus zoom, Escape shows everything; the same numbers are in the table below.`,
+  );
+  host.append(controls, chart, legend);
+  const tip = tooltip(chart);
+  const say = announcer(host);
+
+  function columns() {
+    const x = figure.x[axis].values;
+    const known = x.map((v, i) => i).filter((i) => x[i] !== null);
+    const pick = (values) => known.map((i) => values[i]).map((v) => (figure.log && !(v > 0) ? null : v));
+    const data = [known.map((i) => x[i])];
+    const series = [{}];
+    const bands = [];
+    for (const [index, one] of figure.series.entries()) {
+      const stroke = paletteColor(one.color);
+      const show = !hidden.has(index);
+      data.push(pick(one.values));
+      series.push({
+        label: one.label,
+        stroke,
+        show,
+        width: one.thin ? 1 : 2,
+        dash: DASHES[one.dash % DASHES.length],
+        spanGaps: figure.style === "line",
+        points: { show: figure.style === "points" || undefined, size: figure.style === "points" ? 7 : 5 },
+        paths: pathsOf(figure.style),
+        fill: figure.style === "bars" ? `${stroke}99` : undefined,
+      });
+    }
+    for (const [index, one] of figure.series.entries()) {
+      if (!one.low) continue;
+      const at = data.length;
+      data.push(pick(one.high), pick(one.low));
+      const edge = { label: "", stroke: "transparent", width: 0, points: { show: false }, show: !hidden.has(index), spanGaps: true };
+      series.push({ ...edge, extra: true }, { ...edge, extra: true });
+      bands.push({ series: [at, at + 1], fill: `${paletteColor(one.color)}26` });
+    }
+    return { data, series, bands };
+  }
+
+  function pathsOf(style) {
+    if (style === "step") return uPlot.paths.stepped({ align: 1 });
+    if (style === "bars") return uPlot.paths.bars({ size: [0.8, 60] });
+    if (style === "points") return () => null;
+    return undefined;
+  }
+
+  function build() {
+    const kept = plot && plot.axis === axis ? { ...plot.scales.x } : null;
+    if (plot) plot.destroy();
+    const { data, series, bands } = columns();
+    const axisStyle = { stroke: color("--muted"), grid: { stroke: color("--grid"), width: 1 }, ticks: { stroke: color("--grid"), width: 1 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 22 };
+    plot = new uPlot(
+      {
+        width: Math.max(200, chart.clientWidth),
+        height: host.clientWidth < 500 ? 240 : 300,
+        legend: { show: false },
+        cursor: { drag: { x: true, y: false, setScale: true }, points: { size: 7 } },
+        scales: { x: { time: false, range: xRange }, y: { distr: figure.log ? 3 : 1, range: figure.log ? undefined : yRange } },
+        axes: [
+          { ...axisStyle, label: figure.x[axis].name, values: (_, splits) => ticks(splits, figure.x[axis].unit), space: 70 },
+          { ...axisStyle, size: 66, values: (_, splits) => ticks(splits.map((v) => (figure.log && !isPower(v) ? null : v)), figure.unit) },
+        ],
+        series,
+        bands,
+        hooks: { setCursor: [hover], draw: [drawMarks] },
+      },
+      data,
+      chart,
+    );
+    plot.axis = axis;
+    if (kept && kept.min !== null) plot.setScale("x", { min: kept.min, max: kept.max });
+  }
+
+  function isPower(v) {
+    return v !== null && Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9;
+  }
+
+  function xRange(_, low, high) {
+    if (low === null) return [0, 1];
+    const room = figure.style === "bars" || figure.style === "points" ? 0.6 : low === high ? Math.max(1, Math.abs(low) * 0.1) : 0;
+    return [low - room, high + room];
+  }
+
+  function yRange(_, low, high) {
+    const values = figure.marks.map((m) => m.value).concat(low === null ? [] : [low, high]);
+    if (!values.length) return [0, 1];
+    const bottom = figure.zero ? 0 : Math.min(...values);
+    const top = Math.max(...values);
+    const room = (top - bottom || Math.abs(top) || 1) * 0.06;
+    return [figure.zero ? 0 : bottom - room, top + room];
+  }
+
+  function drawMarks(u) {
+    for (const mark of figure.marks) {
+      const y = Math.round(u.valToPos(mark.value, "y", true));
+      if (y < u.bbox.top || y > u.bbox.top + u.bbox.height) continue;
+      const stroke = paletteColor(mark.color);
+      u.ctx.save();
+      u.ctx.strokeStyle = stroke;
+      u.ctx.lineWidth = devicePixelRatio;
+      u.ctx.setLineDash([3 * devicePixelRatio, 4 * devicePixelRatio]);
+      u.ctx.beginPath();
+      u.ctx.moveTo(u.bbox.left, y);
+      u.ctx.lineTo(u.bbox.left + u.bbox.width, y);
+      u.ctx.stroke();
+      u.ctx.fillStyle = color("--muted");
+      u.ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+      u.ctx.textAlign = "right";
+      u.ctx.fillText(mark.label, u.bbox.left + u.bbox.width - 4 * devicePixelRatio, y - 4 * devicePixelRatio);
+      u.ctx.restore();
+    }
+  }
+
+  function hover(u) {
+    const at = u.cursor.idx;
+    if (at === null || at === undefined || u.cursor.left < 0) {
+      tip.hide();
+      return;
+    }
+    const rows = figure.series.flatMap((one, index) => {
+      if (hidden.has(index)) return [];
+      const value = u.data[index + 1][at];
+      if (value === null && figure.series.length > 8) return [];
+      return [[one.label, shown(value, figure.unit), paletteColor(one.color)]];
+    });
+    const { left, top } = u.over.getBoundingClientRect();
+    const outer = chart.getBoundingClientRect();
+    tip.show(u.cursor.left + left - outer.left, u.cursor.top + top - outer.top, `${figure.x[axis].name} ${shown(u.data[0][at], figure.x[axis].unit)}`, rows);
+  }
+
+  function zoom(factor) {
+    const { min, max } = plot.scales.x;
+    const middle = plot.cursor.idx !== null && plot.cursor.idx !== undefined ? plot.data[0][plot.cursor.idx] : (min + max) / 2;
+    const x = plot.data[0];
+    const low = Math.max(x[0], middle - (middle - min) * factor);
+    const high = Math.min(x[x.length - 1], middle + (max - middle) * factor);
+    if (high > low) plot.setScale("x", { min: low, max: high });
+  }
+
+  function reset() {
+    plot.setData(plot.data, true);
+  }
+
+  function move(step) {
+    const x = plot.data[0];
+    const { min, max } = plot.scales.x;
+    let at = plot.cursor.idx;
+    at = at === null || at === undefined ? (step > 0 ? 0 : x.length - 1) : Math.max(0, Math.min(x.length - 1, at + step));
+    if (x[at] < min || x[at] > max) {
+      const half = (max - min) / 2;
+      plot.setScale("x", { min: Math.max(x[0], x[at] - half), max: Math.min(x[x.length - 1], x[at] + half) });
+    }
+    plot.setCursor({ left: plot.valToPos(x[at], "x"), top: plot.over.clientHeight / 3 });
+    say(tip.text());
+  }
+
+  const keys = { ArrowRight: () => move(1), ArrowLeft: () => move(-1), "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), Escape: reset };
+  chart.addEventListener("keydown", (event) => {
+    if (!keys[event.key]) return;
+    keys[event.key]();
+    event.preventDefault();
+  });
+  chart.addEventListener("blur", () => tip.hide());
+
+  if (figure.x.length > 1)
+    controls.append(
+      choice("over", figure.x.map((one) => one.name), 0, (index) => {
+        axis = index;
+        build();
+      }),
+    );
+  const zooms = element("div", "zooms");
+  zooms.append(button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2)), button("All", "Show everything", reset));
+  controls.append(zooms);
+  for (const [index, one] of figure.series.entries()) {
+    const entry = button("", `${one.label}: show or hide`, () => {
+      if (!hidden.delete(index)) hidden.add(index);
+      entry.setAttribute("aria-pressed", String(!hidden.has(index)));
+      build();
+    });
+    entry.setAttribute("aria-pressed", "true");
+    entry.append(swatchOf(one), element("span", "", one.label));
+    legend.append(entry);
+  }
+
+  function swatchOf(one) {
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    svg.setAttribute("width", "22");
+    svg.setAttribute("height", "10");
+    svg.setAttribute("aria-hidden", "true");
+    const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+    const box = { x1: 1, x2: 21, y1: 5, y2: 5, "stroke-width": one.thin ? 1.5 : 3, "stroke-dasharray": DASHES[one.dash % DASHES.length].join(" ") };
+    for (const [name, value] of Object.entries(box)) line.setAttribute(name, value);
+    line.setAttribute("class", one.color < 0 ? "stroke-neutral" : `stroke-${one.color % PALETTE_SIZE}`);
+    svg.append(line);
+    return svg;
+  }
+
+  new ResizeObserver(() => {
+    if (plot && chart.clientWidth && chart.clientWidth !== plot.width) plot.setSize({ width: Math.max(200, chart.clientWidth), height: plot.height });
+  }).observe(chart);
+  build();
+  return {
+    redraw: build,
+    table: () => ({
+      header: [...figure.x.map((one) => one.name), ...figure.series.flatMap((one) => (one.low ? [one.label, "lowest", "highest"] : [one.label]))],
+      rows: figure.x[0].values.map((_, i) => [
+        ...figure.x.map((one) => shown(one.values[i], one.unit)),
+        ...figure.series.flatMap((one) => (one.low ? [one.values, one.low, one.high] : [one.values]).map((v) => shown(v[i], figure.unit))),
+      ]),
+    }),
+    state: () => ({ axis, hidden: [...hidden], x: plot && { min: plot.scales.x.min, max: plot.scales.x.max } }),
+  };
+}

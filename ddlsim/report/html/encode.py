@@ -1,0 +1,178 @@
+"""Figures as small JSON for the page's scripts: rounded, thinned by a stated rule, heat maps as packed whole numbers.
+
+Rules of thinning, told below each figure that they change:
+
+- curves keep at most `Budget.points` points: evenly spaced ones, the first and the last, and of every line its lowest
+  and its highest;
+- heat maps keep at most `Budget.columns` columns and `Budget.cells` cells over all pictures: evenly spaced columns and
+  pictures, the first and the last always.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ddlsim.report.section import Bars, Figure, Heat, Lines
+from ddlsim.report.thinning import evenly
+
+LEVELS = 65_534
+"""Steps of a packed value between the least and the largest of its heat map."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much of a figure is kept.
+
+    Args:
+        points: of curves.
+        numbers: of all curves of a figure, bands included.
+        columns: of a heat map.
+        cells: of all pictures of a heat map.
+    """
+
+    points: int = 400
+    numbers: int = 12_000
+    columns: int = 300
+    cells: int = 120_000
+
+    def smaller(self) -> "Budget":
+        """Half of everything."""
+        return Budget(*(max(8, number // 2) for number in (self.points, self.numbers, self.columns, self.cells)))
+
+
+def encoded(figure: Figure, budget: Budget) -> tuple[dict[str, Any], list[str]]:
+    """What the page draws, as plain JSON types, and a sentence on each thing that was left out."""
+    if isinstance(figure, Lines):
+        return _lines(figure, budget)
+    if isinstance(figure, Heat):
+        return _heat(figure, budget)
+    return _bars(figure), []
+
+
+def _lines(figure: Lines, budget: Budget) -> tuple[dict[str, Any], list[str]]:
+    count = len(figure.x[0].values)
+    drawn = sum(1 if one.low is None else 3 for one in figure.series)
+    most = max(8, min(budget.points, budget.numbers // max(1, drawn)))
+    kept = _kept_points(figure, count, most)
+    series = [
+        {
+            "label": one.label,
+            "color": one.color,
+            "thin": one.thin,
+            "dash": one.dash,
+            "values": _numbers(one.values[kept]),
+            "low": None if one.low is None else _numbers(one.low[kept]),
+            "high": None if one.high is None else _numbers(one.high[kept]),
+        }
+        for one in figure.series
+    ]
+    found = {
+        "kind": "lines",
+        "x": [{"name": axis.name, "unit": axis.unit, "values": _numbers(axis.values[kept], 7)} for axis in figure.x],
+        "y": figure.y,
+        "unit": figure.unit,
+        "series": series,
+        "marks": [{"label": mark.label, "value": mark.value, "color": mark.color} for mark in figure.marks],
+        "style": figure.style,
+        "log": figure.log,
+        "zero": figure.from_zero,
+    }
+    if len(kept) == count:
+        return found, []
+    return found, [
+        f"Shown are {len(kept)} of {count:,} points: evenly spaced ones, and the lowest and the highest of every line."
+    ]
+
+
+def _kept_points(figure: Lines, count: int, most: int) -> np.ndarray:
+    if count <= most:
+        return np.arange(count)
+    kept = set(evenly(count, most).tolist())
+    for one in figure.series:
+        known = np.flatnonzero(np.isfinite(one.values))
+        if len(known):
+            kept |= {int(known[one.values[known].argmin()]), int(known[one.values[known].argmax()])}
+    return np.array(sorted(kept))
+
+
+def _numbers(values: np.ndarray, digits: int = 5) -> list[float | int | None]:
+    """Rounded to so many digits, and to whole numbers where these are exact; None for what is not finite."""
+    found: list[float | int | None] = []
+    for value in np.asarray(values, dtype=float).tolist():
+        if not np.isfinite(value):
+            found.append(None)
+        elif value == int(value) and abs(value) < 2**53:
+            found.append(int(value))
+        else:
+            found.append(float(f"{value:.{digits}g}"))
+    return found
+
+
+def _heat(figure: Heat, budget: Budget) -> tuple[dict[str, Any], list[str]]:
+    rows, notes = len(figure.rows), []
+    columns = np.arange(len(figure.columns))
+    if not figure.square:
+        most = min(budget.columns, max(8, budget.cells // max(1, rows * len(figure.frames))))
+        columns = evenly(len(columns), most)
+        if len(columns) < len(figure.columns):
+            notes.append(f"Shown are {len(columns)} of {len(figure.columns):,} columns, evenly spaced.")
+    frames = list(figure.frames)
+    if figure.choose == "slider":
+        chosen = evenly(len(frames), max(2, budget.cells // max(1, rows * len(columns))))
+        if len(chosen) < len(frames):
+            notes.append(f"The slider has {len(chosen)} of {len(frames):,} pictures, evenly spaced.")
+        frames = [frames[i] for i in chosen]
+    shared = _extent([frame.values for frame in frames]) if figure.choose == "slider" else None
+    return {
+        "kind": "heat",
+        "frames": [
+            {"label": frame.label, "unit": frame.unit, **_packed(frame.values[:, columns], shared)} for frame in frames
+        ],
+        "rows": list(figure.rows),
+        "columns": [figure.columns[i] for i in columns],
+        "rowTitle": figure.row_title,
+        "columnTitle": figure.column_title,
+        "frameTitle": figure.frame_title,
+        "choose": figure.choose,
+        "borders": [int(border) for border in figure.borders],
+        "categories": list(figure.categories),
+        "square": figure.square,
+        "clusters": [int(cluster) for cluster in figure.clusters],
+    }, notes
+
+
+def _extent(arrays: Sequence[np.ndarray]) -> tuple[float, float]:
+    known = np.concatenate([values[np.isfinite(values)] for values in arrays])
+    return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+
+
+def _packed(values: np.ndarray, extent: tuple[float, float] | None) -> dict[str, Any]:
+    """Values as whole numbers from 1 on, 0 for nothing, little-endian, base64; value = low + (number - 1) * step."""
+    values = np.asarray(values, dtype=float)
+    low, high = extent or _extent([values])
+    there = np.isfinite(values)
+    whole = high - low <= 253 and np.array_equal(values[there], np.round(values[there])) and low == round(low)
+    step = 1.0 if whole else (high - low) / LEVELS or 1.0
+    codes = np.zeros(values.shape, dtype="u1" if whole else "<u2")
+    codes[there] = np.round((values[there] - low) / step) + 1
+    return {
+        "bits": 8 if whole else 16,
+        "low": low,
+        "step": step,
+        "least": low,
+        "most": high,
+        "data": base64.b64encode(codes.tobytes()).decode(),
+    }
+
+
+def _bars(figure: Bars) -> dict[str, Any]:
+    return {
+        "kind": "bars",
+        "labels": list(figure.labels),
+        "parts": list(figure.parts),
+        "values": [_numbers(row) for row in np.asarray(figure.values, dtype=float)],
+        "unit": figure.unit,
+    }

@@ -1,0 +1,72 @@
+"""The page of one run: its sections, with the numbers that are looked for first, and what must be read before them."""
+
+from pathlib import Path
+
+from ddlsim.report.html.page import Page, Tile
+from ddlsim.report.records import Records
+from ddlsim.report.sections import Context, sections
+from ddlsim.report.summary import loud_lines, summary_of
+from ddlsim.report.text import bytes_text, number_text, percent_text, quality_text, seconds_text
+
+
+def run_page(records: Records, context: Context | None = None) -> Page:
+    """What a report of these records shows.
+
+    Args:
+        records: of the run, which may be still going on or have been killed.
+        context: what the records alone cannot tell.
+    """
+    summary = summary_of(records)
+    data = f"{summary['data']['name']}{' (fallback)' if summary['data']['fallback'] else ''}"
+    parts = [f"{summary['algorithm']}", f"{summary['nodes']} nodes", data, f"seed {summary['seed']}", records.status]
+    return Page(
+        str(summary["scenario"]),
+        sections(records, summary, context),
+        " · ".join(parts),
+        tiles(summary),
+        [*loud_lines(summary), *missing(records)],
+        f"Made by ddlsim from the records in {records.directory.name}; curves by uPlot (MIT license).",
+    )
+
+
+def tiles(summary: dict) -> list[Tile]:
+    """Quality, fairness and costs."""
+    metric = summary["metric"]
+    found = []
+    if summary[metric]["all"] is not None:
+        name, unit = ("Accuracy", " %") if metric == "accuracy" else ("Mean squared error", "")
+        per_cluster = summary[metric]["clusters"] or []
+        values = [quality_text(metric, value) for value in per_cluster]
+        remark = (
+            "all nodes" if len(values) < 2 else f"clusters {' · '.join(values[:6])}{' …' if len(values) > 6 else ''}"
+        )
+        found.append(Tile(name, quality_text(metric, summary[metric]["all"]) + unit, remark))
+        if metric == "accuracy" and len(per_cluster) > 1:
+            remark = f"DP {number_text(summary['demographic_parity'])}, EO {number_text(summary['equalized_odds'])}"
+            found.append(Tile("Fair accuracy", f"{percent_text(summary['fair_accuracy'])} %", remark))
+    rounds, reached = summary["rounds"], summary["evaluated_round"]
+    found.append(Tile("Rounds", f"{rounds:,}" if rounds else "-", f"evaluated up to {reached}" if reached else ""))
+    found.append(Tile("Simulated time", seconds_text(summary["sim_time_s"]), f"wall {seconds_text(summary['wall_s'])}"))
+    wasted = summary["bytes"]["wasted"]
+    remark = "" if wasted is None else f"{bytes_text(wasted)} wasted"
+    found.append(Tile("Bytes sent", bytes_text(summary["bytes"]["total"]), remark))
+    target = summary["target"]
+    if target[metric] is not None and summary["timetable"] is None:
+        name = f"To {quality_text(metric, target[metric])}{' %' if metric == 'accuracy' else ''}"
+        if target["reached"]:
+            remark = f"{bytes_text(target['bytes'])}, {seconds_text(target['sim_time_s'])}"
+            found.append(Tile(name, f"round {target['round']}", remark))
+        else:
+            found.append(Tile(name, "not reached"))
+    return found
+
+
+AT_THE_END = ("communication.jsonl", "links.jsonl", "contents.jsonl")
+
+
+def missing(records: Records) -> list[str]:
+    """A sentence on what a run writes at its end, and this one has not written."""
+    absent = [name for name in AT_THE_END if not Path(records.directory / name).is_file()]
+    if records.status == "done" or not absent:
+        return []
+    return [f"Not (yet) written, so that what they hold is missing below: {', '.join(absent)}."]

@@ -1,0 +1,32 @@
+"""What a report of one run shows: pure functions of its records, a file for each part of the report.
+
+`sections` puts them in order. Each of them is left out where the run has no records of it.
+"""
+
+from ddlsim.report.records import Records
+from ddlsim.report.section import Section
+from ddlsim.report.sections.about import about_run
+from ddlsim.report.sections.churn import churn
+from ddlsim.report.sections.context import Context
+from ddlsim.report.sections.peers import peers
+from ddlsim.report.sections.quality import quality
+from ddlsim.report.sections.traffic import traffic
+
+__all__ = ["Context", "sections"]
+
+
+def sections(records: Records, summary: dict, context: Context | None = None) -> list[Section]:
+    """Everything that the records of a run show.
+
+    Args:
+        records: of the run.
+        summary: see summary.py.
+        context: what the records alone cannot tell.
+    """
+    return [
+        *quality(records, summary),
+        *traffic(records),
+        *churn(records),
+        *peers(records),
+        *about_run(records, summary, context or Context()),
+    ]

@@ -1,0 +1,103 @@
+"""When nodes were online, and what their departures cut short."""
+
+import numpy as np
+
+from ddlsim.report.records import Records, Rows
+from ddlsim.report.section import Axis, Frame, Heat, Lines, Section, Series
+from ddlsim.report.sections.layout import blocks_of
+from ddlsim.report.text import seconds_text
+
+GROUP = "Churn"
+BINS = 240
+"""Equal parts of simulated time."""
+
+
+def churn(records: Records) -> list[Section]:
+    """The sections; none where every node was online all the time."""
+    rows = records.rows.get("online")
+    if rows is None:
+        return []
+    end_s = max(float(found.time_s.max()) for found in records.rows.values())
+    times = np.linspace(0, end_s or 1.0, BINS + 1)
+    return [timeline(records, rows, times), count(records, rows), *aborted(records, times)]
+
+
+def online_shares(rows: Rows, num_nodes: int, times: np.ndarray) -> np.ndarray:
+    """Share of each interval between `times` that each node was online, float [N, len(times) - 1]."""
+    shares = np.ones((num_nodes, len(times) - 1))
+    widths = np.diff(times)
+    for node in np.unique(rows.node[rows.node >= 0]):
+        own = rows.node == node
+        order = np.argsort(rows.time_s[own], kind="stable")
+        switched, state = rows.time_s[own][order], rows.value[own][order] > 0
+        points = np.concatenate([[times[0]], switched, [times[-1]]])
+        states = np.concatenate([[not state[0]], state]).astype(float)
+        online_until = np.concatenate([[0.0], np.cumsum(states * np.diff(points))])
+        shares[node] = np.diff(np.interp(times, points, online_until)) / widths
+    return shares.clip(0, 1)
+
+
+def timeline(records: Records, rows: Rows, times: np.ndarray) -> Section:
+    """Nodes by parts of simulated time."""
+    blocks = blocks_of(records.node_cluster)
+    shares = blocks.means(online_shares(rows, records.num_nodes, times).T).T
+    return Section(
+        "online",
+        "Which nodes were online",
+        GROUP,
+        f"Simulated time in {len(times) - 1} equal parts; the color is the share of a part that a node was online.",
+        figure=Heat(
+            [Frame("online", shares, "percent")],
+            blocks.labels,
+            [seconds_text(start) for start in times[:-1]],
+            blocks.row_title,
+            "simulated time",
+            borders=blocks.borders,
+        ),
+        notes=blocks.notes,
+    )
+
+
+def count(records: Records, rows: Rows) -> Section:
+    """How many nodes were online, over time."""
+    order = np.argsort(rows.time_s, kind="stable")
+    first = {int(node): value for node, value in zip(rows.node[order][::-1], rows.value[order][::-1], strict=True)}
+    there = records.num_nodes - sum(value > 0 for value in first.values())  # what comes first was not there before
+    changes = np.where(rows.value[order] > 0, 1, -1)
+    times, last = np.unique(rows.time_s[order], return_index=True)
+    values = (there + np.cumsum(changes))[np.append(last[1:] - 1, len(changes) - 1)]
+    figure = Lines(
+        [Axis("simulated time", np.append(0.0, times) if times[0] > 0 else times, "seconds")],
+        "nodes online",
+        [Series("nodes online", np.append(there, values) if times[0] > 0 else values, 0)],
+        "count",
+        style="step",
+        from_zero=True,
+    )
+    return Section("online-count", "How many nodes were online", GROUP, figure=figure)
+
+
+def aborted(records: Records, times: np.ndarray) -> list[Section]:
+    """Messages on their way from or to nodes that left, which never arrived."""
+    rows = records.rows.get("aborted")
+    if rows is None:
+        return []
+    sums, _ = np.histogram(rows.time_s, times, weights=rows.value)
+    middle = (times[:-1] + times[1:]) / 2
+    return [
+        Section(
+            "aborted",
+            "Transfers aborted by departures",
+            GROUP,
+            f"Messages that were on their way from or to a node when it left, in {len(middle)} equal parts of time: "
+            f"{int(rows.value.sum()):,} messages at {len(rows):,} departures.",
+            figure=Lines(
+                [Axis("simulated time", middle, "seconds")],
+                "messages",
+                [Series("aborted messages", sums, 1)],
+                "count",
+                style="bars",
+                from_zero=True,
+            ),
+        )
+    ]

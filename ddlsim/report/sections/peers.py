@@ -1,0 +1,192 @@
+"""What steers the collaboration: heads, similarities, pulls, merges and learned graphs, over rounds."""
+
+import numpy as np
+
+from ddlsim import metrics
+from ddlsim.report.collaboration import read_graphs
+from ddlsim.report.contacts import TRUE_SIMILARITY, in_cluster_share, merge_accuracy, similarities
+from ddlsim.report.distribution import class_counts
+from ddlsim.report.records import Records
+from ddlsim.report.section import Axis, Frame, Heat, Lines, Mark, Section, Series
+from ddlsim.report.sections.layout import blocks_of, cluster_name
+
+GROUP = "Collaboration"
+MOST_NODES = 8
+"""Nodes whose similarities are drawn."""
+
+
+def peers(records: Records) -> list[Section]:
+    """The sections, as far as the algorithm has recorded something to draw."""
+    return [*heads(records), *pulls(records), *measured(records), *merges(records), *graphs(records), *samples(records)]
+
+
+def heads(records: Records) -> list[Section]:
+    """Head of every node in every round, and how many nodes of each cluster use each head."""
+    found = records.head_rounds()
+    if found is None:
+        return []
+    rounds, chosen = found
+    blocks, clusters = blocks_of(records.node_cluster), records.node_cluster
+    num_heads = int(chosen.max()) + 1
+    rows = blocks.most_common(chosen).T.astype(float)
+    every = Heat(
+        [Frame("head", np.where(rows >= 0, rows, np.nan), "count")],
+        blocks.labels,
+        [str(completed) for completed in rounds],
+        blocks.row_title,
+        "round",
+        borders=blocks.borders,
+        categories=[f"head {head}" for head in range(num_heads)],
+    )
+    sizes = np.bincount(clusters)
+    series = []
+    for cluster in range(len(sizes)):
+        own = chosen[:, clusters == cluster]
+        there = (own >= 0).sum(1)
+        agreed = np.stack([(own == head).sum(1) for head in range(num_heads)]).max(0)
+        share = np.where(there > 0, agreed / np.maximum(there, 1), np.nan)
+        series.append(Series(cluster_name(cluster, sizes), share, cluster, dash=cluster))
+    agreement = Lines([Axis("round", rounds)], "share of nodes", series, "percent")
+    return [
+        Section(
+            "heads",
+            "Head of every node over rounds",
+            GROUP,
+            "The head that each node chose; nothing where it chose none."
+            + ("" if blocks.single else " Of a block the most common one."),
+            figure=every,
+            notes=blocks.notes,
+        ),
+        Section(
+            "agreement",
+            "Agreement on a head",
+            GROUP,
+            "Share of a cluster's nodes on the head that most of them use. Clusters may agree on the same head.",
+            figure=agreement,
+        ),
+    ]
+
+
+def pulls(records: Records) -> list[Section]:
+    """Share of pulls within a cluster, over rounds."""
+    found = in_cluster_share(records)
+    if found is None:
+        return []
+    rounds, share = found
+    sizes = np.bincount(records.node_cluster)
+    series = [Series(cluster_name(c, sizes), values, c, dash=c) for c, values in enumerate(share.T)]
+    others = max(1, records.num_nodes - 1)
+    marks = [Mark(f"uniform draws, cluster {c}", (size - 1) / others, c) for c, size in enumerate(sizes)]
+    figure = Lines([Axis("round", rounds)], "share", series, "percent", marks, from_zero=True)
+    about = "Share of a cluster's pulls that went to its own nodes; dotted: what uniform draws would give."
+    return [Section("pulls", "Pulls within the cluster", GROUP, about, figure=figure)]
+
+
+def measured(records: Records) -> list[Section]:
+    """Similarities of chosen nodes to others: per cluster of the peer mean and range."""
+    found = []
+    for title, key, values in (
+        ("Similarities measured by node", "similarities", similarities(records)),
+        ("True similarities to node", "true-similarities", similarities(records, TRUE_SIMILARITY)),
+    ):
+        for node, (rounds, peer_ids, value) in list(values.items())[:MOST_NODES]:
+            grid, at = np.unique(rounds, return_inverse=True)
+            clusters, series = records.node_cluster[peer_ids], []
+            for cluster in np.unique(clusters):
+                chosen = clusters == cluster
+                low, high = np.full(len(grid), np.inf), np.full(len(grid), -np.inf)
+                np.minimum.at(low, at[chosen], value[chosen])
+                np.maximum.at(high, at[chosen], value[chosen])
+                there = np.bincount(at[chosen], minlength=len(grid))
+                sums = np.bincount(at[chosen], value[chosen], len(grid))
+                own = " (its own)" if cluster == records.node_cluster[node] else ""
+                mean, low, high = (np.where(there > 0, v, np.nan) for v in (sums / np.maximum(there, 1), low, high))
+                series.append(Series(f"cluster {cluster}{own}", mean, int(cluster), low, high, dash=int(cluster)))
+            figure = Lines([Axis("round", grid)], "similarity", series)
+            about = "Mean over the peers of each cluster, and the range from the least to the most similar one."
+            found.append(Section(f"{key}-{node}", f"{title} {node}", GROUP, about, figure=figure))
+    return found
+
+
+def merges(records: Records) -> list[Section]:
+    """Validation accuracy before and after merges."""
+    found = merge_accuracy(records)
+    if found is None:
+        return []
+    rounds, accuracy = found
+    series = []
+    for cluster in range(accuracy.shape[1]):
+        series.append(Series(f"cluster {cluster}, before", accuracy[:, cluster, 0], cluster, thin=True, dash=1))
+        series.append(Series(f"cluster {cluster}, after", accuracy[:, cluster, 1], cluster))
+    figure = Lines([Axis("round", rounds)], "accuracy", series, "percent")
+    about = "Mean validation accuracy over the nodes of a cluster."
+    return [Section("merges", "Accuracy before and after merging", GROUP, about, figure=figure)]
+
+
+def graphs(records: Records) -> list[Section]:
+    """A learned collaboration graph over rounds."""
+    found = read_graphs(records.directory, records.num_nodes) if records.learns_graph else None
+    if found is None:
+        return []
+    blocks = blocks_of(records.node_cluster)
+    size = np.array([len(block) for block in blocks.nodes])
+    frames = []
+    for completed, weights in zip(found.round, found.weights, strict=True):
+        mean = blocks.pairs(weights) / size[:, None]
+        frames.append(Frame(str(completed), np.where(mean > 0, mean, np.nan)))
+    inside = metrics.over_clusters(found.inside(records.node_cluster), records.node_cluster)
+    sizes = np.bincount(records.node_cluster)
+    return [
+        Section(
+            "graph",
+            "Learned collaboration graph",
+            GROUP,
+            "Weight with which a node (row) learns from another (column).",
+            figure=Heat(
+                frames,
+                blocks.labels,
+                blocks.labels,
+                blocks.row_title,
+                "learns from",
+                "round",
+                "slider",
+                blocks.borders,
+                square=True,
+                clusters=blocks.clusters,
+            ),
+            notes=blocks.notes,
+        ),
+        Section(
+            "graph-inside",
+            "Weight within the cluster",
+            GROUP,
+            "Mean share of a node's weights that stay in its cluster, its own included.",
+            figure=Lines(
+                [Axis("round", found.round)],
+                "share of weight",
+                [Series(cluster_name(c, sizes), values, c, dash=c) for c, values in enumerate(inside.T)],
+                "percent",
+            ),
+        ),
+    ]
+
+
+def samples(records: Records) -> list[Section]:
+    """Training samples of each node by class."""
+    counts = class_counts(records.directory)
+    if counts is None:
+        return []
+    blocks = blocks_of(records.node_cluster)
+    sums = blocks.sums(counts.T.astype(float)).T
+    columns = ["all"] if counts.shape[1] == 1 else [str(label) for label in range(counts.shape[1])]
+    figure = Heat(
+        [Frame("training samples", np.where(sums > 0, sums, np.nan), "count")],
+        blocks.labels,
+        columns,
+        blocks.row_title,
+        "class",
+        borders=blocks.borders,
+    )
+    return [
+        Section("samples", "Training samples", "Data", "How many of each class.", figure=figure, notes=blocks.notes)
+    ]

@@ -1,0 +1,169 @@
+"""What the nodes have learned: quality of each cluster over rounds, time and bytes, fairness, and every node."""
+
+import numpy as np
+
+from ddlsim import metrics
+from ddlsim.report.published import published, source
+from ddlsim.report.records import Records
+from ddlsim.report.section import Axis, Frame, Heat, Lines, Mark, Section, Series, Table, Unit
+from ddlsim.report.sections.layout import axes, blocks_of, cluster_name
+from ddlsim.report.summary import quality as flat_quality
+from ddlsim.report.text import number_text, percent_text
+
+GROUP = "Learning"
+FRAMES: dict[str, tuple[str, Unit]] = {
+    "accuracy": ("accuracy", "percent"),
+    "mse": ("mean squared error", "number"),
+    "test_loss": ("test loss", "number"),
+    "bytes_sent": ("bytes sent", "bytes"),
+}
+
+
+def quality(records: Records, summary: dict) -> list[Section]:
+    """The sections, as far as the run was evaluated."""
+    found = []
+    if len(records.evaluations):
+        found = [over_rounds(records), *fairness(records), nodes(records)]
+    beside = beside_published(records, summary)
+    return found if beside is None else [*found, beside]
+
+
+def over_rounds(records: Records) -> Section:
+    """Each cluster's mean with the range of its nodes, and the mean over all nodes."""
+    evaluations, metric = records.evaluations, records.metric
+    sizes = np.bincount(records.node_cluster)
+    series = []
+    for cluster, curve in enumerate(metrics.over_clusters(evaluations.quality, records.node_cluster).T):
+        own = evaluations.quality[:, records.node_cluster == cluster]
+        low, high = _extent(own) if own.shape[1] > 1 else (None, None)
+        series.append(Series(cluster_name(cluster, sizes), curve, cluster, low, high, dash=cluster))
+    if len(sizes) > 1:
+        series.append(Series("all nodes", metrics.over_nodes(evaluations.quality), -1, thin=True))
+    target = records.target
+    marks = [] if target is None else [Mark("target", target)]
+    for name, value in published(records.scenario, len(sizes)).items():
+        place = name.removeprefix(f"{metric}_")
+        if name.startswith(f"{metric}_") and (place == "all" or place.isdigit()):
+            which = "all nodes" if place == "all" else f"cluster {place}"
+            marks.append(Mark(f"published, {which}", value, -1 if place == "all" else int(place)))
+    what = "Mean squared error" if metric == "mse" else "Accuracy"
+    bands = "; bands reach from the lowest to the highest node of a cluster" if any(sizes > 1) else ""
+    return Section(
+        "quality",
+        f"{what} of each cluster",
+        GROUP,
+        f"Mean over a cluster's nodes on their own test data{bands}.",
+        figure=Lines(
+            axes(records),
+            what.lower(),
+            series,
+            "number" if metric == "mse" else "percent",
+            marks,
+            log=metric == "mse" and bool((evaluations.quality[np.isfinite(evaluations.quality)] > 0).all()),
+        ),
+    )
+
+
+def fairness(records: Records) -> list[Section]:
+    """Fair accuracy over rounds, and the gap between the best and the worst cluster."""
+    evaluations = records.evaluations
+    if records.metric != "accuracy" or records.node_cluster.max() == 0:
+        return []
+    fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
+    per_cluster = metrics.over_clusters(evaluations.quality, records.node_cluster)
+    series = [
+        Series("fair accuracy", metrics.fair_accuracy(per_cluster, fair_lambda), 0),
+        Series("gap, best to worst cluster", np.ptp(per_cluster, axis=1), 1, dash=1),
+    ]
+    about = (
+        f"Fair accuracy = {fair_lambda:.3g} × mean accuracy of the clusters + {1 - fair_lambda:.3g} × (1 − gap); "
+        "higher is better. The gap lies between the best and the worst cluster."
+    )
+    if records.fairness is not None:
+        names = (("demographic parity", 2, 2), ("equalized odds", 3, 3))
+        for (name, color, dash), values in zip(names, records.fairness, strict=True):
+            series.append(Series(f"{name} (0 is fair)", values, color, dash=dash))
+        about += " Demographic parity and equalized odds are differences between clusters, from confusion matrices."
+    return [Section("fairness", "Fairness", GROUP, about, figure=Lines(axes(records), "", series, "percent"))]
+
+
+def nodes(records: Records) -> Section:
+    """Every node at every evaluation as a heat map."""
+    evaluations, blocks = records.evaluations, blocks_of(records.node_cluster)
+    frames = []
+    for name, (label, unit) in FRAMES.items():
+        values = evaluations.values.get(name)
+        if values is not None:
+            of_nodes = np.where(np.isfinite(values), values, np.nan)[:, : records.num_nodes]
+            frames.append(Frame(label, blocks.means(of_nodes).T, unit))
+    return Section(
+        "nodes",
+        "Every node over rounds",
+        GROUP,
+        "One row per node, one column per evaluation; lines divide clusters.",
+        figure=Heat(
+            frames,
+            blocks.labels,
+            [str(completed) for completed in evaluations.round],
+            blocks.row_title,
+            "round",
+            "show",
+            borders=blocks.borders,
+        ),
+        notes=blocks.notes,
+    )
+
+
+def timetable(records: Records, rounds: list[dict]) -> Section:
+    """When the first, the median and the last node of a network-only run had completed each round."""
+    names = ("first_s", "median_s", "last_s")
+    columns = [np.array([row[name] for row in rows_of(rounds)], dtype=float) for name in names]
+    series = [
+        Series(f"{name.removesuffix('_s')} node", values, color)
+        for color, (name, values) in enumerate(zip(names, columns, strict=True))
+    ]
+    return Section(
+        "timetable",
+        "Nodes through each round",
+        GROUP,
+        "Simulated time at which nodes had completed each round.",
+        figure=Lines([Axis("round", np.array([row["round"] for row in rounds]))], "simulated time", series, "seconds"),
+    )
+
+
+def rows_of(rounds: list[dict]) -> list[dict]:
+    """Rounds that have times."""
+    return [row for row in rounds if "first_s" in row]
+
+
+def beside_published(records: Records, summary: dict) -> Section | None:
+    """Published and own numbers in one table; None if the scenario carries none."""
+    ours = flat_quality(summary)
+    rows = []
+    for name, value in published(records.scenario, len(summary["cluster_sizes"])).items():
+        own = ours.get(name)
+        as_text, points, digits = (percent_text, 100, 2) if "accuracy" in name else (number_text, 1, 4)
+        difference = "-" if own is None else f"{points * (own - value):+z.{digits}f}"
+        rows.append([name + (" %" if points == 100 else ""), as_text(value), as_text(own), difference])
+    if not rows:
+        return None
+    notes = []
+    note = records.scenario["paper"].get("note")
+    if note:
+        notes.append(f"published: {note}")
+    if summary["data"]["fallback"]:
+        notes.append(f"!! ours is on fallback data ({summary['data']['name']}): the columns are not comparable")
+    return Section(
+        "published",
+        f"Published numbers ({source(records.scenario)}) beside ours",
+        GROUP,
+        table=Table(["", "published", "ours", "difference"], rows),
+        notes=notes,
+    )
+
+
+def _extent(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Least and largest known value of each row, [E, N] -> [E], [E]; nan where none is known."""
+    known = np.isfinite(values)
+    low, high = np.where(known, values, np.inf).min(1), np.where(known, values, -np.inf).max(1)
+    return np.where(known.any(1), low, np.nan), np.where(known.any(1), high, np.nan)

@@ -1,0 +1,224 @@
+"""What was sent: from node to node by round, bytes by what became of them and by content, and the use of links."""
+
+import numpy as np
+
+from ddlsim.report.contacts_file import Contacts
+from ddlsim.report.link_table import CAUSES, KINDS
+from ddlsim.report.payload_table import read_contents
+from ddlsim.report.records import Records
+from ddlsim.report.section import Axis, Bars, Frame, Heat, Lines, Section, Series
+from ddlsim.report.sections.layout import Blocks, blocks_of
+from ddlsim.report.thinning import evenly
+
+GROUP = "Communication"
+MOST_CELLS = 100_000
+"""Of all pictures of nodes by nodes together: so many windows of rounds are counted apart."""
+
+ABOUT = {
+    "push": "pushed models",
+    "request": "requests",
+    "response": "answers",
+    "aborted": "wasted: sender or receiver left",
+    "lost": "wasted: lost by the network",
+    "unused": "wasted: arrived, not used",
+    "in_flight": "in flight at the end",
+}
+
+
+def traffic(records: Records) -> list[Section]:
+    """The sections, as far as the run has recorded traffic."""
+    found = [pairs_by_round(records), pairs(records), bytes_by_cause(records), *contents(records), *links(records)]
+    return [section for section in found if section is not None]
+
+
+def pairs_by_round(records: Records) -> Section | None:
+    """Messages from each node to each other one, in windows of rounds."""
+    contacts = records.contacts
+    if contacts is None or not len(contacts.round):
+        return None
+    blocks, server = _with_server(records, contacts)
+    frames = _windows(contacts, blocks)
+    return Section(
+        "contacts",
+        "Who sends to whom, by round",
+        GROUP,
+        "Messages that senders (rows) handed to the network for receivers (columns); the slider moves through rounds.",
+        figure=Heat(
+            frames,
+            blocks.labels,
+            blocks.labels,
+            f"sender, {blocks.row_title}",
+            "receiver",
+            "rounds" if len(contacts.rounds) > len(frames) else "round",
+            "slider",
+            blocks.borders,
+            square=True,
+            clusters=blocks.clusters,
+        ),
+        notes=[*blocks.notes, *server],
+    )
+
+
+def _windows(contacts: Contacts, blocks: Blocks) -> list[Frame]:
+    """Sums over equal windows of the recorded rounds; as many as `MOST_CELLS` allows."""
+    rounds, size = contacts.rounds, len(blocks.labels)
+    count = min(len(rounds), max(2, MOST_CELLS // size**2))
+    starts = rounds[evenly(len(rounds), count + 1)[:-1]] if count < len(rounds) else rounds
+    window = np.searchsorted(starts, contacts.round, side="right") - 1
+    row = blocks.of_node()
+    sums = np.zeros((len(starts), size, size))
+    np.add.at(sums, (window, row[contacts.src], row[contacts.dst]), contacts.messages)
+    ends = np.append(starts[1:] - 1, rounds[-1])
+    labels = [str(a) if a == b else f"{a}–{b}" for a, b in zip(starts, ends, strict=True)]
+    return [
+        Frame(label, np.where(values > 0, values, np.nan), "count") for label, values in zip(labels, sums, strict=True)
+    ]
+
+
+def pairs(records: Records) -> Section | None:
+    """Bytes from each node to each other one over the whole run."""
+    found = records.communication
+    if found is None or not found.by_pair or not len(found.src):
+        return None
+    blocks, server = _with_server(records, found)
+    row, size = blocks.of_node(), len(blocks.labels)
+    frames = []
+    for label, values in (("all bytes", found.on_the_wire), ("wasted", found.wasted), ("messages", found.messages)):
+        sums = np.zeros((size, size))
+        np.add.at(sums, (row[found.src], row[found.dst]), values)
+        if sums.any():
+            shown = np.where(sums > 0, sums, np.nan)
+            frames.append(Frame(label, shown, "count" if label == "messages" else "bytes"))
+    return Section(
+        "pairs",
+        "Traffic of each pair, whole run",
+        GROUP,
+        "What senders (rows) put on the wire for receivers (columns). Messages are those that arrived and were of use.",
+        figure=Heat(
+            frames,
+            blocks.labels,
+            blocks.labels,
+            f"sender, {blocks.row_title}",
+            "receiver",
+            "show",
+            borders=blocks.borders,
+            square=True,
+            clusters=blocks.clusters,
+        ),
+        notes=[*blocks.notes, *server],
+    )
+
+
+def _with_server(records: Records, found) -> tuple[Blocks, list[str]]:
+    """The rows of nodes, and of a server, which has the number behind the last node's."""
+    clusters = records.node_cluster
+    if not len(found.src) or max(found.src.max(), found.dst.max()) < len(clusters):
+        return blocks_of(clusters), []
+    blocks = blocks_of(np.append(clusters, clusters.max() + 1))
+    blocks.labels[-1] = "server"
+    return blocks, []
+
+
+def bytes_by_cause(records: Records) -> Section | None:
+    """What became of the bytes, per cluster of their sender."""
+    links, found = records.links, records.communication
+    if links is None and found is None:
+        return None
+    clusters = records.node_cluster
+    names = [f"cluster {cluster}" for cluster in range(clusters.max() + 1)]
+    if links is not None and len(links.values["sent_bytes"]) >= len(clusters):
+        group = np.append(clusters, np.full(len(links.values["sent_bytes"]) - len(clusters), clusters.max() + 1))
+        labels = names + ["server"] * int(group.max() > clusters.max())
+        parts = (*KINDS, *CAUSES, "in_flight")
+        values = np.stack([np.bincount(group, links.values[f"{part}_bytes"]) for part in parts], 1)
+        values = np.vstack([values.sum(0), values]) if len(labels) > 1 else values
+        labels = ["all nodes", *labels] if len(labels) > 1 else labels
+        about = (
+            "Bytes by the cluster of their sender; of use by kind of message, headers included, and wasted by cause."
+        )
+        parts = tuple(ABOUT[part] for part in parts)
+    else:
+        parts = ("payload", "header", "wasted", "in flight")
+        values = np.array([[getattr(found, part.replace(" ", "_")).sum() for part in parts]], dtype=float)
+        labels, about = ["all nodes"], "Bytes of all nodes by what became of them."
+    used = values.any(0)
+    return Section(
+        "causes",
+        "Bytes by cause",
+        GROUP,
+        about,
+        figure=Bars(labels, [part for part, there in zip(parts, used, strict=True) if there], values[:, used]),
+    )
+
+
+def contents(records: Records) -> list[Section]:
+    """Bytes of each round by what messages held."""
+    found = read_contents(records.directory)
+    if found is None:
+        return []
+    rounds, by_content = found
+    whole = Bars(["all nodes"], list(by_content), np.array([[values.sum() for values in by_content.values()]]))
+    series = [
+        Series(name, np.where(values > 0, values, np.nan), color, dash=color)
+        for color, (name, values) in enumerate(by_content.items())
+    ]
+    return [
+        Section(
+            "contents",
+            "Bytes by what messages hold",
+            GROUP,
+            "Counted as messages are handed to the network, each whole and once.",
+            figure=whole,
+        ),
+        Section(
+            "contents-rounds",
+            "Bytes of each round by content",
+            GROUP,
+            "All nodes together, on a logarithmic scale; a gap: none of it was sent in that round.",
+            figure=Lines([Axis("round", rounds)], "bytes", series, "bytes", log=True),
+        ),
+    ]
+
+
+def links(records: Records) -> list[Section]:
+    """Use of every node's links, and queueing."""
+    found, clusters = records.links, records.node_cluster
+    if found is None or len(found.values["sent_bytes"]) < len(clusters):
+        return []
+    blocks = blocks_of(clusters, most=256)
+    axis = Axis("node" if blocks.single else "first node of a block", np.array([block[0] for block in blocks.nodes]))
+    order = np.argsort(axis.values)
+    axis = Axis(axis.name, axis.values[order])
+    sections = []
+    use = [
+        (name, blocks.means(found.values[f"{name}_utilization"][: len(clusters)])) for name in ("uplink", "downlink")
+    ]
+    if any(np.isfinite(values).any() for _, values in use):
+        series = [Series(name, values[order], color) for color, (name, values) in enumerate(use)]
+        sections.append(
+            Section(
+                "links",
+                "Use of links",
+                GROUP,
+                "Bytes carried over capacity × time, over the whole run.",
+                figure=Lines([axis], "utilization", series, "percent", style="points", from_zero=True),
+                notes=blocks.notes,
+            )
+        )
+    waits = [("mean", found.values["queueing_s"]), ("longest", found.values["max_queueing_s"])]
+    if any(np.nansum(values) > 0 for _, values in waits):
+        series = [
+            Series(name, blocks.means(values[: len(clusters)])[order], color + 2)
+            for color, (name, values) in enumerate(waits)
+        ]
+        sections.append(
+            Section(
+                "queueing",
+                "Queueing of messages at their receivers",
+                GROUP,
+                "Time that arrived messages spent in the network beyond what an empty one would take.",
+                figure=Lines([axis], "queueing", series, "seconds", style="points", from_zero=True),
+                notes=blocks.notes,
+            )
+        )
+    return sections
