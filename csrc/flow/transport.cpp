@@ -11,6 +11,11 @@ constexpr double kForever = std::numeric_limits<double>::infinity();
 
 double to_seconds(Time time) { return static_cast<double>(time) / 1e9; }
 
+Time to_time(double seconds) {
+    const double time = std::nearbyint(seconds * 1e9);
+    return time < static_cast<double>(kNever) ? static_cast<Time>(time) : kNever;
+}
+
 }  // namespace
 
 void Transport::add_node(Rate uplink_rate, Rate downlink_rate, double uplink, double downlink, Time access_latency,
@@ -28,8 +33,7 @@ void Transport::set_capacity(double now_s, Id node, Rate uplink_rate, Rate downl
 }
 
 void Transport::go_to(double now_s) {
-    const double now_ns = std::nearbyint(now_s * 1e9);
-    Time now = now_ns < static_cast<double>(kNever) ? static_cast<Time>(now_ns) : kNever;
+    const Time now = to_time(now_s);
     if (now <= network_.now()) return;
     network_.advance(std::min(now, network_.next_time()));
 }
@@ -38,7 +42,9 @@ void Transport::carry(Id slot, const SendRequest& request, Id src, Id dst, bool 
     if (slot >= in_flight_.size()) in_flight_.resize(network_.num_slots());
     Time latency = request.latency >= 0 ? request.latency : network_.access_latency(src) + network_.access_latency(dst);
     in_flight_[slot] = {request.message, request.sent_s, request.round, latency, request.kind, request.box, routed};
-    if (timeout_ < kNever - network_.now()) network_.set_deadline(slot, network_.now() + timeout_);
+    if (timeout_ == kNever) return;
+    const Time sent = to_time(request.sent_s);  // of a retransmission before now: it has what is left of its time
+    if (timeout_ < kNever - sent) network_.set_deadline(slot, std::max(network_.now(), sent + timeout_));
 }
 
 bool Transport::send(const SendRequest& request, Id src, Id dst) {

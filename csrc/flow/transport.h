@@ -43,7 +43,7 @@ public:
     // Brings the network to this instant: never back, and never past what is still to happen in it.
     void go_to(double now_s);
 
-    void set_timeout(Time timeout) { timeout_ = timeout; }  // of every message, from its sending; see Ended::overdue
+    void set_timeout(Time timeout) { timeout_ = timeout; }  // of every message, from its first sending; see Ended::overdue
     // False: one of the ends is away, nothing was sent. What was sent is to be announced.
     bool send(const SendRequest& request, Id src, Id dst);
     bool send_routed(const SendRequest& request, Id src, Id dst, bool lost, std::vector<Id> links, double least_shared);

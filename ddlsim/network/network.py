@@ -60,8 +60,8 @@ class Network:
             several nodes, once for each that does not get it, with that one as its receiver.
         drop_prob: chance that a message is lost on its way; its bytes are sent, and wasted.
         on_drop: what follows a loss: the whole message again at once, or nothing.
-        timeout_s: a message that has not arrived so long after it was sent is given up: what was sent of it is wasted
-            and nothing follows. None: it takes its time.
+        timeout_s: a message that has not arrived so long after it was first sent is given up: what was sent of it is
+            wasted and nothing follows. None: it takes its time.
         seed: of the losses.
         shared_bytes_per_s: capacities of links that several nodes share, [L].
         route: (src, dst) -> which of them (indices) a message crosses between its sender's uplink and its receiver's
@@ -95,8 +95,9 @@ class Network:
         self._drop_prob, self._on_drop, self._seed = drop_prob, on_drop, seed
         self._drop_streams: dict[int, np.random.Generator] = {}
         self._transport = extension().Transport(self._takes_time)
-        if timeout_s is not None:
-            self._transport.set_timeout(round(timeout_s * 1e9))
+        self._timeout_ns = None if timeout_s is None else round(timeout_s * 1e9)
+        if self._timeout_ns is not None:
+            self._transport.set_timeout(self._timeout_ns)
         self._core = self._transport.network
         self._kinds = {kind: (fate, NOWHERE) for kind, fate in KINDS.items()}
         self._refused: list[Message] = []
@@ -169,6 +170,11 @@ class Network:
         refused, self._refused = self._refused, []
         for message in refused:
             self._on_abort(message)
+
+    def _is_sent_again(self, lost: Message) -> bool:
+        if self._on_drop != "retransmit" or self._timeout_ns is None:
+            return self._on_drop == "retransmit"
+        return round(self._env.now * 1e9) < round(lost.sent_s * 1e9) + self._timeout_ns
 
     def _draw_loss(self, src: int, receiver: int) -> bool:
         if self._drop_prob == 0 or src == receiver:
@@ -278,7 +284,7 @@ class Network:
         """
         dropped = []
         for i, (message, receiver, lost, overdue) in enumerate(news):
-            if lost and not overdue and self._on_drop == "retransmit":
+            if lost and not overdue and self._is_sent_again(message):
                 self._launch(message, receiver, again=True)
             elif lost or overdue:
                 dropped.append(to_one(message, receiver))

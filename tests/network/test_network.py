@@ -218,6 +218,22 @@ def test_what_is_given_up_is_not_sent_again(options):
     assert office.log == [("aborted", 2.5, 0, 1)]
 
 
+def test_retransmissions_share_the_time_of_their_message():
+    office = Office(num_nodes=2, timeout_s=2.5, on_drop="retransmit", drop_prob=1.0)
+    office.send(0, 1)  # lost at 1 s and 2 s, given up half-way through the third time
+    office.env.run()
+    assert office.log == [("aborted", 2.5, 0, 1)]
+    assert office.network.bytes_sent(0) == 2500
+
+
+def test_a_message_lost_at_the_end_of_its_time_is_not_sent_again():
+    office = Office(num_nodes=2, timeout_s=2.0, on_drop="retransmit", drop_prob=1.0)
+    office.at(0.1, lambda: office.send(0, 1))
+    office.env.run()
+    assert office.log == [("aborted", 2.1, 0, 1)]
+    assert office.network.bytes_sent(0) == 2000
+
+
 def test_losses_of_one_sender_do_not_depend_on_other_senders():
     lost = []
     for others in ((), (1,)):
