@@ -23,8 +23,9 @@ pybind11_add_module(_cuda MODULE NO_EXTRAS
   csrc/cuda/merge.cu
   csrc/cuda/similarity.cu
   csrc/cuda/simplex.cu
+  csrc/source_stamp.cpp
 )
-target_compile_definitions(_cuda PRIVATE DDLSIM_SOURCE_STAMP="${DDLSIM_SOURCE_STAMP}")
+target_include_directories(_cuda PRIVATE csrc)
 # The runtime is linked in, so the module loads on machines without CUDA.
 set_target_properties(_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static CUDA_STANDARD 17)
 install(TARGETS _cuda LIBRARY DESTINATION ddlsim)

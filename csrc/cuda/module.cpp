@@ -3,19 +3,16 @@
 
 #include <stdexcept>
 
+#include "address.h"
 #include "launch.h"
+#include "source_stamp.h"
 
 namespace py = pybind11;
 using namespace ddlsim::cuda;
+using ddlsim::Address;
+using ddlsim::at;
 
 namespace {
-
-using Address = uintptr_t;
-
-template <class T>
-T* at(Address address) {
-    return reinterpret_cast<T*>(address);
-}
 
 void check(const char* error) {
     if (error != nullptr) throw std::runtime_error(error);
@@ -70,7 +67,7 @@ void project_simplex(Address rows, int64_t stride, Address out, int64_t out_stri
 
 PYBIND11_MODULE(_cuda, m) {
     m.doc() = "CUDA kernels of ddlsim; contracts in csrc/cuda/launch.h.";
-    m.attr("source_stamp") = DDLSIM_SOURCE_STAMP;
+    m.attr("source_stamp") = source_stamp;
     m.def("device_count", &device_count, "CUDA devices that can be used; 0 without a driver.");
     m.def("chunk_columns", &chunk_columns);
     m.def("merge_fits", &merge_fits);
