@@ -20,7 +20,6 @@
 #include "simd/kernel_table.h"
 #include "similarity.h"
 #include "simplex.h"
-#include "threads.h"
 
 namespace py = pybind11;
 
@@ -219,5 +218,4 @@ void register_kernels(py::module_& m) {
     m.def("isa", &isa, "The instruction set that the kernels use.");
     m.def("set_isa", &set_isa, "name"_a, "Uses another of isas(), for tests.");
     m.def("isas", &isas, "The instruction sets that this build has and this machine runs, best first.");
-    m.def("thread_backend", &thread_backend, "libgomp (torch's pool) or threads.");
 }

@@ -56,6 +56,4 @@ void for_each_item(int64_t num_items, int threads, Item body, const void* contex
     }
 }
 
-const char* thread_backend() { return find_gomp() != nullptr ? "libgomp" : "threads"; }
-
 }  // namespace ddlsim

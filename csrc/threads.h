@@ -20,7 +20,4 @@ void parallel_for(int64_t num_items, int threads, const Body& body) {
         &body);
 }
 
-// "libgomp" or "threads": which of the two runs parallel work now.
-const char* thread_backend();
-
 }  // namespace ddlsim

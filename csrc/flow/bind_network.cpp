@@ -170,8 +170,6 @@ void register_flow(py::module_& m) {
                  return pairs_of(self.remove_node(id));
              })
         .def("next_time", &Network::next_time, "Time of the next event in ns; NEVER_NS when there is none.")
-        .def("next_time_after_latencies", &Network::next_time_after_latencies, py::arg("quiet_until_ns"),
-             "As next_time, after letting latencies end before an instant up to which the caller does nothing.")
         .def("step", &step,
              "Go to the first instant up to until_ns with ended messages; their slots in order of sending.")
         .def("run", &run, py::arg("until_ns") = kNever, "All batches up to until_ns: (times_ns, slots).")

@@ -25,7 +25,6 @@ public:
         return static_cast<Id>(lists_.size() - 1);
     }
 
-    std::size_t num_lists() const { return lists_.size(); }
     Id size(Id list) const { return lists_[list].size; }
     Entry* begin(Id list) { return pool_.data() + lists_[list].start; }
     Entry* end(Id list) { return begin(list) + lists_[list].size; }

@@ -283,8 +283,9 @@ Time FlowNetwork::next_time_after_latencies(Time quiet_until) {
     }
 }
 
+// Lets what the next events touch come from memory while others are dealt with.
 void FlowNetwork::expect_soon() const {
-    for (std::size_t i = 0; i < num_soon(); ++i) __builtin_prefetch(&flows_[soon(i)]);
+    for (std::size_t i = 0; i < std::min(kSoon, events_.size()); ++i) __builtin_prefetch(&flows_[events_.at(i)]);
     if (events_.empty()) return;
     const Flow& next = flows_[events_.top()];  // mostly it has been one of the others before, and is here by now
     share_.expect(next.uplink);

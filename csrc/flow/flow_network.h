@@ -1,7 +1,7 @@
 // Messages as flows over the links of a network, in simulated time.
 //
 // A message waits for its latency and then sends its bytes over its sender's uplink, its receiver's downlink and any
-// shared links of its route, at its max-min fair rate (levels.h). It is delivered when its last byte is through:
+// shared links of its route, at its max-min fair rate (fair_share.h). It is delivered when its last byte is through:
 // at ceil(work left / rate) ns from the last change of its rate. What is left to send is brought up to date only then.
 //
 //   zero bytes          delivered after the latency, whatever the capacities
@@ -46,8 +46,7 @@ public:
         Time latency = -1;  // -1: both access latencies
         bool lost = false;  // takes its way, but counts as wasted
     };
-    void expect(std::size_t messages);                                          // room for as many more in flight
-    void expect_receiver(Id node) const { __builtin_prefetch(&nodes_[node]); }  // of the next messages
+    void expect(std::size_t messages);  // room for as many more in flight
     // Returns the slot that names the flow until it ends; slots are used again.
     Id send(const Message& message, std::vector<Id> shared_links = {});
 
@@ -68,10 +67,6 @@ public:
     // Goes to the first instant up to `until` at which messages end or are overdue and appends the slots of the former.
     // False: there is none, and it is `until` now (kNever: the time stands still).
     bool step(Time until, std::vector<Id>& ended);
-    // Slots whose events come next, most likely: the next one, and some that follow soon in no certain order.
-    std::size_t num_soon() const { return std::min(kSoon, events_.size()); }
-    Id soon(std::size_t i) const { return events_.at(i); }
-    void expect_soon() const;  // lets what their events touch come from memory while others are dealt with
 
     bool in_flight(Id slot) const { return slot < flows_.size() && flows_[slot].state != kFree; }
     struct Carried {
@@ -84,7 +79,6 @@ public:
         const Flow& flow = flows_[slot];
         return {src(flow), dst(flow), sizes_[slot].payload_bytes, sizes_[slot].header_bytes, flow.lost};
     }
-    Id receiver(Id slot) const { return dst(flows_[slot]); }
     std::int64_t bytes_sent(Id node);  // put on the wire until now, parts of messages too
     PairCounters& pairs() { return pairs_; }
     const FairShare& share() const { return share_; }
@@ -135,6 +129,7 @@ private:
     void forget_deadline(Id slot) {
         if (!deadlines_.empty() && deadlines_.contains(slot)) deadlines_.remove(slot);
     }
+    void expect_soon() const;
     void abort_overdue();
     void start(Id slot);
     void leave_links(Id slot);

@@ -48,7 +48,6 @@ public:
 
 private:
     void reserve(int64_t num_images, bool training);
-    Sink features_of(int64_t image) const;
     void take_image(const float* planes, int64_t image);
     void convolve(int64_t image, int64_t slot, bool keep);
     void forward_linears(size_t first, size_t stop, const float* inputs, int64_t stride, int64_t count);
