@@ -116,13 +116,9 @@ void register_flow(py::module_& m) {
         .def(
             "add_nodes",
             [](Network& self, const Floats& uplink, const Floats& downlink, const Ints& latency_ns) {
-                if (uplink.size() != downlink.size() || uplink.size() != latency_ns.size()) {
-                    throw py::value_error("uplink, downlink and latency_ns must have one length");
-                }
-                for (py::ssize_t i = 0; i < uplink.size(); ++i) {
-                    self.add_node(to_rate(uplink.data()[i]), to_rate(downlink.data()[i]),
-                                  to_latency(latency_ns.data()[i]));
-                }
+                for_each_node(uplink, downlink, latency_ns, [&](double up, double down, Time latency) {
+                    self.add_node(to_rate(up), to_rate(down), latency);
+                });
             },
             py::arg("uplink"), py::arg("downlink"), py::arg("latency_ns"))
         .def("add_link", [](Network& self, double capacity) { return self.add_link(to_rate(capacity)); })
@@ -154,12 +150,6 @@ void register_flow(py::module_& m) {
             py::arg("latency_ns") = -1, py::arg("lost") = false, py::arg("links") = std::vector<Id>{})
         .def("send_many", &send_many, py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"),
              py::arg("header_bytes"), py::arg("latency_ns"))
-        .def("cancel",
-             [](Network& self, Time now_ns, Id slot) {
-                 if (!self.in_flight(slot)) throw py::value_error("no such flow: " + std::to_string(slot));
-                 self.advance(now_ns);
-                 return self.cancel(slot);
-             })
         .def("set_deadline", &Network::set_deadline, py::arg("slot"), py::arg("deadline_ns"))
         .def("overdue", &overdue,
              "(slot, bytes that had been sent) of what was aborted at its deadline since the last call.")
@@ -181,14 +171,6 @@ void register_flow(py::module_& m) {
              })
         .def("traffic", &traffic, "Counters per ordered pair of nodes, as columns, sorted by (src, dst).")
         .def("rates", &rates, "(slots, rates, sent_bytes) of the flows that take bandwidth; rates in 2^-16 byte/s.")
-        .def("load", [](Network& self) { return column(self.load(), [](Rate rate) { return rate; }); })
-        .def("capacities",
-             [](Network& self) {
-                 std::vector<Rate> capacities;
-                 for (Id link = 0; link < self.num_links(); ++link) capacities.push_back(self.share().capacity(link));
-                 return column(capacities, [](Rate rate) { return rate; });
-             })
-        .def("uplink", [](Network& self, std::int64_t node) { return self.uplink(to_node(self, node)); })
         .def("check", &Network::check)
         .def("work",
              [](Network& self) {

@@ -69,7 +69,7 @@ bool send_routed(Transport& self, double now_s, const py::object& message, std::
     const Id from = source(self.network(), message), to = to_node(self.network(), dst);
     std::vector<Id> route = to_route(self.network(), links);
     self.go_to(now_s);
-    if (!self.send_routed(request, from, to, lost, std::move(route), least_shared)) return false;
+    if (!self.send(request, from, to, lost, std::move(route), least_shared)) return false;
     self.announce(request, from, to);
     return true;
 }
@@ -111,7 +111,7 @@ py::tuple take_news(Transport& self) {
     py::list news(ended.size());
     for (std::size_t i = 0; i < ended.size(); ++i) {
         Transport::Ended& one = ended[i];
-        news[i] = py::make_tuple(std::move(one.message), one.dst, one.lost, one.overdue);
+        news[i] = py::make_tuple(std::move(one.message), one.arrival.dst, one.lost, one.overdue);
     }
     return py::make_tuple(std::move(news), std::move(woken));
 }
@@ -119,7 +119,7 @@ py::tuple take_news(Transport& self) {
 py::list remove_node(Transport& self, double now_s, std::int64_t node) {
     py::list aborted;
     for (Transport::Ended& ended : self.remove_node(now_s, to_node(self.network(), node))) {
-        aborted.append(py::make_tuple(std::move(ended.message), ended.dst));
+        aborted.append(py::make_tuple(std::move(ended.message), ended.arrival.dst));
     }
     return aborted;
 }
@@ -165,13 +165,9 @@ void register_transport(py::module_& m) {
         .def_property_readonly("network", &Transport::shared_network)
         .def("add_nodes",
              [](Transport& self, const Floats& uplink, const Floats& downlink, const Ints& latency_ns, double now_s) {
-                 if (uplink.size() != downlink.size() || uplink.size() != latency_ns.size()) {
-                     throw py::value_error("uplink, downlink and latency_ns must have one length");
-                 }
-                 for (py::ssize_t i = 0; i < uplink.size(); ++i) {
-                     const double up = uplink.data()[i], down = downlink.data()[i];
-                     self.add_node(to_rate(up), to_rate(down), up, down, to_latency(latency_ns.data()[i]), now_s);
-                 }
+                 for_each_node(uplink, downlink, latency_ns, [&](double up, double down, Time latency) {
+                     self.add_node(to_rate(up), to_rate(down), up, down, latency, now_s);
+                 });
              })
         .def("set_capacity",
              [](Transport& self, double now_s, std::int64_t node, double uplink, double downlink) {
@@ -183,7 +179,6 @@ void register_transport(py::module_& m) {
              py::arg("again"), py::arg("lost"), py::arg("links"), py::arg("least_shared"))
         .def("set_timeout", &Transport::set_timeout, py::arg("timeout_ns"),
              "Messages are given up so long after their sending.")
-        .def("cancel", &Transport::cancel)
         .def("remove_node", &remove_node,
              "A node leaves; the (message, receiver) that are aborted, in order of sending.")
         .def("return_node", [](Transport& self, std::int64_t node) { self.return_node(to_node(self.network(), node)); })

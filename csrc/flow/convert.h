@@ -47,6 +47,17 @@ inline Time to_latency(std::int64_t latency_ns) {
     return latency_ns;
 }
 
+// Calls add(uplink, downlink, latency) for every node, once all three have one length.
+template <class Add>
+void for_each_node(const Floats& uplink, const Floats& downlink, const Ints& latency_ns, Add add) {
+    if (uplink.size() != downlink.size() || uplink.size() != latency_ns.size()) {
+        throw py::value_error("uplink, downlink and latency_ns must have one length");
+    }
+    for (py::ssize_t i = 0; i < uplink.size(); ++i) {
+        add(uplink.data()[i], downlink.data()[i], to_latency(latency_ns.data()[i]));
+    }
+}
+
 inline std::vector<Id> to_route(const FlowNetwork& network, const std::vector<Id>& links) {
     for (std::size_t i = 0; i < links.size(); ++i) {
         if (links[i] >= network.num_links()) throw py::index_error("no link " + std::to_string(links[i]));

@@ -1,4 +1,4 @@
-// What tests and utilization figures ask of the network; nothing here changes what happens.
+// What a network carries at this instant, and whether its numbers agree; nothing here changes what happens.
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -28,7 +28,6 @@ std::vector<FlowNetwork::Flying> FlowNetwork::flying() {
 }
 
 std::vector<Rate> FlowNetwork::load() {
-    resolve();
     std::vector<Rate> used(num_links(), 0);
     for (Id link = 0; link < num_links(); ++link) {
         for (const Entry* entry = share_.begin(link); entry != share_.end(link); ++entry)

@@ -123,14 +123,20 @@ void FlowNetwork::leave_links(Id slot) {
     }
 }
 
-// The message is through: free its slot and count it.
-void FlowNetwork::finish(Id slot) {
+// The flow is over: its links and its slot are free.
+void FlowNetwork::release(Id slot) {
     Flow& flow = flows_[slot];
     if (flow.state == kSending) leave_links(slot);
     if (flow.route != kNone) share_.drop_route(flow.route);
-    forget_deadline(slot);
+    if (!deadlines_.empty() && deadlines_.contains(slot)) deadlines_.remove(slot);
     flow.state = kFree;
     free_slots_.push_back(slot);
+}
+
+// The message is through.
+void FlowNetwork::finish(Id slot) {
+    release(slot);
+    const Flow& flow = flows_[slot];
     if (src(flow) == dst(flow)) return;
     const Size& size = sizes_[slot];
     if (bandwidth_) nodes_[src(flow)].bytes_sent += size.total();
@@ -158,13 +164,9 @@ std::int64_t FlowNetwork::sent_bytes(Id slot) {
 
 std::int64_t FlowNetwork::abort(Id slot) {
     const std::int64_t sent = sent_bytes(slot);
-    Flow& flow = flows_[slot];
-    if (flow.state == kSending) leave_links(slot);
-    if (flow.route != kNone) share_.drop_route(flow.route);
-    flow.state = kFree;
     events_.remove(slot);
-    forget_deadline(slot);
-    free_slots_.push_back(slot);
+    release(slot);
+    const Flow& flow = flows_[slot];
     if (sent > 0) {
         if (bandwidth_) nodes_[src(flow)].bytes_sent += sent;
         pairs_.add({src(flow), dst(flow), 0, 0, 0, sent});
@@ -172,10 +174,8 @@ std::int64_t FlowNetwork::abort(Id slot) {
     return sent;
 }
 
-std::int64_t FlowNetwork::cancel(Id slot) {
-    if (!in_flight(slot)) throw std::invalid_argument("no such flow");
-    resolve();
-    return abort(slot);
+void FlowNetwork::sort_by_sending(std::vector<Id>& slots) const {
+    std::sort(slots.begin(), slots.end(), [&](Id a, Id b) { return flows_[a].sequence < flows_[b].sequence; });
 }
 
 std::vector<FlowNetwork::Aborted> FlowNetwork::remove_node(Id node) {
@@ -186,7 +186,7 @@ std::vector<FlowNetwork::Aborted> FlowNetwork::remove_node(Id node) {
         const Flow& flow = flows_[slot];
         if (flow.state != kFree && (flow.uplink == uplink || flow.downlink == uplink + 1)) slots.push_back(slot);
     }
-    std::sort(slots.begin(), slots.end(), [&](Id a, Id b) { return flows_[a].sequence < flows_[b].sequence; });
+    sort_by_sending(slots);
     std::vector<Aborted> aborted;
     aborted.reserve(slots.size());
     for (Id slot : slots) aborted.push_back({slot, abort(slot)});
@@ -204,7 +204,7 @@ void FlowNetwork::abort_overdue() {
     resolve();
     batch_.clear();
     while (is_deadline(now_)) batch_.push_back(deadlines_.pop());
-    std::sort(batch_.begin(), batch_.end(), [&](Id a, Id b) { return flows_[a].sequence < flows_[b].sequence; });
+    sort_by_sending(batch_);
     for (Id slot : batch_) overdue_.push_back({slot, abort(slot)});
 }
 
@@ -303,7 +303,7 @@ bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
         now_ = time;
         batch_.clear();
         while (!events_.empty() && events_.top_key() == time) batch_.push_back(events_.pop());
-        std::sort(batch_.begin(), batch_.end(), [&](Id a, Id b) { return flows_[a].sequence < flows_[b].sequence; });
+        sort_by_sending(batch_);
         const std::size_t before = ended.size();
         for (Id slot : batch_) {
             if (starts_now(flows_[slot])) {

@@ -50,10 +50,9 @@ public:
     // Returns the slot that names the flow until it ends; slots are used again.
     Id send(const Message& message, std::vector<Id> shared_links = {});
 
-    std::int64_t cancel(Id slot);  // bytes that had been sent, now counted as wasted
     struct Aborted {
         Id slot;
-        std::int64_t sent_bytes;
+        std::int64_t sent_bytes;  // counted as wasted
     };
     std::vector<Aborted> remove_node(Id node);  // every flow from and to it, in the order of sending
     void set_deadline(Id slot, Time deadline);
@@ -94,9 +93,7 @@ public:
     };
     std::vector<Flying> flying();   // what is on the wire, by slot; messages to oneself and unsent ones are not
     std::vector<FlowRate> rates();  // of all flows that take bandwidth, by slot
-    std::vector<Rate> load();       // bandwidth in use, per link
-    Id uplink(Id node) const { return nodes_[node].uplink; }
-    void check();  // throws std::logic_error when an invariant is broken
+    void check();                   // throws std::logic_error when an invariant is broken
 
 private:
     static constexpr std::size_t kSoon = 5;  // the top of the heap and those right below it
@@ -126,14 +123,13 @@ private:
     Id dst(const Flow& flow) const { return link_node_[flow.downlink]; }
     bool starts_now(const Flow& flow) const;  // its latency ends and it takes bandwidth
     bool is_deadline(Time time) const { return !deadlines_.empty() && deadlines_.top_key() <= time; }
-    void forget_deadline(Id slot) {
-        if (!deadlines_.empty() && deadlines_.contains(slot)) deadlines_.remove(slot);
-    }
+    void sort_by_sending(std::vector<Id>& slots) const;
     void expect_soon() const;
     void abort_overdue();
     void start(Id slot);
     void leave_links(Id slot);
     void moved(Id link, Id slot, Id position);
+    void release(Id slot);
     void finish(Id slot);
     std::int64_t abort(Id slot);
     std::int64_t sent_bytes(Id slot);
@@ -141,6 +137,7 @@ private:
     void set_rate(Id slot, Rate rate, bool in_order);
     void expect_flows(const std::vector<FairShare::Change>& changes);
     void resolve();
+    std::vector<Rate> load();  // bandwidth in use, per link
 
     bool bandwidth_;
     Time now_ = 0;

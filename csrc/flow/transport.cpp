@@ -38,30 +38,20 @@ void Transport::go_to(double now_s) {
     network_.advance(std::min(now, network_.next_time()));
 }
 
-void Transport::carry(Id slot, const SendRequest& request, Id src, Id dst, bool routed) {
-    if (slot >= in_flight_.size()) in_flight_.resize(network_.num_slots());
-    Time latency = request.latency >= 0 ? request.latency : network_.access_latency(src) + network_.access_latency(dst);
-    in_flight_[slot] = {request.message, request.sent_s, request.round, latency, request.kind, request.box, routed};
-    if (timeout_ == kNever) return;
-    const Time sent = to_time(request.sent_s);  // of a retransmission before now: it has what is left of its time
-    if (timeout_ < kNever - sent) network_.set_deadline(slot, std::max(network_.now(), sent + timeout_));
-}
-
-bool Transport::send(const SendRequest& request, Id src, Id dst) {
-    if (!mailboxes_.online(src) || !mailboxes_.online(dst)) return false;
-    const Id slot = network_.send({src, dst, request.payload_bytes, request.header_bytes, request.latency, false});
-    carry(slot, request, src, dst, false);
-    return true;
-}
-
-bool Transport::send_routed(const SendRequest& request, Id src, Id dst, bool lost, std::vector<Id> links,
-                            double least_shared) {
+bool Transport::send(const SendRequest& request, Id src, Id dst, bool lost, std::vector<Id> links,
+                     double least_shared) {
     if (!mailboxes_.online(src) || !mailboxes_.online(dst)) return false;
     const bool routed = !links.empty();
     const Id slot =
         network_.send({src, dst, request.payload_bytes, request.header_bytes, request.latency, lost}, std::move(links));
-    carry(slot, request, src, dst, routed);
+    if (slot >= in_flight_.size()) in_flight_.resize(network_.num_slots());
+    const Time latency =
+        request.latency >= 0 ? request.latency : network_.access_latency(src) + network_.access_latency(dst);
+    in_flight_[slot] = {request.message, request.sent_s, request.round, latency, request.kind, request.box, routed};
     if (routed) least_shared_[slot] = least_shared;
+    if (timeout_ == kNever) return true;
+    const Time sent = to_time(request.sent_s);  // of a retransmission before now: it has what is left of its time
+    if (timeout_ < kNever - sent) network_.set_deadline(slot, std::max(network_.now(), sent + timeout_));
     return true;
 }
 
@@ -75,26 +65,12 @@ Transport::Ended Transport::take(Id slot) {
         least_shared = found->second;
         least_shared_.erase(found);
     }
-    return {carried.src,
-            carried.dst,
-            std::move(one.message),
+    return {std::move(one.message),
             {carried.src, carried.dst, one.kind, carried.payload_bytes + carried.header_bytes, one.sent_s,
              to_seconds(one.latency), least_shared},
             carried.payload_bytes,
             carried.header_bytes,
             carried.lost};
-}
-
-bool Transport::cancel(double now_s, const py::object& message) {
-    go_to(now_s);
-    bool found = false;
-    for (Id slot = 0; slot < in_flight_.size(); ++slot) {
-        if (!network_.in_flight(slot) || !in_flight_[slot].message.is(message)) continue;
-        const std::int64_t sent_bytes = network_.cancel(slot);
-        use_.count(kAborted, take(slot).src, sent_bytes);
-        found = true;
-    }
-    return found;
 }
 
 std::vector<Transport::Ended> Transport::remove_node(double now_s, Id node) {
@@ -103,7 +79,7 @@ std::vector<Transport::Ended> Transport::remove_node(double now_s, Id node) {
     std::vector<Ended> aborted;
     for (const auto& [slot, sent_bytes] : network_.remove_node(node)) {
         aborted.push_back(take(slot));
-        use_.count(kAborted, aborted.back().src, sent_bytes);
+        use_.count(kAborted, aborted.back().arrival.src, sent_bytes);
     }
     return aborted;
 }
@@ -112,7 +88,7 @@ void Transport::give_up_overdue() {
     for (const auto& [slot, sent_bytes] : network_.overdue()) {
         news_.push_back(take(slot));
         news_.back().overdue = true;
-        use_.count(kAborted, news_.back().src, sent_bytes);
+        use_.count(kAborted, news_.back().arrival.src, sent_bytes);
     }
     network_.overdue().clear();
 }
@@ -124,13 +100,13 @@ void Transport::hand_over() {
         const int box = in_flight_[slot].box;
         const std::int64_t round = in_flight_[slot].round;
         Ended ended = take(slot);
-        if (ended.lost) use_.count(kLost, ended.src, ended.payload_bytes + ended.header_bytes);
+        if (ended.lost) use_.count(kLost, ended.arrival.src, ended.payload_bytes + ended.header_bytes);
         if (box < 0 || ended.lost) {
             news_.push_back(std::move(ended));
             continue;
         }
         use_.arrived(ended.arrival, now_s);
-        mailboxes_.deliver(ended.dst, box, ended.src, round, std::move(ended.message));
+        mailboxes_.deliver(ended.arrival.dst, box, ended.arrival.src, round, std::move(ended.message));
     }
     if (!network_.overdue().empty()) give_up_overdue();
     has_news_ = !news_.empty() || !mailboxes_.woken.empty();
@@ -175,13 +151,14 @@ std::vector<Transport::Ended>& Transport::take_news() {
 
 bool Transport::arrived(std::size_t index, double now_s) {
     Ended& ended = news_[index];
-    if (mailboxes_.online(ended.dst)) {
+    if (mailboxes_.online(ended.arrival.dst)) {
         use_.arrived(ended.arrival, now_s);
         return true;
     }
-    if (ended.src != ended.dst) {
-        network_.pairs().recount_as_wasted(ended.src, ended.dst, ended.payload_bytes, ended.header_bytes);
-        use_.count(kAborted, ended.src, ended.payload_bytes + ended.header_bytes);
+    if (ended.arrival.src != ended.arrival.dst) {
+        network_.pairs().recount_as_wasted(ended.arrival.src, ended.arrival.dst, ended.payload_bytes,
+                                           ended.header_bytes);
+        use_.count(kAborted, ended.arrival.src, ended.payload_bytes + ended.header_bytes);
     }
     return false;
 }

@@ -43,23 +43,24 @@ public:
     // Brings the network to this instant: never back, and never past what is still to happen in it.
     void go_to(double now_s);
 
-    void set_timeout(Time timeout) { timeout_ = timeout; }  // of every message, from its first sending; see Ended::overdue
-    // False: one of the ends is away, nothing was sent. What was sent is to be announced.
-    bool send(const SendRequest& request, Id src, Id dst);
-    bool send_routed(const SendRequest& request, Id src, Id dst, bool lost, std::vector<Id> links, double least_shared);
+    void set_timeout(Time timeout) {
+        timeout_ = timeout;
+    }  // of every message, from its first sending; see Ended::overdue
+    // Over no, or over some shared links; `least_shared` is the least capacity of those. False: one of the ends is
+    // away, nothing was sent. What was sent is to be announced.
+    bool send(const SendRequest& request, Id src, Id dst, bool lost = false, std::vector<Id> links = {},
+              double least_shared = 0);
     void announce(const SendRequest& request, Id src, Id dst) {
         if (request.announced >= 0) mailboxes_.announce(dst, src, request.round);
     }
 
     struct Ended {
-        Id src, dst;
         py::object message;
         LinkUse::Arrival arrival;
         std::int64_t payload_bytes, header_bytes;
         bool lost;
         bool overdue = false;  // given up on its way
     };
-    bool cancel(double now_s, const py::object& message);  // every flow that carries it; false: none does
     std::vector<Ended> remove_node(double now_s, Id node);
     void return_node(Id node) { mailboxes_.set_online(node, true); }
 
@@ -89,7 +90,6 @@ private:
         bool routed = false;
     };
 
-    void carry(Id slot, const SendRequest& request, Id src, Id dst, bool routed);
     Ended take(Id slot);
     void give_up_overdue();
     void hand_over();

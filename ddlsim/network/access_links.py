@@ -19,6 +19,7 @@ from annotated_types import Ge, Gt, Lt
 from ddlsim.csv_rows import Column, read_rows
 from ddlsim.errors import ScenarioError
 from ddlsim.network.capacity_trace import CapacityChange, load_changes
+from ddlsim.network.latencies import Latency
 from ddlsim.part import Part, Problem
 from ddlsim.rng import stream, stream_seed
 from ddlsim.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
@@ -28,9 +29,6 @@ LatencyMs = Annotated[float, Ge(0), Lt(MAX_LATENCY_MS)]
 
 PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99)
 INTERNET_LATENCY_MS = (4.7, 10.9, 16.2, 26.3, 43.0, 56.0, 67.1, 78.9, 92.1, 111.0, 133.3, 148.7, 181.0)
-
-
-Latency = float | np.ndarray | Callable[[int, int], float]
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,6 @@ class Latencies:
         """Of a message, or OF_BOTH_ENDS."""
         return self.of_all_ns if self.of_pair_ns is None else self.of_pair_ns(src, dst)
 
-    def of_newcomers(self, access_s: Sequence[float] | np.ndarray) -> np.ndarray:
-        """Access latencies in ns of nodes that join; 0 if the others have none."""
-        return to_ns(access_s) if self.of_all_ns == OF_BOTH_ENDS else np.zeros(len(access_s), dtype=np.int64)
-
 
 def latencies(latency_s: Latency, num_nodes: int) -> Latencies:
     """Latencies from seconds.

@@ -3,7 +3,7 @@
 Bytes are counted for their sender. Those that were of use are told apart by the kind of their message (push, request,
 response), those that were not by the reason:
 
-- aborted: sender or receiver went away while the message was on its way, or it was given up or taken back;
+- aborted: sender or receiver went away while the message was on its way, or it was given up;
 - lost: the network lost the message (network.drop_probability), whether it was sent again or not;
 - unused: the message arrived, but no algorithm ever saw it: its round had closed, it was too stale, a newer one of the
   same sender took its place, or its receiver left, lost its state or was through before it looked.

@@ -5,8 +5,8 @@ nearest nanosecond and leaves as ns / 1e9, which returns to the same nanosecond 
 later the resolution is that of a float of seconds, and a time is moved to the nearest one that keeps events in order.
 
 SimPy drives everything. The network has at most one pending event in SimPy's queue: its next completion, or, where
-completions before SimPy's next event end no wait, the first that does. Whatever changes rates (a message is sent or
-taken back, a node leaves, a capacity changes) asks for one at the end of the same instant, so the changes of an instant
+completions before SimPy's next event end no wait, the first that does. Whatever changes rates (a message is sent,
+a node leaves, a capacity changes) asks for one at the end of the same instant, so the changes of an instant
 are solved for together. Messages that end go into mailboxes in C++, in batches; Python hears of them when a process has
 all that it waits for.
 
@@ -102,7 +102,8 @@ class Network:
         self._kinds = {kind: (fate, NOWHERE) for kind, fate in KINDS.items()}
         self._refused: list[Message] = []
         self._latencies = latencies(0.0 if fidelity == "ideal" else latency_s, num_nodes)
-        self._add(num_nodes, uplink_bytes_per_s, downlink_bytes_per_s, self._latencies.access_ns)
+        capacities = (np.broadcast_to(links, num_nodes) for links in (uplink_bytes_per_s, downlink_bytes_per_s))
+        self._transport.add_nodes(*capacities, self._latencies.access_ns, env.now)
         self._shared_bytes_per_s = list(map(float, shared_bytes_per_s))
         self._shared = [self._core.add_link(capacity) for capacity in self._shared_bytes_per_s]
         self._route = route
@@ -137,11 +138,6 @@ class Network:
                 message.header_bytes = self.header_bytes
             for receiver in message.receivers:
                 self._launch(message, receiver)
-
-    def cancel(self, message: Message) -> bool:
-        """Takes a message back; what was sent of it is wasted. False: it was not on its way."""
-        self._look_at(self._env.now)
-        return self._transport.cancel(self._env.now, message)
 
     def _launch(self, message: Message, receiver: int, again: bool = False) -> None:
         src = message.src
@@ -197,13 +193,6 @@ class Network:
         self.num_away -= not self._transport.online(node)
         self._transport.return_node(node)
 
-    def add_nodes(
-        self, uplink_bytes_per_s: np.ndarray, downlink_bytes_per_s: np.ndarray, latency_s: np.ndarray
-    ) -> None:
-        """New nodes with the next numbers; latency_s: access latencies, used if the network was made with such."""
-        access_ns = self._latencies.of_newcomers(latency_s)
-        self._add(len(uplink_bytes_per_s), uplink_bytes_per_s, downlink_bytes_per_s, access_ns)
-
     def set_capacity(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
         """New capacities from this instant on."""
         self._look_at(self._env.now)
@@ -217,10 +206,6 @@ class Network:
     def num_sending(self) -> int:
         """Messages that take part in the sharing of bandwidth at this instant; their latency is over."""
         return len(self._core.rates()[0])
-
-    def _add(self, count: int, uplink: float | np.ndarray, downlink: float | np.ndarray, access_ns: np.ndarray) -> None:
-        uplink, downlink = np.broadcast_to(uplink, count), np.broadcast_to(downlink, count)
-        self._transport.add_nodes(uplink, downlink, access_ns, self._env.now)
 
     # -- counters --------------------------------------------------------------------------------------------------
 
@@ -245,13 +230,6 @@ class Network:
     def all_bytes_sent(self) -> int:
         """Bytes that all nodes have put on the wire until now, parts of messages included."""
         return self._transport.all_bytes_sent(self._env.now)
-
-    def utilization(self) -> tuple[np.ndarray, np.ndarray]:
-        """Share of uplinks and of downlinks in use at this instant, two float arrays [N]; 0 where capacity is 0."""
-        used, capacity = self._core.load(), self._core.capacities()
-        share = np.divide(used, capacity, out=np.zeros(len(used)), where=capacity > 0)
-        uplinks = np.array([self._core.uplink(node) for node in range(self.num_nodes)], dtype=int)
-        return share[uplinks], share[uplinks + 1]
 
     # -- what comes back -------------------------------------------------------------------------------------------
 

@@ -123,27 +123,27 @@ class ReferenceNetwork:
             for number in ended:
                 del self._flows[number]
             late = [number for number, flow in self._flows.items() if flow.deadline_ns <= time]
-            overdue = [(number, self.cancel(number)) for number in late]
+            overdue = [(number, self._abort(number)) for number in late]
             if ended or overdue:
                 return ended, overdue
         self._advance(until_ns)
         return [], []
 
-    def cancel(self, number: int) -> int:
-        """Bytes that had been sent."""
-        flow = self._flows.pop(number)
-        return flow.total // WORK_PER_BYTE + -flow.left // WORK_PER_BYTE if not flow.ends_at_once else 0
-
     def remove_node(self, node: int) -> list[tuple[int, int]]:
         """Aborted messages and the bytes that had been sent of each."""
         touched = [n for n, flow in self._flows.items() if flow.links[0] == 2 * node or flow.links[1] == 2 * node + 1]
-        return [(number, self.cancel(number)) for number in touched]
+        return [(number, self._abort(number)) for number in touched]
 
     def advance(self, now_ns: int) -> None:
         """Lets time pass to an instant before which nothing ends."""
         while (time := self.next_time()) < now_ns:
             self._advance(time)
         self._advance(now_ns)
+
+    def _abort(self, number: int) -> int:
+        """Bytes that had been sent."""
+        flow = self._flows.pop(number)
+        return flow.total // WORK_PER_BYTE + -flow.left // WORK_PER_BYTE if not flow.ends_at_once else 0
 
     def _advance(self, now_ns: int) -> None:
         for number, rate in self.rates().items():

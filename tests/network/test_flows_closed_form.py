@@ -1,16 +1,11 @@
 """Finish times that can be computed by hand. Capacities in bytes/s, times in ns."""
 
 import pytest
+from small_network import flow_network
 
 from ddlsim.native import extension
 
 S = 10**9
-
-
-def flow_network(*links, **options):
-    network = extension().FlowNetwork(**options)
-    network.add_nodes([up for up, _ in links], [down for _, down in links], [0] * len(links))
-    return network
 
 
 def finish_times(network):

@@ -2,16 +2,11 @@
 
 import numpy as np
 import pytest
+from small_network import flow_network
 
 from ddlsim.native import extension
 
 S = 10**9
-
-
-def flow_network(*links, **options):
-    network = extension().FlowNetwork(**options)
-    network.add_nodes([up for up, _ in links], [down for _, down in links], [0] * len(links))
-    return network
 
 
 def pairs(network):
@@ -80,22 +75,11 @@ def test_a_node_that_leaves_aborts_its_flows_both_ways_and_those_in_latency():
     assert pairs(network) == {(1, 0): [0, 0, 0, 50], (2, 1): [0, 0, 0, 25], (2, 3): [1, 100, 0, 0]}
 
 
-def test_a_canceled_flow_frees_its_share_and_what_it_sent_is_wasted():
-    network = flow_network((100, 100), (100, 100), (100, 100))
-    first, second = network.send(0, 0, 1, 100), network.send(0, 0, 2, 100)
-    assert network.cancel(S, first) == 50
-    assert network.run()[1].tolist() == [second]
-    assert network.now == S * 3 // 2
-    assert pairs(network)[0, 1] == [0, 0, 0, 50]
-    with pytest.raises(ValueError, match="no such flow"):
-        network.cancel(network.now, first)
-
-
 def test_bytes_sent_counts_parts_of_messages():
     network = flow_network((100, 100), (100, 100))
     network.send(0, 0, 1, 1000, 24)
     assert [network.bytes_sent(now, 0) for now in (0, S, 3 * S)] == [0, 100, 300]
-    network.cancel(4 * S, 0)
+    network.remove_node(4 * S, 1)
     assert network.bytes_sent(5 * S, 0) == 400
 
 
@@ -188,7 +172,6 @@ def test_messages_that_cannot_be_counted_together_are_refused():
         lambda network: network.send_many(5, [0, 0], [1, 2], 1, 0, 0),
         lambda network: network.set_capacity(5, 0, 1.0, -1.0),
         lambda network: network.set_link_capacity(5, 99, 1.0),
-        lambda network: network.cancel(5, 7),
         lambda network: network.remove_node(5, 2),
         lambda network: network.bytes_sent(5, 2),
     ],

@@ -31,7 +31,6 @@ event = st.one_of(
     hurried,
     st.tuples(st.just("wait"), st.sampled_from([1, 10**8, 10**9, 10**10])),
     st.tuples(st.just("capacity"), st.integers(0, 2 * NODES + len(SHARED) - 1), capacity),
-    st.tuples(st.just("cancel"), st.integers(0, 7)),
     st.tuples(st.just("leave"), node),
 )
 events = st.lists(event, min_size=1, max_size=25)
@@ -73,11 +72,6 @@ class Core:
     def step(self, until_ns):
         ended = [self._end(slot) for slot in self.core.step(until_ns)]
         return ended, [(self._end(slot), sent) for slot, sent in self.core.overdue()]
-
-    def cancel(self, number):
-        slot = self.slot[number]
-        self._end(slot)
-        return self.core.cancel(self.now, slot)
 
     def remove_node(self, node):
         return [(self._end(slot), sent) for slot, sent in self.core.remove_node(self.now, node)]
@@ -124,9 +118,6 @@ def play(network, events, after_event=lambda: None):
             wait(network.now + values[0])
         elif kind == "capacity":
             network.set_capacity(*values)
-        elif kind == "cancel" and flying:
-            number = flying.pop(values[0] % len(flying))
-            log.append((number, network.cancel(number)))
         elif kind == "leave":
             aborted = network.remove_node(*values)
             log.append((network.now, aborted))

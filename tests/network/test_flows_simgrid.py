@@ -31,7 +31,6 @@ def receive(i):
     simgrid.Mailbox.by_name(str(i)).get()
     ends[i] = simgrid.Engine.clock
 
-add = getattr(engine, "add_actor", None) or simgrid.Actor.create
 for i, (start_s, src, dst, size) in enumerate(case["flows"]):
     hosts = [engine.host_by_name(f"h{node}") for node in (src, dst)]
     if hasattr(hosts[0], "add_actor"):

@@ -2,66 +2,38 @@
 
 import numpy as np
 import pytest
-from simpy import Environment
+from small_network import SmallNetwork
 
 from ddlsim.messages.message import Message
-from ddlsim.network.network import Network
-
-
-class Office:
-    """A network whose log holds (what, time, src, dst)."""
-
-    def __init__(self, num_nodes=3, capacity=1000.0, latency_s=0.0, **options):
-        self.env = Environment()
-        self.log = []
-        options.setdefault("on_delivery", self.note("arrived"))
-        self.network = Network(
-            self.env, num_nodes, capacity, capacity, latency_s, on_abort=self.note("aborted"), **options
-        )
-
-    def note(self, what):
-        return lambda message: self.log.append((what, self.env.now, message.src, message.dst))
-
-    def send(self, src, dst, num_bytes=1000, **keys):
-        message = Message(src, dst, 0, "push", None, num_bytes, **keys)
-        self.network.send([message])
-        return message
-
-    def at(self, time_s, call):
-        def later():
-            yield self.env.timeout(time_s)
-            call()
-
-        self.env.process(later())
 
 
 def test_flow_latency_and_ideal_differ_only_in_time():
     times = {}
     for fidelity in ("flow", "latency", "ideal"):
-        office = Office(latency_s=0.5, fidelity=fidelity)
-        office.network.send([Message(0, peer, 0, "push", None, 990, 10) for peer in (1, 2)])
-        office.env.run()
-        times[fidelity] = [time for _, time, *_ in office.log]
-        rows = [list(row.values()) for row in office.network.traffic.rows()]
+        net = SmallNetwork(latency_s=0.5, fidelity=fidelity)
+        net.network.send([Message(0, peer, 0, "push", None, 990, 10) for peer in (1, 2)])
+        net.env.run()
+        times[fidelity] = [time for _, time, *_ in net.log]
+        rows = [list(row.values()) for row in net.network.traffic.rows()]
         assert rows == [[0, 1, 1, 990, 10, 0, 0], [0, 2, 1, 990, 10, 0, 0]]
-        assert office.network.bytes_sent(0) == 2000
+        assert net.network.bytes_sent(0) == 2000
     assert times == {"flow": [2.5, 2.5], "latency": [0.5, 0.5], "ideal": [0.0, 0.0]}
 
 
 def test_an_ideal_delivery_still_comes_through_the_event_queue():
-    office = Office(fidelity="ideal")
-    office.send(0, 1)
-    assert office.log == []
-    office.env.run()
-    assert office.log == [("arrived", 0, 0, 1)]
+    net = SmallNetwork(fidelity="ideal")
+    net.send(0, 1)
+    assert net.log == []
+    net.env.run()
+    assert net.log == [("arrived", 0, 0, 1)]
 
 
 def test_messages_that_arrive_together_are_handed_over_in_order_of_sending():
-    office = Office(num_nodes=6)
+    net = SmallNetwork(num_nodes=6)
     for src in (5, 3, 4):
-        office.send(src, src - 3)
-    office.env.run()
-    assert [src for _, _, src, _ in office.log] == [5, 3, 4]
+        net.send(src, src - 3)
+    net.env.run()
+    assert [src for _, _, src, _ in net.log] == [5, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -73,207 +45,180 @@ def test_messages_that_arrive_together_are_handed_over_in_order_of_sending():
     ],
 )
 def test_latency_may_be_per_access_link_per_pair_or_a_function(latency_s):
-    office = Office(latency_s=latency_s, fidelity="latency")
-    office.send(0, 1)
-    office.send(0, 2)
-    office.env.run()
-    assert [time for _, time, *_ in office.log] == [0.3, 0.5]
+    net = SmallNetwork(latency_s=latency_s, fidelity="latency")
+    net.send(0, 1)
+    net.send(0, 2)
+    net.env.run()
+    assert [time for _, time, *_ in net.log] == [0.3, 0.5]
 
 
 def test_a_latency_table_of_the_wrong_shape_is_refused():
     with pytest.raises(ValueError, match=r"\[3\] or \[3, 3\], got \[2\]"):
-        Office(latency_s=[0.1, 0.2])
+        SmallNetwork(latency_s=[0.1, 0.2])
 
 
 def test_offline_node_receives_nothing_and_its_partial_bytes_are_wasted():
-    office = Office()
-    office.send(0, 1)
-    office.send(1, 2)
-    office.at(0.25, lambda: office.network.remove_node(1))
-    office.at(0.5, lambda: office.send(2, 1))
-    office.at(0.75, lambda: office.network.return_node(1))
-    office.at(0.75, lambda: office.send(2, 1, 500))
-    office.env.run()
-    assert office.log == [
+    net = SmallNetwork()
+    net.send(0, 1)
+    net.send(1, 2)
+    net.at(0.25, lambda: net.network.remove_node(1))
+    net.at(0.5, lambda: net.send(2, 1))
+    net.at(0.75, lambda: net.network.return_node(1))
+    net.at(0.75, lambda: net.send(2, 1, 500))
+    net.env.run()
+    assert net.log == [
         ("aborted", 0.25, 0, 1),
         ("aborted", 0.25, 1, 2),
         ("aborted", 0.5, 2, 1),
         ("arrived", 1.25, 2, 1),
     ]
-    assert [row["wasted_bytes"] for row in office.network.traffic.rows()] == [250, 250, 0]
-    assert [office.network.bytes_sent(node) for node in range(3)] == [250, 250, 500]
+    assert [row["wasted_bytes"] for row in net.network.traffic.rows()] == [250, 250, 0]
+    assert [net.network.bytes_sent(node) for node in range(3)] == [250, 250, 500]
 
 
 def test_a_node_that_leaves_at_the_instant_of_a_delivery_gets_no_later_one_of_that_instant():
-    office = Office(num_nodes=4, on_delivery=lambda message: leave(message))
+    net = SmallNetwork(num_nodes=4, on_delivery=lambda message: leave(message))
 
     def leave(message):
-        office.note("arrived")(message)
-        office.network.remove_node(3)
+        net.note("arrived")(message)
+        net.network.remove_node(3)
 
-    office.send(0, 1)
-    office.send(2, 3)
-    office.env.run()
-    assert office.log == [("arrived", 1.0, 0, 1), ("aborted", 1.0, 2, 3)]
-    assert [row["wasted_bytes"] for row in office.network.traffic.rows()] == [0, 1000]
-
-
-def test_a_message_taken_back_arrives_nowhere():
-    office = Office()
-    message = office.send(0, 1)
-    office.at(0.5, lambda: taken.append(office.network.cancel(message)))
-    office.at(0.6, lambda: taken.append(office.network.cancel(message)))
-    taken = []
-    office.env.run()
-    assert (office.log, taken) == ([], [True, False])
-    assert office.network.bytes_sent(0) == 500
+    net.send(0, 1)
+    net.send(2, 3)
+    net.env.run()
+    assert net.log == [("arrived", 1.0, 0, 1), ("aborted", 1.0, 2, 3)]
+    assert [row["wasted_bytes"] for row in net.network.traffic.rows()] == [0, 1000]
 
 
 def test_bytes_sent_counts_what_is_on_the_wire_at_this_instant():
-    office = Office()
-    office.send(0, 1, 1000)
+    net = SmallNetwork()
+    net.send(0, 1, 1000)
     seen = []
-    office.at(0.3, lambda: seen.append(office.network.bytes_sent(0)))
-    office.env.run()
+    net.at(0.3, lambda: seen.append(net.network.bytes_sent(0)))
+    net.env.run()
     assert seen == [300]
 
 
-def test_utilization_is_the_share_of_each_link_in_use():
-    office = Office(capacity=np.array([1000.0, 250.0, 0.0]))
-    office.send(0, 1)
-    uplinks, downlinks = office.network.utilization()
-    assert (uplinks.tolist(), downlinks.tolist()) == ([0.25, 0, 0], [0, 1, 0])
-
-
 def test_messages_share_the_links_on_their_route():
-    office = Office(num_nodes=4, shared_bytes_per_s=[800.0], route=lambda src, dst: [0] if src < 2 <= dst else [])
-    office.send(0, 2, 400)
-    office.send(1, 3, 400)
-    office.send(2, 1, 500)
-    office.env.run()
-    assert office.log == [("arrived", 0.5, 2, 1), ("arrived", 1.0, 0, 2), ("arrived", 1.0, 1, 3)]
-    assert office.network.utilization()[0].tolist() == [0] * 4
+    net = SmallNetwork(num_nodes=4, shared_bytes_per_s=[800.0], route=lambda src, dst: [0] if src < 2 <= dst else [])
+    net.send(0, 2, 400)
+    net.send(1, 3, 400)
+    net.send(2, 1, 500)
+    net.env.run()
+    assert net.log == [("arrived", 0.5, 2, 1), ("arrived", 1.0, 0, 2), ("arrived", 1.0, 1, 3)]
 
 
 def test_capacity_zero_stalls_a_message_until_it_returns():
-    office = Office()
-    office.send(0, 1)
-    office.at(0.5, lambda: office.network.set_capacity(0, 0, 1000))
-    office.at(7.5, lambda: office.network.set_capacity(0, 500, 1000))
-    office.env.run()
-    assert office.log == [("arrived", 8.5, 0, 1)]
-
-
-def test_nodes_can_be_added_during_a_run():
-    office = Office(latency_s=np.array([0.1, 0.1, 0.1]))
-    office.at(1, lambda: office.network.add_nodes([100.0], [100.0], [0.4]))
-    office.at(2, lambda: office.send(0, 3, 100))
-    office.env.run()
-    assert office.log == [("arrived", 3.5, 0, 3)]
+    net = SmallNetwork()
+    net.send(0, 1)
+    net.at(0.5, lambda: net.network.set_capacity(0, 0, 1000))
+    net.at(7.5, lambda: net.network.set_capacity(0, 500, 1000))
+    net.env.run()
+    assert net.log == [("arrived", 8.5, 0, 1)]
 
 
 def test_a_dropped_message_is_wasted_and_reported_when_it_should_have_arrived():
-    office = Office(drop_prob=1.0, on_drop="drop")
-    office.send(0, 1)
-    office.env.run()
-    assert office.log == [("aborted", 1.0, 0, 1)]
-    assert [row["wasted_bytes"] for row in office.network.traffic.rows()] == [1000]
+    net = SmallNetwork(drop_prob=1.0, on_drop="drop")
+    net.send(0, 1)
+    net.env.run()
+    assert net.log == [("aborted", 1.0, 0, 1)]
+    assert [row["wasted_bytes"] for row in net.network.traffic.rows()] == [1000]
 
 
 def test_retransmission_repeats_the_whole_message_until_it_arrives():
-    office = Office(drop_prob=0.5, seed=3)
+    net = SmallNetwork(drop_prob=0.5, seed=3)
     for _ in range(200):
-        office.send(0, 1, 10)
-    office.env.run()
-    row = next(office.network.traffic.rows())
-    assert row["messages"] == len(office.log) == 200
+        net.send(0, 1, 10)
+    net.env.run()
+    row = next(net.network.traffic.rows())
+    assert row["messages"] == len(net.log) == 200
     # attempts are geometric: 200 expected losses, standard deviation 20
     assert 100 < row["wasted_bytes"] / 10 < 300
-    assert office.network.bytes_sent(0) == 2000 + row["wasted_bytes"]
+    assert net.network.bytes_sent(0) == 2000 + row["wasted_bytes"]
 
 
 def test_a_message_that_takes_too_long_is_given_up_and_its_links_are_free():
-    office = Office(num_nodes=4, timeout_s=2.5)
-    office.send(0, 1, 4000)
-    office.send(2, 1, 1000)
-    office.at(2.5, lambda: office.send(3, 1, 1000))
-    office.env.run()
-    assert office.log == [("arrived", 2.0, 2, 1), ("aborted", 2.5, 0, 1), ("arrived", 3.5, 3, 1)]
-    assert [row["wasted_bytes"] for row in office.network.traffic.rows()] == [1500, 0, 0]
+    net = SmallNetwork(num_nodes=4, timeout_s=2.5)
+    net.send(0, 1, 4000)
+    net.send(2, 1, 1000)
+    net.at(2.5, lambda: net.send(3, 1, 1000))
+    net.env.run()
+    assert net.log == [("arrived", 2.0, 2, 1), ("aborted", 2.5, 0, 1), ("arrived", 3.5, 3, 1)]
+    assert [row["wasted_bytes"] for row in net.network.traffic.rows()] == [1500, 0, 0]
 
 
 def test_what_arrives_at_the_last_instant_has_arrived():
-    office = Office(timeout_s=1.0)
-    office.send(0, 1, 1000)
-    office.send(2, 2, 1000)
-    office.env.run()
-    assert office.log == [("arrived", 0, 2, 2), ("arrived", 1.0, 0, 1)]
+    net = SmallNetwork(timeout_s=1.0)
+    net.send(0, 1, 1000)
+    net.send(2, 2, 1000)
+    net.env.run()
+    assert net.log == [("arrived", 0, 2, 2), ("arrived", 1.0, 0, 1)]
 
 
 @pytest.mark.parametrize("options", [{"capacity": 0.0}, {"latency_s": 4.0}, {"latency_s": 4.0, "fidelity": "latency"}])
 def test_what_is_given_up_is_not_sent_again(options):
-    office = Office(timeout_s=2.5, on_drop="retransmit", drop_prob=0.9, seed=1, **options)
-    office.send(0, 1)
-    office.env.run()
-    assert office.log == [("aborted", 2.5, 0, 1)]
+    net = SmallNetwork(timeout_s=2.5, on_drop="retransmit", drop_prob=0.9, seed=1, **options)
+    net.send(0, 1)
+    net.env.run()
+    assert net.log == [("aborted", 2.5, 0, 1)]
 
 
 def test_retransmissions_share_the_time_of_their_message():
-    office = Office(num_nodes=2, timeout_s=2.5, on_drop="retransmit", drop_prob=1.0)
-    office.send(0, 1)  # lost at 1 s and 2 s, given up half-way through the third time
-    office.env.run()
-    assert office.log == [("aborted", 2.5, 0, 1)]
-    assert office.network.bytes_sent(0) == 2500
+    net = SmallNetwork(num_nodes=2, timeout_s=2.5, on_drop="retransmit", drop_prob=1.0)
+    net.send(0, 1)  # lost at 1 s and 2 s, given up half-way through the third time
+    net.env.run()
+    assert net.log == [("aborted", 2.5, 0, 1)]
+    assert net.network.bytes_sent(0) == 2500
 
 
 def test_a_message_lost_at_the_end_of_its_time_is_not_sent_again():
-    office = Office(num_nodes=2, timeout_s=2.0, on_drop="retransmit", drop_prob=1.0)
-    office.at(0.1, lambda: office.send(0, 1))
-    office.env.run()
-    assert office.log == [("aborted", 2.1, 0, 1)]
-    assert office.network.bytes_sent(0) == 2000
+    net = SmallNetwork(num_nodes=2, timeout_s=2.0, on_drop="retransmit", drop_prob=1.0)
+    net.at(0.1, lambda: net.send(0, 1))
+    net.env.run()
+    assert net.log == [("aborted", 2.1, 0, 1)]
+    assert net.network.bytes_sent(0) == 2000
 
 
 def test_losses_of_one_sender_do_not_depend_on_other_senders():
     lost = []
     for others in ((), (1,)):
-        office = Office(drop_prob=0.5, on_drop="drop", fidelity="latency", latency_s=0.1)
+        net = SmallNetwork(drop_prob=0.5, on_drop="drop", fidelity="latency", latency_s=0.1)
         for _ in range(40):
             for src in (0, *others):
-                office.send(src, 2)
-        office.env.run()
-        lost.append([what for what, _, src, _ in office.log if src == 0])
+                net.send(src, 2)
+        net.env.run()
+        lost.append([what for what, _, src, _ in net.log if src == 0])
     assert lost[0] == lost[1]
     assert len(set(lost[0])) == 2
 
 
 def test_times_return_to_the_same_nanosecond():
-    office = Office(fidelity="latency", latency_s=0.1)
+    net = SmallNetwork(fidelity="latency", latency_s=0.1)
     chain = []
 
     def answer(message):
-        chain.append(office.env.now)
+        chain.append(net.env.now)
         if len(chain) < 1000:
-            office.send(message.dst, message.src)
+            net.send(message.dst, message.src)
 
-    office.network._on_delivery = answer
-    office.send(0, 1)
-    office.env.run()
+    net.network._on_delivery = answer
+    net.send(0, 1)
+    net.env.run()
     assert [round(time_s * 1e9) for time_s in chain] == [10**8 * (i + 1) for i in range(1000)]
 
 
 def test_after_years_of_simulated_time_events_still_keep_their_order():
-    office = Office(latency_s=1e-9)
-    office.at(3e8, lambda: (office.send(0, 1, 1), office.send(1, 2, 0)))
-    office.env.run()
-    assert [(what, src) for what, _, src, _ in office.log] == [("arrived", 1), ("arrived", 0)]
-    assert office.log[-1][1] == pytest.approx(3e8 + 1e-3, abs=1e-6)
+    net = SmallNetwork(latency_s=1e-9)
+    net.at(3e8, lambda: (net.send(0, 1, 1), net.send(1, 2, 0)))
+    net.env.run()
+    assert [(what, src) for what, _, src, _ in net.log] == [("arrived", 1), ("arrived", 0)]
+    assert net.log[-1][1] == pytest.approx(3e8 + 1e-3, abs=1e-6)
 
 
 def test_a_time_does_not_depend_on_when_the_clock_was_looked_at_before():
     for looked_at_s in np.random.default_rng(0).uniform(0, 18, 300):
-        office = Office(capacity=50.0)
-        office.send(0, 1, 549)
-        office.at(looked_at_s * 0.6, lambda office=office: office.send(1, 2, 0))
-        office.env.run()
-        assert office.log[-1][1] == 549 / 50
+        net = SmallNetwork(capacity=50.0)
+        net.send(0, 1, 549)
+        net.at(looked_at_s * 0.6, lambda net=net: net.send(1, 2, 0))
+        net.env.run()
+        assert net.log[-1][1] == 549 / 50

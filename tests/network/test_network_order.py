@@ -135,17 +135,6 @@ def test_an_earlier_completion_takes_the_place_of_the_pending_one():
     assert log == [(1.5, 2), (5.0, 0)]
 
 
-def test_a_message_that_is_taken_back_leaves_an_event_that_does_nothing():
-    env, log = simpy.Environment(), []
-    network = Network(env, 4, 1000.0, 1000.0, on_delivery=log.append)
-    message = Message(0, 1, 0, "other", None, 5000)
-    network.send([message])
-    env.run(until=1)
-    assert network.cancel(message)
-    env.run()
-    assert log == []
-
-
 def test_two_networks_in_one_environment_do_not_disturb_each_other():
     env, log = simpy.Environment(), []
     for name in ("first", "second"):
