@@ -141,7 +141,7 @@ class Network:
 
     def _launch(self, message: Message, receiver: int, again: bool = False) -> None:
         src = message.src
-        lost = self._transport.online(src) and self._transport.online(receiver) and self._draw_loss(src, receiver)
+        lost = self._drop_prob > 0 and self._draw_loss(src, receiver)
         crossed = self._route(src, receiver) if self._route else ()
         sent = self._transport.send_routed(
             self._env.now,
@@ -173,7 +173,7 @@ class Network:
         return round(self._env.now * 1e9) < round(lost.sent_s * 1e9) + self._timeout_ns
 
     def _draw_loss(self, src: int, receiver: int) -> bool:
-        if self._drop_prob == 0 or src == receiver:
+        if src == receiver or not (self._transport.online(src) and self._transport.online(receiver)):
             return False
         if src not in self._drop_streams:
             self._drop_streams[src] = rng.stream(self._seed, "lost messages", src)
