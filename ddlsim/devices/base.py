@@ -55,6 +55,6 @@ class Devices(Part, ABC):
         """
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
-        """See Part; tries to draw."""
+        """See Part; tries to draw. Override where that takes long and can refuse nothing."""
         self.draw(num_nodes, seed)
         return iter(())

@@ -1,5 +1,6 @@
 """How long computing takes on a simulated device: seconds per local SGD step, per node."""
 
+import functools
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -64,14 +65,20 @@ class LogNormal(Devices):
         Raises:
             ScenarioError: a node would be slower than can be counted.
         """
-        factors = [stream(seed, "device", node).normal() for node in range(num_nodes)]
-        logarithms = np.log(self.median_step_time_s) + self.sigma * np.array(factors)
+        factors = _normal(num_nodes, seed)
+        logarithms = np.log(self.median_step_time_s) + self.sigma * factors
         if max(logarithms, default=0.0) >= np.log(MAX_STEP_S):
             raise ScenarioError(
                 f"devices.sigma: expected steps below {MAX_STEP_S:g} s on every node, but {self.sigma:g} makes one "
                 f"of e^{max(logarithms):.0f} s. 0.5 is usual."
             )
-        return self.median_step_time_s * np.exp(self.sigma * np.array(factors))
+        return self.median_step_time_s * np.exp(self.sigma * factors)
+
+
+@functools.lru_cache(maxsize=1)
+def _normal(num_nodes: int, seed: int) -> np.ndarray:
+    """Standard normal numbers, one of each node's own stream [N]; kept from the check of a scenario to its run."""
+    return np.array([stream(seed, "device", node).normal() for node in range(num_nodes)])
 
 
 @dataclass(frozen=True, kw_only=True)

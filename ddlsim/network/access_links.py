@@ -28,7 +28,9 @@ Mbps = Annotated[float, Ge(0), Lt(MAX_MBPS)]
 LatencyMs = Annotated[float, Ge(0), Lt(MAX_LATENCY_MS)]
 
 PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99)
+SHARES = np.array(PERCENTILES) / 100
 INTERNET_LATENCY_MS = (4.7, 10.9, 16.2, 26.3, 43.0, 56.0, 67.1, 78.9, 92.1, 111.0, 133.3, 148.7, 181.0)
+LOG_INTERNET_LATENCY_MS = np.log(INTERNET_LATENCY_MS)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Links(Part, ABC):
         """
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
-        """See Part; tries to draw."""
+        """See Part; tries to draw. Override where that takes long and can refuse nothing."""
         self.draw(num_nodes, seed)
         return iter(())
 
@@ -102,10 +104,14 @@ class Measured(Links):
     measured_mbps: ClassVar[Sequence[float]]
     """Downlinks at PERCENTILES."""
 
+    def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
+        """See Part; none, whatever is drawn."""
+        return iter(())
+
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The links of all nodes."""
         draws = np.array([stream(seed, "links", node).random() for node in range(num_nodes)])
-        down = mbps_to_bytes_per_s(_quantile(draws, self.measured_mbps))
+        down = mbps_to_bytes_per_s(_quantile(draws, np.log(self.measured_mbps)))
         return LinkTable(self.uplink_ratio * down, down, np.full(num_nodes, ms_to_s(self.latency_ms)))
 
 
@@ -204,7 +210,7 @@ class PairLatency:
     def __call__(self, src: int, dst: int) -> float:
         low, high = (src, dst) if src < dst else (dst, src)
         share = _mix_bits(_mix_bits(self.key ^ low) ^ high) / 2**64
-        return ms_to_s(float(_quantile(share, INTERNET_LATENCY_MS)))
+        return ms_to_s(float(_quantile(share, LOG_INTERNET_LATENCY_MS)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,14 +265,13 @@ class Mix(Links):
 
     parts: tuple[MixPart, ...]
 
-    def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes.
-
-        Raises:
-            ScenarioError: there are no parts.
-        """
+    def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
+        """See Part; looks at the parts, whose links fit whatever is drawn."""
         if not self.parts:
-            raise ScenarioError("links.parts: expected at least one {kind, share}, got none")
+            yield ("parts",), "expected at least one {kind, share}, got none"
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes; there is at least one part."""
         edges = np.cumsum([part.share for part in self.parts])
         draws = np.array([stream(seed, "link kind", node).random() for node in range(num_nodes)])
         chosen = np.searchsorted(edges / edges[-1], draws, side="right")
@@ -305,9 +310,10 @@ def _same(num_nodes: int, uplink_mbps: float, downlink_mbps: float, latency_s: L
     return LinkTable(np.full(num_nodes, up), np.full(num_nodes, down), latency_s)
 
 
-def _quantile(share: float | np.ndarray, values: Sequence[float]) -> np.ndarray:
-    """Inverse distribution function, straight between the known percentiles on a log scale, flat beyond them."""
-    return np.exp(np.interp(share, np.array(PERCENTILES) / 100, np.log(values)))
+def _quantile(share: float | np.ndarray, logarithms: np.ndarray) -> np.ndarray:
+    """Inverse distribution function from the logarithms of values at PERCENTILES: straight lines between these, flat
+    beyond them."""
+    return np.exp(np.interp(share, SHARES, logarithms))
 
 
 def _mix_bits(value: int) -> int:

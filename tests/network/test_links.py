@@ -60,6 +60,10 @@ def test_internet_latency_is_symmetric_and_has_the_measured_quantiles():
     assert Internet().draw(60, seed=3).latency_s(3, 7) != latency_s(3, 7)
 
 
+def test_a_mix_without_parts_is_refused():
+    assert list(Mix(parts=()).problems(5, seed=0)) == [(("parts",), "expected at least one {kind, share}, got none")]
+
+
 def test_a_mix_gives_each_kind_its_share_of_the_nodes():
     mix = Mix(parts=(MixPart(kind="4g", share=1), MixPart(kind="fiber", share=3)))
     links = mix.draw(1000, seed=0)
