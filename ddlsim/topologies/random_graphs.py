@@ -29,52 +29,68 @@ LARGE, LARGE_IF_DENSE = 2_000, 20_000
 of a degree above the square root of the nodes, only from the second size on: pairing leaves much to repair in them."""
 
 
-def _draw_connected(
-    topology: "RandomRegular | ErdosRenyi | WattsStrogatz",
-    num_nodes: int,
-    round_num: int,
-    seed: int,
-    draw: Callable[[int], Drawn],
-    is_connected: Callable[[Drawn], bool] | None = None,
-) -> Drawn:
-    """The first connected one of at most MAX_DRAWS draws, each from its own named stream; the first if that will do."""
-    if is_connected is None:
-        import networkx as nx
+@dataclass(frozen=True, kw_only=True)
+class RandomTopology(Topology):
+    """What random graphs have in common.
 
-        is_connected = cast("Callable[[Drawn], bool]", nx.is_connected)
-    topology.check(num_nodes)
-    seed = seed if topology.seed is None else topology.seed
-    which_round = round_num if topology.dynamic else 0
-    for attempt in range(MAX_DRAWS):
-        indices = (which_round, attempt) if attempt else (which_round,)
-        graph = draw(stream_seed(seed, "topology", *indices))
-        if not topology.connected or is_connected(graph):
-            return graph
-    raise ScenarioError(
-        f"topology: {MAX_DRAWS} draws of {topology} on {num_nodes} nodes gave no connected graph. "
-        "Give it more edges, or set topology.connected: false if a split graph is meant."
-    )
+    A disconnected draw is drawn again from the next stream of the same round, up to 100 times, then it is an error.
+
+    Args:
+        dynamic: a new graph in each round; false: one graph for all rounds.
+        seed: fixes the graphs whatever the scenario's seed; null: they follow the scenario's seed.
+        connected: redraw until the graph is connected; false: take the first draw.
+    """
+
+    dynamic: bool = True
+    seed: Annotated[int, Ge(0)] | None = None
+    connected: bool = True
+
+    def drawn(
+        self,
+        num_nodes: int,
+        round_num: int,
+        seed: int,
+        draw: Callable[[int], Drawn],
+        is_connected: Callable[[Drawn], bool] | None = None,
+    ) -> Drawn:
+        """The first connected one of at most MAX_DRAWS draws, each from its own named stream; the first if that will do.
+
+        Args:
+            num_nodes, round_num, seed: as of `graph`.
+            draw: a seed -> a graph.
+            is_connected: None: as networkx says.
+        """
+        if is_connected is None:
+            import networkx as nx
+
+            is_connected = cast("Callable[[Drawn], bool]", nx.is_connected)
+        self.check(num_nodes)
+        seed = seed if self.seed is None else self.seed
+        which_round = round_num if self.dynamic else 0
+        for attempt in range(MAX_DRAWS):
+            indices = (which_round, attempt) if attempt else (which_round,)
+            graph = draw(stream_seed(seed, "topology", *indices))
+            if not self.connected or is_connected(graph):
+                return graph
+        raise ScenarioError(
+            f"topology: {MAX_DRAWS} draws of {self} on {num_nodes} nodes gave no connected graph. "
+            "Give it more edges, or set topology.connected: false if a split graph is meant."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomRegular(Topology):
+class RandomRegular(RandomTopology):
     """Every node has the same number of neighbors, drawn at random, by default anew in each round.
 
-    A disconnected draw is drawn again from the next stream of the same round, up to 100 times, then it is an error.
     Up to 2,000 nodes networkx draws (20,000 if degree^2 is more than the number of nodes); larger graphs come from a
     pairing of our own, so from other random numbers.
 
     Args:
         degree: neighbors per node; below the number of nodes, and degree x nodes is even.
-        dynamic: a new graph in each round; false: one graph for all rounds.
-        seed: fixes the graphs whatever the scenario's seed; null: they follow the scenario's seed.
         connected: redraw until the graph is connected; false: take the first draw (degree 1 is a random matching).
     """
 
     degree: Count = 4
-    dynamic: bool = True
-    seed: Annotated[int, Ge(0)] | None = None
-    connected: bool = True
 
     def check(self, num_nodes: int) -> None:
         """Raise ScenarioError if no (connected) regular graph of this degree exists."""
@@ -92,41 +108,37 @@ class RandomRegular(Topology):
             )
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
-        """The graph of a round: `networkx.random_regular_graph`."""
+        """The graph of a round, of many nodes the one of `neighbors`, else `networkx.random_regular_graph`."""
         import networkx as nx
 
-        return _draw_connected(
-            self, num_nodes, round_num, seed, lambda s: nx.random_regular_graph(self.degree, num_nodes, seed=s)
-        )
+        if self._is_large(num_nodes):
+            pairs = enumerate(self.neighbors(num_nodes, round_num, seed))
+            graph = nx.empty_graph(num_nodes)
+            graph.add_edges_from((node, peer) for node, peers in pairs for peer in peers if node < peer)
+            return graph
+        return self.drawn(num_nodes, round_num, seed, lambda s: nx.random_regular_graph(self.degree, num_nodes, seed=s))
 
     def neighbors(self, num_nodes: int, round_num: int, seed: int) -> Neighbors:
         """Of many nodes, without a graph object."""
-        if num_nodes <= (LARGE if self.degree**2 <= num_nodes else LARGE_IF_DENSE):
+        if not self._is_large(num_nodes):
             return super().neighbors(num_nodes, round_num, seed)
         from ddlsim.topologies.large import is_connected, random_regular
 
-        return _draw_connected(
-            self, num_nodes, round_num, seed, lambda s: random_regular(self.degree, num_nodes, s), is_connected
-        )
+        return self.drawn(num_nodes, round_num, seed, lambda s: random_regular(self.degree, num_nodes, s), is_connected)
+
+    def _is_large(self, num_nodes: int) -> bool:
+        return num_nodes > (LARGE if self.degree**2 <= num_nodes else LARGE_IF_DENSE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ErdosRenyi(Topology):
+class ErdosRenyi(RandomTopology):
     """Every pair of nodes is linked with the same probability, by default anew in each round.
-
-    A disconnected draw is drawn again from the next stream of the same round, up to 100 times, then it is an error.
 
     Args:
         edge_probability: chance of each edge, above 0 up to 1; connected graphs need about ln(nodes) / nodes.
-        dynamic: a new graph in each round; false: one graph for all rounds.
-        seed: fixes the graphs whatever the scenario's seed; null: they follow the scenario's seed.
-        connected: redraw until the graph is connected; false: take the first draw.
     """
 
     edge_probability: Annotated[float, Gt(0), Le(1)]
-    dynamic: bool = True
-    seed: Annotated[int, Ge(0)] | None = None
-    connected: bool = True
 
     def check(self, num_nodes: int) -> None:
         """Raises ScenarioError if the probability is so small that floating-point numbers cannot tell it from none."""
@@ -140,30 +152,22 @@ class ErdosRenyi(Topology):
         """The graph of a round: `networkx.fast_gnp_random_graph`."""
         import networkx as nx
 
-        return _draw_connected(
-            self, num_nodes, round_num, seed, lambda s: nx.fast_gnp_random_graph(num_nodes, self.edge_probability, s)
+        return self.drawn(
+            num_nodes, round_num, seed, lambda s: nx.fast_gnp_random_graph(num_nodes, self.edge_probability, s)
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class WattsStrogatz(Topology):
+class WattsStrogatz(RandomTopology):
     """Small world: a ring where each node knows its nearest ones and some edges are rewired at random.
-
-    A disconnected draw is drawn again from the next stream of the same round, up to 100 times, then it is an error.
 
     Args:
         degree: nearest neighbors on the ring before rewiring; even, below the number of nodes.
         rewire_probability: chance that an edge is moved to a random node, 0 to 1.
-        dynamic: a new graph in each round; false: one graph for all rounds.
-        seed: fixes the graphs whatever the scenario's seed; null: they follow the scenario's seed.
-        connected: redraw until the graph is connected; false: take the first draw.
     """
 
     degree: Annotated[int, Ge(2)] = 4
     rewire_probability: Annotated[float, Ge(0), Le(1)] = 0.1
-    dynamic: bool = True
-    seed: Annotated[int, Ge(0)] | None = None
-    connected: bool = True
 
     def check(self, num_nodes: int) -> None:
         """Raise ScenarioError if the degree is odd or too large."""
@@ -179,4 +183,4 @@ class WattsStrogatz(Topology):
         def draw(draw_seed: int) -> "nx.Graph":
             return nx.watts_strogatz_graph(num_nodes, self.degree, self.rewire_probability, seed=draw_seed)
 
-        return _draw_connected(self, num_nodes, round_num, seed, draw)
+        return self.drawn(num_nodes, round_num, seed, draw)

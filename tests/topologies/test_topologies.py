@@ -57,6 +57,12 @@ def test_dynamic_topology_draws_anew_in_each_round_and_repeats_with_the_seed():
     assert neighbors(topology, 16, 0, 6) != rounds[0]
 
 
+def test_a_large_graph_and_its_neighbors_are_the_same_draw():
+    topology = make("random_regular", degree=4)
+    graph, table = topology.graph(2002, 1, 5), topology.neighbors(2002, 1, 5)
+    assert [tuple(sorted(graph.adj[node])) for node in range(2002)] == list(table)
+
+
 def test_static_topology_is_one_graph_for_all_rounds():
     topology = make("random_regular", degree=4, dynamic=False)
     assert neighbors(topology, 16, 0, 5) == neighbors(topology, 16, 9, 5)
