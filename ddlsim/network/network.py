@@ -1,14 +1,14 @@
-"""Messages between nodes in simulated time: the engine's only door to the flow network (csrc/flow/flow_network.h).
+"""Messages between nodes in simulated time: the engine's only interface to the flow network (csrc/flow/flow_network.h).
 
 Outside, time is SimPy's float of seconds; inside it is a whole number of nanoseconds. A time enters rounded to the
 nearest nanosecond and leaves as ns / 1e9, which returns to the same nanosecond up to 2^50 ns (13 simulated days);
 later the resolution is that of a float of seconds, and a time is moved to the nearest one that keeps events in order.
 
 SimPy drives everything. The network has at most one pending event in SimPy's queue: its next completion, or, where
-completions before SimPy's next event end no wait, the first that does. Whatever changes rates (a message is sent,
-a node leaves, a capacity changes) asks for one at the end of the same instant, so the changes of an instant
-are solved for together. Messages that end go into mailboxes in C++, in batches; Python hears of them when a process has
-all that it waits for.
+completions before SimPy's next event end no wait, the first that does. Whatever changes rates (a message is sent, a
+node leaves, a capacity changes) asks for one at the end of the same instant, so the changes of an instant are solved for
+together. Messages that end go into mailboxes in C++, in batches; Python is called when a wait of a process is over, and
+for messages that it handles itself.
 
 Order at one instant:
 
