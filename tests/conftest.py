@@ -1,13 +1,21 @@
 """`isa`: a test that asks for it runs on every instruction set that this machine's kernels have.
 
 A shell's background jobs ignore SIGINT, and so would every run that a test interrupts: here it is heard again.
+
+Tests of random examples (hypothesis) try the same 150 each time; `pytest --hypothesis-profile=ci` tries 500 new ones.
+The profiles are named here since the option is read before the conftest.py of folders below.
 """
 
 import signal
 
 import pytest
+from hypothesis import settings
 
 from ddlsim import native
+
+settings.register_profile("default", max_examples=150, deadline=None, derandomize=True)
+settings.register_profile("ci", max_examples=500, deadline=None)
+settings.load_profile("default")
 
 
 def pytest_configure(config):

@@ -6,9 +6,9 @@ later the resolution is that of a float of seconds, and a time is moved to the n
 
 SimPy drives everything. The network has at most one pending event in SimPy's queue: its next completion, or, where
 completions before SimPy's next event end no wait, the first that does. Whatever changes rates (a message is sent, a
-node leaves, a capacity changes) asks for one at the end of the same instant, so the changes of an instant are solved for
-together. Messages that end go into mailboxes in C++, in batches; Python is called when a wait of a process is over, and
-for messages that it handles itself.
+node leaves, a capacity changes) asks for one at the end of the same instant, so the changes of an instant are solved
+for together. Messages that end go into mailboxes in C++, in batches; Python is called when a wait of a process is over,
+and for messages that it handles itself.
 
 Order at one instant:
 

@@ -53,7 +53,7 @@ class RandomTopology(Topology):
         draw: Callable[[int], Drawn],
         is_connected: Callable[[Drawn], bool] | None = None,
     ) -> Drawn:
-        """The first connected one of at most MAX_DRAWS draws, each from its own named stream; the first if that will do.
+        """The first connected one of at most MAX_DRAWS draws, each from its own stream; the first if that will do.
 
         Args:
             num_nodes, round_num, seed: as of `graph`.
