@@ -10,7 +10,8 @@ import simpy
 from ddlsim.csv_rows import Column, Row, read_rows, refuse
 from ddlsim.errors import ScenarioError
 from ddlsim.messages.message import Message
-from ddlsim.network.access_links import Latency, read_links
+from ddlsim.network.access_links import read_links
+from ddlsim.network.latencies import Latency
 from ddlsim.network.network import Network
 from ddlsim.network.routed_links import Format, Routed
 from ddlsim.units import mbps_to_bytes_per_s, ms_to_s
