@@ -4,14 +4,18 @@ The file is run once, as a module of its own; its folder comes last in `sys.path
 A file that has changed since is run anew.
 """
 
+import ast
 import hashlib
 import inspect
+import linecache
 import os
 import re
 import subprocess
 import sys
+import textwrap
 import traceback
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -85,20 +89,45 @@ def digest_of(place: str) -> str:
 
 
 def about(cls: type) -> dict[str, Any]:
-    """What a manifest says of a class from outside: where its code is, its SHA-256, the state of its repository."""
+    """What a manifest says of a class from outside: where its code is, its SHA-256, the state of its repository; of one
+    that Python code has given also its text, unless an installed package holds it.
+
+    A class with the attribute `written_as` stands for the class or function that this names.
+    """
     found = _places.get(cls)
     if found:
         return {"path": str(found[0]), "sha256": _loaded[found[0]][0], "git": git_state(found[0])}
-    try:
-        source, file = inspect.getsource(cls), inspect.getsourcefile(cls)
-    except (OSError, TypeError):  # typed at a prompt that keeps no source
-        return {"path": None, "sha256": None, "git": None}
+    cls = getattr(cls, "written_as", cls)
+    source, file = source_of(cls)
+    if source is None:  # typed at a prompt that keeps no source
+        return {"path": None, "sha256": None, "git": None, "source": None}
     path = Path(file) if file and Path(file).is_file() else None
     return {
         "path": path and str(path),
         "sha256": hashlib.sha256(source.encode()).hexdigest(),
         "git": git_state(path) if path else None,
+        "source": None if path and "site-packages" in path.parts else source,
     }
+
+
+def source_of(cls: Any) -> tuple[str | None, str | None]:
+    """The text of a class or function and the file (of a notebook, the name of the cell) that it stands in.
+
+    Returns:
+        (None, None) if it is not kept anywhere.
+    """
+    with suppress(OSError, TypeError):
+        return inspect.getsource(cls), inspect.getsourcefile(cls)
+    # inspect finds no class of __main__ where that has no file, as in a notebook; the cell is known by a method.
+    for method in vars(cls).values() if isinstance(cls, type) else ():
+        code = getattr(inspect.unwrap(getattr(method, "__func__", method)), "__code__", None)
+        lines = linecache.getlines(code.co_filename) if code is not None else []
+        with suppress(SyntaxError):
+            for found in ast.walk(ast.parse("".join(lines))):
+                if isinstance(found, ast.ClassDef) and found.name == cls.__name__:
+                    first = min([found.lineno, *(each.lineno for each in found.decorator_list)])
+                    return textwrap.dedent("".join(lines[first - 1 : found.end_lineno])), code.co_filename
+    return None, None
 
 
 def git_state(path: Path) -> dict[str, Any] | None:

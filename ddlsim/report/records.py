@@ -431,6 +431,7 @@ _MANIFEST_KINDS = (
     ("peak_rss_mib", NUMBER, "a number"),
     ("data", dict, "an object"),
     ("labels", list, "a list"),
+    ("stopped", dict, "an object"),
     ("files", dict, "an object"),
 )
 """What reports rely on where a manifest has it."""

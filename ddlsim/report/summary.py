@@ -41,6 +41,7 @@ def summary_of(records: Records) -> dict:
         {
             "schema_version": SCHEMA_VERSION,
             "status": records.status,
+            "stopped": manifest.get("stopped"),
             "scenario": manifest.get("scenario"),
             "algorithm": manifest.get("algorithm"),
             "nodes": records.num_nodes,
@@ -245,7 +246,9 @@ def loud_lines(summary: dict) -> list[str]:
     if summary["status"] != "done":
         reached = summary["evaluated_round"]
         until = "never evaluated" if reached is None else f"evaluated up to round {reached}"
-        lines.append(f"NOT FINISHED: status {summary['status']}, {until}")
+        stopped = summary.get("stopped")
+        why = f", ended after round {stopped['round']} by a callback: {stopped['reason']}" if stopped else ""
+        lines.append(f"NOT FINISHED: status {summary['status']}{why}, {until}")
     return lines
 
 

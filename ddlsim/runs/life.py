@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.errors import DdlsimError, RecordsFailed, ReplayFailed
 from ddlsim.runs import directory as directories
+from ddlsim.runs.callbacks import CallbackFailed, Callbacks, Completed, Evaluation, Started, StopRun
 from ddlsim.runs.checkpoint import Checkpoints, Every, checkpoints_of, remove_checkpoints
 from ddlsim.runs.directory import RunDirectory
 from ddlsim.runs.interrupts import Interrupts
@@ -48,6 +49,7 @@ class Life:
         every: how often a checkpoint is made.
         repetition: of a resumed run, until it is where it was; None: rounds are run for the first time.
         earlier_s: wall seconds that a resumed run had taken before.
+        callbacks: what Python code is told.
     """
 
     place: RunDirectory
@@ -64,11 +66,13 @@ class Life:
     every: Every
     repetition: Repetition | None = None
     earlier_s: float = 0.0
+    callbacks: Callbacks = field(default_factory=Callbacks)
     recorder: "Recorder | None" = None
     models: KeptModels | None = None
     simulation: "Simulation | None" = None
     checkpoints: Checkpoints | None = None
     setup_s: float = 0.0
+    completed: int = 0
 
     @property
     def path(self) -> Path:
@@ -80,12 +84,18 @@ def run_in(life: Life) -> dict:
     status, failure = "failed", None
     try:
         try:
-            _make(life).run()
+            simulation = _make(life)
+            life.callbacks.tell("on_start", _started(life))
+            simulation.run()
             if life.repetition is not None:
                 raise ReplayFailed(f"it ended before round {life.repetition.state.rounds}.")
             status = "done"
         except KeyboardInterrupt:
             status = "interrupted"
+        except StopRun as stop:
+            status = "stopped"
+            life.manifest["stopped"] = {"round": life.completed, "reason": str(stop)}
+            life.console.message(f"Ended after round {life.completed} by a callback: {stop}")
         except Exception as error:
             # An interrupt in the middle of compiled code may come out of it as another exception.
             failure, status = (None, "interrupted") if life.interrupts.came else (error, "failed")
@@ -104,6 +114,11 @@ def run_in(life: Life) -> dict:
         remove_checkpoints(life.path)
     if isinstance(failure, RecordsFailed):
         failure = RecordsFailed(f"{failure} {_what_is_kept(life)}")
+    if summary is not None:
+        failure = failure or life.callbacks.end(summary)
+    if isinstance(failure, CallbackFailed):
+        kept = CallbackFailed(f"{failure} What the run had computed is kept in {life.path}.")
+        kept.__cause__, failure = failure.__cause__, kept
     if failure is not None:
         failure.run_dir = life.path  # type: ignore[attr-defined]  # where the command line puts the traceback
         raise failure
@@ -176,17 +191,22 @@ def _begin_checkpoints(life: Life, recorder: "Recorder") -> None:
 def _round(life: Life, recorder: "Recorder", completed: int, time_s: float, bytes_sent: int) -> None:
     """All nodes have completed a round."""
     life.place.check()
+    stop, is_new, life.completed = None, completed > life.completed, completed  # the last exchange is no new round
     if life.repetition is not None:
         if life.repetition.round(time_s):
             life.repetition.end(recorder)
             _begin_checkpoints(life, recorder)
             life.repetition = None
             write_manifest(life.path, life.manifest)
-    elif life.checkpoints is not None:
-        life.checkpoints.round(time_s, now=life.interrupts.came)
-    life.interrupts.check()
-    if life.repetition is None:
+    else:
         life.console.round(completed, time_s, bytes_sent)
+        if is_new:
+            stop = life.callbacks.tell("on_round", Completed(completed, life.scenario.rounds, time_s, bytes_sent))
+        if life.checkpoints is not None:
+            life.checkpoints.round(time_s, now=life.interrupts.came or stop is not None)
+    life.interrupts.check()
+    if stop is not None:
+        raise StopRun(stop)
 
 
 def _evaluation_teller(life: Life, recorder: "Recorder") -> "Callable[[Evaluated], None]":
@@ -214,8 +234,26 @@ def _evaluation_teller(life: Life, recorder: "Recorder") -> "Callable[[Evaluated
                 f"WARNING: after round {completed} the loss of {_nodes(list(diverged))} is not a finite number: "
                 "training has diverged. A smaller training.learning_rate may help. The run goes on."
             )
+        life.completed = completed
+        stop = life.callbacks.tell(
+            "on_evaluation",
+            Evaluation(
+                outcome.completed, outcome.time_s, outcome.bytes_sent, outcome.metric, outcome.values, node_cluster
+            ),
+        )
+        if stop is not None:
+            raise StopRun(stop)
 
     return tell
+
+
+def _started(life: Life) -> Started:
+    """What callbacks get to know first."""
+    from ddlsim.scenario.model import to_plain
+
+    behind = life.repetition.state.rounds if life.repetition else 0
+    node_cluster = np.asarray(life.prepared.node_cluster)
+    return Started(life.path, to_plain(life.scenario), life.scenario.rounds, node_cluster, behind)
 
 
 def _nodes(nodes: list[int]) -> str:

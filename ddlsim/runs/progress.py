@@ -7,12 +7,12 @@ progress, never the run.
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Literal, TextIO
 
 from ddlsim.report.text import bytes_text, seconds_text
 
-Mode = Literal["auto", "plain", "none"]
+Mode = Literal["auto", "bar", "plain", "none"]
 
 HEARTBEAT_S = 60.0
 """Without a terminal a line is written at each evaluation and at least this often (wall seconds)."""
@@ -24,7 +24,8 @@ class Progress:
     Args:
         scenario_name: shown before the bar.
         rounds: how many rounds the run has.
-        mode: auto (a bar if the stream is a terminal, plain lines otherwise), plain, or none (messages only).
+        mode: auto (a bar if the stream is a terminal, plain lines otherwise), bar (the same, or a bar in a notebook, but
+            messages only elsewhere), plain, or none (messages only).
         stream: where it goes; None: standard error.
         clock: wall seconds; replaced in tests.
     """
@@ -40,14 +41,17 @@ class Progress:
         self._rounds = rounds
         self._stream: TextIO | None = sys.stderr if stream is None else stream  # None: standard error is closed
         self._clock = clock
-        self._mode = mode
+        self._mode = "none" if mode == "bar" else mode
         self._first: tuple[int, float] | None = None
         self._last_line_s = clock()
         self._quality = ""
-        self._bar: _Bar | None = None
+        self._bar: _Bar | _NotebookBar | None = None
         with self._going_on():
-            if mode == "auto" and self._stream is not None and self._stream.isatty():
+            if mode in ("auto", "bar") and self._stream is not None and self._stream.isatty():
                 self._bar = _Bar(scenario_name, rounds, self._stream)
+            elif mode == "bar" and _in_notebook():
+                with suppress(ImportError):
+                    self._bar = _NotebookBar(scenario_name, rounds)
 
     def expect(self, rounds: int) -> None:
         """How many rounds there really are: a fallback may have others than the scenario."""
@@ -147,6 +151,42 @@ class Progress:
         rate = done / took_s
         speed = f"{rate:.1f} round/s" if rate >= 1 else f"{1 / rate:.1f} s/round"
         return [speed, f"ETA {seconds_text(max(0, self._rounds - completed) / rate)}"]
+
+
+def _in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this process."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+class _NotebookBar:
+    """The live bar of a notebook, by tqdm; without ipywidgets it is text.
+
+    Raises:
+        ImportError: if tqdm is not installed.
+    """
+
+    def __init__(self, scenario_name: str, rounds: int):
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # tqdm tells that there are no ipywidgets
+            from tqdm.auto import tqdm
+
+        self._bar = tqdm(total=rounds, desc=scenario_name, unit="round", leave=False)
+
+    def expect(self, rounds: int) -> None:
+        self._bar.total = rounds
+
+    def update(self, completed: int, status: str) -> None:
+        self._bar.set_postfix_str(status, refresh=False)
+        self._bar.update(completed - self._bar.n)
+
+    def message(self, text: str) -> None:
+        self._bar.write(text)
+
+    def stop(self) -> None:
+        self._bar.close()
 
 
 class _Bar:

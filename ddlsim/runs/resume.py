@@ -4,12 +4,13 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import RecordsDamaged, ScenarioError
 from ddlsim.runs import directory as directories
+from ddlsim.runs.callbacks import Callback, Callbacks
 from ddlsim.runs.checkpoint import DEFAULT, Every, State, checkpoints_of, read_state
 from ddlsim.runs.interrupts import interruptible
 from ddlsim.runs.life import Life, run_in
@@ -17,6 +18,7 @@ from ddlsim.runs.loading import choose_device, load_data, prepare
 from ddlsim.runs.manifest import made_with
 from ddlsim.runs.progress import Mode, Progress
 from ddlsim.runs.repetition import Repetition
+from ddlsim.scenario import parts
 
 if TYPE_CHECKING:
     from ddlsim.data import Outline, PreparedData
@@ -34,6 +36,7 @@ def resume(
     profile: bool = False,
     progress: Mode = "none",
     checkpoint_every: Every = DEFAULT,
+    callbacks: Sequence[Callback] = (),
 ) -> dict:
     """Continues the run in a directory.
 
@@ -46,8 +49,9 @@ def resume(
         device: auto, cpu or cuda; by default the scenario's `compute_device`.
         anyway: go on although code, libraries or device are others than those that made the checkpoint.
         profile: keep where wall time went.
-        progress: auto, plain or none.
+        progress: auto, bar, plain or none, see progress.py.
         checkpoint_every: see checkpoint.py.
+        callbacks: what is called while it goes on.
 
     Returns:
         The summary, as in summary.json.
@@ -59,13 +63,15 @@ def resume(
     """
     from ddlsim.scenario import load
 
-    started = time.perf_counter()
+    started, told = time.perf_counter(), Callbacks(callbacks)
     finished = directories.complete_summary(directory)
     if finished:
         return finished
     if not (directory / "manifest.json").is_file():
         raise ScenarioError(f"{directory}: expected the directory of a run, found no manifest.json in it.")
-    scenario, manifest = load(directory / "scenario.yaml"), _read_manifest(directory)
+    manifest = _read_manifest(directory)
+    _need_given_parts(directory, manifest)
+    scenario = load(directory / "scenario.yaml")
     console = Progress(scenario.name, scenario.rounds, mode=progress)
     try:
         with interruptible() as interrupts, directories.reopened(directory) as place:
@@ -79,10 +85,10 @@ def resume(
             learner = _build(scenario, prepared, computes_on, console.message)
             try:
                 repetition = Repetition(checkpoint, state, learner)
-                manifest |= {"status": "running", "process": {"pid": os.getpid(), "host": socket.gethostname()}}
+                manifest |= {"status": "running", "stopped": None, "process": {"pid": os.getpid(), "host": socket.gethostname()}}
                 manifest["resumed_after_rounds"] = [*manifest.get("resumed_after_rounds", []), state.rounds]
                 parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s, profile
-                return run_in(Life(place, *parts, computes_on, checkpoint_every, repetition, state.wall_s))
+                return run_in(Life(place, *parts, computes_on, checkpoint_every, repetition, state.wall_s, told))
             finally:
                 learner.close()
     finally:
@@ -98,6 +104,21 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
         return manifest
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecordsDamaged(f"{path}: cannot be read: {error}. Run it again with `ddlsim run ... --force`.") from error
+
+
+def _need_given_parts(directory: Path, manifest: Mapping[str, Any]) -> None:
+    """Raises ScenarioError if the run has parts that Python code had given it, and now has not."""
+    tables = {parts.table(key).kind: (key, parts.table(key)) for key in parts.TABLES}
+    for origin in manifest.get("plugins") or ():
+        if "source" not in origin:
+            continue
+        key, table = tables[origin["kind"]]
+        if origin["name"] not in table:
+            where = f"{origin['path']}" if origin["path"] else f"its text is in {directory}/manifest.json, at plugins"
+            raise ScenarioError(
+                f"{directory}: the run was made from Python with {key} {origin['name']} ({where}), which no file and no "
+                f"package names. Resume it from Python: ddlsim.resume({str(directory)!r}, {key}={origin['name']})."
+            )
 
 
 def _newest_whole(directory: Path, scenario: "Scenario", tell: Callable[[str], None]) -> tuple[Path, State]:

@@ -1,11 +1,13 @@
 """A run's life: data, directory, start, rounds, end, summary."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import ScenarioError
 from ddlsim.runs import directory as directories
+from ddlsim.runs.callbacks import Callback, Callbacks
 from ddlsim.runs.checkpoint import DEFAULT, Every, checkpoints_of
 from ddlsim.runs.interrupts import interruptible
 from ddlsim.runs.life import Life, run_in
@@ -18,7 +20,12 @@ if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
 
 
-def run(
+def run(scenario: "Scenario", **options: Any) -> dict:
+    """The summary of `run_in_directory`, whose arguments it takes."""
+    return run_in_directory(scenario, **options)[1]
+
+
+def run_in_directory(
     scenario: "Scenario",
     *,
     out: Path | None = None,
@@ -32,7 +39,8 @@ def run(
     checkpoint_every: Every = DEFAULT,
     resume_torn: bool = False,
     command: list[str] | None = None,
-) -> dict:
+    callbacks: Sequence[Callback] = (),
+) -> tuple[Path, dict]:
     """Runs a scenario and leaves a run directory.
 
     Ctrl-C, SIGTERM and SIGHUP end it after the round, with a checkpoint, and with what has been computed written and
@@ -47,13 +55,15 @@ def run(
         device: auto, cpu or cuda; by default the scenario's `compute_device`.
         force: start afresh although the directory holds this run, complete or torn; what is there is kept beside it.
         profile: keep where wall time went (`profile` in the summary).
-        progress: auto, plain or none.
+        progress: auto, bar, plain or none, see progress.py.
         checkpoint_every: see checkpoint.py; none are made where nothing is learned.
         resume_torn: continue this very run if the directory holds it, torn, with a checkpoint; otherwise that is an
             error, unless `force` moves it aside.
         command: for the manifest.
+        callbacks: what is called while it runs; none of a run that is there already.
     Returns:
-        The summary, as in summary.json; of a run that the directory holds already, that of the earlier run.
+        The run directory, and the summary, as in summary.json; of a run that the directory holds already, that of the
+        earlier run.
     Raises:
         ScenarioError: the scenario does not fit its data, or `out` holds something that is no run, or this run torn;
             nothing was run.
@@ -64,7 +74,7 @@ def run(
     """
     from ddlsim.build import build_learner
 
-    started = time.perf_counter()
+    started, told = time.perf_counter(), Callbacks(callbacks)
     console = Progress(scenario.name, scenario.rounds, mode=progress)
     try:
         with interruptible() as interrupts:
@@ -77,11 +87,11 @@ def run(
             finished = directories.complete_summary(path)
             if finished and not force and directories.same_scenario(path, scenario):
                 console.message(f"{path} holds this run already; --force runs it again.")
-                return finished
+                return path, finished
             torn = not force and _is_torn(path, scenario)
             if torn and resume_torn:
                 console.close()
-                return resume(
+                return path, resume(
                     path,
                     data_dir=data_dir,
                     download=download,
@@ -89,6 +99,7 @@ def run(
                     profile=profile,
                     progress=progress,
                     checkpoint_every=checkpoint_every,
+                    callbacks=callbacks,
                 )
             if loaded.missing:
                 console.message(f"{loaded.missing}\nFALLBACK: running on {scenario.data_name} instead.")
@@ -101,7 +112,7 @@ def run(
                 with directories.run_directory(path, console.message, _refuse_torn if torn else _move) as place:
                     manifest = start_manifest(scenario, prepared, computes_on, loaded.missing, command)
                     parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s, profile
-                    return run_in(Life(place, *parts, computes_on, checkpoint_every))
+                    return place.path, run_in(Life(place, *parts, computes_on, checkpoint_every, callbacks=told))
             finally:
                 learner.close()
     finally:

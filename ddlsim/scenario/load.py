@@ -1,6 +1,6 @@
 """A file with its `extends`, overrides and fallback -> a checked Scenario."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,73 @@ def read_tree(file: Path) -> Tree:
     return tree
 
 
+def from_python(given: "str | Path | Mapping[str, Any] | Scenario", changes: Mapping[str, Any]) -> Scenario:
+    """Checks a scenario that Python code gives in any form, with some keys changed.
+
+    Args:
+        given: a file or its bare name, as for `load`; a mapping, as for `from_mapping`, whose `extends` is a path from
+            the working directory or a bare name; or a Scenario.
+        changes: dotted key -> value, plain or with parts as objects or classes.
+    Raises:
+        ScenarioError: every problem at once.
+    """
+    if isinstance(given, Scenario):
+        tree, name = from_plain(to_plain(given), Mark("scenario")), given.name
+    elif isinstance(given, Mapping):
+        found, name = dict(given), "scenario"
+        base = found.pop("extends", None)
+        tree = with_present_names(_tree_of(found, "scenario"))
+        if base is not None:
+            file = find(base)
+            tree, name = merge(read_tree(file), tree), file.stem
+    elif isinstance(given, str | Path):
+        file = find(given)
+        tree, name = read_tree(file), file.stem
+    else:
+        raise ScenarioError(
+            f"scenario: expected a path, the name of a scenario, a mapping or a Scenario, got a {type(given).__name__}."
+        )
+    return finish(changed(tree, [_change(key, value) for key, value in changes.items()]), name)
+
+
+def _change(key: str, value: Any) -> tuple[tuple[str, ...], Tree]:
+    """A change as `changed` takes it: as if the key had been given by --set."""
+    count, whole = key.count(".") + 1, value
+    for part in reversed(key.split(".")):
+        whole = {part: whole}
+    tree = with_present_names(_tree_of(whole, f"set {key}"))
+    path: tuple[str, ...] = ()
+    for _ in range(count):  # names may be others by now
+        ((name, tree),) = tree.value.items()
+        path = (*path, name)
+    return path, tree
+
+
+def _tree_of(mapping: Mapping[str, Any], where: str) -> Tree:
+    """The tree of what Python code gives."""
+    return from_plain(_plain(with_given_parts(dict(mapping)), where, ""), Mark(where))
+
+
+def _plain(value: Any, where: str, path: str) -> Any:
+    """Values of Python and of numpy as YAML has them.
+
+    Raises:
+        ScenarioProblems: if one is something else.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): _plain(child, where, f"{path}.{key}".lstrip(".")) for key, child in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [_plain(child, where, f"{path}[{i}]") for i, child in enumerate(value)]
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):  # numpy and torch
+        return _plain(value.tolist(), where, path)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    shown = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    raise ScenarioProblems([Problem(Mark(where), path, f"expected a number, text, list or mapping, got {shown}")])
+
+
 def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:
     """Checks a scenario that is given as a mapping with the keys of a file.
 
@@ -51,7 +118,7 @@ def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:
     Raises:
         ScenarioError: every problem at once.
     """
-    return finish(with_present_names(from_plain(with_given_parts(mapping), Mark("scenario"))), name)
+    return finish(with_present_names(_tree_of(mapping, "scenario")), name)
 
 
 def with_fallback(scenario: Scenario) -> Scenario | None:
@@ -179,6 +246,11 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
             problems += error.problems
     if problems:
         raise ScenarioProblems(problems)
+    return changed(tree, changes)
+
+
+def changed(tree: Tree, changes: Sequence[tuple[tuple[str, ...], Tree]]) -> Tree:
+    """A tree with values put at paths, as `--set` does."""
     # Names first: a new name drops the old part's keys, and must not drop what another override gives.
     for path, value in sorted(changes, key=lambda change: change[0][-1] != "name"):
         tree = put(tree, path, value)

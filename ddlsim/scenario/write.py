@@ -11,6 +11,7 @@ from ruamel.yaml.representer import RoundTripRepresenter
 
 from ddlsim import own_code
 from ddlsim.scenario.model import Scenario, to_plain
+from ddlsim.scenario.own_parts import origins
 
 
 class _Representer(RoundTripRepresenter):
@@ -35,10 +36,14 @@ def to_yaml(scenario: Scenario) -> str:
 def digest(scenario: Scenario) -> str:
     """8 hex digits of what the scenario says; name, description and published numbers do not count.
 
-    Of a class in a file the file's contents count, and not the folder that it lies in.
+    Of a class in a file the file's contents count, and not the folder that it lies in; of one that Python code gives its
+    text.
     """
     said = {key: value for key, value in to_plain(scenario).items() if key not in ("name", "description", "paper")}
     said = _by_contents(said)
+    given = [own for own in origins(scenario) if own.get("source")]
+    if given:
+        said["given"] = [[own["kind"], own["name"], own["sha256"]] for own in given]
     return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:8]
 
 

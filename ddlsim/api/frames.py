@@ -1,0 +1,103 @@
+"""Tables of a run's records: columns of equal length, as a pandas.DataFrame where pandas is installed."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddlsim import metrics
+
+if TYPE_CHECKING:
+    from ddlsim.report.records import Records
+
+Columns = dict[str, np.ndarray]
+
+NODE_VALUES = ("bytes_sent",)
+"""What evaluations record of every node beside what they measure."""
+
+
+def frame(columns: Columns) -> Any:
+    """A pandas.DataFrame of the columns; the columns themselves, name -> array [rows], where pandas is not installed."""
+    try:
+        import pandas
+    except ImportError:
+        return columns
+    return pandas.DataFrame(columns)
+
+
+def evaluations(records: "Records") -> Columns:
+    """A row per evaluation, node and metric; see `Run.evaluations`."""
+    found = records.evaluations
+    clusters = np.append(records.node_cluster, -1)  # a server is in none
+    parts: list[Columns] = []
+    for metric, values in found.values.items():
+        at, node = np.nonzero(~np.isnan(values))
+        parts.append(
+            {
+                "round": found.round[at],
+                "time_s": found.time_s[at],
+                "bytes": found.bytes_sent[at],
+                "node": node,
+                "cluster": clusters[node],
+                "metric": np.full(len(at), metric, dtype=object),
+                "value": values[at, node],
+            }
+        )
+    names = ("round", "time_s", "bytes", "node", "cluster", "metric", "value")
+    empty = np.zeros(0)
+    columns = {name: np.concatenate([part[name] for part in parts]) if parts else empty for name in names}
+    order = np.lexsort((columns["node"], columns["metric"].astype(str), columns["round"]))
+    return {name: values[order] for name, values in columns.items()}
+
+
+def rounds(records: "Records") -> Columns:
+    """A row per measured round; see `Run.rounds`."""
+    timetable = records.rows.get("round_last_s")
+    if timetable is not None:
+        times = {name: records.rows[f"round_{name}"].value for name in ("first_s", "median_s", "last_s", "nodes")}
+        return {"round": timetable.round, "time_s": timetable.value, **times}
+    found = records.evaluations
+    columns: Columns = {"round": found.round, "time_s": found.time_s, "bytes": found.bytes_sent}
+    for metric, values in found.values.items():
+        if metric in NODE_VALUES or not len(found):
+            continue
+        own = values[:, : records.num_nodes]
+        columns[metric] = metrics.over_nodes(own)
+        columns[f"{metric}_std"] = np.array([np.std(row[~np.isnan(row)]) for row in own])
+        of_clusters = metrics.over_clusters(own, records.node_cluster)
+        columns |= {f"{metric}_{cluster}": curve for cluster, curve in enumerate(of_clusters.T)}
+        if metric == "accuracy":
+            fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
+            columns["fair_accuracy"] = np.asarray(metrics.fair_accuracy(of_clusters, fair_lambda))
+    return columns
+
+
+def rows(records: "Records", name: str | None = None) -> Columns:
+    """Everything that was recorded as a number; see `Run.rows`."""
+    chosen = {key: found for key, found in records.rows.items() if name in (None, key)}
+    columns = {
+        "round": [found.round for found in chosen.values()],
+        "time_s": [found.time_s for found in chosen.values()],
+        "node": [found.node for found in chosen.values()],
+        "name": [np.full(len(found), key, dtype=object) for key, found in chosen.items()],
+        "value": [found.value for found in chosen.values()],
+    }
+    return {key: np.concatenate(parts) if parts else np.zeros(0) for key, parts in columns.items()}
+
+
+def messages(records: "Records") -> Columns:
+    """A row per ordered pair of nodes; see `Run.messages`."""
+    traffic = records.communication
+    names = ("src", "dst", "messages", "payload", "header", "wasted", "in_flight")
+    titles = {name: name if name in names[:3] else f"{name}_bytes" for name in names}
+    if traffic is None:
+        return {title: np.zeros(0, dtype=np.int64) for title in titles.values()}
+    return {title: getattr(traffic, name) for name, title in titles.items()}
+
+
+def links(records: "Records") -> Columns:
+    """A row per node; see `Run.links`."""
+    found = records.links
+    if found is None:
+        return {"node": np.zeros(0, dtype=int)}
+    count = len(next(iter(found.values.values())))
+    return {"node": np.arange(count) if found.by_node else np.full(count, -1), **found.values}

@@ -1,0 +1,68 @@
+"""What Python code gives where a scenario has names: parts, classes, modules, arrays -> parts of a scenario."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from ddlsim.errors import ScenarioError
+from ddlsim.part import Part
+
+KEYS = ("algorithm", "model", "data", "topology")
+"""The parts that have arguments of their own."""
+
+
+def part_of(key: str, value: Any) -> Any:
+    """What stands for an argument in a scenario.
+
+    Args:
+        key: where it stands, such as model.
+        value: a name; a mapping with a name; a part of ddlsim or of one's own, or its class; of a model also a
+            torch.nn.Module, or a class or function that makes modules; of data also arrays or torch data sets, see
+            ddlsim/data.
+    Raises:
+        ScenarioError: if it is nothing of the kind.
+    """
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, Part) or (isinstance(value, type) and issubclass(value, Part)) or _is_mapping(value):
+        return value
+    if key == "model" and (_is_module(value) or callable(value)):
+        from ddlsim.models.given import given_model
+
+        return given_model(value)
+    shown = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    also = {"model": ", a torch.nn.Module, or what makes one"}.get(key, "")
+    raise ScenarioError(
+        f"{key}: expected a name, a mapping with a name, a part or a class of parts (what it extends is in "
+        f"docs/extending.md){also}, got {shown}."
+    )
+
+
+def changes_of(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes by dotted key, with what is given for a model or data as a part."""
+    return {key: part_of(key, value) if key in KEYS else value for key, value in changes.items()}
+
+
+def register(given: Mapping[str, Any]) -> None:
+    """Makes classes known by the names under which a run that is resumed has them.
+
+    Args:
+        given: key -> as for `part_of`.
+    """
+    from ddlsim.scenario import parts
+
+    for key, value in given.items():
+        if value is not None:
+            part = part_of(key, value)
+            if not _is_mapping(part):
+                parts.table(key).name_given(part if isinstance(part, type) else type(part))
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping) and "name" in value
+
+
+def _is_module(value: Any) -> bool:
+    """Whether it is a torch.nn.Module; without torch there are none."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)

@@ -1,0 +1,187 @@
+"""Runs from Python: ddlsim.run, ddlsim.resume, ddlsim.load."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ddlsim.api.given import changes_of, register
+from ddlsim.api.run import Run
+from ddlsim.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from ddlsim.runs.callbacks import Callback
+    from ddlsim.scenario import Scenario
+
+Progress = Literal["auto", "plain", "none"]
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was ended by Ctrl-C, a notebook's stop button or SIGTERM; what it had computed is in `run`."""
+
+    def __init__(self, run: Run):
+        super().__init__(f"the run was interrupted; what it has computed is in {run.dir}")
+        self.run = run
+
+
+def run(
+    scenario: "str | Path | Mapping[str, Any] | Scenario",
+    *,
+    set: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    algorithm: Any = None,
+    model: Any = None,
+    data: Any = None,
+    topology: Any = None,
+    callbacks: "Sequence[Callback]" = (),
+    out: str | Path | None = None,
+    progress: Progress = "auto",
+    data_dir: str | Path | None = None,
+    fallback: bool = True,
+    download: bool = True,
+    force: bool = False,
+    resume: bool = False,
+    checkpoint_every: str = "10m",
+    profile: bool = False,
+    command: list[str] | None = None,
+) -> Run:
+    """Runs a scenario to its end, as `ddlsim run` does, and leaves a run directory.
+
+    A directory that holds this very run already, through, is not run again: it comes back at once, and callbacks are not
+    called.
+
+    Args:
+        scenario: a file, the name of one (`ddlsim list scenarios`), a mapping with the keys of a file, or a Scenario.
+        set: dotted key -> value, as behind --set: {"training.learning_rate": 0.1, "rounds": 20}.
+        seed: of all random streams, instead of the scenario's.
+        algorithm: instead of the scenario's: a name, {"name": ..., key: value}, an object (`Facade(heads=2)`) or a class;
+            it may be defined in a notebook.
+        model: likewise; or a torch.nn.Module, with whose values every node begins; or a class or function that makes
+            modules, and takes nothing or, by these names, `image_shape` and `num_classes`.
+        data: likewise; or arrays or data sets of torch, see docs/python.md.
+        topology: likewise.
+        callbacks: objects of classes that extend `ddlsim.Callback`.
+        out: the run directory; by default runs/<scenario>/<algorithm>-s<seed>-<digest> below the working directory, as
+            with the command line.
+        progress: auto: a bar on a terminal and in a notebook (there with tqdm), nothing elsewhere; plain: lines on
+            standard error; none.
+        data_dir: where to look for data first.
+        fallback: whether the scenario's fallback may be run if its data is missing.
+        download: whether data that is missing may be downloaded.
+        force: run again although the directory holds this run.
+        resume: continue the run if the directory holds it and it was stopped.
+        checkpoint_every: how often the run can be resumed from: 30s, 10m, 50r (rounds); 0: never.
+        profile: keep where wall time went (`profile` in the summary).
+        command: for the manifest; by default the program's own arguments.
+    Returns:
+        The run. One that a callback has ended has the status `stopped`.
+    Raises:
+        ScenarioError: for all that is wrong with the scenario at once; DataMissing, DataDamaged. Nothing was run.
+        CallbackFailed: if a callback has raised. RecordsFailed: if records could not be written.
+        Interrupted: a KeyboardInterrupt with the run, after what was computed is written.
+    """
+    from ddlsim import runs
+    from ddlsim.runs.checkpoint import parse_every
+
+    checked = resolve(scenario, set, seed=seed, algorithm=algorithm, model=model, data=data, topology=topology)
+    directory, summary = runs.run_in_directory(
+        checked,
+        out=None if out is None else Path(out),
+        data_dir=None if data_dir is None else Path(data_dir),
+        fallback=fallback,
+        download=download,
+        device=checked.compute_device,
+        force=force,
+        profile=profile,
+        progress="bar" if progress == "auto" else progress,
+        checkpoint_every=parse_every(checkpoint_every),
+        resume_torn=resume,
+        command=command,
+        callbacks=callbacks,
+    )
+    return _ended(directory, summary)
+
+
+def resolve(
+    scenario: "str | Path | Mapping[str, Any] | Scenario", set: Mapping[str, Any] | None = None, **given: Any
+) -> "Scenario":
+    """The checked Scenario of what `run` is given.
+
+    Args:
+        scenario, set: see `run`.
+        given: keys of the scenario, as `run` has them; None: as the scenario says.
+    Raises:
+        ScenarioError: every problem at once.
+    """
+    from ddlsim.scenario import from_python
+
+    if set is not None and not isinstance(set, Mapping):
+        raise ScenarioError(f"set: expected a mapping of dotted keys to values, got a {type(set).__name__}.")
+    chosen = {key: value for key, value in given.items() if value is not None}
+    whole = isinstance(scenario, Mapping)
+    return from_python(changes_of(scenario) if whole else scenario, changes_of({**(set or {}), **chosen}))
+
+
+def resume(
+    directory: str | Path,
+    *,
+    algorithm: Any = None,
+    model: Any = None,
+    data: Any = None,
+    topology: Any = None,
+    callbacks: "Sequence[Callback]" = (),
+    progress: Progress = "auto",
+    data_dir: str | Path | None = None,
+    download: bool = True,
+    device: str | None = None,
+    anyway: bool = False,
+    checkpoint_every: str = "10m",
+    profile: bool = False,
+) -> Run:
+    """Continues a run that was killed, interrupted, stopped or has failed, from its last checkpoint.
+
+    Args:
+        directory: of the run.
+        algorithm, model, data, topology: what Python code had given the run, if no file and no package names it: the
+            class or object again, the same as then.
+        callbacks, progress, data_dir, download, checkpoint_every, profile: see `run`.
+        device: auto, cpu or cuda, instead of the scenario's `compute_device`.
+        anyway: go on although code, libraries or device are others than before.
+    Returns:
+        The run; its records are those of one that was never stopped.
+    Raises:
+        ScenarioError: if there is nothing to resume, or something is not what it was: nothing was changed.
+    """
+    from ddlsim import runs
+    from ddlsim.runs.checkpoint import parse_every
+
+    register({"algorithm": algorithm, "model": model, "data": data, "topology": topology})
+    summary = runs.resume(
+        Path(directory),
+        data_dir=None if data_dir is None else Path(data_dir),
+        download=download,
+        device=device,
+        anyway=anyway,
+        profile=profile,
+        progress="bar" if progress == "auto" else progress,
+        checkpoint_every=parse_every(checkpoint_every),
+        callbacks=callbacks,
+    )
+    return _ended(Path(directory), summary)
+
+
+def load(directory: str | Path) -> Run:
+    """The run in a directory, also one that is still going on or was stopped; nothing is computed.
+
+    Raises:
+        ScenarioError: if it is no run directory. RecordsDamaged: if its records cannot be read.
+    """
+    found = Run(Path(directory))
+    found.records  # noqa: B018  # what cannot be read is told now
+    return found
+
+
+def _ended(directory: Path, summary: dict[str, Any]) -> Run:
+    found = Run(directory)
+    if summary["status"] == "interrupted":
+        raise Interrupted(found)
+    return found

@@ -1,0 +1,97 @@
+"""A module, or what makes modules, that Python code gives in the place of a model's name."""
+
+import copy
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import nn
+
+from ddlsim import own_code
+from ddlsim.errors import ScenarioError
+from ddlsim.models.base import ModelSettings
+from ddlsim.models.shapes import ImageShape
+
+ARGUMENTS = ("image_shape", "num_classes")
+"""What a class or function that makes modules may take, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenModel(ModelSettings):
+    """Base of the classes that stand for a module, or for a class or function that makes modules.
+
+    Args:
+        sha256: digest of its source text and, of a module, of its structure and values; null: as it is given.
+    """
+
+    sha256: str | None = None
+
+    given: ClassVar[Any] = None
+    """The module, or what makes it."""
+    digest: ClassVar[str] = ""
+    """What `sha256` has to be."""
+    written_as: ClassVar[Any] = None
+    """The class or function whose text a manifest shows."""
+
+    def __post_init__(self) -> None:
+        if self.sha256 not in (None, self.digest):
+            raise ScenarioError(
+                f"sha256: the run was made with another {type(self).__name__} ({self.sha256}) than the one that is "
+                f"given now ({self.digest}). Give the one of then: of a module also its first values count."
+            )
+        object.__setattr__(self, "sha256", self.digest)
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> nn.Module:
+        """A copy of the module with its values; or a fresh one from what makes them."""
+        if isinstance(self.given, nn.Module):
+            return copy.deepcopy(self.given)
+        known = dict(zip(ARGUMENTS, (image_shape, num_classes), strict=True))
+        wanted = inspect.signature(self.given).parameters
+        return self.given(**{name: value for name, value in known.items() if name in wanted})
+
+
+def given_model(given: "nn.Module | Callable[..., nn.Module]") -> GivenModel:
+    """The model of a module, or of a class or function that makes modules.
+
+    Args:
+        given: a module: every node begins with its values; or a class or function: modules are made anew, with random
+            values from the scenario's seed. It takes nothing, or `image_shape` and `num_classes`, or one of them, by
+            these names.
+    Raises:
+        ScenarioError: if it takes something else.
+    """
+    written_as = type(given) if isinstance(given, nn.Module) else given
+    if not isinstance(given, nn.Module):
+        needed = [
+            each.name
+            for each in inspect.signature(given).parameters.values()
+            if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        ]
+        others = [name for name in needed if name not in ARGUMENTS]
+        if others:
+            raise ScenarioError(
+                f"model: {_name(given)} needs {', '.join(others)}; expected a class or function that takes nothing, or "
+                f"{' and '.join(ARGUMENTS)}. Give a module, or a function such as lambda: {_name(given)}(...)."
+            )
+    digest = hashlib.sha256((own_code.source_of(written_as)[0] or "").encode())
+    if isinstance(given, nn.Module):
+        digest.update(repr(given).encode())
+        for name, values in given.state_dict().items():
+            digest.update(f"{name}{values.dtype}{tuple(values.shape)}".encode())
+            digest.update(values.detach().cpu().contiguous().numpy().tobytes())
+    attributes = {
+        "given": given if isinstance(given, nn.Module) else staticmethod(given),
+        "digest": digest.hexdigest()[:16],
+        "written_as": staticmethod(written_as),
+        "__module__": getattr(written_as, "__module__", __name__),
+        "__doc__": inspect.getdoc(written_as),
+    }
+    return dataclass(frozen=True, kw_only=True)(type(_name(written_as), (GivenModel,), attributes))()
+
+
+def _name(given: Any) -> str:
+    """A name for scenarios and folders: that of the class or function."""
+    name = getattr(given, "__name__", type(given).__name__)
+    return name if name.isidentifier() else "Model"
