@@ -1,3 +1,70 @@
-"""ddlsim: a discrete-event simulator of decentralized deep learning."""
+"""ddlsim: a discrete-event simulator of decentralized deep learning.
+
+    import ddlsim
+
+    run = ddlsim.run("smoke", set={"rounds": 10}, seed=1)
+    run.evaluations()
+
+`docs/python.md` is the tutorial. What is named here is imported when it is used first, torch when a run needs it.
+"""
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False  # as in typing, whose import takes longer than all else here
+if TYPE_CHECKING:
+    from ddlsim.api.run import Run
+    from ddlsim.api.several import Comparison, compare, sweep
+    from ddlsim.api.start import Interrupted, load, resume, run
+    from ddlsim.errors import DataDamaged, DataMissing, DdlsimError, ScenarioError
+    from ddlsim.runs.callbacks import Callback, CallbackFailed, StopRun
+
+_PLACES = {
+    "run": "api.start",
+    "resume": "api.start",
+    "load": "api.start",
+    "Interrupted": "api.start",
+    "Run": "api.run",
+    "compare": "api.several",
+    "sweep": "api.several",
+    "Comparison": "api.several",
+    "Callback": "runs.callbacks",
+    "StopRun": "runs.callbacks",
+    "CallbackFailed": "runs.callbacks",
+    "DdlsimError": "errors",
+    "ScenarioError": "errors",
+    "DataMissing": "errors",
+    "DataDamaged": "errors",
+}
+"""Name -> the module that defines it."""
+
+__all__ = [
+    "Callback",
+    "CallbackFailed",
+    "Comparison",
+    "DataDamaged",
+    "DataMissing",
+    "DdlsimError",
+    "Interrupted",
+    "Run",
+    "ScenarioError",
+    "StopRun",
+    "compare",
+    "load",
+    "resume",
+    "run",
+    "sweep",
+]
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name not in _PLACES:
+        raise AttributeError(f"module 'ddlsim' has no attribute {name!r}")
+    found = getattr(import_module(f"ddlsim.{_PLACES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -121,7 +121,9 @@ def source_of(cls: Any) -> tuple[str | None, str | None]:
     # inspect finds no class of __main__ where that has no file, as in a notebook; the cell is known by a method.
     for method in vars(cls).values() if isinstance(cls, type) else ():
         code = getattr(inspect.unwrap(getattr(method, "__func__", method)), "__code__", None)
-        lines = linecache.getlines(code.co_filename) if code is not None else []
+        if code is None:
+            continue
+        lines = linecache.getlines(code.co_filename)
         with suppress(SyntaxError):
             for found in ast.walk(ast.parse("".join(lines))):
                 if isinstance(found, ast.ClassDef) and found.name == cls.__name__:

@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "ddlsim"
 LEVELS = [
     {"__main__"},
     {"cli"},
+    {"api"},
     {"reproduce"},
     {"runs"},
     {"build"},

@@ -16,7 +16,9 @@ NODE_VALUES = ("bytes_sent",)
 
 
 def frame(columns: Columns) -> Any:
-    """A pandas.DataFrame of the columns; the columns themselves, name -> array [rows], where pandas is not installed."""
+    """A pandas.DataFrame of the columns; the columns themselves, name -> array [rows], where pandas is not
+    installed.
+    """
     try:
         import pandas
     except ImportError:

@@ -17,8 +17,9 @@ def part_of(key: str, value: Any) -> Any:
     Args:
         key: where it stands, such as model.
         value: a name; a mapping with a name; a part of ddlsim or of one's own, or its class; of a model also a
-            torch.nn.Module, or a class or function that makes modules; of data also arrays or torch data sets, see
-            ddlsim/data.
+            torch.nn.Module, or a class or function that makes modules; of data also a pair of splits (train, test), each
+            a pair of arrays or tensors (x, y) or a torch data set, or a mapping with the arguments of
+            `ddlsim.data.Arrays`.
     Raises:
         ScenarioError: if it is nothing of the kind.
     """
@@ -30,8 +31,13 @@ def part_of(key: str, value: Any) -> Any:
         from ddlsim.models.given import given_model
 
         return given_model(value)
+    if key == "data" and isinstance(value, tuple | Mapping):
+        from ddlsim.data import Arrays
+
+        if isinstance(value, Mapping) or len(value) == 2:
+            return Arrays(**(value if isinstance(value, Mapping) else dict(zip(("train", "test"), value, strict=True))))
     shown = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
-    also = {"model": ", a torch.nn.Module, or what makes one"}.get(key, "")
+    also = {"model": ", a torch.nn.Module, or what makes one", "data": ", or ((x, y), (x_test, y_test))"}.get(key, "")
     raise ScenarioError(
         f"{key}: expected a name, a mapping with a name, a part or a class of parts (what it extends is in "
         f"docs/extending.md){also}, got {shown}."
@@ -43,19 +49,24 @@ def changes_of(changes: Mapping[str, Any]) -> dict[str, Any]:
     return {key: part_of(key, value) if key in KEYS else value for key, value in changes.items()}
 
 
-def register(given: Mapping[str, Any]) -> None:
+def register(given: Mapping[str, Any]) -> list[Any]:
     """Makes classes known by the names under which a run that is resumed has them.
 
     Args:
-        given: key -> as for `part_of`.
+        given: key -> as for `part_of`; None: nothing.
+    Returns:
+        The parts; arrays are there for as long as their part is.
     """
     from ddlsim.scenario import parts
 
+    found = []
     for key, value in given.items():
         if value is not None:
             part = part_of(key, value)
+            found.append(part)
             if not _is_mapping(part):
                 parts.table(key).name_given(part if isinstance(part, type) else type(part))
+    return found
 
 
 def _is_mapping(value: Any) -> bool:

@@ -46,18 +46,19 @@ def run(
 ) -> Run:
     """Runs a scenario to its end, as `ddlsim run` does, and leaves a run directory.
 
-    A directory that holds this very run already, through, is not run again: it comes back at once, and callbacks are not
-    called.
+    A directory that holds this very run already, through, is not run again: it comes back at once, and callbacks are
+    not called.
 
     Args:
         scenario: a file, the name of one (`ddlsim list scenarios`), a mapping with the keys of a file, or a Scenario.
         set: dotted key -> value, as behind --set: {"training.learning_rate": 0.1, "rounds": 20}.
         seed: of all random streams, instead of the scenario's.
-        algorithm: instead of the scenario's: a name, {"name": ..., key: value}, an object (`Facade(heads=2)`) or a class;
-            it may be defined in a notebook.
+        algorithm: instead of the scenario's: a name, {"name": ..., key: value}, an object (`Facade(heads=2)`) or a
+            class; it may be defined in a notebook.
         model: likewise; or a torch.nn.Module, with whose values every node begins; or a class or function that makes
             modules, and takes nothing or, by these names, `image_shape` and `num_classes`.
-        data: likewise; or arrays or data sets of torch, see docs/python.md.
+        data: likewise; or (train, test), each a pair of arrays or tensors (x, y) or a torch data set; or a mapping with
+            the arguments of `ddlsim.data.Arrays`.
         topology: likewise.
         callbacks: objects of classes that extend `ddlsim.Callback`.
         out: the run directory; by default runs/<scenario>/<algorithm>-s<seed>-<digest> below the working directory, as
@@ -117,8 +118,8 @@ def resolve(
     if set is not None and not isinstance(set, Mapping):
         raise ScenarioError(f"set: expected a mapping of dotted keys to values, got a {type(set).__name__}.")
     chosen = {key: value for key, value in given.items() if value is not None}
-    whole = isinstance(scenario, Mapping)
-    return from_python(changes_of(scenario) if whole else scenario, changes_of({**(set or {}), **chosen}))
+    whole = changes_of(scenario) if isinstance(scenario, Mapping) else scenario
+    return from_python(whole, changes_of({**(set or {}), **chosen}))
 
 
 def resume(
@@ -154,7 +155,7 @@ def resume(
     from ddlsim import runs
     from ddlsim.runs.checkpoint import parse_every
 
-    register({"algorithm": algorithm, "model": model, "data": data, "topology": topology})
+    held = register({"algorithm": algorithm, "model": model, "data": data, "topology": topology})
     summary = runs.resume(
         Path(directory),
         data_dir=None if data_dir is None else Path(data_dir),
@@ -166,6 +167,7 @@ def resume(
         checkpoint_every=parse_every(checkpoint_every),
         callbacks=callbacks,
     )
+    del held  # arrays that were given are there until here
     return _ended(Path(directory), summary)
 
 

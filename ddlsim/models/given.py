@@ -88,7 +88,8 @@ def given_model(given: "nn.Module | Callable[..., nn.Module]") -> GivenModel:
         "__module__": getattr(written_as, "__module__", __name__),
         "__doc__": inspect.getdoc(written_as),
     }
-    return dataclass(frozen=True, kw_only=True)(type(_name(written_as), (GivenModel,), attributes))()
+    cls: type[GivenModel] = type(_name(written_as), (GivenModel,), attributes)
+    return dataclass(frozen=True, kw_only=True)(cls)()
 
 
 def _name(given: Any) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.errors import DdlsimError
 from ddlsim.report import link_table
-from ddlsim.report.comparison import compare
+from ddlsim.report.comparing.tables import compare
 from ddlsim.report.json_lines import damage_of
 from ddlsim.report.payload_table import read_contents
 from ddlsim.report.payload_table import table as contents_table

@@ -17,6 +17,21 @@ def bytes_text(count: float | None) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}" if count < 100 else f"{count:.0f} {unit}"
 
 
+def unit_of_bytes(largest: float) -> tuple[str, float]:
+    """The decimal unit in which values up to this many bytes are read best, and its size."""
+    units = ("B", "kB", "MB", "GB", "TB")
+    power = 0 if not largest or math.isnan(largest) else min(len(units) - 1, max(0, int(math.log10(largest) // 3)))
+    return units[power], 1000.0**power
+
+
+def unit_of_seconds(largest: float) -> tuple[str, float]:
+    """The unit of time in which values up to this many seconds are read best, and its size in seconds."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if largest >= 2 * size:
+            return unit, size
+    return "s", 1.0
+
+
 def seconds_text(seconds: float | None) -> str:
     """A duration in its two largest units, e.g. `1h02m`, `6m20s`, `12.3s`."""
     if seconds is None or math.isnan(seconds):
@@ -74,7 +89,39 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
     """A table as GitHub markdown; `left` as in `columns`."""
     rule = ["---" if i < left else "---:" for i in range(len(header))]
     lines = [header, rule, *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(" ".join(cell.split()).replace("|", r"\|") for cell in line) + " |" for line in lines
+    )
+
+
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        **{char: f"\\{char}" for char in "&%$#_{}"},
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+    }
+)
+
+
+def latex(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A table as LaTeX, for the package booktabs; `left` as in `columns`."""
+    lines = [" & ".join(" ".join(cell.split()).translate(_LATEX) for cell in line) + r" \\" for line in (header, *rows)]
+    rule = "l" * left + "r" * (len(header) - left)
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{{rule}}}",
+            r"\toprule",
+            lines[0],
+            r"\midrule",
+            *lines[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+    )
 
 
 def comma_separated(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -86,10 +133,14 @@ def comma_separated(header: Sequence[str], rows: Sequence[Sequence[object]]) -> 
     return out.getvalue().rstrip("\n")
 
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""What a spreadsheet takes for the beginning of a formula, or skips before one."""
+
+
 def _cell(value: object) -> object:
     if value is None:
         return ""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def printable(text: str) -> str:

@@ -7,6 +7,6 @@ manifest.py, profile.py, progress.py and interrupts.py; pool.py starts many, eac
 from ddlsim.runs.loading import Loaded, choose_device, load_data, prepare
 from ddlsim.runs.models import model_of
 from ddlsim.runs.resume import resume
-from ddlsim.runs.run import run
+from ddlsim.runs.run import run, run_in_directory
 
-__all__ = ["Loaded", "choose_device", "load_data", "model_of", "prepare", "resume", "run"]
+__all__ = ["Loaded", "choose_device", "load_data", "model_of", "prepare", "resume", "run", "run_in_directory"]

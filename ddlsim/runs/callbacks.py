@@ -1,4 +1,4 @@
-"""Callbacks: Python code that is called while a run is under way, and may end it. The contract is the class Callback."""
+"""Callbacks: Python code that is called while a run is under way, and may end it; the contract is Callback."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -98,7 +98,8 @@ class Callback:
     """Base of callbacks, which `ddlsim.run` and `ddlsim.resume` take; every method does nothing by default.
 
     They are called in the order in which they are given, in the process and thread of the run, whose simulated time
-    stands still meanwhile: nothing that they do changes a result. Raising `StopRun` in `on_round` or `on_evaluation` ends
+    stands still meanwhile: nothing that they do changes a result. Raising `StopRun` in `on_round` or `on_evaluation`
+        ends
     the run at once: its status is then `stopped`, and its summary says after which round and why. Any other exception
     ends it as failed; what was computed until then is kept. A resumed run does not call them for what it repeats.
     """

@@ -114,8 +114,8 @@ def run_in(life: Life) -> dict:
         remove_checkpoints(life.path)
     if isinstance(failure, RecordsFailed):
         failure = RecordsFailed(f"{failure} {_what_is_kept(life)}")
-    if summary is not None:
-        failure = failure or life.callbacks.end(summary)
+    of_callback = None if summary is None else life.callbacks.end(summary)
+    failure = failure or of_callback
     if isinstance(failure, CallbackFailed):
         kept = CallbackFailed(f"{failure} What the run had computed is kept in {life.path}.")
         kept.__cause__, failure = failure.__cause__, kept
@@ -199,12 +199,13 @@ def _round(life: Life, recorder: "Recorder", completed: int, time_s: float, byte
             life.repetition = None
             write_manifest(life.path, life.manifest)
     else:
-        life.console.round(completed, time_s, bytes_sent)
         if is_new:
             stop = life.callbacks.tell("on_round", Completed(completed, life.scenario.rounds, time_s, bytes_sent))
         if life.checkpoints is not None:
             life.checkpoints.round(time_s, now=life.interrupts.came or stop is not None)
     life.interrupts.check()
+    if life.repetition is None:
+        life.console.round(completed, time_s, bytes_sent)
     if stop is not None:
         raise StopRun(stop)
 

@@ -87,7 +87,9 @@ def made_with(scenario: "Scenario", device: str) -> dict[str, str | None]:
 
 def _without_text(origin: dict[str, Any]) -> dict[str, Any]:
     """What tells a part's code from another; its SHA-256 stands for its text, wherever that came from."""
-    return {key: value for key, value in origin.items() if key not in ("source", "path") or origin.get("source") is None}
+    return {
+        key: value for key, value in origin.items() if key not in ("source", "path") or origin.get("source") is None
+    }
 
 
 def finish_manifest(manifest: dict, status: str, started: float, sim_time_s: float) -> None:

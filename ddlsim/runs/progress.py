@@ -24,8 +24,8 @@ class Progress:
     Args:
         scenario_name: shown before the bar.
         rounds: how many rounds the run has.
-        mode: auto (a bar if the stream is a terminal, plain lines otherwise), bar (the same, or a bar in a notebook, but
-            messages only elsewhere), plain, or none (messages only).
+        mode: auto (a bar if the stream is a terminal, plain lines otherwise), bar (the same, or a bar in a notebook,
+            but messages only elsewhere), plain, or none (messages only).
         stream: where it goes; None: standard error.
         clock: wall seconds; replaced in tests.
     """

@@ -85,7 +85,11 @@ def resume(
             learner = _build(scenario, prepared, computes_on, console.message)
             try:
                 repetition = Repetition(checkpoint, state, learner)
-                manifest |= {"status": "running", "stopped": None, "process": {"pid": os.getpid(), "host": socket.gethostname()}}
+                manifest |= {
+                    "status": "running",
+                    "stopped": None,
+                    "process": {"pid": os.getpid(), "host": socket.gethostname()},
+                }
                 manifest["resumed_after_rounds"] = [*manifest.get("resumed_after_rounds", []), state.rounds]
                 parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s, profile
                 return run_in(Life(place, *parts, computes_on, checkpoint_every, repetition, state.wall_s, told))
@@ -116,8 +120,8 @@ def _need_given_parts(directory: Path, manifest: Mapping[str, Any]) -> None:
         if origin["name"] not in table:
             where = f"{origin['path']}" if origin["path"] else f"its text is in {directory}/manifest.json, at plugins"
             raise ScenarioError(
-                f"{directory}: the run was made from Python with {key} {origin['name']} ({where}), which no file and no "
-                f"package names. Resume it from Python: ddlsim.resume({str(directory)!r}, {key}={origin['name']})."
+                f"{directory}: the run was made from Python with {key} {origin['name']} ({where}), which no file and "
+                f"no package names. Resume it from Python: ddlsim.resume({str(directory)!r}, {key}={origin['name']})."
             )
 
 

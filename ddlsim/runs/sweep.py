@@ -141,7 +141,7 @@ def parse_grid(text: str) -> tuple[Value, ...]:
 
 def values_of_key(key: str, values: Iterable[Any]) -> tuple[Value, ...]:
     """An axis of one dotted key of a scenario."""
-    return tuple(Value(f"{key}={_label(plain)}", f"{key}={_as_yaml(plain)}") for plain in values)
+    return tuple(Value(f"{key}={label_of(plain)}", f"{key}={_as_yaml(plain)}") for plain in values)
 
 
 def points(
@@ -206,12 +206,12 @@ def _as_yaml(plain: Any) -> str:
     return json.dumps(plain)
 
 
-def _label(plain: Any) -> str:
+def label_of(plain: Any) -> str:
     """A value in the name of a directory."""
     if isinstance(plain, Mapping):
         own = [str(plain["name"])] if "name" in plain else []
-        return "-".join([*own, *(f"{key}={_label(value)}" for key, value in plain.items() if key != "name")])
+        return "-".join([*own, *(f"{key}={label_of(value)}" for key, value in plain.items() if key != "name")])
     if isinstance(plain, list):
-        return "-".join(map(_label, plain))
+        return "-".join(map(label_of, plain))
     text = plain if isinstance(plain, str) else json.dumps(plain)
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text)[:60]

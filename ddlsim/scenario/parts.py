@@ -36,7 +36,7 @@ TABLES = {
 }
 """Key in the scenario -> table of the names that may stand there."""
 
-PART_PATHS = {("network", key) if key in ("links", "compression") else (key,) for key in TABLES}
+PART_PATHS = tuple(("network", key) if key in ("links", "compression") else (key,) for key in TABLES)
 """Where named parts stand in a scenario."""
 
 

@@ -36,8 +36,8 @@ def to_yaml(scenario: Scenario) -> str:
 def digest(scenario: Scenario) -> str:
     """8 hex digits of what the scenario says; name, description and published numbers do not count.
 
-    Of a class in a file the file's contents count, and not the folder that it lies in; of one that Python code gives its
-    text.
+    Of a class in a file the file's contents count, and not the folder that it lies in; of one that Python code gives
+    its text.
     """
     said = {key: value for key, value in to_plain(scenario).items() if key not in ("name", "description", "paper")}
     said = _by_contents(said)

@@ -88,5 +88,5 @@ def test_a_run_without_evaluations_can_be_compared(make_run):
 
 
 def test_unknown_format_is_an_error_that_lists_the_known(make_run):
-    with pytest.raises(ScenarioError, match="Known: table, md, csv, json"):
-        compare([make_run()], "latex")
+    with pytest.raises(ScenarioError, match="Known: text, csv, markdown, latex, json"):
+        compare([make_run()], "html")

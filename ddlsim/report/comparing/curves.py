@@ -1,0 +1,158 @@
+"""Curves of runs: what was measured at each evaluation over what it had cost, and means of them over seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ddlsim import metrics
+from ddlsim.errors import ScenarioError
+from ddlsim.report.comparing.groups import Group
+from ddlsim.report.records import Records
+
+Axis = Literal["rounds", "time", "bytes"]
+Band = Literal["std", "ci", "none"]
+
+VIEWS = {
+    "minority": "mean of the smallest cluster (the last of equals)",
+    "majority": "mean of the largest cluster (the first of equals)",
+    "worst_cluster": "mean of the cluster that is worst at that evaluation",
+    "best_cluster": "mean of the cluster that is best at that evaluation",
+    "worst_node": "the node that is worst at that evaluation",
+    "fair_accuracy": "see docs/figures.md",
+}
+"""What can be looked at beside a metric's mean over all nodes; cluster_0, cluster_1, ... is the mean of that
+cluster.
+"""
+
+_T975 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+"""Quantiles at 0.975 of Student's t with 1, 2, ... degrees of freedom."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A run's measure at its E evaluations, or the mean over n runs.
+
+    Args:
+        round: rounds completed, int [E].
+        x: what the axis shows: rounds, simulated seconds or bytes of all nodes, float [E].
+        y: the measure, float [E]; accuracies 0 to 1.
+        spread: half the height of the band around it, float [E]; 0 for a single run.
+        runs: n.
+    """
+
+    round: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+    spread: np.ndarray
+    runs: int = 1
+
+
+def lower_is_better(measure: str, metric: str) -> bool:
+    """Whether a measure is an error or a loss."""
+    shown = metric if measure in VIEWS or measure.startswith("cluster_") else measure
+    return shown == "mse" or shown.endswith(("loss", "perplexity"))
+
+
+def is_share(measure: str, metric: str) -> bool:
+    """Whether a measure is a share, 0 to 1, which people read in percent."""
+    shown = metric if measure in VIEWS or measure.startswith("cluster_") else measure
+    return measure == "fair_accuracy" or shown.startswith("accuracy")
+
+
+def curve_of(records: Records, x: Axis, y: str | None = None) -> Curve:
+    """A run's curve.
+
+    Args:
+        records: of the run.
+        x: rounds, time or bytes.
+        y: a metric that evaluations record, or one of VIEWS; None: accuracy or mse, whichever the run has.
+    Raises:
+        ScenarioError: if the run has no such values, or x is unknown.
+    """
+    evaluations = records.evaluations
+    costs = {"rounds": evaluations.round, "time": evaluations.time_s, "bytes": evaluations.bytes_sent}
+    if x not in costs:
+        raise ScenarioError(f"--x {x}: expected {', '.join(costs)}.")
+    values = _measured(records, records.metric if y is None else y)
+    known = ~np.isnan(values)
+    columns = (evaluations.round[known], np.asarray(costs[x], dtype=float)[known], values[known])
+    return Curve(*columns, np.zeros(int(known.sum())))
+
+
+def mean_curve(group: Group, x: Axis, y: str | None = None, band: Band = "std") -> Curve:
+    """The mean of a group's runs, at the rounds that all of them have.
+
+    Args:
+        group: at least one run.
+        x, y: see `curve_of`; at each round, x is the mean over runs as well.
+        band: std: the population standard deviation over runs; ci: of the 95 % confidence interval of the mean, by
+            Student's t; none.
+    """
+    if band not in ("std", "ci", "none"):
+        raise ScenarioError(f"--band {band}: expected std, ci or none.")
+    curves = [curve_of(records, x, y) for records in group.runs]
+    rounds = curves[0].round
+    for curve in curves[1:]:
+        rounds = np.intersect1d(rounds, curve.round)
+    at = [np.searchsorted(curve.round, rounds) for curve in curves]
+    xs = np.array([curve.x[index] for curve, index in zip(curves, at, strict=True)])
+    ys = np.array([curve.y[index] for curve, index in zip(curves, at, strict=True)])
+    count = len(curves)
+    spread = np.zeros(len(rounds))
+    if count > 1 and band == "std":
+        spread = ys.std(0)
+    elif count > 1 and band == "ci":
+        spread = quantile_975(count - 1) * ys.std(0, ddof=1) / np.sqrt(count)
+    return Curve(rounds, xs.mean(0), ys.mean(0), spread, count)
+
+
+def quantile_975(freedom: int) -> float:
+    """Of Student's t; above 30 degrees of freedom by its first two terms in 1 / freedom, right to 0.001."""
+    return _T975[freedom - 1] if freedom <= len(_T975) else 1.95996 + 2.37227 / freedom + 2.8225 / freedom**2
+
+
+def check_alike(runs: Sequence[Records]) -> None:
+    """Raises ScenarioError if runs are measured by different metrics."""
+    kinds = {records.metric for records in runs}
+    if len(kinds) > 1:
+        raise ScenarioError(f"compare: runs measured by {' and '.join(sorted(kinds))} do not share an axis.")
+
+
+def _measured(records: Records, measure: str) -> np.ndarray:
+    """A measure at every evaluation, float [E]."""
+    evaluations, sizes = records.evaluations, np.bincount(records.node_cluster)
+    if not len(evaluations):
+        return np.zeros(0)
+    if measure in evaluations.values:
+        return metrics.over_nodes(evaluations.values[measure][:, : records.num_nodes])
+    falling = records.metric == "mse"
+    values = evaluations.quality[:, : records.num_nodes]
+    clusters = metrics.over_clusters(values, records.node_cluster)
+    worst, best = (np.nanmax, np.nanmin) if falling else (np.nanmin, np.nanmax)
+    if measure == "minority":
+        return clusters[:, len(sizes) - 1 - int(np.argmin(sizes[::-1]))]
+    if measure == "majority":
+        return clusters[:, int(np.argmax(sizes))]
+    if measure == "worst_cluster":
+        return worst(clusters, axis=1)
+    if measure == "best_cluster":
+        return best(clusters, axis=1)
+    if measure == "worst_node":
+        return worst(values, axis=1)
+    if measure == "fair_accuracy" and not falling:
+        fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
+        return np.asarray(metrics.fair_accuracy(clusters, fair_lambda))
+    head, _, number = measure.rpartition("_")
+    if head == "cluster" and number.isdigit() and int(number) < len(sizes):
+        return clusters[:, int(number)]
+    known = [*evaluations.values, *(view for view in VIEWS if view != "fair_accuracy" or not falling)]
+    raise ScenarioError(
+        f"--y {measure}: {records.directory} has no such values. Known: {', '.join(known)}, cluster_0 to "
+        f"cluster_{len(sizes) - 1}."
+    )

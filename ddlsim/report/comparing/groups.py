@@ -1,0 +1,131 @@
+"""Runs of one setting, told from others by what differs: the lines of a figure and the rows of a table."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ddlsim.errors import ScenarioError
+from ddlsim.report.records import Records
+
+APART = ("name", "description", "paper", "seed", "fallback")
+"""Keys of a scenario in which runs of one setting may differ."""
+MOST_KEYS = 3
+"""So many keys may tell settings apart where scenarios have different names; else the names do as well."""
+
+Settings = dict[str, Any]
+"""Dotted key -> value; lists are JSON text."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are averaged.
+
+    Args:
+        label: what sets it apart from other groups, e.g. "facade, heads=2"; the algorithm's name where nothing does.
+        values: dotted key -> value of what sets it apart.
+        runs: at least one.
+        mixed: keys in which its runs differ beside the seed, since they were not to be told apart by them.
+    """
+
+    label: str
+    values: Settings
+    runs: tuple[Records, ...]
+    mixed: tuple[str, ...]
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of its runs."""
+        return [records.scenario.get("seed", 0) for records in self.runs]
+
+
+def settings_of(scenario: dict[str, Any], path: str = "") -> Settings:
+    """Every key of a scenario by its dotted path."""
+    found: Settings = {}
+    for name, value in scenario.items():
+        if isinstance(value, dict) and value:
+            found |= settings_of(value, f"{path}{name}.")
+        else:
+            found[f"{path}{name}"] = value if isinstance(value, bool | int | float | str) else json.dumps(value)
+    return found
+
+
+def group(runs: Sequence[Records], by: Sequence[str] | None = None) -> list[Group]:
+    """Runs in groups, in the order in which they come.
+
+    Args:
+        runs: any.
+        by: dotted keys (algorithm.name) whose values tell groups apart, or name, the scenario's; None: every key but
+            the seed does.
+    Raises:
+        ScenarioError: if no run has one of these keys.
+    """
+    whole = [settings_of(records.scenario) for records in runs]
+    names = [key for own in whole for key in own if key not in APART and key.partition(".")[0] not in APART]
+    keys = list(dict.fromkeys(names)) if by is None else list(by)
+    for key in keys if by is not None else ():
+        if not any(key in own for own in whole):
+            near = [name for name in dict.fromkeys(names) if name.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise ScenarioError(f"--group-by {key}: no run has this key. Expected a dotted key of the scenario.{hint}")
+    members: dict[str, list[int]] = {}
+    for index, own in enumerate(whole):
+        members.setdefault(json.dumps([own.get(key) for key in keys]), []).append(index)
+    chosen = [own[0] for own in members.values()]
+    telling = keys if by is not None else _telling([whole[index] for index in chosen], keys)
+    return [
+        Group(
+            _label(whole[own[0]], [whole[index] for index in chosen], telling, runs[own[0]]),
+            {key: whole[own[0]].get(key) for key in telling},
+            tuple(runs[index] for index in own),
+            tuple(sorted({key for key in names if len({json.dumps(whole[i].get(key)) for i in own}) > 1})),
+        )
+        for own in members.values()
+    ]
+
+
+def _telling(groups: list[Settings], keys: list[str]) -> list[str]:
+    """The keys that tell groups apart."""
+    found = [key for key in keys if _differ(groups, key)]
+    scenarios = {own.get("name") for own in groups}
+    if len(scenarios) > 1 and (len(found) > MOST_KEYS or not found):
+        same_name = [[own for own in groups if own.get("name") == name] for name in scenarios]
+        return ["name", *(key for key in found if any(_differ(some, key) for some in same_name))]
+    return found
+
+
+def _differ(groups: list[Settings], key: str) -> bool:
+    """Whether groups differ in a key; of a part's keys, groups that have the same part."""
+    part = _part_of(key)
+    values: dict[Any, set[Any]] = {}
+    for own in groups:
+        values.setdefault(own.get(part), set()).add(own.get(key))
+    return any(len(found) > 1 for found in values.values())
+
+
+def _part_of(key: str) -> str:
+    """The key that names the part which another key belongs to: algorithm.name of algorithm.heads."""
+    section, _, last = key.rpartition(".")
+    return f"{section}.name" if section and last != "name" else ""
+
+
+def _label(own: Settings, groups: list[Settings], telling: list[str], records: Records) -> str:
+    """What sets a group apart, in few words."""
+    lasts = [key.rsplit(".", 1)[-1] for key in telling]
+    words = []
+    for key in telling:
+        alike = [other for other in groups if other.get(_part_of(key)) == own.get(_part_of(key))]
+        if key not in own or (len(groups) > 1 and len({other.get(key) for other in alike}) == 1):
+            continue
+        last = key.rsplit(".", 1)[-1]
+        shown = _shown(own[key])
+        named = last == "name" and not shown.lstrip("-").replace(".", "").isdigit() and shown not in ("none", "null")
+        words.append(shown if named else f"{key if lasts.count(last) > 1 else last}={shown}")
+    return ", ".join(words) or str(records.manifest.get("algorithm"))
+
+
+def _shown(value: Any) -> str:
+    """A value as a label can hold it."""
+    text = "null" if value is None else value if isinstance(value, str) else json.dumps(value)
+    text = text.rsplit("/", 1)[-1] if ".py:" in text else text
+    return text if len(text) <= 40 else f"{text[:25]}...{text[-12:]}"

@@ -1,0 +1,108 @@
+"""A figure that compares settings: a line each over rounds, simulated time or bytes, with a band over its seeds.
+
+Needs matplotlib, the optional extra `plot`.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddlsim.report.comparing.curves import Axis, Band, Curve, check_alike, is_share, mean_curve
+from ddlsim.report.comparing.groups import Group, group
+from ddlsim.report.frame import shown_figure, styles
+from ddlsim.report.records import Records
+from ddlsim.report.text import unit_of_bytes, unit_of_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH_INCHES, CHARACTER_INCHES = 6.4, 0.068
+TITLES = {"accuracy": "accuracy", "mse": "mean squared error", "fair_accuracy": "fair accuracy"}
+
+
+def lines_figure(
+    runs: Sequence[Records],
+    x: Axis = "time",
+    y: str | None = None,
+    group_by: Sequence[str] | None = None,
+    band: Band = "std",
+    target: float | None = None,
+) -> "Figure":
+    """One line per setting: the mean over its seeds, a band around it and a mark at every evaluation.
+
+    A line ends where the shortest of its runs ends.
+
+    Args:
+        runs: all measured by the same metric.
+        x: rounds, time (simulated) or bytes (of all nodes).
+        y: a metric, or a view of it, see curves.py; None: accuracy or mse.
+        group_by: dotted keys whose values make the lines; None: every key in which runs differ, but for the seed.
+        band: std, ci (95 %) or none.
+        target: a value of y to be marked by a line; None: none.
+    Raises:
+        DataMissing: if matplotlib is not installed. ScenarioError: if the runs do not share a metric, or have no such
+            values.
+    """
+    check_alike(runs)
+    groups = group(runs, group_by)
+    curves = [mean_curve(own, x, y, band) for own in groups]
+    labels = [_legend(own, curve) for own, curve in zip(groups, curves, strict=True)]
+    columns = max(1, int(WIDTH_INCHES / (0.6 + CHARACTER_INCHES * max(map(len, labels)))))
+    lines = math.ceil(len(labels) / columns)
+    figure, axes = shown_figure((WIDTH_INCHES, 3.8 + 0.19 * lines))
+    metric = runs[0].metric
+    scale = 100 if is_share(y or metric, metric) else 1
+    x_title, unit = axis_of(x, [curve.x for curve in curves])
+    for curve, label, style in zip(curves, labels, styles(len(curves)), strict=True):
+        axes.plot(curve.x / unit, scale * curve.y, label=label, markersize=3.5, linewidth=1.4, **style)
+        if curve.spread.any():
+            low, high = scale * (curve.y - curve.spread), scale * (curve.y + curve.spread)
+            axes.fill_between(curve.x / unit, low, high, color=style["color"], alpha=0.18, linewidth=0)
+    if target is not None:
+        axes.axhline(scale * target, color="0.4", linewidth=0.9, linestyle=":")
+    axes.set_xlabel(x_title)
+    title = (y or metric).replace("_", " ")
+    name = TITLES.get(y or metric, title if y in (None, metric) else f"{TITLES.get(metric, metric)}, {title}")
+    axes.set_ylabel(f"{name} (%)" if scale == 100 else name)
+    axes.grid(alpha=0.3)
+    if not any(len(curve.y) for curve in curves):
+        axes.text(0.5, 0.5, "no evaluations", transform=axes.transAxes, ha="center", color="0.4")
+    figure.legend(loc="outside lower center", ncols=min(columns, len(labels)), fontsize=8, frameon=False)
+    return figure
+
+
+def axis_of(x: Axis, values: Sequence[np.ndarray]) -> tuple[str, float]:
+    """The title of the x axis with its unit, and the unit's size, by the largest value of all lines."""
+    largest = max((float(own.max()) for own in values if len(own)), default=0.0)
+    if x == "bytes":
+        unit, size = unit_of_bytes(largest)
+        return f"sent by all nodes ({unit})", size
+    if x == "time":
+        unit, size = unit_of_seconds(largest)
+        return f"simulated time ({unit})", size
+    return "rounds", 1.0
+
+
+def notes(runs: Sequence[Records], group_by: Sequence[str] | None = None) -> list[str]:
+    """What a reader of the lines must know: settings that were averaged, and runs that are shorter than others."""
+    found: list[str] = []
+    for own in group(runs, group_by):
+        if own.mixed:
+            shown = ", ".join(own.mixed[:5]) + (", ..." if len(own.mixed) > 5 else "")
+            found.append(f"{own.label}: averaged over runs that differ in {shown}")
+        ends = [records.evaluations.round[-1] if len(records.evaluations) else 0 for records in own.runs]
+        if len(set(ends)) > 1:
+            found.append(f"{own.label}: ends at round {min(ends)}, where the shortest of {len(ends)} runs ends")
+    return found
+
+
+def _legend(own: Group, curve: Curve) -> str:
+    """A group's label, with the number of its runs if there are several, and what is wrong with them."""
+    words: list[Any] = [own.label]
+    if curve.runs > 1:
+        words.append(f"({curve.runs} seeds)" if len(set(own.seeds)) == curve.runs else f"({curve.runs} runs)")
+    if any((records.manifest.get("data") or {}).get("fallback") for records in own.runs):
+        words.append("FALLBACK DATA")
+    return " ".join(words)

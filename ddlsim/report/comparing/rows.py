@@ -1,0 +1,163 @@
+"""Runs side by side: a row per scenario, algorithm and setting, mean and spread over seeds, published beside."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ddlsim import metrics
+from ddlsim.report.comparing.curves import curve_of, lower_is_better
+from ddlsim.report.comparing.groups import APART, Settings, group, settings_of
+from ddlsim.report.published import published
+from ddlsim.report.records import Records
+from ddlsim.report.summary import quality
+
+FALLBACK = " (fallback)"
+COSTS = ("bytes", "sim_time_s", "target_round", "target_bytes", "target_sim_time_s")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A value whose cost is compared, in the place of the scenario's own target.
+
+    Args:
+        value: accuracies 0 to 1.
+        measure: of what, see curves.py; None: accuracy or mse.
+    """
+
+    value: float
+    measure: str | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that differ in nothing but their seed, or in what they were not to be told apart by.
+
+    `numbers` holds per metric the mean and the population standard deviation over runs (None where no run has it);
+    accuracies are fractions. Costs to the target are over the runs that reached it, `reached` of `len(seeds)`.
+    """
+
+    scenario: str
+    algorithm: str
+    settings: str  # what sets this row apart from others of its scenario and algorithm, e.g. "heads=3"
+    data: str
+    status: str
+    evaluated_round: int | None
+    seeds: list[int]
+    num_clusters: int
+    metric: str  # accuracy or mse
+    numbers: dict[str, dict | None]
+    published: dict[str, float]
+    target: float | None
+    reached: int
+    labels: list[str]
+    setting: str = ""  # what sets it apart from all other rows
+    measure: str = ""  # what the target is a value of
+    mixed: list[str] = field(default_factory=list)  # keys in which its runs differ
+
+
+def compared(
+    runs: Iterable[tuple[Records, dict]], by: Sequence[str] | None = None, target: Target | None = None
+) -> list[Row]:
+    """The rows of a comparison, in the order in which the runs come with their summaries.
+
+    Runs that ended differently (status, last evaluated round, data used) never share a row.
+
+    Args:
+        runs: records and summaries.
+        by: dotted keys that tell rows apart; None: all but the seed do.
+        target: None: each scenario's own.
+    """
+    given = list(runs)
+    summaries = {id(records): summary for records, summary in given}
+    found: list[tuple[str, list[str], list[tuple[dict, Records]]]] = []
+    for own in group([records for records, _ in given], by):
+        ends: dict[tuple, list[tuple[dict, Records]]] = {}
+        for records in own.runs:
+            summary = summaries[id(records)]
+            names = ("status", "evaluated_round") if by else ("scenario", "algorithm", "status", "evaluated_round")
+            key = (*(summary[name] for name in names), *summary["data"].values())
+            ends.setdefault(key, []).append((summary, records))
+        found += [(own.label, list(own.mixed) if by else [], members) for members in ends.values()]
+    members = [own for _, _, own in found]
+    return [_row(label, mixed, own, members, target) for label, mixed, own in found]
+
+
+def _row(
+    label: str,
+    mixed: list[str],
+    members: list[tuple[dict, Records]],
+    groups: list[list[tuple[dict, Records]]],
+    target: Target | None,
+) -> Row:
+    summary, records = members[0]
+    siblings = [
+        _settings(other[0][1])
+        for other in groups
+        if all(other[0][0][name] == summary[name] for name in ("scenario", "algorithm"))
+    ]
+    data, metric = summary["data"], summary["metric"]
+    reaching = [_own_target(summary) if target is None else _to_target(own, target) for summary, own in members]
+    return Row(
+        scenario=_common(own["scenario"] for own, _ in members),
+        algorithm=_common(own["algorithm"] for own, _ in members),
+        settings=_what_differs(_settings(records), siblings),
+        data=f"{data['name']}{FALLBACK if data['fallback'] else ''}",
+        status=summary["status"],
+        evaluated_round=summary["evaluated_round"],
+        seeds=[own["seed"] for own, _ in members],
+        num_clusters=len(summary["cluster_sizes"]),
+        metric=metric,
+        numbers=_numbers([{**_flat(own), **cost} for (own, _), cost in zip(members, reaching, strict=True)]),
+        published=published(records.scenario, len(summary["cluster_sizes"])),
+        target=summary["target"][metric] if target is None else target.value,
+        reached=sum(cost["target_round"] is not None for cost in reaching),
+        labels=list(dict.fromkeys(text for own, _ in members for text in own["labels"])),
+        setting=label,
+        measure=(target.measure if target else None) or metric,
+        mixed=mixed,
+    )
+
+
+def _common(texts: Iterable[str | None]) -> str:
+    """What all have, or all that there are."""
+    return ", ".join(dict.fromkeys(map(str, texts)))
+
+
+def _flat(summary: dict) -> dict[str, float | None]:
+    return {**quality(summary), "bytes": summary["bytes"]["total"], "sim_time_s": summary["sim_time_s"]}
+
+
+def _own_target(summary: dict) -> dict[str, float | None]:
+    """Costs of the scenario's own target."""
+    return {f"target_{name}": summary["target"][name] for name in ("round", "bytes", "sim_time_s")}
+
+
+def _to_target(records: Records, target: Target) -> dict[str, float | None]:
+    """Costs at the first evaluation that is as good as the target or better."""
+    costs = {"target_round": "rounds", "target_bytes": "bytes", "target_sim_time_s": "time"}
+    found: dict[str, float | None] = {}
+    for name, axis in costs.items():
+        curve = curve_of(records, axis, target.measure)
+        falling = lower_is_better(target.measure or records.metric, records.metric)
+        first = metrics.first_reaching(curve.y, target.value, falling)
+        found[name] = None if first is None else float(curve.x[first])
+    return found
+
+
+def _numbers(runs: list[dict[str, float | None]]) -> dict[str, dict | None]:
+    numbers: dict[str, dict | None] = {}
+    for name in runs[0]:
+        values = [run[name] for run in runs if run[name] is not None]
+        numbers[name] = {"mean": float(np.mean(values)), "std": float(np.std(values))} if values else None
+    return numbers
+
+
+def _settings(records: Records) -> Settings:
+    """Every setting of a run, without what does not change its meaning."""
+    return {key: value for key, value in settings_of(records.scenario).items() if key.partition(".")[0] not in APART}
+
+
+def _what_differs(own: Settings, siblings: list[Settings]) -> str:
+    paths = [path for path in own if any(other.get(path) != own[path] for other in siblings)]
+    return " ".join(f"{path.removeprefix('algorithm.')}={own[path]}" for path in paths)

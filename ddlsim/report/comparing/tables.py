@@ -1,0 +1,173 @@
+"""Rows of a comparison as text, Markdown, CSV, LaTeX or JSON; accuracies of people in percent, of programs 0 to 1."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.report.comparing.curves import is_share, lower_is_better
+from ddlsim.report.comparing.rows import COSTS, FALLBACK, Row, Target, compared
+from ddlsim.report.summary import raise_it, read_all
+from ddlsim.report.text import (
+    bytes_text,
+    columns,
+    comma_separated,
+    latex,
+    markdown,
+    number_text,
+    percent_text,
+    quality_text,
+    seconds_text,
+)
+
+Format = Literal["text", "csv", "markdown", "latex", "json"]
+FORMATS = ("text", "csv", "markdown", "latex", "json")
+FORMER = {"table": "text", "md": "markdown"}
+"""Formats by the names that version 0.1 had for them."""
+
+
+def compare(
+    run_dirs: Iterable[str | Path],
+    format: str = "text",
+    on_damaged: Callable[[DdlsimError], None] = raise_it,
+    by: Sequence[str] | None = None,
+    target: Target | None = None,
+) -> str:
+    """A table of runs, those that differ only in their seed in one row as mean and population standard deviation.
+
+    Runs that ended differently (status, last evaluated round, data used) never share a row.
+
+    Args:
+        run_dirs: run directories, or folders with runs below them.
+        format: text; markdown (GitHub's); csv or json (both with every number on its own); latex (booktabs).
+        on_damaged: takes the error of a run that cannot be read, which is then left out; by default it is raised.
+        by: dotted keys that tell rows apart; None: all but the seed do.
+        target: whose cost is shown; None: each scenario's own.
+    Raises:
+        ScenarioError: if a path is no run and holds none, or the format is not known.
+        RecordsDamaged: see `on_damaged`.
+    """
+    return table_of(compared(read_all(run_dirs, on_damaged), by, target), format, by is not None)
+
+
+def table_of(rows: list[Row], format: str = "text", by_keys: bool = False) -> str:
+    """Rows in a format.
+
+    Args:
+        rows: of one comparison.
+        format: see `compare`.
+        by_keys: whether rows were told apart by chosen keys; their values then stand for scenario and algorithm.
+    """
+    format = FORMER.get(format, format)
+    if format == "json":
+        return json.dumps({"schema_version": 1, "rows": [vars(row) for row in rows]}, indent=2)
+    if format == "csv":
+        return comma_separated(*_csv(rows))
+    if format not in FORMATS:
+        raise ScenarioError(f"compare: unknown format {format!r}. Known: {', '.join(FORMATS)}.")
+    if not rows:
+        return ""
+    header, cells = _cells(rows, by_keys)
+    notes = _notes(rows)
+    if format == "latex":
+        return "\n".join([latex(header, cells, left=2 if by_keys else 3), *(f"% {note}" for note in notes)])
+    text = (columns if format == "text" else markdown)(header, cells, left=2 if by_keys else 3)
+    return "\n".join([text, *([""] if notes else []), *notes])
+
+
+def _cells(rows: list[Row], by_keys: bool) -> tuple[list[str], list[list[str]]]:
+    most = max(row.num_clusters for row in rows)
+    texts: dict[str, tuple[str, Callable]] = {}
+    for metric, short in (("accuracy", "acc"), ("mse", "mse")):
+        if any(row.metric == metric for row in rows):
+            as_text = partial(quality_text, metric)
+            texts[f"{metric}_all"] = f"{short} all", as_text
+            named = "cluster {}" if len({row.metric for row in rows}) == 1 else short + " {}"
+            texts |= {f"{metric}_{c}": (named.format(c), as_text) for c in range(most)}
+        if metric == "accuracy" and "accuracy_all" in texts:
+            texts["fair_accuracy"] = "fair acc", percent_text
+            texts |= {"demographic_parity": ("DP", number_text), "equalized_odds": ("EO", number_text)}
+    as_texts = bytes_text, seconds_text, _round_text, bytes_text, seconds_text
+    costs = "bytes", "sim time", "round to target", "bytes to target", "time to target"
+    texts |= dict(zip(COSTS, zip(costs, as_texts, strict=True), strict=True))
+    titles = ["setting"] if by_keys else ["scenario", "algorithm"]
+    header = [*titles, "data", "seeds", "round", *(title for title, _ in texts.values())]
+    with_settings = any(row.settings for row in rows)
+    cells = []
+    for row in rows:
+        name = f"{row.algorithm} {row.settings}" if with_settings and row.settings else row.algorithm
+        state = "" if row.status == "done" else f" {row.status}"
+        line = [
+            *([row.setting] if by_keys else [row.scenario, name]),
+            row.data,
+            str(len(row.seeds)),
+            f"{_or_dash(row.evaluated_round)}{state}",
+        ]
+        cells.append(line + [_cell(row, metric, as_text) for metric, (_, as_text) in texts.items()])
+    return header, cells
+
+
+def _cell(row: Row, metric: str, as_text) -> str:
+    number, to_target = row.numbers.get(metric), metric.startswith("target")
+    if to_target and row.target is not None and not row.reached:
+        return "not reached"
+    text = as_text(number["mean"] if number else None)
+    if number and (row.reached if to_target else len(row.seeds)) > 1 and (number["std"] or metric not in COSTS):
+        text += f" ± {as_text(number['std'])}"
+    if metric in row.published and not row.data.endswith(FALLBACK):
+        text += f" [{as_text(row.published[metric])}]"
+    if to_target and 0 < row.reached < len(row.seeds):
+        text += f" ({row.reached}/{len(row.seeds)})"
+    return text
+
+
+def _notes(rows: list[Row]) -> list[str]:
+    notes = []
+    if any(row.published for row in rows):
+        notes.append("[ ] published number; ± population standard deviation over seeds; accuracies in percent")
+    targets = sorted({(row.measure, row.metric, row.target) for row in rows if row.target is not None})
+    for measure, metric, value in targets:
+        shown = f"{percent_text(value)} %" if is_share(measure, metric) else quality_text(metric, value)
+        side = "at or below" if lower_is_better(measure, metric) else "at or above"
+        over = " over all nodes" if measure == metric and metric == "accuracy" else ""
+        notes.append(f"to target: first evaluation with {measure}{over} {side} {shown}")
+    if any(0 < row.reached < len(row.seeds) for row in rows):
+        notes.append("(k/n): k of n runs reached the target; mean and deviation are over these")
+    for row in rows:
+        run = f"{row.scenario} {row.algorithm} {row.settings}".strip()
+        if row.mixed:
+            notes.append(f"{row.setting}: averaged over runs that differ in {', '.join(row.mixed)}")
+        if row.data.endswith(FALLBACK):
+            notes.append(f"!! {run}: FALLBACK DATA ({row.data.removesuffix(FALLBACK)}), not comparable with other data")
+        if len(set(row.seeds)) < len(row.seeds) and not row.mixed:
+            notes.append(f"!! {run}: one seed is there more than once: {sorted(row.seeds)}")
+        notes += [f"!! {run}: {label}" for label in row.labels]
+        if row.status != "done":
+            notes.append(f"!! {run}: NOT FINISHED ({row.status})")
+    return list(dict.fromkeys(notes))
+
+
+def _csv(rows: list[Row]) -> tuple[list[str], list[list]]:
+    plain = ["scenario", "algorithm", "settings", "setting", "data", "status", "evaluated_round"]
+    metrics = list(dict.fromkeys(name for row in rows for name in row.numbers))
+    header = [*plain, "seeds", "metric", "measure", "target", "reached"]
+    header += [f"{metric}_{part}" for metric in metrics for part in ("mean", "std", "published")]
+    lines = []
+    for row in rows:
+        line = [getattr(row, name) for name in plain]
+        line += [" ".join(map(str, row.seeds)), row.metric, row.measure, row.target, row.reached]
+        for metric in metrics:
+            number = row.numbers.get(metric) or {"mean": None, "std": None}
+            line += [number["mean"], number["std"], row.published.get(metric)]
+        lines.append([*line, "; ".join(row.labels)])
+    return [*header, "labels"], lines
+
+
+def _round_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)

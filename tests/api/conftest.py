@@ -1,0 +1,37 @@
+import pytest
+
+import ddlsim
+
+
+def small(**changes):
+    """A scenario of three nodes in clusters 2:1 whose run takes a fraction of a second."""
+    return {
+        "name": "small",
+        "rounds": 2,
+        "nodes": {"clusters": [2, 1]},
+        "algorithm": {"name": "dpsgd"},
+        "model": {"name": "mlp", "hidden": [4]},
+        "data": {"name": "fashion-mnist-mini"},
+        "topology": {"name": "ring"},
+        "training": {"learning_rate": 0.1, "local_steps": 1},
+        "evaluation": {"every": 1},
+        **changes,
+    }
+
+
+@pytest.fixture
+def scenario():
+    return small
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """A run that has ended; only to be read."""
+    return ddlsim.run(small(), out=tmp_path_factory.mktemp("finished") / "run")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder that is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

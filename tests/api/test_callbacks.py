@@ -1,0 +1,109 @@
+"""Callbacks: when each is called, how one ends the run, and what becomes of a run whose callback raises."""
+
+import json
+
+import pytest
+
+import ddlsim
+from ddlsim.report.summary import table
+
+
+class Diary(ddlsim.Callback):
+    def __init__(self):
+        self.told = []
+
+    def on_start(self, started):
+        assert (started.directory / "manifest.json").is_file()
+        self.told.append(("start", started.rounds, started.after_round, started.scenario["name"]))
+
+    def on_round(self, completed):
+        self.told.append(("round", completed.round))
+
+    def on_evaluation(self, evaluation):
+        self.told.append(("evaluation", evaluation.round, len(evaluation.values), len(evaluation.clusters)))
+        self.last = evaluation
+
+    def on_end(self, summary):
+        self.told.append(("end", summary["status"]))
+
+
+class Until(ddlsim.Callback):
+    def __init__(self, hook, round, act):
+        def called(about):
+            if about.round == round:
+                act()
+
+        setattr(self, hook, called)
+
+
+def stop():
+    raise ddlsim.StopRun("enough")
+
+
+def fail():
+    raise ValueError("no idea")
+
+
+def test_callbacks_are_told_every_round_and_evaluation_in_their_order(scenario, tmp_path):
+    diary = Diary()
+    run = ddlsim.run(scenario(), out=tmp_path / "run", callbacks=[diary])
+    rounds = [event for number in (1, 2) for event in (("round", number), ("evaluation", number, 3, 2))]
+    last_exchange = ("evaluation", 3, 3, 2)
+    assert diary.told == [("start", 2, 0, "small"), *rounds, last_exchange, ("end", "done")]
+    assert diary.last.mean == run.summary["accuracy"]["all"] and diary.last.metric == "accuracy"
+    assert diary.last.bytes_sent == run.summary["bytes"]["total"]
+
+
+def test_an_exchange_after_the_last_round_is_no_round_of_its_own(scenario, tmp_path):
+    diary = Diary()
+    ddlsim.run(scenario(algorithm={"name": "facade", "heads": 2}), out=tmp_path / "run", callbacks=[diary])
+    assert [event for event in diary.told if event[0] == "round"] == [("round", 1), ("round", 2)]
+    assert ("evaluation", 3, 3, 2) in diary.told
+
+
+def test_callbacks_change_no_result(finished, tmp_path):
+    run = ddlsim.run(finished.scenario, out=tmp_path / "run", callbacks=[Diary()])
+    assert (run.dir / "metrics.jsonl").read_bytes() == (finished.dir / "metrics.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("hook", ["on_round", "on_evaluation"])
+def test_one_can_end_the_run_and_the_summary_says_so(scenario, tmp_path, hook):
+    diary = Diary()
+    run = ddlsim.run(scenario(rounds=9), out=tmp_path / "run", callbacks=[Until(hook, 2, stop), diary])
+    assert run.status == "stopped" and run.summary["stopped"] == {"round": 2, "reason": "enough"}
+    assert json.loads((run.dir / "summary.json").read_text())["stopped"]["reason"] == "enough"
+    assert diary.told[-1] == ("end", "stopped")
+    assert diary.told[-2][:2] == (hook.removeprefix("on_"), 2)  # those behind it are told all the same
+    assert "status stopped, ended after round 2 by a callback: enough" in table(run.summary, terminal=False)
+
+
+def test_a_run_that_was_ended_in_a_round_can_be_resumed_to_the_end_it_would_have_had(finished, tmp_path):
+    run = ddlsim.run(finished.scenario, out=tmp_path / "run", callbacks=[Until("on_round", 1, stop)])
+    diary = Diary()
+    assert ddlsim.resume(run.dir, callbacks=[diary]).summary["stopped"] is None
+    assert (run.dir / "metrics.jsonl").read_bytes() == (finished.dir / "metrics.jsonl").read_bytes()
+    assert diary.told[0] == ("start", 2, 1, "small") and ("round", 1) not in diary.told
+
+
+@pytest.mark.parametrize("hook", ["on_round", "on_evaluation"])
+def test_one_that_raises_fails_the_run_and_keeps_what_was_computed(scenario, tmp_path, hook):
+    diary = Diary()
+    with pytest.raises(ddlsim.CallbackFailed) as caught:
+        ddlsim.run(scenario(), out=tmp_path / "run", callbacks=[Until(hook, 2, fail), diary])
+    assert f"the callback Until has raised in {hook}: " in str(caught.value)
+    assert "test_callbacks.py:" in str(caught.value) and "ValueError: no idea" in str(caught.value)
+    assert f"kept in {tmp_path / 'run'}" in str(caught.value)
+    run = ddlsim.load(tmp_path / "run")
+    assert run.status == "failed" and run.summary["evaluated_round"] == (1 if hook == "on_round" else 2)
+    assert diary.told[-1] == ("end", "failed")
+
+
+def test_one_that_raises_at_the_end_leaves_a_finished_run(scenario, tmp_path):
+    class Bad(ddlsim.Callback):
+        def on_end(self, summary):
+            fail()
+
+    diary = Diary()
+    with pytest.raises(ddlsim.CallbackFailed, match=r"in on_end: .*no idea"):
+        ddlsim.run(scenario(learning="none"), out=tmp_path / "run", callbacks=[Bad(), diary])
+    assert ddlsim.load(tmp_path / "run").status == "done" and diary.told[-1] == ("end", "done")

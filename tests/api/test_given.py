@@ -1,0 +1,159 @@
+"""Classes, modules and functions that Python code gives: what they mean, what the manifest says, how a run resumes."""
+
+import hashlib
+import json
+import linecache
+import sys
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+import ddlsim
+from ddlsim import own_code
+from ddlsim.algorithms.dpsgd import DPSGD
+from ddlsim.api.start import resolve
+from ddlsim.errors import ScenarioError
+from ddlsim.scenario import digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quiet(DPSGD):
+    """An algorithm that is in no table."""
+
+    times: int = 1
+
+
+class Net(nn.Module):
+    """A network with an argument of its own."""
+
+    def __init__(self, hidden=3):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+
+    def forward(self, images):
+        return self.layers(images)
+
+
+def sized(image_shape, num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(image_shape[1] * image_shape[2], num_classes))
+
+
+class StopAt1(ddlsim.Callback):
+    def on_round(self, completed):
+        if completed.round == 1:
+            raise ddlsim.StopRun
+
+
+def forget(monkeypatch):
+    """As in a new process: no class is known by its own name any more."""
+    from ddlsim.algorithms import ALGORITHMS
+    from ddlsim.models import MODELS
+
+    for table in (ALGORITHMS, MODELS):
+        monkeypatch.setattr(table, "_given", {})
+
+
+@pytest.mark.parametrize("given", [Quiet, Quiet(times=2), {"name": Quiet, "times": 2}])
+def test_an_algorithm_is_a_class_an_object_or_a_mapping(scenario, given):
+    found = resolve(scenario(), algorithm=given)
+    assert type(found.algorithm) is Quiet and found.algorithm_name == "Quiet"
+
+
+def test_every_node_begins_with_the_values_of_a_module(scenario, tmp_path):
+    net = Net()
+    run = ddlsim.run(
+        scenario(rounds=1), set={"training.learning_rate": 1e-30}, model=net, algorithm="local", out=tmp_path / "run"
+    )
+    for node in range(3):
+        for name, values in run.state_dict(node).items():
+            assert torch.equal(values, net.state_dict()[name]), name
+    assert isinstance(run.model(0), Net)
+
+
+@pytest.mark.parametrize("given", [Net, sized, lambda: Net(2)])
+def test_what_makes_modules_is_called_anew_with_the_seed_of_the_run(scenario, tmp_path, given):
+    first = ddlsim.run(scenario(rounds=1), model=given, out=tmp_path / "first")
+    torch.manual_seed(1)
+    second = ddlsim.run(scenario(rounds=1), model=given, out=tmp_path / "second")
+    assert (first.dir / "metrics.jsonl").read_bytes() == (second.dir / "metrics.jsonl").read_bytes()
+
+
+def test_what_needs_other_arguments_is_told():
+    class Wide(Net):
+        def __init__(self, width):
+            super().__init__(width)
+
+    with pytest.raises(ScenarioError, match=r"model: Wide needs width; .* a function such as lambda: Wide\(...\)"):
+        resolve("smoke", model=Wide)
+
+
+def test_modules_of_other_values_are_other_scenarios(scenario):
+    torch.manual_seed(0)
+    one, other = (resolve(scenario(), model=Net()) for _ in range(2))
+    assert digest(one) != digest(other) and digest(one) == digest(resolve(one))
+
+
+def test_the_manifest_has_the_text_and_its_digest(scenario, tmp_path):
+    run = ddlsim.run(scenario(rounds=1), algorithm=Quiet, model=Net(), out=tmp_path / "run")
+    algorithm, model = run.manifest["plugins"]
+    assert algorithm["name"] == "Quiet" and "class Quiet(DPSGD):" in algorithm["source"]
+    assert model["name"] == "Net" and "def __init__(self, hidden=3):" in model["source"]
+    for origin in (algorithm, model):
+        assert hashlib.sha256(origin["source"].encode()).hexdigest() == origin["sha256"]
+
+
+def test_the_text_of_a_class_is_found_where_main_has_no_file(monkeypatch):
+    """In a notebook inspect says that the source is not available; the cell is in linecache."""
+    cell = "x = 1\n@decorated\nclass Cell:\n    def method(self):\n        return 1\n"
+    linecache.cache["<cell 1>"] = (len(cell), None, cell.splitlines(keepends=True), "<cell 1>")
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    space = {"__name__": "__main__", "decorated": lambda cls: cls}
+    exec(compile(cell, "<cell 1>", "exec"), space)
+    text, place = own_code.source_of(space["Cell"])
+    assert text == "@decorated\nclass Cell:\n    def method(self):\n        return 1\n" and place == "<cell 1>"
+    assert own_code.about(space["Cell"])["path"] is None
+
+
+@pytest.fixture
+def stopped(scenario, tmp_path):
+    torch.manual_seed(0)
+    net = Net()
+    given = {"algorithm": Quiet(times=2), "model": net}
+    run = ddlsim.run(scenario(), out=tmp_path / "run", callbacks=[StopAt1()], **given)
+    whole = ddlsim.run(scenario(), out=tmp_path / "whole", **given)
+    return run, whole, net
+
+
+def test_a_resume_says_which_objects_it_needs_and_takes_them_again(stopped, monkeypatch):
+    run, whole, net = stopped
+    forget(monkeypatch)
+    with pytest.raises(ScenarioError, match=r"made from Python with algorithm Quiet \(.*test_given\.py\)"):
+        ddlsim.resume(run.dir)
+    with pytest.raises(ScenarioError, match=r"ddlsim.resume\('.*', model=Net\)"):
+        ddlsim.resume(run.dir, algorithm=Quiet)
+    assert ddlsim.resume(run.dir, algorithm=Quiet, model=net).status == "done"
+    assert (run.dir / "metrics.jsonl").read_bytes() == (whole.dir / "metrics.jsonl").read_bytes()
+
+
+def test_a_resume_with_another_module_is_refused(stopped, monkeypatch):
+    run, _, _ = stopped
+    forget(monkeypatch)
+    with pytest.raises(ScenarioError, match="sha256: the run was made with another Net"):
+        ddlsim.resume(run.dir, algorithm=Quiet, model=Net())
+
+
+def test_a_report_needs_none_of_the_objects(stopped, monkeypatch):
+    forget(monkeypatch)
+    assert ddlsim.load(stopped[0].dir).summary["algorithm"] == "Quiet"
+    assert json.loads(ddlsim.compare([stopped[1]]).table("json"))["rows"][0]["algorithm"] == "Quiet"
+
+
+def test_data_are_pairs_of_arrays_or_torch_data_sets(scenario, tmp_path):
+    x, y = torch.randn(30, 1, 28, 28, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 10
+    loaded = torch.utils.data.TensorDataset(x, y)
+    pairs = ddlsim.run(scenario(rounds=1), data=((x, y), (x, y)), out=tmp_path / "pairs")
+    named = ddlsim.run(scenario(rounds=1), data={"train": loaded, "test": (x, y)}, out=tmp_path / "named")
+    assert (pairs.dir / "metrics.jsonl").read_bytes() == (named.dir / "metrics.jsonl").read_bytes()
+    assert pairs.scenario["data"]["name"] == "arrays" and len(pairs.scenario["data"]["sha256"]) == 64

@@ -1,0 +1,41 @@
+"""`import ddlsim` is quick: what it names is imported when it is used first."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ddlsim
+
+ROOT = Path(ddlsim.__file__).parents[1]
+SLOW = ("torch", "torchvision", "numpy", "networkx", "pandas", "matplotlib", "pydantic", "simpy", "typing")
+
+
+def imported_by(code):
+    """Which of the slow packages a fresh Python has imported after some code, beyond those that it starts with."""
+    code = (
+        f"import sys; had = set(sys.modules); {code}; print(*[n for n in {SLOW} if n in sys.modules and n not in had])"
+    )
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_import_of_ddlsim_imports_nothing_slow():
+    assert imported_by("import ddlsim") == []
+
+
+def test_the_names_of_classes_and_errors_come_without_torch():
+    done = "import ddlsim; ddlsim.Run, ddlsim.compare, ddlsim.Callback, ddlsim.ScenarioError"
+    code = f"{done}; import sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ddlsim.__all__)
+def test_every_name_is_there_and_has_a_text(name):
+    assert getattr(ddlsim, name).__doc__ and name in dir(ddlsim)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'ddlsim' has no attribute 'runn'"):
+        ddlsim.runn  # noqa: B018

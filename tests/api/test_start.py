@@ -1,0 +1,95 @@
+"""Runs from Python: what is run, where it lies, and what is said when it cannot be run."""
+
+import signal
+
+import pytest
+
+import ddlsim
+from ddlsim.errors import ScenarioError
+from ddlsim.scenario import from_mapping
+from ddlsim.topologies.fixed_graphs import Ring
+
+ONLY_NETWORK = {"learning": "none"}
+
+
+def test_a_name_of_a_scenario_with_changed_keys_is_run(tmp_path):
+    changes = {"rounds": 3, "learning": "none", "nodes.clusters": (2, 2)}
+    run = ddlsim.run("smoke", set=changes, seed=5, algorithm="el", topology=Ring, out=tmp_path / "run")
+    assert run.status == "done" and run.summary["seed"] == 5
+    assert run.scenario["rounds"] == 3 and run.scenario["nodes"]["clusters"] == [2, 2]
+    assert run.scenario["algorithm"]["name"] == "el" and run.scenario["topology"] == {"name": "ring"}
+
+
+def test_a_mapping_can_extend_a_scenario_by_its_name(tmp_path):
+    run = ddlsim.run({"extends": "smoke", "rounds": 1, "learning": "none"}, out=tmp_path / "run")
+    assert run.scenario["name"] == "smoke" and run.scenario["rounds"] == 1
+
+
+def test_a_scenario_object_is_run_with_changes(scenario, tmp_path):
+    run = ddlsim.run(from_mapping(scenario(**ONLY_NETWORK)), set={"rounds": 1}, out=tmp_path / "run")
+    assert run.scenario["rounds"] == 1
+
+
+def test_what_a_run_was_runs_again(finished, tmp_path):
+    again = ddlsim.run(finished.scenario, out=tmp_path / "again")
+    assert (again.dir / "metrics.jsonl").read_bytes() == (finished.dir / "metrics.jsonl").read_bytes()
+
+
+def test_the_directory_is_that_of_the_command_line(here, scenario):
+    run = ddlsim.run(scenario(**ONLY_NETWORK))
+    assert run.dir.parent.as_posix() == "runs/small" and run.dir.name.startswith("dpsgd-s0-") and run.dir.is_dir()
+
+
+def test_a_run_that_is_there_is_not_run_again(finished, capsys):
+    before = (finished.dir / "manifest.json").stat().st_mtime_ns
+    again = ddlsim.run(finished.scenario, out=finished.dir)
+    assert again.summary == finished.summary and (again.dir / "manifest.json").stat().st_mtime_ns == before
+    assert "holds this run already" in capsys.readouterr().err
+
+
+def test_progress_is_silent_where_there_is_no_terminal(scenario, tmp_path, capsys):
+    ddlsim.run(scenario(), out=tmp_path / "run")
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"set": {"rounds": 0, "trainin.batch_size": 1}}, r"(?s)set rounds: rounds: expected.*Did you mean 'training'"),
+        ({"set": {"training.learning_rate": object()}}, "training.learning_rate: expected a number, text, .* a object"),
+        ({"set": ["rounds=3"]}, "set: expected a mapping of dotted keys to values, got a list"),
+        ({"algorithm": "facad"}, "Did you mean 'facade'"),
+        ({"algorithm": 3}, "algorithm: expected a name, a mapping with a name, a part or a class of parts"),
+        ({"model": 3}, "a torch.nn.Module, or what makes one, got a int"),
+        ({"checkpoint_every": "soon"}, "checkpoint-every"),
+        ({"callbacks": [print]}, "callbacks: expected objects of classes that extend ddlsim.Callback, got a builtin"),
+    ],
+)
+def test_what_cannot_be_run_is_one_clear_error_and_leaves_nothing(scenario, tmp_path, given, text):
+    with pytest.raises(ScenarioError, match=text):
+        ddlsim.run(scenario(**ONLY_NETWORK), out=tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_something_else_than_a_scenario_is_told():
+    with pytest.raises(ScenarioError, match=r"scenario: expected a path, .* got a int"):
+        ddlsim.run(3)
+
+
+class CtrlC(ddlsim.Callback):
+    def on_round(self, completed):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_ends_a_loop_of_runs_but_hands_over_what_there_is(scenario, tmp_path):
+    with pytest.raises(KeyboardInterrupt) as caught:
+        ddlsim.run(scenario(rounds=9), out=tmp_path / "run", callbacks=[CtrlC()])
+    run = caught.value.run
+    assert run.status == "interrupted" and run.dir == tmp_path / "run"
+    assert ddlsim.resume(run.dir).status == "done"
+
+
+def test_load_reads_a_run_and_refuses_what_is_none(finished, tmp_path):
+    assert ddlsim.load(str(finished.dir)).summary == finished.summary
+    with pytest.raises(ScenarioError, match="is no run"):
+        ddlsim.load(tmp_path)
