@@ -17,8 +17,8 @@ def part_of(key: str, value: Any) -> Any:
     Args:
         key: where it stands, such as model.
         value: a name; a mapping with a name; a part of ddlsim or of one's own, or its class; of a model also a
-            torch.nn.Module, or a class or function that makes modules; of data also a pair of splits (train, test), each
-            a pair of arrays or tensors (x, y) or a torch data set, or a mapping with the arguments of
+            torch.nn.Module, or a class or function that makes modules; of data also a pair of splits (train, test),
+            each a pair of arrays or tensors (x, y) or a torch data set, or a mapping with the arguments of
             `ddlsim.data.Arrays`.
     Raises:
         ScenarioError: if it is nothing of the kind.
