@@ -1,4 +1,4 @@
-"""The README's commands run as written, and its tables name what exists."""
+"""The commands of the README and of the first pages run as written, and its tables name what exists."""
 
 import re
 import shlex
@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.S)
+PAGES = [README, *((ROOT / "docs" / name).read_text() for name in ("start.md", "many_runs.md"))]
+BLOCKS = [block for page in PAGES for block in re.findall(r"```bash\n(.*?)```", page, re.S)]
 COMMANDS = [line.split("  #")[0].strip() for block in BLOCKS for line in block.splitlines() if line.strip()]
 SIMULATE = [command for command in COMMANDS if command.startswith("ddlsim ") and "facade_30_2.yaml" not in command]
 MAIN = [command for command in COMMANDS if command.startswith("ddlsim run scenarios/facade_30_2.yaml")]
@@ -52,15 +53,22 @@ def test_main_command_shows_the_fairness_gap(place):
 
 
 def test_readme_names_files_that_exist():
-    for name in re.findall(r"`((?:ddlsim|benches|scenarios|csrc)/[\w/.]+\.\w+)`", README):
+    for name in re.findall(r"`((?:ddlsim|benches|scenarios|csrc|docs)/[\w/.]+\.\w+)`", README):
         assert (ROOT / name).exists(), name
 
 
 def test_ci_runs_the_readmes_commands():
     script = (ROOT / ".ci" / "run").read_text()
-    for command in ("pip install --quiet '.[test]'", "pytest", "pytest benches --benchmark-disable"):
-        assert command in script
-        assert command.replace(" --quiet", "") in COMMANDS
+    for command in ("make test", "pytest benches --benchmark-disable"):
+        assert command.replace("make", "make --no-print-directory") in script
+        assert command in COMMANDS
+
+
+def test_make_runs_the_readmes_commands():
+    recipes = subprocess.run(["make", "-n", "run", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for command in ("ddlsim run scenarios/facade_30_2.yaml", "pip install '.[test]'", "pytest"):
+        assert command in COMMANDS
+        assert f"bin/{command.replace('install', 'install --quiet')}" in recipes
 
 
 def test_the_replay_that_the_docs_show_prints_what_they_show(tmp_path):

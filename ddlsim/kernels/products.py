@@ -73,7 +73,7 @@ def sqdist(
 ) -> np.ndarray | torch.Tensor:
     """Squared Euclidean distances of models, float64: [n, n] with a zero diagonal, or [E] for `pairs` [E, 2].
 
-    They are sums of squared differences, never |a|^2 + |b|^2 - 2 a.b, so close models keep all their digits.
+    They are sums of squared differences, never `|a|^2 + |b|^2 - 2 a.b`, so close models keep all their digits.
     Arguments and errors as in `cosine`.
     """
     return _products(models_of(params, reference, columns, rows, reference_rows), pairs, squared=True)
