@@ -210,7 +210,7 @@ def build_monitor(
         evaluation,
         Schedule(evaluation.every, scenario.rounds, algorithm.has_final_exchange),
         run.node_cluster if test_set is None else test_set,
-        prepared.task,
+        scenario.learned,
         run.rng,
         measurements,
         OracleSimilarities(scenario.records.true_similarities, compare, recorder, run.rng),
@@ -252,7 +252,7 @@ def build_simulation(
     clock = SimulatedClock(env, scenario.devices.draw(num_nodes, scenario.seed))
     codec = None if isinstance(scenario.network.compression, NoCompression) else scenario.network.compression
     transport = NetworkTransport(network, members, run, clock, learner, scenario.protocol, codec)
-    measurements = Measurements(learner, recorder)
+    measurements = Measurements(learner, recorder, scenario.learned.judged_by)
     log = NodeLog(recorder, measurements) if learns else SilentLog()
     stopping, validated = scenario.training.early_stopping, None
     if stopping is not None or scenario.evaluation.evaluated_model == "best":

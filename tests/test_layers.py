@@ -30,6 +30,7 @@ LEVELS = [
     {"kernels"},
     {"native"},
     {"report"},
+    {"tasks"},
     {"metrics", "csv_rows", "registry"},
     {"own_code"},
     {"_native", "_cuda", "errors", "units", "rng", "part"},

@@ -12,6 +12,7 @@ from ddlsim.units import MAX_COUNT
 TABLE_OF = {
     "algorithms": "algorithm",
     "datasets": "data",
+    "tasks": "task",
     "partitions": "partition",
     "shifts": "shift",
     "models": "model",
@@ -59,8 +60,10 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
 
     if kind == "metrics":
         from ddlsim.metrics import METRICS
+        from ddlsim.tasks.scores import SCORES
 
-        return [{"name": name, "about": parts.first_line(function)} for name, function in METRICS.items()]
+        functions = {**METRICS, **SCORES}
+        return [{"name": name, "about": parts.first_line(function)} for name, function in functions.items()]
     if kind in ("scenarios", "matrices"):
         from ddlsim.scenario import by_name
 

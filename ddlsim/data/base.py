@@ -15,7 +15,8 @@ class DataSettings(Part):
     """
 
     task: Any = "classification"
-    """classification or regression; a key of the scenario where a subclass makes it a field."""
+    """What is learned unless the scenario's `task` says otherwise: the name of an entry of TASKS, or one itself; a key
+    of the scenario where a subclass makes it a field."""
 
     generated: ClassVar[bool] = False
     """Whether it is made from the scenario's seed; false: it is read."""
@@ -37,6 +38,9 @@ class DataSettings(Part):
 
     num_classes: Any = None
     """Number of labels; None: known only when it has been read."""
+
+    num_tokens: Any = None
+    """How many different tokens samples consist of; None: they are no tokens, or it is known only when read."""
 
     def domains_for(self, num_clusters: int) -> int | None:
         """How many domains it has for this many clusters; None: it has none."""

@@ -13,9 +13,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from ddlsim.errors import DataDamaged, DataMissing
+from ddlsim.tasks import Task as LearnedTask
+from ddlsim.tasks import as_task, label_of
 
-Task = Literal["classification", "regression"]
-"""What is learned: one of several labels, or a number."""
+Task = Literal["classification", "regression", "next_token", "multi_label"]
+"""What is learned of samples in a file of one's own; see ddlsim/tasks."""
 
 DOWNLOAD_TIMEOUT_S = 20.0
 """How long a silent server is waited for; without it a machine that drops packets hangs for minutes."""
@@ -31,20 +33,22 @@ class Dataset:
         name: as in YAML.
         train_images: images, uint8 [N, H, W, C]; float32 arrays (features) are taken as they are, not divided by 255.
             Arrays of any other shape [N, ...] or integer type (token ids) are no images: models get them as they are.
-        train_labels: int64 [N] or [N, T], from 0; of a regression float32 [N].
+        train_labels: what the task takes: classes int64 [N] or [N, T], from 0; of a regression float32 [N]; of several
+            labels int64 [N, L], 0 or 1.
         test_images: like train_images.
         test_labels: like train_labels.
-        num_classes: number of labels; of a regression 1, the outputs of a model.
+        num_classes: number of labels, of tokens in texts; of a regression 1, the outputs of a model.
         mean: per channel, float32 [C], on the scale 0..1 (of the values themselves for float images); [D, C] if it
             differs between domains.
         std: like mean, above 0.
         origin: the file or folder that it was read from.
-        task: classification or regression.
+        task: what is learned, unless the scenario says otherwise: the name of an entry of TASKS, or one itself.
         validation_images: like train_images, where the data set has a validation set of its own.
         validation_labels: like train_labels.
         domains: split -> int64 [N], the domain (source, process) that each sample comes from, D of them; None: one.
         columns: name -> split -> [N], further attributes of samples (speaker, author, site) by which a partition can
             deal them, strings or whole numbers; every column has the split train.
+        num_tokens: how many different tokens samples consist of; None: they are no tokens.
     Raises:
         DataDamaged: if the arrays do not fit each other.
     """
@@ -58,30 +62,24 @@ class Dataset:
     mean: np.ndarray
     std: np.ndarray
     origin: str
-    task: Task = "classification"
+    task: LearnedTask | str = "classification"
     validation_images: np.ndarray | None = None
     validation_labels: np.ndarray | None = None
     domains: Mapping[str, np.ndarray] | None = None
     columns: Mapping[str, Mapping[str, np.ndarray]] | None = None
+    num_tokens: int | None = None
 
     def __post_init__(self):
         for split in self.splits:
             images, labels = self.samples(split)
-            ranks = (1,) if self.task == "regression" else (1, 2)
-            if images.ndim == 0 or labels.ndim not in ranks or len(images) != len(labels) or len(labels) == 0:
+            if images.ndim == 0 or labels.ndim == 0 or len(images) != len(labels) or len(labels) == 0:
                 raise DataDamaged(
                     f"{self.origin}: expected {split} images [N, H, W, C] or other samples [N, ...], and as many "
-                    f"labels [N] (or, of a classification, [N, T]), at least one, got samples {list(images.shape)} and "
-                    f"labels {list(labels.shape)}."
+                    f"labels [N, ...], at least one, got samples {list(images.shape)} and labels {list(labels.shape)}."
                 )
-            if self.task == "regression":
-                if labels.dtype != np.float32 or not np.isfinite(labels).all():
-                    raise DataDamaged(f"{self.origin}: {split} labels of a regression must be finite float32 numbers.")
-            elif labels.min() < 0 or labels.max() >= self.num_classes:
-                raise DataDamaged(
-                    f"{self.origin}: {split} labels must be 0..{self.num_classes - 1}, got {labels.min()}.."
-                    f"{labels.max()}."
-                )
+            wrong = self.learned.wrong_labels(labels, self.num_classes)
+            if wrong:
+                raise DataDamaged(f"{self.origin}: {split} labels of a {label_of(self.learned)} {wrong}.")
         if self.train_images.shape[1:] != self.test_images.shape[1:]:
             raise DataDamaged(
                 f"{self.origin}: train images are {list(self.train_images.shape[1:])}, test images "
@@ -95,6 +93,16 @@ class Dataset:
                         f"{self.origin}: column {name} must have one value for each of the {expected} {split} samples, "
                         f"got {list(values.shape)}."
                     )
+
+    @property
+    def learned(self) -> LearnedTask:
+        """The task."""
+        return as_task(self.task)
+
+    @property
+    def num_outputs(self) -> int:
+        """How many values a model returns, per label where a sample has several."""
+        return self.learned.num_outputs(self.num_classes, self.train_labels.shape[1:])
 
     @property
     def holds_images(self) -> bool:

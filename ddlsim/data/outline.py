@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ddlsim.data.base import DataSettings
-from ddlsim.data.dataset import DataSearch, Task, load_dataset
+from ddlsim.data.dataset import DataSearch, load_dataset
 from ddlsim.data.prepared import Nodes, Validation, place
+from ddlsim.tasks import Task, as_task
 
 
 @dataclass(frozen=True)
@@ -16,12 +17,13 @@ class Outline:
 
     Args:
         node_cluster: int64 [nodes], the hidden truth.
-        num_classes: number of labels.
+        num_classes: the outputs of a model, per label.
         image_shape: (C, H, W); of samples that are no images their shape.
         samples: a node's samples of "train" and "validation", the mean over nodes rounded up.
         about: for the manifest.
-        task: classification or regression.
+        task: what is learned, or the name of an entry of TASKS.
         dtype: numpy's name of the samples' type.
+        num_tokens: how many different tokens samples consist of; None: they are no tokens.
     """
 
     node_cluster: np.ndarray
@@ -29,11 +31,14 @@ class Outline:
     image_shape: tuple[int, ...]
     samples: dict[str, int]
     about: dict = field(default_factory=dict)
-    task: Task = "classification"
+    task: Task | str = "classification"
     dtype: str = "float32"
+    num_tokens: int | None = None
 
 
-def outline(data: DataSettings, nodes: Nodes, validation: Validation, seed: int, search: DataSearch) -> Outline:
+def outline(
+    data: DataSettings, nodes: Nodes, validation: Validation, seed: int, search: DataSearch, task: Task | None = None
+) -> Outline:
     """What a data set looks like, dealt evenly; read only if its class does not say (a folder, a file of your own).
 
     Args:
@@ -41,22 +46,26 @@ def outline(data: DataSettings, nodes: Nodes, validation: Validation, seed: int,
         nodes, validation: scenario sections of these names.
         seed: the scenario's seed.
         search: where data that must be read is looked for.
+        task: what is learned; None: what the data set says.
     Raises:
         DataMissing: if it must be read and is not there.
     """
+    learned = as_task(data.task if task is None else task)
     if data.num_samples is not None:
-        shape, classes, sizes = data.image_shape, data.num_classes, data.num_samples
-        dtype = data.sample_dtype
+        shape, sizes = data.image_shape, data.num_samples
+        outputs = learned.num_outputs(data.num_classes, ())
+        dtype, tokens = data.sample_dtype, data.num_tokens
     else:
         dataset = load_dataset(data, nodes, seed, search)
-        shape, classes, dtype = dataset.sample_shape, dataset.num_classes, dataset.sample_dtype
+        shape, dtype, tokens = dataset.sample_shape, dataset.sample_dtype, dataset.num_tokens
+        outputs = learned.num_outputs(dataset.num_classes, dataset.train_labels.shape[1:])
         sizes = [
             len(dataset.samples(split)[1]) // (1 if split == "train" else dataset.num_domains)
             for split in dataset.splits
         ]
     node_cluster = place(nodes, seed)
     samples = _samples(sizes, validation, len(node_cluster))
-    return Outline(node_cluster, classes, tuple(shape), samples, {"origin": "not read"}, data.task, dtype)
+    return Outline(node_cluster, outputs, tuple(shape), samples, {"origin": "not read"}, learned, dtype, tokens)
 
 
 def _samples(sizes: Sequence[int], validation: Validation, num_nodes: int) -> dict[str, int]:

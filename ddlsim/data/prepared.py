@@ -12,11 +12,12 @@ from typing import Protocol
 
 import numpy as np
 
-from ddlsim.data.dataset import Dataset, Task
+from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Partition
 from ddlsim.data.shifts import Samples, Setting, Shift
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
+from ddlsim.tasks import Task, as_task
 
 
 class Nodes(Protocol):
@@ -40,7 +41,7 @@ class Validation(Protocol):
 @dataclass
 class PreparedData:
     """What a run learns from and is measured on. Images are float32 [n, C, H, W], contiguous; other samples keep
-    their shape, and integers (token ids) their type. Labels are int64 [n] or [n, T], of a regression float32 [n].
+    their shape, and integers (token ids) their type. Labels are int64 [n] or [n, ...], of a regression float32 [n].
 
     Args:
         node_train: per node its own training samples.
@@ -49,14 +50,15 @@ class PreparedData:
         cluster_validation: per cluster its copy of the validation set, or None.
         node_validation: per node its own validation samples, or None.
         node_cluster: int64 [nodes], the hidden truth.
-        num_classes: number of labels; of a regression 1, the outputs of a model.
+        num_classes: the outputs of a model, per label: the number of classes, tokens or labels; of a regression 1.
         image_shape: (C, H, W); of samples that are no images their shape.
         mean: per channel what was subtracted, float32 [C], on the scale of the values before.
         std: per channel what was divided by.
         about: for the manifest: name, origin, sha256, number of samples.
-        task: classification or regression.
+        task: what is learned, or the name of an entry of TASKS.
         test_set: int64 [nodes], position in `cluster_test` of what each node is tested on.
         dtype: numpy's name of the samples' type.
+        num_tokens: how many different tokens samples consist of; None: they are no tokens.
     """
 
     node_train: list[Samples]
@@ -69,9 +71,10 @@ class PreparedData:
     mean: np.ndarray
     std: np.ndarray
     about: dict = field(default_factory=dict)
-    task: Task = "classification"
+    task: Task | str = "classification"
     test_set: np.ndarray | None = None
     dtype: str = "float32"
+    num_tokens: int | None = None
 
     def __post_init__(self):
         if self.test_set is None:
@@ -79,8 +82,8 @@ class PreparedData:
 
     def class_counts(self) -> np.ndarray | None:
         """Training samples per node and class, as the node sees them (shifted labels too), int64 [nodes, classes]; None
-        of a regression, or where samples have several labels each."""
-        if self.task == "regression" or self.node_train[0][1].ndim > 1:
+        where samples have not one class each."""
+        if not as_task(self.task).has_classes or self.node_train[0][1].ndim > 1:
             return None
         return np.stack([np.bincount(labels, minlength=self.num_classes) for _, labels in self.node_train])
 
@@ -156,7 +159,7 @@ def prepare(
         cluster_validation,
         node_validation,
         node_cluster,
-        dataset.num_classes,
+        dataset.num_outputs,
         dataset.sample_shape,
         dataset.mean,
         dataset.std,
@@ -164,6 +167,7 @@ def prepare(
         dataset.task,
         None if own_tests is None else np.arange(len(own_tests)),
         dataset.sample_dtype,
+        dataset.num_tokens,
     )
 
 

@@ -3,7 +3,6 @@
 A loss that is no number (a model that has diverged) is worse than every other one.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,20 +11,20 @@ import numpy as np
 
 from ddlsim import metrics
 from ddlsim.evaluation.candidates import EvaluationCandidates, Snapshot
+from ddlsim.tasks import Task
+from ddlsim.tasks.metric import Metric
 
 if TYPE_CHECKING:
     from ddlsim.evaluation.measurements import Measurements
     from ddlsim.evaluation.monitor import Population, Records, Tester
     from ddlsim.evaluation.oracle_similarities import OracleSimilarities
-    from ddlsim.learning.job_types import Model, Tested
+    from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
+    from ddlsim.learning.tested import Tested
     from ddlsim.scenario.model import Evaluation
 
 SELECTION_BATCHES = 100
 """Local mini-batches on which a node picks among several models for an evaluation (FACADE's code)."""
-
-METRIC_OF = {"classification": "accuracy", "regression": "mse"}
-"""Task -> what its nodes are measured by: the share of samples classified right, or the mean squared error."""
 
 
 @dataclass(frozen=True)
@@ -36,22 +35,20 @@ class Evaluated:
         completed: rounds completed.
         time_s: simulated time when the last node was there.
         bytes_sent: bytes all nodes had put on the wire when each was there.
-        metric: what was measured, see `METRIC_OF`.
-        values: per node; nan for nodes that have not joined yet, infinity for a squared error that is no number.
+        metric: what nodes are judged by.
+        values: per node; nan for nodes that have not joined yet, infinity for an error that is no number.
     """
 
     completed: int
     time_s: float
     bytes_sent: int
-    metric: str
+    metric: Metric
     values: np.ndarray
 
     def reaches(self, target: float) -> bool:
         """Whether the mean over the nodes that have joined is as good as the target or better, as reports judge it."""
-        return (
-            metrics.first_reaching([float(metrics.over_nodes(self.values))], target, falling=self.metric == "mse")
-            is not None
-        )
+        mean = float(metrics.over_nodes(self.values))
+        return metrics.first_reaching([mean], target, falling=self.metric.falling) is not None
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ class Evaluator:
         evaluation: scenario section `evaluation`.
         schedule: which rounds are evaluated.
         test_set: per node what it is tested on: its cluster, or itself; int [N].
-        task: classification or regression.
+        task: what is learned.
         rng: (purpose, node) -> its stream of random numbers.
         measurements: what is measured between evaluations.
         similarities: what chosen nodes would measure of others is written at every evaluation.
@@ -100,7 +97,7 @@ class Evaluator:
         evaluation: "Evaluation",
         schedule: Schedule,
         test_set: np.ndarray,
-        task: str,
+        task: Task,
         rng: Callable[[str, int], np.random.Generator],
         measurements: "Measurements",
         similarities: "OracleSimilarities",
@@ -115,9 +112,10 @@ class Evaluator:
         self._compute = compute
         self._recorder = recorder
         self._tests_best = evaluation.evaluated_model == "best"
-        self._stop_at = evaluation.target if evaluation.stop_at_target else None
+        self._stop_at = evaluation.wanted if evaluation.stop_at_target else None
         self._test_set = test_set
-        self._metric = METRIC_OF[task]
+        self._metrics = task.metrics
+        self._with_loss = task.records_loss
         self._rng = rng
         self._similarities = similarities
         self._on_evaluated = on_evaluated
@@ -166,7 +164,7 @@ class Evaluator:
         losses = dict(zip(map(id, chosen_by), found[len(tests) :], strict=True))
         values = np.full(len(self._test_set), np.nan)
         for (node, snapshot), tested, choice in zip(snapshots.items(), found, choices, strict=False):
-            lowest = _lowest([loss for _, loss in tested])
+            lowest = _lowest([loss for _, loss, _ in tested])
             chosen = lowest if choice is None else _lowest(losses[id(choice)])
             values[node] = self._write(node, completed, snapshot, tested, chosen, lowest)
             serving, kept = served[node]
@@ -179,7 +177,7 @@ class Evaluator:
             return None
         time_s = max(snapshot.time_s for snapshot in snapshots.values())
         bytes_sent = sum(snapshot.bytes_sent for snapshot in taken.values())
-        return Evaluated(completed, time_s, bytes_sent, self._metric, values)
+        return Evaluated(completed, time_s, bytes_sent, self._metrics[0], values)
 
     def _candidates(self, snapshot: Snapshot, serving: EvaluationCandidates) -> tuple[EvaluationCandidates, Any]:
         """What is tested of a node, and what it keeps of its trainings beside."""
@@ -200,29 +198,20 @@ class Evaluator:
         def row(name: str, value: Any) -> None:
             self._recorder.row(snapshot.time_s, node, completed, name, value)
 
-        confusion, loss = tested[chosen]
-        value = _measured(tested[chosen])
-        row(self._metric, value)
-        if confusion is not None:
+        values, loss, confusion = tested[chosen]
+        for metric, value in zip(self._metrics, values, strict=True):
+            row(metric.name, value)
+        if self._with_loss:
             row("test_loss", loss)
+        if confusion is not None:
             row("confusion", confusion.tolist())
         row("bytes_sent", snapshot.bytes_sent)
         if len(tested) > 1:
-            row(f"{self._metric}_lowest_test_loss", _measured(tested[lowest]))
+            row(f"{self._metrics[0].name}_lowest_test_loss", tested[lowest][0][0])
             row("evaluated_head", chosen)
-        return value
+        return values[0]
 
 
 def _lowest(losses: Sequence[float]) -> int:
     """The index of the lowest loss; one that is no number is lowest only where no other is left."""
     return int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))
-
-
-def _measured(tested: "Tested") -> float:
-    """The accuracy; of a regression, whose test loss it is, the mean squared error: infinity for a diverged model, so
-    that a mean over nodes which skips absent ones does not skip it.
-    """
-    confusion, loss = tested
-    if confusion is None:
-        return math.inf if math.isnan(loss) else loss
-    return float(np.trace(confusion) / confusion.sum())

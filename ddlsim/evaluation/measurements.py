@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-import numpy as np
+from ddlsim.tasks.metric import Metric
 
 if TYPE_CHECKING:
     from ddlsim.evaluation.monitor import Records, Tester
@@ -12,16 +12,18 @@ if TYPE_CHECKING:
 
 
 class Measurements:
-    """Validation accuracy and loss of models that nodes hold only within a round.
+    """Validation metric and loss of models that nodes hold only within a round.
 
     Args:
         learner: see learning/learner.py.
         recorder: where rows go.
+        metric: what models are judged by.
     """
 
-    def __init__(self, learner: "Tester", recorder: "Records"):
+    def __init__(self, learner: "Tester", recorder: "Records", metric: Metric):
         self._learner = learner
         self._recorder = recorder
+        self._metric = metric
         self._open: list[tuple[float, int, int, str, Job]] = []
 
     def take(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
@@ -31,7 +33,7 @@ class Measurements:
             time_s: of the rows.
             node: the node that has the samples.
             completed: the rows' round.
-            name: the rows are accuracy_<name> and loss_<name>.
+            name: the rows are <metric>_<name> (accuracy_before_merge) and loss_<name>.
             model: what to measure.
             kept: what the learner keeps of the node's trainings.
         """
@@ -43,9 +45,9 @@ class Measurements:
         if not self._open:
             return
         found = self._learner.resolve([job for *_, job in self._open])
-        for (time_s, node, completed, name, _), ((confusion, loss),) in zip(self._open, found, strict=True):
-            if confusion is not None:  # a regression has none
-                accuracy = float(np.trace(confusion) / confusion.sum())
-                self._recorder.row(time_s, node, completed, f"accuracy_{name}", accuracy)
+        metric = self._metric
+        for (time_s, node, completed, name, _), ((values, loss, _),) in zip(self._open, found, strict=True):
+            if metric.higher_is_better:  # an error says what the loss says
+                self._recorder.row(time_s, node, completed, f"{metric.name}_{name}", values[0])
             self._recorder.row(time_s, node, completed, f"loss_{name}", loss)
         self._open.clear()

@@ -25,9 +25,6 @@ RowRef = Any
 ModelRows = tuple[RowRef, ...]
 """A model by its rows."""
 
-Tested = tuple[np.ndarray | None, float]
-"""Confusion matrix int64 [C, C] (None for a regression) and mean loss of one model on an evaluation set."""
-
 
 @dataclass(frozen=True, eq=False)
 class JobSpec:
@@ -130,7 +127,7 @@ class TestSpec(JobSpec):
     """Predictions of several models on a whole evaluation set; neighbors in the list that share their core have its
     features computed once.
 
-    Value: list of Tested, one per model.
+    Value: list of Tested (tested.py), one per model.
 
     Args:
         models: what to evaluate.

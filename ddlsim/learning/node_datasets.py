@@ -7,14 +7,14 @@ import torch
 
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.augmenting import Augmenter
-from ddlsim.learning.tasks import LOSSES
+from ddlsim.tasks import Task, as_task
 
 if TYPE_CHECKING:
     from ddlsim.data.prepared import PreparedData
 
 Samples = tuple[torch.Tensor, torch.Tensor]
-"""Inputs [n, ...] (images float32 [n, C, H, W], token ids int64 [n, T], ...) and labels int64 [n] or [n, T], of a
-regression float32 [n]."""
+"""Inputs [n, ...] (images float32 [n, C, H, W], token ids int64 [n, T], ...) and labels int64 [n] or [n, ...], of
+a regression float32 [n]."""
 
 
 class NodeDatasets:
@@ -27,8 +27,8 @@ class NodeDatasets:
 
     def __init__(self, prepared: "PreparedData", device: torch.device):
         self.num_classes: int = prepared.num_classes
-        self.task: str = prepared.task
-        self.loss = LOSSES[prepared.task]
+        self.task: Task = as_task(prepared.task)
+        self.loss = self.task.loss
         self._mean, self._std = (torch.as_tensor(values).to(device) for values in (prepared.mean, prepared.std))
         self.node_cluster = np.asarray(prepared.node_cluster)
         self.train = [_to(device, pair) for pair in prepared.node_train]

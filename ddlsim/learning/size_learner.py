@@ -212,7 +212,7 @@ class SizeLearner:
 
     def test(self, models: "Sequence[Model]", test_set: int, split: str = "test", kept: "Kept | None" = None) -> "Job":
         """The same loss for every model, and no predictions."""
-        return _known([(None, self._loss)] * len(models))
+        return _known([((), self._loss, None)] * len(models))
 
     def compare(
         self,

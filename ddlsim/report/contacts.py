@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SIMILARITY = "similarity_"
 TRUE_SIMILARITY = "true_similarity_"
-MERGES = ("accuracy_before_merge", "accuracy_after_merge")
+MERGES = ("{}_before_merge", "{}_after_merge")
 
 
 def in_cluster_share(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
@@ -57,19 +57,21 @@ def similarities(records: Records, rows_of: str = SIMILARITY) -> dict[int, tuple
 
 
 def merge_accuracy(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
-    """Mean validation accuracy before and after the merges of a round, over all nodes of a cluster.
+    """Mean validation accuracy (or what else the nodes are judged by, where more is better) before and after the merges
+    of a round, over all nodes of a cluster.
 
     A node that early stopping has ended counts in all later rounds with what it then held, as in the published curves.
 
     Returns:
         Rounds [R], and float [R, C, 2] per cluster; None if it was not recorded.
     """
-    if any(name not in records.rows for name in MERGES):
+    names = [name.format(records.metric) for name in MERGES]
+    if any(name not in records.rows for name in names):
         return None
     cluster = records.node_cluster
-    rounds = np.unique(records.rows[MERGES[0]].round)
+    rounds = np.unique(records.rows[names[0]].round)
     found = np.full((len(rounds), len(cluster), 2), np.nan)
-    for which, name in enumerate(MERGES):
+    for which, name in enumerate(names):
         rows = records.rows[name]
         found[np.searchsorted(rounds, rows.round), rows.node, which] = rows.value
     stopped = records.rows.get("stopped")

@@ -15,7 +15,8 @@ from ddlsim.report.payload_table import table as contents_table
 from ddlsim.report.published import published, source
 from ddlsim.report.records import Records
 from ddlsim.report.summary import quality, raise_it, read_all, table
-from ddlsim.report.text import bytes_text, columns, number_text, percent_text, quality_text, seconds_text
+from ddlsim.report.text import bytes_text, columns, number_text, percent_text, seconds_text
+from ddlsim.tasks.metric import ACCURACY
 
 MAX_CURVE_ROWS = 16
 
@@ -47,8 +48,8 @@ def report(run_dirs: Iterable[str | Path], on_damaged: Callable[[DdlsimError], N
 def _one(records: Records, summary: dict) -> str:
     parts = [_section(str(records.directory), table(summary, terminal=False))]
     if len(records.evaluations):
-        what = "Mean squared error" if records.metric == "mse" else "Accuracy %"
-        title = f"{what} per cluster over rounds, simulated time and bytes of all nodes"
+        what = records.judged_by.head
+        title = f"{what[:1].upper()}{what[1:]} per cluster over rounds, simulated time and bytes of all nodes"
         parts.append(_section(title, curve(records, records.target)))
     if records.heads() is not None:
         parts.append(_section("Nodes per head, by cluster, at the evaluations", heads(records)))
@@ -72,16 +73,16 @@ def _section(title: str, body: str) -> str:
 
 
 def curve(records: Records, target: float | None) -> str:
-    """The accuracy (or error) per cluster; long runs are thinned to evaluations evenly spread.
+    """What the nodes are judged by, per cluster; long runs are thinned to evaluations evenly spread.
 
     The first and the last evaluation are always there, and so is the first one that reaches the target, marked `*`.
     """
-    evaluations, clusters, metric = records.evaluations, records.node_cluster, records.metric
+    evaluations, clusters, metric = records.evaluations, records.node_cluster, records.judged_by
     everyone = metrics.over_nodes(evaluations.quality)
     per_cluster = metrics.over_clusters(evaluations.quality, clusters)
-    reached = None if target is None else metrics.first_reaching(everyone, target, metric == "mse")
+    reached = None if target is None else metrics.first_reaching(everyone, target, metric.falling)
     fair = None
-    if metric == "accuracy":
+    if metric == ACCURACY:
         fair = metrics.fair_accuracy(per_cluster, (records.scenario.get("evaluation") or {}).get("fair_lambda", 2 / 3))
     rows = []
     for index in _thinned(len(evaluations), reached):
@@ -90,8 +91,8 @@ def curve(records: Records, target: float | None) -> str:
                 f"{evaluations.round[index]}{'*' if index == reached else ''}",
                 seconds_text(evaluations.time_s[index]),
                 bytes_text(evaluations.bytes_sent[index]),
-                quality_text(metric, everyone[index]),
-                *(quality_text(metric, value) for value in per_cluster[index]),
+                metric.text(everyone[index]),
+                *(metric.text(value) for value in per_cluster[index]),
                 *([] if fair is None else [percent_text(fair[index])]),
             ]
         )
@@ -99,8 +100,8 @@ def curve(records: Records, target: float | None) -> str:
     text = columns(header + ([] if fair is None else ["fair"]), rows, left=0)
     if reached is None:
         return text
-    side, unit = ("below", "") if fair is None else ("above", " %")
-    return f"{text}\n* first evaluation at or {side} the target {quality_text(metric, target)}{unit}"
+    side, unit = "below" if metric.falling else "above", " %" if metric.share else ""
+    return f"{text}\n* first evaluation at or {side} the target {metric.text(target)}{unit}"
 
 
 def _thinned(count: int, also: int | None, most: int = MAX_CURVE_ROWS) -> list[int]:

@@ -34,7 +34,7 @@ def fair_figure(runs: Sequence[Records]) -> "Figure":
     """Fair accuracy in percent over rounds, a line per run, as in figures 10 to 12 of the FACADE paper.
 
     Raises:
-        ScenarioError: if a run is a regression, or has not been evaluated.
+        ScenarioError: if a run is not judged by accuracy, or has not been evaluated.
     """
     need_matplotlib()
     from matplotlib.figure import Figure
@@ -43,7 +43,10 @@ def fair_figure(runs: Sequence[Records]) -> "Figure":
     axes = figure.subplots()
     for index, records in enumerate(runs):
         if records.metric != "accuracy" or not len(records.evaluations):
-            raise ScenarioError(f"{records.directory}: expected a run with accuracies, which it has none of.")
+            raise ScenarioError(
+                f"{records.directory}: expected a run with accuracies, which it has none of (fair accuracy is defined "
+                "for classifications that are judged by accuracy)."
+            )
         fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
         per_cluster = metrics.over_clusters(records.evaluations.quality, records.node_cluster)
         axes.plot(
@@ -140,15 +143,15 @@ def sweep_figure(runs: Sequence[Records], key: str) -> "Figure":
     both = all(np.isfinite(loss) for line in lines.values() for found in line.values() for _, loss in found)
     figure = Figure(figsize=(9 if both else 5.5, 3.6), layout="constrained")
     panels = figure.subplots(1, 2 if both else 1, squeeze=False)[0]
-    scale = 1 if kinds == {"mse"} else 100
+    metric = runs[0].judged_by
     for index, axes in enumerate(panels):
         for number, (label, found) in enumerate(sorted(lines.items())):
             values = sorted(found)
             columns = [np.array([outcome[index] for outcome in found[value]]) for value in values]
             axes.errorbar(
                 values,
-                [(1 if index else scale) * column.mean() for column in columns],
-                [(1 if index else scale) * column.std() for column in columns],
+                [(1 if index else metric.scale) * column.mean() for column in columns],
+                [(1 if index else metric.scale) * column.std() for column in columns],
                 label=label or None,
                 marker="o",
                 markersize=4,
@@ -157,11 +160,11 @@ def sweep_figure(runs: Sequence[Records], key: str) -> "Figure":
                 linestyle="none" if categories else DASHES[number % len(DASHES)],
             )
         positive = not categories and all(value > 0 for line in lines.values() for value in line)
-        axes.set(xlabel=key, xscale="log" if positive else "linear", yscale="log" if scale == 1 else "linear")
+        axes.set(xlabel=key, xscale="log" if positive else "linear", yscale=metric.axis_scale)
         if categories:
             axes.set_xticks(range(len(categories)), categories)
         axes.grid(alpha=0.3)
-    panels[0].set_ylabel("mean squared error" if scale == 1 else "accuracy (%)")
+    panels[0].set_ylabel(metric.axis)
     if both:
         panels[1].set_ylabel("lowest validation loss")
     if any(lines):

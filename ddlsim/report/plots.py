@@ -68,8 +68,8 @@ def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", 
 
 
 def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
-    """Accuracy in percent (of a regression the mean squared error) per cluster and over all nodes, over rounds,
-    simulated time or bytes of all nodes."""
+    """What the nodes are judged by (shares in percent) per cluster and over all nodes, over rounds, simulated time or
+    bytes of all nodes."""
     evaluations = records.evaluations
     x, label = {
         "rounds": (evaluations.round, "rounds"),
@@ -78,29 +78,28 @@ def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
     }[axis]
     figure, axes = new_figure(records)
     sizes = np.bincount(records.node_cluster)
-    scale = 1 if records.metric == "mse" else 100
+    metric = records.judged_by
     for cluster, curve in enumerate(metrics.over_clusters(evaluations.quality, records.node_cluster).T):
         color, dash = COLORS[cluster % len(COLORS)], DASHES[cluster % len(DASHES)]
-        axes.plot(x, scale * curve, dash, color=color, label=f"cluster {cluster} ({sizes[cluster]} nodes)")
+        axes.plot(x, metric.scale * curve, dash, color=color, label=f"cluster {cluster} ({sizes[cluster]} nodes)")
     everyone = metrics.over_nodes(evaluations.quality)
-    axes.plot(x, scale * everyone, color="0.5", linewidth=1, label="all nodes")
+    axes.plot(x, metric.scale * everyone, color="0.5", linewidth=1, label="all nodes")
     axes.set_xlabel(label)
-    axes.set_ylabel("accuracy (%)" if scale == 100 else "mean squared error")
-    if scale == 1:
-        axes.set_yscale("log")
+    axes.set_ylabel(metric.axis)
+    axes.set_yscale(metric.axis_scale)
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
 
 
 def spread_figure(records: Records) -> "Figure":
-    """Percent accuracy (or mean squared error) of every node over rounds, thin, and each cluster's mean with one
-    population standard deviation over its nodes."""
+    """What every node is judged by over rounds, thin, and each cluster's mean with one population standard deviation
+    over its nodes."""
     evaluations = records.evaluations
-    scale = 1 if records.metric == "mse" else 100
+    metric = records.judged_by
     figure, axes = new_figure(records)
     for cluster in range(records.node_cluster.max() + 1):
-        values = scale * evaluations.quality[:, records.node_cluster == cluster]
+        values = metric.scale * evaluations.quality[:, records.node_cluster == cluster]
         if np.isnan(values).all():
             continue
         color, dash = COLORS[cluster % len(COLORS)], DASHES[cluster % len(DASHES)]
@@ -109,11 +108,7 @@ def spread_figure(records: Records) -> "Figure":
         mean, std = np.nanmean(values[known], axis=1), np.nanstd(values[known], axis=1)
         axes.plot(evaluations.round[known], mean, dash, color=color, label=f"cluster {cluster}", linewidth=1.8)
         axes.fill_between(evaluations.round[known], mean - std, mean + std, color=color, alpha=0.15, linewidth=0)
-    axes.set(
-        xlabel="rounds",
-        ylabel="mean squared error" if scale == 1 else "accuracy (%)",
-        yscale="log" if scale == 1 else "linear",
-    )
+    axes.set(xlabel="rounds", ylabel=metric.axis, yscale=metric.axis_scale)
     axes.grid(alpha=0.3)
     axes.legend()
     return figure

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from ddlsim.tasks.metric import KNOWN
+
 METRICS = ("fair_accuracy", "demographic_parity", "equalized_odds")
 
 
@@ -9,15 +11,15 @@ def published(scenario: dict, num_clusters: int) -> dict[str, float]:
     """The scenario's published numbers, as our metric names -> value; accuracies as fractions, 0 to 1.
 
     Known keys of `paper`: `accuracy` with `all`, `clusters` (a list) or `cluster_0`, `cluster_1`, ..., `majority`
-    (cluster 0), `minority` (the last cluster); `mse` likewise; `fair_accuracy`; `demographic_parity`;
-    `equalized_odds`. Accuracies are fractions, or percent where they are above 1. A value may also be a mapping with
-    `mean` beside other keys. Other keys are left alone.
+    (cluster 0), `minority` (the last cluster); other metrics (`mse`, `perplexity`, ...) likewise; `fair_accuracy`;
+    `demographic_parity`; `equalized_odds`. Accuracies are fractions, or percent where they are above 1. A value may
+    also be a mapping with `mean` beside other keys. Other keys are left alone.
     """
     paper = scenario.get("paper") or {}
     found: dict[str, float] = {}
-    for name, value in _over(paper.get("accuracy"), "accuracy", num_clusters):
-        found[name] = _fraction(value)
-    found |= dict(_over(paper.get("mse"), "mse", num_clusters))
+    for metric in KNOWN.values():
+        for name, value in _over(paper.get(metric.name), metric.name, num_clusters):
+            found[name] = _fraction(value) if metric.share else value
     for name in METRICS:
         value = _number(paper.get(name))
         if value is not None:
@@ -42,8 +44,8 @@ def _over(values, metric: str, num_clusters: int) -> Iterator[tuple[str, float]]
             yield places[key], number
 
 
-def _fraction(accuracy: float) -> float:
-    return accuracy / 100 if accuracy > 1 else accuracy
+def _fraction(share: float) -> float:
+    return share / 100 if share > 1 else share
 
 
 def _number(value) -> float | None:

@@ -13,6 +13,7 @@ from ddlsim.errors import RecordsDamaged, ScenarioError
 from ddlsim.report.contacts_file import Contacts, read_contacts
 from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, damage_of, json_lines, torn_line
 from ddlsim.report.link_table import Links, read_links
+from ddlsim.tasks.metric import Metric, metric_of
 
 MANIFEST = "manifest.json"
 LOSSES = ("test_loss", "mse")
@@ -76,14 +77,10 @@ class Evaluations:
     round: np.ndarray  # int [E], rounds completed
     time_s: np.ndarray  # float [E], simulated
     values: dict[str, np.ndarray]  # metric -> float [E, N]
+    metric: str = "accuracy"  # what the nodes are judged by
 
     def __len__(self) -> int:
         return len(self.round)
-
-    @property
-    def metric(self) -> str:
-        """What the nodes were measured by: accuracy, or of a regression mse."""
-        return "mse" if "mse" in self.values else "accuracy"
 
     @property
     def quality(self) -> np.ndarray:
@@ -171,15 +168,22 @@ class Records:
                 found.append(f"{path.name} has {size} bytes, but {then} when the run ended; rows were {what} since")
         return found + [f"{name} is missing" for name in sorted(written) if not (self.directory / name).is_file()]
 
+    @cached_property
+    def judged_by(self) -> Metric:
+        """What the nodes are judged by."""
+        return metric_of(self.manifest)
+
     @property
     def metric(self) -> str:
-        """What the nodes are measured by: accuracy, or of a regression mse."""
-        return "mse" if self.manifest.get("task") == "regression" else "accuracy"
+        """Its name: accuracy, of a regression mse, ..."""
+        return self.judged_by.name
 
     @property
     def target(self) -> float | None:
         """The value of that metric whose cost is reported."""
-        return (self.scenario.get("evaluation") or {}).get(f"target_{self.metric}")
+        evaluation = self.scenario.get("evaluation") or {}
+        own = evaluation.get(f"target_{self.metric}")
+        return evaluation.get("target") if own is None else own
 
     @cached_property
     def evaluations(self) -> Evaluations:
@@ -187,14 +191,24 @@ class Records:
         measured = self.rows.get(self.metric)
         if measured is None:
             nothing = np.zeros(0, dtype=int)
-            return Evaluations(nothing, nothing.astype(float), {})
+            return Evaluations(nothing, nothing.astype(float), {}, self.metric)
         rounds, count = np.unique(measured.round, return_counts=True)
         if self.status != "done" and count[-1] < self.num_nodes:
             rounds = rounds[:-1]
-        names = (self.metric, "test_loss", "bytes_sent", f"{self.metric}_lowest_test_loss")
+        names = (self.metric, *self.also_measured, "test_loss", "bytes_sent", f"{self.metric}_lowest_test_loss")
         values = {name: self._on_grid(self.rows[name], rounds) for name in names if name in self.rows}
         time_s = np.array([measured.time_s[measured.round == completed].max() for completed in rounds], dtype=float)
-        return Evaluations(rounds, time_s, values)
+        return Evaluations(rounds, time_s, values, self.metric)
+
+    @property
+    def also_measured(self) -> list[str]:
+        """The names of what else was measured at evaluations."""
+        return list(self.manifest.get("also_measured") or ())
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether each sample has one class, over which fairness is defined."""
+        return self.manifest.get("has_classes", self.metric == "accuracy")
 
     @cached_property
     def confusion(self) -> np.ndarray | None:
@@ -425,6 +439,8 @@ _MANIFEST_KINDS = (
     ("algorithm", str, "text"),
     ("device", str, "text"),
     ("task", str, "text"),
+    ("metric", dict, "an object"),
+    ("also_measured", list, "a list"),
     ("seed", int, "a whole number"),
     ("rounds", int, "a whole number"),
     ("wall_s", NUMBER, "a number"),

@@ -52,8 +52,10 @@ def save_comparison(
 
 
 def comparison_figure(runs: Sequence[Records]) -> "Figure":
-    """Left: percent accuracy (or mean squared error) of each run's largest cluster (solid) and its worst other cluster
-    (dashed) over simulated time. Right: bytes of all nodes by cause. A run is named by its directory."""
+    """Left: what the nodes are judged by (accuracy in percent, say), of each run's largest cluster (solid) and its
+    worst other cluster (dashed) over simulated time. Right: bytes of all nodes by cause. A run is named by its
+    directory.
+    """
     need_matplotlib()
     from matplotlib.figure import Figure
 
@@ -69,7 +71,7 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
         _draw_curves(left, records, color, unit_s)
         _draw_bytes(right, index, summary_of(records)["bytes"], color)
     left.set_xlabel(f"simulated time ({unit})")
-    left.set_ylabel("mean squared error" if kinds == {"mse"} else "accuracy (%), dashed: worst cluster")
+    left.set_ylabel(f"{runs[0].judged_by.axis}, dashed: worst cluster")
     left.grid(alpha=0.3)
     if left.get_legend_handles_labels()[0]:  # network-only runs have no curves
         left.legend(fontsize=8)
@@ -87,9 +89,9 @@ def _draw_curves(axes, records: Records, color: str, unit_s: float) -> None:
     evaluations = records.evaluations
     if not len(evaluations):
         return
-    scale = 1 if records.metric == "mse" else 100
-    curves = scale * metrics.over_clusters(evaluations.quality, records.node_cluster)
-    last = [curve if scale == 100 else -curve for curve in curves[-1]]
+    metric = records.judged_by
+    curves = metric.scale * metrics.over_clusters(evaluations.quality, records.node_cluster)
+    last = [curve if metric.higher_is_better else -curve for curve in curves[-1]]
     sizes = [int((records.node_cluster == cluster).sum()) for cluster in range(curves.shape[1])]
     largest = max(range(len(sizes)), key=lambda cluster: (sizes[cluster], -cluster))
     times = evaluations.time_s / unit_s

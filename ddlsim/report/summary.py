@@ -12,7 +12,8 @@ from ddlsim.errors import DdlsimError
 from ddlsim.report.json_lines import damage_of
 from ddlsim.report.link_table import CAUSES, KINDS
 from ddlsim.report.records import Records, find_runs, read
-from ddlsim.report.text import bytes_text, columns, number_text, percent_text, printable, quality_text, seconds_text
+from ddlsim.report.text import bytes_text, columns, number_text, percent_text, printable, seconds_text
+from ddlsim.tasks.metric import Metric, metric_named
 
 SCHEMA_VERSION = 1
 PROFILED = ("profile", "waves", "detours")  # what a run with --profile tells beside its results
@@ -22,10 +23,11 @@ FAIRNESS = ("fair_accuracy", "demographic_parity", "equalized_odds")
 def summarize(run_dir: str | Path) -> dict:
     """What a run achieved at its last complete evaluation, as plain numbers, strings, lists and dictionaries.
 
-    Accuracies are fractions, 0 to 1. A regression has `mse` in the place of `accuracy`, and no fairness; `metric` says
-    which. A value that the run has not (yet) recorded is None. The target is judged on the
-    metric over all nodes: `round`, `bytes` and `sim_time_s` belong to the first evaluation that reaches it,
-    `interpolated` to where the straight line from the evaluation before meets it.
+    Accuracies are fractions, 0 to 1. Other tasks have their own metric in the place of `accuracy` (`mse`, `perplexity`,
+    ...): `metric` says which, `judged_by` how it reads; without classes there is no fairness over them. A value that
+    the run has not (yet) recorded is None. The target is judged on the metric over all nodes: `round`, `bytes` and
+    `sim_time_s` belong to the first evaluation that reaches it, `interpolated` to where the straight line from the
+    evaluation before meets it.
 
     Raises:
         ScenarioError: if the directory is no run.
@@ -51,7 +53,10 @@ def summary_of(records: Records) -> dict:
             "seed": manifest.get("seed"),
             "device": manifest.get("device"),
             "data": {"name": data.get("name"), "fallback": bool(data.get("fallback", False))},
+            "task": records.manifest.get("task", "classification"),
             "metric": records.metric,
+            "judged_by": records.judged_by.plain(),
+            "also_measured": records.also_measured,
             **_quality(records),
             "timetable": _timetable(records),
             "bytes": _bytes(records),
@@ -98,7 +103,10 @@ def _quality(records: Records) -> dict:
     evaluations, metric = records.evaluations, records.metric
     last = evaluations.quality[-1] if len(evaluations) else None
     quality = {metric: _over(last, records)}
-    if metric == "accuracy":
+    for name in records.also_measured:
+        values = evaluations.values.get(name)
+        quality[name] = _over(None if values is None else values[-1], records)
+    if records.has_classes:
         quality |= _fairness(records)
     peeked = evaluations.values.get(f"{metric}_lowest_test_loss")
     if peeked is not None:
@@ -125,10 +133,13 @@ def _fairness(records: Records) -> dict:
     if not len(evaluations):
         return dict.fromkeys(FAIRNESS)
     fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
-    per_cluster = metrics.over_clusters(evaluations.quality[-1], clusters)
+    accuracy = evaluations.values.get("accuracy")
+    fair = None
+    if accuracy is not None:
+        fair = metrics.fair_accuracy(metrics.over_clusters(accuracy[-1], clusters), fair_lambda)
     confusion = records.confusion
     return {
-        "fair_accuracy": metrics.fair_accuracy(per_cluster, fair_lambda),
+        "fair_accuracy": fair,
         "demographic_parity": None if confusion is None else metrics.demographic_parity(confusion, clusters),
         "equalized_odds": None if confusion is None else metrics.equalized_odds(confusion, clusters),
     }
@@ -167,7 +178,7 @@ def _target(records: Records) -> dict:
         nothing = dict.fromkeys(costs)
         return {metric: target, "reached": None, **nothing, "interpolated": nothing}
     curve = metrics.over_nodes(evaluations.quality)
-    falling = metric == "mse"
+    falling = records.judged_by.falling
     first = metrics.first_reaching(curve, target, falling)
     return {
         metric: target,
@@ -226,8 +237,8 @@ def _plain(value):
 
 
 def quality(summary: dict) -> dict[str, float | None]:
-    """A summary's accuracies and fairness by flat names: accuracy_all, accuracy_0, ..., fair_accuracy, ...; of a
-    regression mse_all, mse_0, ..."""
+    """A summary's accuracies and fairness by flat names: accuracy_all, accuracy_0, ..., fair_accuracy, ...; of other
+    tasks mse_all, mse_0, ... or what else they are judged by."""
     metric = summary["metric"]
     clusters = {f"{metric}_{c}": value for c, value in enumerate(summary[metric]["clusters"] or [])}
     fairness = {name: summary[name] for name in FAIRNESS if name in summary}
@@ -265,7 +276,7 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         ("wall time", seconds_text(summary["wall_s"])),
     ]
     if summary["timetable"] is None:
-        lines += _target_lines(summary["target"])
+        lines += _target_lines(summary["target"], Metric(**summary["judged_by"]))
     if summary["cut_off"]:
         lines.append(("away at the end, cut off", f"{summary['cut_off']} nodes"))
     if summary["settlement"]:
@@ -288,25 +299,27 @@ def _data_line(summary: dict) -> str:
 
 
 def _quality_lines(summary: dict) -> list[tuple[str, str]]:
-    metric, name = summary["metric"], "accuracy %"
-    if metric == "mse":
-        name = "mean squared error"
+    metric, judged_by = summary["metric"], Metric(**summary["judged_by"])
+    name = judged_by.head
     reached = summary["evaluated_round"]
     until = "not evaluated" if reached is None else f"last evaluation after {reached}"
     lines = [
         ("rounds", f"{summary['rounds']} ({until})"),
-        (f"{name}, all nodes", quality_text(metric, summary[metric]["all"])),
+        (f"{name}, all nodes", judged_by.text(summary[metric]["all"])),
     ]
     for cluster, value in enumerate(summary[metric]["clusters"] or []):
         size = summary["cluster_sizes"][cluster]
-        lines.append((f"{name}, cluster {cluster} ({size})", quality_text(metric, value)))
+        lines.append((f"{name}, cluster {cluster} ({size})", judged_by.text(value)))
     peeked = summary.get(f"{metric}_lowest_test_loss")
     if peeked:
-        values = " ".join(quality_text(metric, value) for value in peeked["clusters"])
-        everyone = quality_text(metric, peeked["all"])
+        values = " ".join(map(judged_by.text, peeked["clusters"]))
+        everyone = judged_by.text(peeked["all"])
         lines.append(("  with the head of lowest test loss", f"{everyone} (clusters {values})"))
-    if metric == "mse":
-        return lines
+    for other in map(metric_named, summary["also_measured"]):
+        lines.append((f"{other.head}, all nodes", other.text(summary[other.name]["all"])))
+    if "demographic_parity" not in summary:
+        task = summary["task"].replace("_", " ")
+        return [*lines, ("fairness over classes", f"not defined: a {task} has not one class per sample")]
     return [
         *lines,
         ("fair accuracy %", percent_text(summary["fair_accuracy"])),
@@ -335,13 +348,10 @@ def _bytes_line(traffic: dict) -> str:
     return f"{bytes_text(traffic['total'])} ({parts})"
 
 
-def _target_lines(target: dict) -> list[tuple[str, str]]:
-    if target.get("mse") is not None:
-        name = f"target {number_text(target['mse'], 2)}"
-    elif target.get("accuracy") is not None:
-        name = f"target {percent_text(target['accuracy'])} %"
-    else:
+def _target_lines(target: dict, judged_by: Metric) -> list[tuple[str, str]]:
+    if target[judged_by.name] is None:
         return []
+    name = f"target {judged_by.text(target[judged_by.name])}{' %' if judged_by.share else ''}"
     if not target["reached"]:
         return [(name, "not reached")]
     between = target["interpolated"]
@@ -385,9 +395,9 @@ def table(summary: dict, terminal: bool | None = None) -> str:
 
     out = io.StringIO()
     console = Console(file=out, force_terminal=True)
-    grid = Table(show_header=False)
+    grid, judged = Table(show_header=False), Metric(**summary["judged_by"]).head
     for what, value in lines:
-        grid.add_row(Text(what), Text(value, style="bold" if "accuracy" in what or "error" in what else ""))
+        grid.add_row(Text(what), Text(value, style="bold" if what.startswith(judged) else ""))
     for line in loud:
         console.print(Text(f"!! {line}", style="bold red"))
     console.print(grid)

@@ -58,11 +58,6 @@ def number_text(value: float | None, digits: int = 4) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
-def quality_text(metric: str, value: float | None, digits: int = 2) -> str:
-    """A value of a run's metric: an accuracy in percent, an error as it is."""
-    return number_text(value, digits) if metric == "mse" else percent_text(value)
-
-
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """A table as aligned plain text.
 

@@ -39,6 +39,7 @@ from ddlsim.scenario.problems import Problem, ScenarioProblems, did_you_mean, in
 from ddlsim.scenario.renamed import RenamedWarning, with_present_names
 from ddlsim.scenario.tree import Tree, parse_file
 from ddlsim.scenario.validate import check_section
+from ddlsim.tasks.metric import Metric
 
 NO_SETTINGS = ("seed", "name", "description", "paper", "fallback")
 """Keys of a scenario that change no result of a cell."""
@@ -101,9 +102,14 @@ class Matrix:
         return tuple(override for override in self.overrides if not override.startswith("records."))
 
     @property
+    def judged_by(self) -> Metric:
+        """What the nodes of all cells are judged by."""
+        return self.cells[0].scenario.learned.judged_by
+
+    @property
     def metric(self) -> str:
-        """What is measured: accuracy, or mse."""
-        return "mse" if self.cells[0].scenario.task == "regression" else "accuracy"
+        """Its name: accuracy, mse, ..."""
+        return self.judged_by.name
 
 
 def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Sequence[str] = ()) -> Matrix:
@@ -142,9 +148,11 @@ def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Seque
             cells.append(made)
     if problems:
         raise ScenarioProblems(in_order(problems))
-    tasks = {cell.scenario.task for cell in cells}
-    if len(tasks) > 1:
-        raise ScenarioError(f"{file}: cells of a matrix must have one task, these have {' and '.join(sorted(tasks))}.")
+    judged = {cell.scenario.learned.judged_by.name for cell in cells}
+    if len(judged) > 1:
+        raise ScenarioError(
+            f"{file}: cells of a matrix must be judged by one metric, these by {' and '.join(sorted(judged))}."
+        )
     return Matrix(
         file.stem,
         whole.description,

@@ -177,10 +177,11 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _line(run: Run, summary: dict, done: int, total: int, spent_s: float) -> str:
-    from ddlsim.report.text import quality_text, seconds_text
+    from ddlsim.report.text import seconds_text
+    from ddlsim.tasks.metric import Metric
 
     metric = summary["metric"]
-    value = quality_text(metric, summary[metric]["all"])
+    value = Metric(**summary["judged_by"]).text(summary[metric]["all"])
     left = seconds_text(spent_s / done * (total - done))
     return (
         f"{run.cell.name} seed {run.scenario.seed}: {metric} {value}  ({seconds_text(summary['wall_s'])}, ETA {left})"

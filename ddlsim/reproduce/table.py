@@ -84,7 +84,7 @@ def results(matrix: Matrix, runs: Sequence[Run], folder: Path | None = None) -> 
 
 
 def _result(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]]) -> Result:
-    scale = 1 if matrix.metric == "mse" else 100
+    scale = matrix.judged_by.scale
     valued = [values for _, values in own if values["all"] is not None]  # none: it has diverged
     seeds = tuple(seed for seed, _ in own)
     if not valued or len(valued) < len(own):
@@ -196,7 +196,8 @@ def _each(values: Sequence[float | None]) -> str:
 
 
 def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
-    unit = "mean squared error" if matrix.metric == "mse" else "accuracy in percent"
+    metric = matrix.judged_by
+    unit = f"{metric.words} in percent" if metric.share else metric.words
     over = "all nodes" if matrix.average == "nodes" else "the clusters, each weighing the same"
     over += f"; ± population standard deviation over {matrix.spread}"
     notes = [f"published: {matrix.source}", f"{unit}, mean over {over}"]

@@ -1,5 +1,6 @@
 """What a run needs before it has a directory: its data, or its fallback's, and a device."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,8 +50,9 @@ def load_data(
 
     def read(wanted: "Scenario") -> "Dataset | Outline":
         if wanted.learning == "none":
-            return outline(wanted.data, wanted.nodes, wanted.validation, wanted.seed, search)
-        return load_dataset(wanted.data, wanted.nodes, wanted.seed, search)
+            return outline(wanted.data, wanted.nodes, wanted.validation, wanted.seed, search, wanted.task)
+        dataset = load_dataset(wanted.data, wanted.nodes, wanted.seed, search)
+        return dataset if wanted.task is None else dataclasses.replace(dataset, task=wanted.task)
 
     try:
         return Loaded(scenario, read(scenario))

@@ -16,6 +16,7 @@ import numpy as np
 
 from ddlsim.native import PACKAGE_DIR, extension
 from ddlsim.runs.directory import write_json
+from ddlsim.tasks import TASKS
 
 if TYPE_CHECKING:
     from ddlsim.data.outline import Outline
@@ -55,7 +56,10 @@ def start_manifest(
         "data": {**prepared.about, "name": scenario.data_name, "fallback": missing is not None, "missing": missing},
         "plugins": origins(scenario),
         "learning": scenario.learning,
-        "task": prepared.task,
+        "task": TASKS.label_of(scenario.learned),
+        "has_classes": scenario.learned.has_classes,
+        "metric": scenario.learned.judged_by.plain(),
+        "also_measured": [metric.name for metric in scenario.learned.metrics[1:]],
         "labels": [*labels, *scenario.algorithm.labels],
         "status": "running",
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

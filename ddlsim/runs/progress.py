@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Literal, TextIO
 
 from ddlsim.report.text import bytes_text, seconds_text
+from ddlsim.tasks.metric import ACCURACY, Metric
 
 Mode = Literal["auto", "bar", "plain", "none"]
 
@@ -90,12 +91,12 @@ class Progress:
         bytes_sent: int,
         over_all: float,
         clusters: Sequence[float],
-        metric: str = "accuracy",
+        metric: Metric = ACCURACY,
     ) -> None:
         """All nodes have been evaluated; accuracies are fractions, 0 to 1, the other arguments as in `round`."""
-        name, form = ("mse", ".4g") if metric == "mse" else ("acc", ".3f")
+        form = ".3f" if metric.share else ".4g"
         of_clusters = " ".join(f"{value:{form}}" for value in clusters)
-        self._quality = f"{name} {over_all:{form}} (clusters {of_clusters})"
+        self._quality = f"{metric.column} {over_all:{form}} (clusters {of_clusters})"
         if self._first is None:
             self._first = (completed, self._clock())
         if self._bar:

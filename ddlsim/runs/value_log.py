@@ -1,8 +1,9 @@
 """The log of every value that was computed for the simulation: what a replay hands out in the place of computing.
 
 A file of frames: length and CRC-32 of what follows, then zlib-compressed entries. An entry is a job's number and what
-the job computed, a list of floats, or of confusion matrices (or None) with a loss each. Only what a checkpoint counts
-(a length in bytes) is ever read; what lies behind is left from a process that was killed, and is overwritten.
+the job computed: a list of floats, or of what was measured of models (learning/tested.py: Tested). Only what a
+checkpoint counts (a length in bytes) is ever read; what lies behind is left from a process that was killed, and is
+overwritten.
 """
 
 import os
@@ -18,7 +19,7 @@ from ddlsim.errors import RecordsDamaged
 
 FRAME = struct.Struct("<II")
 ENTRY = struct.Struct("<QBI")
-TESTED = struct.Struct("<dI")
+TESTED = struct.Struct("<dII")
 FLOATS, TESTS = 0, 1
 FRAME_BYTES = 1 << 20
 """Entries are compressed once they are so many bytes."""
@@ -110,18 +111,18 @@ def encoded(number: int, value: Sequence[Any]) -> bytes:
 
     Args:
         number: of the job.
-        value: floats, or pairs of a confusion matrix int64 [C, C] (None: there is none) and a loss.
+        value: floats, or what was measured of models: values, a loss, a confusion matrix int64 [C, C] or None.
     """
     if all(type(each) is float for each in value):
         return ENTRY.pack(number, FLOATS, len(value)) + struct.pack(f"<{len(value)}d", *value)
     parts = [ENTRY.pack(number, TESTS, len(value))]
-    for confusion, loss in value:
-        assert type(loss) is float, f"a loss of type {type(loss)} would not come back as it is"
-        if confusion is None:
-            parts.append(TESTED.pack(loss, 0))
-            continue
-        assert confusion.dtype == np.int64 and confusion.ndim == 2, "a confusion matrix is int64 [C, C]"
-        parts += [TESTED.pack(loss, len(confusion)), np.ascontiguousarray(confusion, dtype="<i8").tobytes()]
+    for values, loss, confusion in value:
+        assert all(type(each) is float for each in (*values, loss)), "other numbers would not come back as they are"
+        classes = 0 if confusion is None else len(confusion)
+        parts += [TESTED.pack(loss, len(values), classes), struct.pack(f"<{len(values)}d", *values)]
+        if confusion is not None:
+            assert confusion.dtype == np.int64 and confusion.ndim == 2, "a confusion matrix is int64 [C, C]"
+            parts.append(np.ascontiguousarray(confusion, dtype="<i8").tobytes())
     return b"".join(parts)
 
 
@@ -134,13 +135,14 @@ def _decoded(entries: memoryview) -> Iterator[tuple[int, Any]]:
             yield number, list(struct.unpack_from(f"<{count}d", entries, place))
             place += 8 * count
             continue
-        value: list[tuple[np.ndarray | None, float]] = []
+        value: list[tuple[tuple[float, ...], float, np.ndarray | None]] = []
         for _ in range(count):
-            loss, classes = TESTED.unpack_from(entries, place)
-            place += TESTED.size
+            loss, measures, classes = TESTED.unpack_from(entries, place)
+            values = struct.unpack_from(f"<{measures}d", entries, place + TESTED.size)
+            place += TESTED.size + 8 * measures
             confusion = None
             if classes:
                 found = np.frombuffer(entries, "<i8", classes * classes, place)
                 confusion, place = found.astype(np.int64).reshape(classes, classes), place + found.nbytes
-            value.append((confusion, loss))
+            value.append((values, loss, confusion))
         yield number, value

@@ -8,7 +8,8 @@ from ddlsim import own_code
 from ddlsim.errors import ScenarioError
 from ddlsim.part import Part, Problem
 from ddlsim.scenario import parts
-from ddlsim.scenario.model import Scenario
+from ddlsim.scenario.model import Evaluation, Scenario
+from ddlsim.tasks import label_of
 
 _PATH = re.compile(r"([a-z_]+(?:\.[a-z_]+)*): ", re.ASCII)
 _MANY_CLASSES = 10_000
@@ -20,9 +21,12 @@ Place = tuple[str | int, ...]
 def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     """Pairs (path of the key to blame, what is wrong with it)."""
     evaluation, count = scenario.evaluation, scenario.nodes.count
-    if evaluation.stop_at_target and evaluation.target is None:
-        key = "target_mse" if scenario.task == "regression" else "target_accuracy"
-        yield ("evaluation", "stop_at_target"), f"needs evaluation.{key}, which is null"
+    misnamed = list(_refusal(("task",), lambda: scenario.learned.metrics))
+    if misnamed:
+        yield from misnamed
+        return
+    if evaluation.stop_at_target and evaluation.wanted is None:
+        yield ("evaluation", "stop_at_target"), f"needs evaluation.{_target_key(scenario)}, which is null"
     if evaluation.stop_at_target and scenario.learning == "none":
         yield ("evaluation", "stop_at_target"), "needs an accuracy, but learning is none"
     yield from _task(scenario)
@@ -48,19 +52,24 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
 
 
 def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """What fits only classes, or only numbers, and data whose domains or validation set are asked for."""
-    regression, data = scenario.task == "regression", scenario.data_name
-    if regression and scenario.evaluation.target_accuracy is not None:
-        yield ("evaluation", "target_accuracy"), f"{data} is a regression and has none; give target_mse instead"
-    if not regression and scenario.evaluation.target_mse is not None:
-        yield ("evaluation", "target_mse"), f"{data} is a classification and has none; give target_accuracy instead"
+    """What fits only another task, and data whose domains or validation set are asked for."""
+    data, evaluation = scenario.data_name, scenario.evaluation
+    given = [key for key in ("target_accuracy", "target_mse", "target") if getattr(evaluation, key) is not None]
+    expected = _target_key(scenario)
+    for key in given:
+        if key not in (expected, "target"):
+            judged = f"judged by {scenario.learned.judged_by.words}"
+            yield ("evaluation", key), f"{_subject(scenario)}, {judged}; give {expected} instead"
+    if len(given) > 1:
+        yield ("evaluation", given[1]), f"there is one target, and evaluation.{given[0]} gives it; leave one out"
     for key, part, instead in (
         ("partition", scenario.partition, "random, quantity_skew, domains"),
         ("shift", scenario.shift, "none, rotate"),
         ("algorithm", scenario.algorithm, "el, dpsgd, dac, facade, fedavg"),
     ):
-        if regression and part.needs_classes:
-            yield (key, "name"), f"needs classes, but {data} is a regression. Use one of: {instead}"
+        if part.needs_classes and not scenario.learned.has_classes:
+            text = f"needs classes, but {_subject(scenario)}. Use one of: {instead}"
+            yield (key, "name"), text
     if scenario.validation.source == "own" and not scenario.data.own_validation:
         yield ("validation", "source"), f"{data} comes without a validation set. Use train, test or node"
     if scenario.partition.by_domain:
@@ -74,6 +83,18 @@ def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         elif domains != clusters:
             text = f"deals one domain to each cluster; {data} has {domains}, nodes.clusters names {clusters} clusters"
             yield ("partition", "name"), text
+
+
+def _target_key(scenario: Scenario) -> str:
+    """The key of the target that fits the task."""
+    key = f"target_{scenario.learned.judged_by.name}"
+    return key if key in Evaluation.model_fields else "target"
+
+
+def _subject(scenario: Scenario) -> str:
+    """What the task is and where that is said, for messages."""
+    task = label_of(scenario.learned)
+    return f"{scenario.data_name} is a {task}" if scenario.task is None else f"the task is {task}"
 
 
 def _parts_shared(scenario: Scenario) -> Iterator[tuple[Place, str]]:

@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from ddlsim.scenario import parts
 from ddlsim.scenario.parts import NamedPart
+from ddlsim.tasks import Task, as_task
 from ddlsim.units import END_OF_TIME_S, MAX_MBPS, MAX_NODES, Count, CountOrZero, StepCount
 
 DEFAULT_LOCAL_STEPS = 10
@@ -158,6 +159,7 @@ class Evaluation(_Section):
         every: rounds between evaluations; there is one after the last round in any case.
         target_accuracy: mean accuracy over all nodes whose cost is reported, above 0 up to 1; null: none.
         target_mse: the same for a regression: mean squared error, reached from above.
+        target: the same for any task: a value of the metric that it judges by (perplexity, f1_macro, ...).
         stop_at_target: whether the run ends when the target is reached.
         fair_lambda: weight of accuracy in fair accuracy, 0 to 1.
         batch_size: samples per forward pass.
@@ -168,15 +170,17 @@ class Evaluation(_Section):
     every: Count = 40
     target_accuracy: Annotated[float, Gt(0), Le(1)] | None = None
     target_mse: Annotated[float, Gt(0)] | None = None
+    target: Annotated[float, Gt(0)] | None = None
     stop_at_target: bool = False
     fair_lambda: Annotated[float, Ge(0), Le(1)] = 2 / 3
     batch_size: Count = 250
     evaluated_model: Literal["last", "best"] = "last"
 
     @property
-    def target(self) -> float | None:
-        """target_accuracy or target_mse, whichever is given."""
-        return self.target_accuracy if self.target_mse is None else self.target_mse
+    def wanted(self) -> float | None:
+        """target_accuracy, target_mse or target, whichever is given."""
+        given = (self.target_accuracy, self.target_mse, self.target)
+        return next((target for target in given if target is not None), None)
 
 
 class Records(_Section):
@@ -213,6 +217,7 @@ class Scenario(_Section):
         algorithm: the learning algorithm.
         model: the network that is trained.
         data: the data set.
+        task: what is learned, with what loss and by which metric it is judged; null: what the data set says.
         partition: which node owns which samples.
         shift: how a cluster's samples differ from another's.
         validation: which samples are set aside for choices during training.
@@ -239,6 +244,7 @@ class Scenario(_Section):
     algorithm: Annotated[Any, NamedPart("algorithm")]
     model: Annotated[Any, NamedPart("model")]
     data: Annotated[Any, NamedPart("data")]
+    task: Annotated[Any, NamedPart("task")] | None = None
     partition: Annotated[Any, NamedPart("partition")]
     shift: Annotated[Any, NamedPart("shift")]
     validation: Validation
@@ -257,9 +263,9 @@ class Scenario(_Section):
         return parts.table("algorithm").label_of(self.algorithm)
 
     @property
-    def task(self) -> str:
-        """What the data asks for: classification or regression."""
-        return self.data.task
+    def learned(self) -> Task:
+        """The task: that of the key, or what the data set says."""
+        return as_task(self.data.task if self.task is None else self.task)
 
     @property
     def data_name(self) -> str:
@@ -290,7 +296,7 @@ def to_plain(scenario: Scenario) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key in Scenario.model_fields:
         value = getattr(scenario, key)
-        if key in ("paper", "fallback", "description") and not value:
+        if key in ("paper", "fallback", "description", "task") and not value:
             continue
         found[key] = _plain(key, value)
     return found
@@ -303,6 +309,8 @@ def _plain(key: str, value: Any) -> Any:
         found = {name: _plain(name, getattr(value, name)) for name in type(value).model_fields}
         if isinstance(value, Records) and not value.true_similarities:
             del found["true_similarities"]  # none is chosen: the same run as one that could not
+        if isinstance(value, Evaluation) and value.target is None:
+            del found["target"]  # the same run as before there was this key
         if isinstance(value, Records) and value.models is None:
             del found["models"]  # what is kept of a run changes nothing in it
         return found

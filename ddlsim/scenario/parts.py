@@ -26,6 +26,7 @@ TABLES = {
     "algorithm": "ddlsim.algorithms:ALGORITHMS",
     "model": "ddlsim.models:MODELS",
     "data": "ddlsim.data:DATASETS",
+    "task": "ddlsim.tasks:TASKS",
     "partition": "ddlsim.data:PARTITIONS",
     "shift": "ddlsim.data:SHIFTS",
     "topology": "ddlsim.topologies:TOPOLOGIES",

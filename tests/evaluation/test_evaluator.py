@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 
 from ddlsim import runs
-from ddlsim.evaluation.evaluator import Evaluated, _lowest, _measured
+from ddlsim.evaluation.evaluator import Evaluated, _lowest
 from ddlsim.scenario import load
+from ddlsim.tasks.metric import metric_named
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 NAN = float("nan")
 
 
 def evaluated(metric, values):
-    return Evaluated(completed=1, time_s=1.0, bytes_sent=1, metric=metric, values=np.array(values))
+    return Evaluated(completed=1, time_s=1.0, bytes_sent=1, metric=metric_named(metric), values=np.array(values))
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def test_nodes_that_have_not_joined_do_not_hold_up_the_target():
 
 
 def test_a_diverged_node_does_not_help_to_reach_the_target():
-    assert _measured((None, NAN)) == math.inf
+    assert metric_named("mse").number(NAN) == math.inf
     assert not evaluated("mse", [0.1, 0.1, math.inf]).reaches(0.2)
 
 

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from ddlsim import runs
 from ddlsim.errors import ScenarioError
-from ddlsim.learning.tasks import LOSSES, squared_error
 from ddlsim.report import compare, report
 from ddlsim.scenario import from_mapping
+from ddlsim.tasks import task_named
 
 BASE = {
     "name": "tiny_regression",
@@ -42,10 +42,11 @@ def run(tmp_path_factory):
 
 def test_squared_error_is_that_of_the_single_output():
     outputs, labels = torch.tensor([[1.0], [4.0]]), torch.tensor([3.0, 3.0])
+    squared_error = task_named("regression").loss
     assert squared_error(outputs, labels, reduction="none").tolist() == [4.0, 1.0]
     assert float(squared_error(outputs, labels)) == 2.5
     logits, classes = torch.tensor([[1.0, 0.0], [4.0, 0.5]]), torch.tensor([0, 1])
-    assert torch.equal(LOSSES["classification"](logits, classes), F.cross_entropy(logits, classes))
+    assert torch.equal(task_named("classification").loss(logits, classes), F.cross_entropy(logits, classes))
 
 
 def test_rows_hold_the_error_and_nothing_about_classes(run):

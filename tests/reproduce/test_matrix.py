@@ -81,7 +81,7 @@ def test_matrix_and_scenario_are_told_apart(write):
 
 def test_tasks_are_not_mixed_in_one_table(write):
     other = "{data: {name: fashion-mnist-mini}, partition: {name: random}}"
-    with pytest.raises(ScenarioError, match="one task, these have classification and regression"):
+    with pytest.raises(ScenarioError, match="judged by one metric, these by accuracy and mse"):
         read_matrix(write(("{algorithm: {name: el}}", other)))
 
 

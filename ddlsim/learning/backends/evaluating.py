@@ -4,8 +4,9 @@ import numpy as np
 import torch
 
 from ddlsim.learning.backends.workers import WorkspaceOf
-from ddlsim.learning.job_types import LossSpec, Tested, TestSpec, architecture_of
+from ddlsim.learning.job_types import LossSpec, TestSpec, architecture_of
 from ddlsim.learning.node_datasets import NodeDatasets
+from ddlsim.learning.tested import Tally, Tested
 
 
 @torch.no_grad()
@@ -31,15 +32,13 @@ def losses_of(job: LossSpec, workspace_of: WorkspaceOf, data: NodeDatasets, chun
 
 @torch.no_grad()
 def predictions_of(job: TestSpec, workspace_of: WorkspaceOf, data: NodeDatasets, chunk: int) -> list[Tested]:
-    """Per model its confusion matrix (row: true class) and mean loss on the whole evaluation set."""
+    """What the task measures of each model, and its mean loss, on the whole evaluation set."""
     images, labels = data.evaluation(job.split, job.cluster)
-    classes = data.num_classes if data.task == "classification" else 0
-    confusions = torch.zeros(len(job.models), classes * classes, dtype=torch.int64, device=labels.device)
-    losses = torch.zeros(len(job.models), dtype=torch.float64, device=labels.device)
+    tallies = [Tally(data.task, 1, labels.device) for _ in job.models]
     for first in range(0, len(labels), chunk):
         x, y = images[first : first + chunk], labels[first : first + chunk]
         core = None
-        for index, model in enumerate(job.models):
+        for tally, model in zip(tallies, job.models, strict=True):
             workspace = workspace_of(architecture_of(model))
             if len(model) > 1 and model[0] is core:
                 workspace.load(model[1:], start=core.size)
@@ -48,9 +47,5 @@ def predictions_of(job: TestSpec, workspace_of: WorkspaceOf, data: NodeDatasets,
                 workspace.load_local(job.local)
                 core, features = model[0], workspace.features(x)
             outputs = workspace.outputs(features, x)
-            if classes:
-                pairs = (y * classes + outputs.argmax(-1)).flatten()
-                confusions[index] += torch.bincount(pairs, minlength=classes * classes)
-            losses[index] += data.loss(outputs, y, reduction="sum")
-    tables = confusions.reshape(-1, classes, classes).cpu().numpy() if classes else [None] * len(job.models)
-    return [(table, loss / len(labels)) for table, loss in zip(tables, losses.tolist(), strict=True)]
+            tally.add(outputs[None], y[None], data.loss(outputs, y, reduction="sum")[None])
+    return [tested for tally in tallies for tested in tally.tested()]

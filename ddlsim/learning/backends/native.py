@@ -14,6 +14,8 @@ from ddlsim.learning.backends.one_by_one import KINDS, allocate_outputs, load_st
 from ddlsim.learning.backends.workers import Workers, WorkspaceOf
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
 from ddlsim.learning.node_datasets import NodeDatasets
+from ddlsim.tasks import label_of
+from ddlsim.tasks.classification import Classification
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
@@ -71,8 +73,8 @@ class NativeBackend:
             return "the algorithm has a loss of its own"
         if job.seed is not None:
             return "images are augmented" if self._training.augmentation != "none" else "the model drops values"
-        if self._data.task != "classification":
-            return f"the task is {self._data.task}"
+        if type(self._data.task).loss is not Classification.loss:  # the loss of native training
+            return f"the task is {label_of(self._data.task)}"
         inputs, labels = self._data.train[job.node]
         if labels.dim() > 1:
             return "samples have several labels each"

@@ -7,19 +7,19 @@ over one copy of them.
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models, stack_params
 from ddlsim.learning.bank import Row
-from ddlsim.learning.job_types import LossSpec, Tested, TestSpec, architecture_of
+from ddlsim.learning.job_types import LossSpec, TestSpec, architecture_of
 from ddlsim.learning.layout import CORE, HEAD
 from ddlsim.learning.node_datasets import NodeDatasets, Samples
+from ddlsim.learning.tested import Tally, Tested
 
 MOST_IMAGES = 2**14
-"""Images per pass, over all models of it: more do not fill a device better."""
+"""Images (of sequences, positions with a label) per pass, over all models of it: more do not fill a device better."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ def outputs_of(
     sources = list(dict.fromkeys(question.source for question in questions))
     shared = len(sources) == 1
     picked = None if unit_of == list(range(len(cores))) else torch.tensor(unit_of, device=core_rows.device)
-    count = len(samples[sources[0]][1])
-    step = max(1, min(chunk, MOST_IMAGES // len(questions)))
+    count, positions = len(samples[sources[0]][1]), samples[sources[0]][1][:1].numel()
+    step = max(1, min(chunk, MOST_IMAGES // (len(questions) * positions)))
     for first in range(0, count, step):
         part = slice(first, first + step)
         if shared:
@@ -148,17 +148,7 @@ def _tested(
     data: NodeDatasets,
     chunk: int,
 ) -> list[Tested]:
-    classes = data.num_classes if data.task == "classification" else 0
-    count = len(questions)
-    losses: Any = 0.0
-    confusions: Any = 0
-    seen = 0
+    tally = Tally(data.task, len(questions), next(iter(samples.values()))[1].device)
     for outputs, labels in outputs_of(models, questions, samples, chunk):
-        losses = losses + _losses(data, outputs, labels).sum(dim=1)
-        seen += labels.shape[1]
-        if classes:
-            model = torch.arange(count, device=labels.device).view(-1, *[1] * (labels.dim() - 1))
-            cells = (model * classes + labels) * classes + outputs.argmax(dim=-1)
-            confusions = confusions + torch.bincount(cells.flatten(), minlength=count * classes * classes)
-    tables = confusions.view(count, classes, classes).cpu().numpy() if classes else [None] * count
-    return [(table, loss / seen) for table, loss in zip(tables, losses.tolist(), strict=True)]
+        tally.add(outputs, labels, _losses(data, outputs, labels).sum(dim=1))
+    return tally.tested()

@@ -17,7 +17,7 @@ from torch.func import functional_call, grad, vmap
 from ddlsim.learning.backends.workspace import ModelWorkspace
 from ddlsim.learning.bank import Row
 from ddlsim.learning.layout import CORE, HEAD, MODEL, Entry, Layout
-from ddlsim.learning.tasks import Loss
+from ddlsim.learning.tested import Loss
 
 Gradients = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """(trained values [N, W], the others [N, P - W], images [N, b, C, H, W], labels [N, b]) -> gradients [N, W]."""

@@ -17,7 +17,7 @@ from ddlsim.learning.dropout import own_dropouts
 from ddlsim.learning.layout import MODEL, named_tensors
 from ddlsim.learning.objective import LocalStep, Objective
 from ddlsim.learning.optimizer_state import OpenOptimizerState, torch_state
-from ddlsim.learning.tasks import Loss
+from ddlsim.learning.tested import Loss
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training

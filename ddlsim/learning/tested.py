@@ -1,0 +1,68 @@
+"""What evaluations find about models: the counts of a task, gathered batch after batch, and what they come to."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ddlsim.tasks import Task
+
+Loss = Callable[..., torch.Tensor]
+"""(outputs, labels, reduction) -> loss, see tasks/base.py: Task.loss."""
+
+
+class Tested(NamedTuple):
+    """One model on an evaluation set.
+
+    Args:
+        values: of the task's metrics, in their order.
+        loss: mean over samples.
+        confusion: counts int64 [C, C], row: true class; None of a task without classes.
+    """
+
+    values: tuple[float, ...]
+    loss: float
+    confusion: np.ndarray | None = None
+
+
+class Tally:
+    """The statistics of N models side by side.
+
+    Args:
+        task: what is counted.
+        count: N.
+        device: where.
+    """
+
+    def __init__(self, task: Task, count: int, device: torch.device):
+        self._task = task
+        self._batches: list[torch.Tensor] = []
+        self._losses = torch.zeros(count, dtype=torch.float64, device=device)
+        self._samples = 0
+
+    def add(self, outputs: torch.Tensor, labels: torch.Tensor, losses: torch.Tensor) -> None:
+        """Counts one batch.
+
+        Args:
+            outputs: [N, n, ...].
+            labels: [N, n, ...].
+            losses: summed over the batch, [N].
+        """
+        found = self._task.statistics(outputs, labels)
+        if self._batches and not self._task.keeps_samples:
+            self._batches[0] = self._batches[0] + found
+        else:
+            self._batches.append(found)
+        self._losses += losses
+        self._samples += labels.shape[1]
+
+    def tested(self) -> list[Tested]:
+        """What the counts come to, per model."""
+        statistics = torch.cat(self._batches, dim=1) if self._task.keeps_samples else self._batches[0]
+        found = []
+        for own, total in zip(statistics.cpu().numpy(), self._losses.tolist(), strict=True):
+            loss = total / self._samples
+            confusion = own if self._task.has_classes else None
+            found.append(Tested(self._task.values(own, loss), loss, confusion))
+        return found

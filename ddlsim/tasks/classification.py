@@ -1,0 +1,64 @@
+"""Classification: each sample has one class, or one at every position of a sequence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from ddlsim.tasks.base import Reduction, Task
+from ddlsim.tasks.labels import not_classes
+from ddlsim.tasks.metric import ACCURACY, F1_MACRO, Metric
+from ddlsim.tasks.scores import f1_of_confusion
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification(Task):
+    """One of several classes per sample: cross-entropy, judged by accuracy.
+
+    Args:
+        metric: what nodes are judged by: accuracy; or f1_macro, with accuracy recorded beside it.
+    """
+
+    has_classes: ClassVar = True
+    labels_in_words: ClassVar = "whole numbers from 0, [n] or [n, T]"
+    measured: ClassVar = (ACCURACY, F1_MACRO)
+
+    metric: Literal["accuracy", "f1_macro"] = "accuracy"
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """See Task."""
+        return (ACCURACY,) if self.metric == "accuracy" else (F1_MACRO, ACCURACY)
+
+    def wrong_labels(self, labels: np.ndarray, num_classes: int) -> str:
+        """See Task."""
+        return not_classes(labels, num_classes)
+
+    def loss(self, outputs: "torch.Tensor", labels: "torch.Tensor", reduction: Reduction = "mean") -> "torch.Tensor":
+        """Cross-entropy of logits [n, C] and labels int64 [n], or of [n, T, C] and [n, T] (the mean over T)."""
+        from torch.nn import functional as F
+
+        if labels.dim() == 1:
+            return F.cross_entropy(outputs, labels, reduction=reduction)
+        each = F.cross_entropy(outputs.flatten(0, -2), labels.flatten(), reduction="none")
+        losses = each.view(len(labels), -1).mean(dim=1)
+        if reduction == "none":
+            return losses
+        return losses.sum() if reduction == "sum" else losses.mean()
+
+    def statistics(self, outputs: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
+        """Confusion matrices int64 [N, C, C]; row: true class."""
+        import torch
+
+        count, classes = len(outputs), outputs.shape[-1]
+        model = torch.arange(count, device=labels.device).view(-1, *[1] * (labels.dim() - 1))
+        cells = (model * classes + labels) * classes + outputs.argmax(dim=-1)
+        return torch.bincount(cells.flatten(), minlength=count * classes * classes).view(count, classes, classes)
+
+    def measures(self, statistics: np.ndarray, loss: float) -> Mapping[str, float]:
+        """See Task."""
+        return {"accuracy": float(np.trace(statistics) / statistics.sum()), "f1_macro": f1_of_confusion(statistics)}

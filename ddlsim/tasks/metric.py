@@ -1,0 +1,108 @@
+"""What a node is measured by, as reports need to know it: its name, its words, and which direction is better."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number per node and evaluation.
+
+    Args:
+        name: of its rows and columns, such as `accuracy`.
+        title: in words, such as `mean squared error`; empty: the name.
+        short: for narrow columns; empty: the name.
+        higher_is_better: whether more is better; false of errors and perplexity.
+        share: whether it is a share, 0 to 1, which people read in percent.
+        digits: decimals in reports, where it is no share.
+    """
+
+    name: str
+    title: str = ""
+    short: str = ""
+    higher_is_better: bool = True
+    share: bool = False
+    digits: int = 2
+
+    @property
+    def words(self) -> str:
+        """The title without its unit."""
+        return self.title or self.name.replace("_", " ")
+
+    @property
+    def head(self) -> str:
+        """The title as a table's line has it: `accuracy %`."""
+        return f"{self.words} %" if self.share else self.words
+
+    @property
+    def axis(self) -> str:
+        """The label of an axis: `accuracy (%)`."""
+        return f"{self.words} (%)" if self.share else self.words
+
+    @property
+    def column(self) -> str:
+        """The word for a narrow column: `acc`."""
+        return self.short or self.name
+
+    @property
+    def scale(self) -> int:
+        """What values are multiplied by where they are shown: 100 for shares."""
+        return 100 if self.share else 1
+
+    @property
+    def falling(self) -> bool:
+        """Whether lower is better."""
+        return not self.higher_is_better
+
+    @property
+    def axis_scale(self) -> str:
+        """matplotlib's name of the axis: logarithmic where lower is better."""
+        return "log" if self.falling else "linear"
+
+    def text(self, value: float | None, digits: int | None = None) -> str:
+        """A value for people: shares in percent without the sign, `-` for none."""
+        if value is None or math.isnan(value):
+            return "-"
+        return f"{100 * value:.2f}" if self.share else f"{value:.{self.digits if digits is None else digits}f}"
+
+    def number(self, value: float) -> float:
+        """A value as it is recorded: of a model that has diverged the worst one, so that a mean over nodes which skips
+        absent ones does not skip it.
+        """
+        return math.inf if self.falling and math.isnan(value) else value
+
+    def plain(self) -> dict[str, Any]:
+        """For a manifest."""
+        return asdict(self)
+
+
+ACCURACY = Metric("accuracy", short="acc", share=True)
+MSE = Metric("mse", "mean squared error", higher_is_better=False)
+PERPLEXITY = Metric("perplexity", short="ppl", higher_is_better=False)
+TOKEN_ACCURACY = Metric("token_accuracy", short="token acc", share=True)
+F1_MACRO = Metric("f1_macro", "macro F1", "F1 macro", share=True)
+F1_MICRO = Metric("f1_micro", "micro F1", "F1 micro", share=True)
+AUROC = Metric("auroc", "area under the ROC curve", "AUROC", digits=4)
+
+KNOWN = {metric.name: metric for metric in (ACCURACY, MSE, PERPLEXITY, TOKEN_ACCURACY, F1_MACRO, F1_MICRO, AUROC)}
+"""The metrics of ddlsim's own tasks by name."""
+
+
+def metric_named(name: str) -> Metric:
+    """What is known of a metric by its name alone: of a task from outside that more is better."""
+    return KNOWN.get(name, Metric(name))
+
+
+def metric_of(manifest: Mapping[str, Any]) -> Metric:
+    """What the nodes of a run were measured by.
+
+    Args:
+        manifest: of the run; one without `metric` is older than tasks by name.
+    """
+    found = manifest.get("metric")
+    if isinstance(found, Mapping):
+        known = {key: value for key, value in found.items() if key in Metric.__dataclass_fields__}
+        return Metric(**known)
+    return MSE if manifest.get("task") == "regression" else ACCURACY
