@@ -82,7 +82,7 @@ def builders_of(
     scenario: "Scenario", prepared: "PreparedData | Outline", tell: Callable[[str], None] = lambda _: None
 ) -> "dict[str, Build]":
     """Per architecture, by a name for messages, what makes a module with core, head and what else is trained."""
-    model, algorithm = scenario.model, scenario.algorithm
+    model, algorithm = scenario.model.fitted(prepared.num_tokens, prepared.label_shape), scenario.algorithm
     found = {} if model.only_size else model.builders(prepared.image_shape, prepared.num_classes)
     builders = {name: _cut(build, name, prepared, tell) for name, build in found.items()}
     if algorithm.has_extra_parts:

@@ -39,6 +39,9 @@ class DataSettings(Part):
     num_classes: Any = None
     """Number of labels; None: known only when it has been read."""
 
+    label_shape: Any = ()
+    """Shape of one sample's labels, where `num_samples` is given; () of a single one."""
+
     num_tokens: Any = None
     """How many different tokens samples consist of; None: they are no tokens, or it is known only when read."""
 

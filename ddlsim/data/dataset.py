@@ -79,7 +79,7 @@ class Dataset:
                 )
             wrong = self.learned.wrong_labels(labels, self.num_classes)
             if wrong:
-                raise DataDamaged(f"{self.origin}: {split} labels of a {label_of(self.learned)} {wrong}.")
+                raise DataDamaged(f"{self.origin}: {split} labels {wrong} (task: {label_of(self.learned)}).")
         if self.train_images.shape[1:] != self.test_images.shape[1:]:
             raise DataDamaged(
                 f"{self.origin}: train images are {list(self.train_images.shape[1:])}, test images "

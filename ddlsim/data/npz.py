@@ -23,7 +23,8 @@ class Npz(DataSettings):
 
     Args:
         path: the file, relative to the working directory or to one of the data folders.
-        task: classification: labels are whole numbers from 0; regression: they are any numbers.
+        task: classification: labels are whole numbers from 0; regression: they are any numbers; next_token: they are
+            token ids; multi_label: they are 0 or 1, [N, L].
         num_classes: number of labels; null: the highest label + 1.
         mean: per channel or one for all, on the scale 0..1 of uint8 images; null: 0.5 for uint8, 0 for features.
         std: likewise; null: 0.5 for uint8, 1 for features.

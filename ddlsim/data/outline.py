@@ -24,6 +24,7 @@ class Outline:
         task: what is learned, or the name of an entry of TASKS.
         dtype: numpy's name of the samples' type.
         num_tokens: how many different tokens samples consist of; None: they are no tokens.
+        label_shape: of one sample's labels; () of a single one.
     """
 
     node_cluster: np.ndarray
@@ -34,6 +35,7 @@ class Outline:
     task: Task | str = "classification"
     dtype: str = "float32"
     num_tokens: int | None = None
+    label_shape: tuple[int, ...] = ()
 
 
 def outline(
@@ -53,19 +55,20 @@ def outline(
     learned = as_task(data.task if task is None else task)
     if data.num_samples is not None:
         shape, sizes = data.image_shape, data.num_samples
-        outputs = learned.num_outputs(data.num_classes, ())
-        dtype, tokens = data.sample_dtype, data.num_tokens
+        dtype, tokens, labels = data.sample_dtype, data.num_tokens, tuple(data.label_shape)
+        classes = data.num_classes
     else:
         dataset = load_dataset(data, nodes, seed, search)
         shape, dtype, tokens = dataset.sample_shape, dataset.sample_dtype, dataset.num_tokens
-        outputs = learned.num_outputs(dataset.num_classes, dataset.train_labels.shape[1:])
+        classes, labels = dataset.num_classes, dataset.train_labels.shape[1:]
         sizes = [
             len(dataset.samples(split)[1]) // (1 if split == "train" else dataset.num_domains)
             for split in dataset.splits
         ]
     node_cluster = place(nodes, seed)
     samples = _samples(sizes, validation, len(node_cluster))
-    return Outline(node_cluster, outputs, tuple(shape), samples, {"origin": "not read"}, learned, dtype, tokens)
+    outputs, about = learned.num_outputs(classes, labels), {"origin": "not read"}
+    return Outline(node_cluster, outputs, tuple(shape), samples, about, learned, dtype, tokens, labels)
 
 
 def _samples(sizes: Sequence[int], validation: Validation, num_nodes: int) -> dict[str, int]:

@@ -32,8 +32,8 @@ def own_dataset(
         name: as in YAML.
         origin: where the arrays come from, for messages and the manifest.
         splits: train, test and perhaps validation -> samples and labels.
-        task: classification or regression.
-        num_classes: number of labels; None: the highest label + 1.
+        task: classification, regression, next_token or multi_label.
+        num_classes: number of labels; None: the highest label + 1; of a multi-label task as many as there are.
         mean: per channel or one for all, on the scale 0..1 of uint8 images; None: 0.5 for uint8, 0 for others.
         std: likewise; None: 0.5 for uint8, 1 for others.
         columns: see Dataset.
@@ -49,6 +49,8 @@ def own_dataset(
                 f"{origin}: y_train is {list(y_train.shape)}, y_{split} {list(y.shape)}; both must be [N], or [N, T]."
             )
     labels = [y for _, y in splits.values()]
+    if task == "multi_label" and y_train.ndim == 2:
+        num_classes = y_train.shape[1]
     classes = 1 if task == "regression" else num_classes or count_classes(origin, labels)
     is_bytes, is_token = x_train.dtype == np.uint8, x_train.dtype.kind in "iu" and x_train.dtype != np.uint8
     channels = 1 if is_token or x_train.ndim != 4 else x_train.shape[3]
@@ -63,6 +65,7 @@ def own_dataset(
         task,
         *splits.get("validation", (None, None)),
         columns=columns,
+        num_tokens=max(int(x.max()) for x, _ in splits.values()) + 1 if is_token else None,
     )
 
 
@@ -101,12 +104,13 @@ def as_samples(where: str, key: str, array: np.ndarray, integers: bool = True) -
 
 
 def as_labels(where: str, key: str, array: np.ndarray, task: str) -> np.ndarray:
-    """Labels as a Dataset holds them: int64 [N] or [N, T], of a regression float32 [N]; [N, 1] is flattened.
+    """Labels as a Dataset holds them: int64 [N] or [N, T], of a regression float32 [N]; [N, 1] is flattened, but of a
+    multi-label task.
 
     Raises:
         DataDamaged: if they are of another kind, not finite, or one-hot.
     """
-    if array.ndim == 2 and array.shape[1] == 1:
+    if array.ndim == 2 and array.shape[1] == 1 and task != "multi_label":
         array = array[:, 0]
     found = f"got {array.dtype} {list(array.shape)}"
     if task == "regression":
@@ -114,10 +118,10 @@ def as_labels(where: str, key: str, array: np.ndarray, task: str) -> np.ndarray:
             raise DataDamaged(f"{where}: {key}: labels of a regression must be numbers [N], {found}.")
         with np.errstate(over="ignore"):
             return _finite(where, key, array.astype(np.float32))
-    if array.ndim == 2 and array.shape[1] > 2 and len(array) > 1 and _one_hot(array):
+    if task == "classification" and array.ndim == 2 and array.shape[1] > 2 and len(array) > 1 and _one_hot(array):
         raise DataDamaged(
             f"{where}: {key}: labels must be whole numbers [N], these are one-hot, {list(array.shape)}. Use "
-            f"{key}.argmax(1)."
+            f"{key}.argmax(1), or set task: multi_label."
         )
     if array.ndim not in (1, 2) or not np.issubdtype(array.dtype, np.integer):
         todo = ""

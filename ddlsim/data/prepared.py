@@ -59,6 +59,7 @@ class PreparedData:
         test_set: int64 [nodes], position in `cluster_test` of what each node is tested on.
         dtype: numpy's name of the samples' type.
         num_tokens: how many different tokens samples consist of; None: they are no tokens.
+        label_shape: of one sample's labels; () of a single one.
     """
 
     node_train: list[Samples]
@@ -75,6 +76,7 @@ class PreparedData:
     test_set: np.ndarray | None = None
     dtype: str = "float32"
     num_tokens: int | None = None
+    label_shape: tuple[int, ...] = ()
 
     def __post_init__(self):
         if self.test_set is None:
@@ -168,6 +170,7 @@ def prepare(
         None if own_tests is None else np.arange(len(own_tests)),
         dataset.sample_dtype,
         dataset.num_tokens,
+        dataset.train_labels.shape[1:],
     )
 
 

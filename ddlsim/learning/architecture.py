@@ -14,6 +14,8 @@ from torch import nn
 
 from ddlsim.errors import ScenarioError
 from ddlsim.learning.layout import Buffers, Layout, named_tensors
+from ddlsim.learning.task_check import check_task
+from ddlsim.tasks import Task, label_of, task_named
 
 Build = Callable[[], nn.Module]
 
@@ -63,6 +65,7 @@ def read_architecture(
     buffers: Buffers = "shared",
     samples: tuple[torch.Tensor, torch.Tensor] | None = None,
     num_outputs: int = 1,
+    task: Task | None = None,
 ) -> Architecture:
     """Builds a module once and reads off it what all nodes have in common.
 
@@ -73,6 +76,7 @@ def read_architecture(
         buffers: what becomes of floating-point buffers.
         samples: inputs [n, ...] and labels [n] or [n, T] that it has to fit; None: any.
         num_outputs: values that it has to return per label.
+        task: what is learned; its loss and metrics are tried on that sample; None: a classification.
 
     Raises:
         ScenarioError: if it does not fit the samples, or see Layout.
@@ -83,12 +87,14 @@ def read_architecture(
     constants = {key: values.clone() for key, values in layout.constants(module).items()}
     found = Architecture(build, layout, seed, constants, layout.flatten_local(module))
     if samples is not None:
-        _check_outputs(name, module, *samples, num_outputs)
+        _check_outputs(name, module, *samples, num_outputs, task or task_named("classification"))
     return found
 
 
-def _check_outputs(name: str, module: nn.Module, inputs: torch.Tensor, labels: torch.Tensor, num_outputs: int) -> None:
-    """Passes one sample through a module."""
+def _check_outputs(
+    name: str, module: nn.Module, inputs: torch.Tensor, labels: torch.Tensor, num_outputs: int, task: Task
+) -> None:
+    """Passes one sample through a module, and what comes out through the task."""
     kind = f"{str(inputs.dtype).removeprefix('torch.')} {list(inputs.shape[1:])}"
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -99,13 +105,16 @@ def _check_outputs(name: str, module: nn.Module, inputs: torch.Tensor, labels: t
             f"model: {name} cannot take the data's samples ({kind}): {type(error).__name__}: {text:.200} "
             "Choose a model that is made for such samples, or other data."
         ) from error
-    expected, found = [1, *labels.shape[1:], num_outputs], getattr(outputs, "shape", type(outputs).__name__)
+    expected: list[int] = [1, *task.output_shape(num_outputs, tuple(labels.shape[1:]))]
+    found = getattr(outputs, "shape", type(outputs).__name__)
     if found != torch.Size(expected):
         found = list(found) if isinstance(found, torch.Size) else found
         raise ScenarioError(
             f"model: {name} returns {found} for one sample ({kind}), expected a tensor {expected}: one row per sample, "
-            f"{num_outputs} value{'s' * (num_outputs != 1)} per label."
+            f"{num_outputs} value{'s' * (num_outputs != 1)} per label (task: {label_of(task)}, labels "
+            f"{list(labels.shape[1:])}). Choose another model or another task."
         )
+    check_task(task, outputs.cpu(), labels[:1].cpu())
 
 
 def draw(build: Build, seed: int, count: int = 1) -> list[nn.Module]:

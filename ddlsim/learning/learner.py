@@ -80,7 +80,9 @@ class Learner:
         self.data = NodeDatasets(prepared, device)
         nodes = {name: assigned.index(name) if assigned and name in assigned else 0 for name in builders}
         self.architectures = {
-            name: read_architecture(name, build, seed, buffers, self.data.train[nodes[name]], self.data.num_classes)
+            name: read_architecture(
+                name, build, seed, buffers, self.data.train[nodes[name]], self.data.num_classes, self.data.task
+            )
             for name, build in builders.items()
         }
         self.rows = Rows(device)

@@ -25,6 +25,8 @@ MODELS = Registry(
         "alexnet": ".torchvision_nets:AlexNet",
         "alexnet_small": ".alexnet_small:AlexNetSmall",
         "sizes": ".only_sizes:Sizes",
+        "lstm": ".texts:LSTM",
+        "gpt": ".texts:GPT",
         "mixed": ".mixed:Mixed",
     },
     contract=".base:ModelSettings",

@@ -37,6 +37,16 @@ class ModelSettings(Part):
         """Number of float32 values per part, where `only_size`."""
         raise NotImplementedError(f"{type(self).__name__} must define part_sizes()")
 
+    def fitted(self, num_tokens: int | None, label_shape: tuple[int, ...]) -> "ModelSettings":
+        """The model for samples of so many different tokens, with labels of this shape per sample, asked before all
+        else. Default: as it is. Models of sequences fill in here what a scenario leaves open.
+
+        Args:
+            num_tokens: None: samples are no tokens.
+            label_shape: () of a single label.
+        """
+        return self
+
     def builders(self, image_shape: ImageShape, num_classes: int) -> "Mapping[str, Callable[[], nn.Module]]":
         """Per architecture, by a name for messages, what makes a fresh module. Default: `build` alone."""
         return {type(self).__name__: lambda: self.build(image_shape, num_classes)}

@@ -18,6 +18,7 @@ from ddlsim.runs.forgotten_yields import forgotten_yields
 from ddlsim.runs.loading import Loaded, load_data, prepare
 from ddlsim.scenario.crosscheck import cross_problems
 from ddlsim.scenario.own_parts import named_parts, origins
+from ddlsim.tasks import as_task
 
 if TYPE_CHECKING:
     from ddlsim.algorithms.base import Algorithm
@@ -152,21 +153,22 @@ class Trial:
         prepare(Loaded(real, loaded.dataset))
 
     def model(self) -> Iterator[str]:
-        """A model: it is built with values, cut into core and head, and given a sample."""
+        """A model: it is built with values, cut into core and head, and given a sample; a task: it is tried on that."""
         import torch
 
         from ddlsim.build import builders_of
         from ddlsim.learning.architecture import read_architecture
 
         model, outline = self.small.model, self.outline
-        if "model" not in self.outside or model.only_size or outline is None:
+        if not {"model", "task"} & self.outside.keys() or model.only_size or outline is None:
             return
         model.check(outline.image_shape)
         samples = torch.zeros(1, *outline.image_shape, dtype=getattr(torch, outline.dtype))
-        labels = torch.zeros(1, dtype=torch.int64)
+        task = as_task(outline.task)
+        labels = torch.zeros(1, *outline.label_shape, dtype=getattr(torch, task.label_dtype))
         builders = builders_of(self.small, outline, self.tell)
         for name, build in builders.items():
-            found = read_architecture(name, build, 0, model.buffers, (samples, labels), outline.num_classes)
+            found = read_architecture(name, build, 0, model.buffers, (samples, labels), outline.num_classes, task)
             if len(builders) == 1 and found.layout.names == ("core", "head"):
                 self.sizes = {part: found.layout.parts[part].size for part in found.layout.names}
         yield from ()

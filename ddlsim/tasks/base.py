@@ -40,6 +40,9 @@ class Task(Part, ABC):
     records_loss: ClassVar[bool] = True
     """Whether the loss is recorded beside the metrics; false where a metric is the loss."""
 
+    label_dtype: ClassVar[str] = "int64"
+    """numpy's name of the labels' type."""
+
     labels_in_words: ClassVar[str] = "any"
     """Which labels it takes, for messages."""
 

@@ -18,6 +18,7 @@ class Regression(Task):
     """One number per sample: squared error, judged by its mean."""
 
     records_loss: ClassVar = False
+    label_dtype: ClassVar = "float32"
     labels_in_words: ClassVar = "finite float32 numbers, [n]"
     measured: ClassVar = (MSE,)
 

@@ -1,0 +1,133 @@
+"""Language models over token ids: a stacked LSTM and a small GPT. The head is the linear layer that makes logits.
+
+Sources: the LSTM's default is LEAF's for Shakespeare (Caldas et al., "LEAF: a benchmark for federated settings", 2018:
+embedding of 8, two layers of 256 units); the GPT is GPT-2's block (Radford et al., "Language models are unsupervised
+multitask learners", 2019) with its initialization. Where we differ: the output layer does not share the embedding's
+weights, since the embedding is part of the core and the output layer is the head.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from annotated_types import Ge, Lt
+
+from ddlsim.errors import ScenarioError
+from ddlsim.models.base import ModelSettings
+from ddlsim.models.shapes import ImageShape
+from ddlsim.units import Count, UnitCount
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ddlsim.models.split import SplitModel
+
+UNKNOWN_TOKENS = 256
+"""How many tokens there are where neither scenario nor data says so: bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextModel(ModelSettings):
+    """Base of models over token ids.
+
+    Args:
+        tokens: how many different ones there are; null: what the data says.
+        predicts: each: an output at every position; last: one, after the last position; null: as the labels are.
+    """
+
+    tokens: Count | None = None
+    predicts: Literal["each", "last"] | None = None
+
+    def fitted(self, num_tokens: int | None, label_shape: tuple[int, ...]) -> Self:
+        """See ModelSettings."""
+        predicts = self.predicts or ("each" if label_shape else "last")
+        return replace(self, tokens=self.tokens or num_tokens, predicts=predicts)
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Sequences of ids [T]."""
+        if len(image_shape) != 1:
+            came = " x ".join(map(str, image_shape)) or "single numbers"
+            raise ScenarioError(
+                f"model: {type(self).__name__} takes sequences of token ids [T], the data has samples of {came}. "
+                "Choose another model, or data of texts (shakespeare, ag_news)."
+            )
+
+    def _whole(self, layers: "list[nn.Module]", features: int, num_classes: int) -> "SplitModel":
+        """The model of a core's layers, whose last one returns [n, T, features]."""
+        from torch import nn
+
+        from ddlsim.models.sequences import LastPosition
+        from ddlsim.models.split import SplitModel
+
+        last = [LastPosition()] if self.predicts == "last" else []
+        return SplitModel(nn.Sequential(*layers, *last), nn.Linear(features, num_classes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LSTM(TextModel):
+    """An embedding and stacked LSTM layers; LEAF's for Shakespeare by default.
+
+    Args:
+        layers: of LSTM cells.
+        units: per layer.
+        embedding: numbers per token.
+    """
+
+    layers: Count = 2
+    units: UnitCount = 256
+    embedding: UnitCount = 8
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, torch's default initialization."""
+        from torch import nn
+
+        from ddlsim.models.sequences import LSTMLayers
+
+        self.check(image_shape)
+        tokens = nn.Embedding(self.tokens or UNKNOWN_TOKENS, self.embedding)
+        return self._whole([tokens, LSTMLayers(self.embedding, self.units, self.layers)], self.units, num_classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPT(TextModel):
+    """A small transformer decoder, GPT-2's blocks.
+
+    Args:
+        layers: of blocks.
+        heads: of attention, a divisor of width.
+        width: of the features.
+        context: most positions; null: as long as the data's samples are.
+        dropout: share of values dropped after attention and after each block's linear layers, 0 to below 1.
+    """
+
+    layers: Count = 4
+    heads: Count = 4
+    width: UnitCount = 128
+    context: Count | None = None
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ScenarioError(f"heads: expected a divisor of width ({self.width}), got {self.heads}.")
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Sequences of ids [T], T at most the context."""
+        super().check(image_shape)
+        if self.context is not None and image_shape[0] > self.context:
+            raise ScenarioError(
+                f"model.context: expected at least {image_shape[0]}, the length of the data's samples, got "
+                f"{self.context}. Raise it, leave it out, or shorten data.length."
+            )
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, GPT-2's initialization."""
+        from torch import nn
+
+        from ddlsim.models.sequences import Block, TokensAndPositions, initialize_as_gpt2
+
+        self.check(image_shape)
+        tokens, context = self.tokens or UNKNOWN_TOKENS, self.context or image_shape[0]
+        blocks = [Block(self.width, self.heads, self.dropout) for _ in range(self.layers)]
+        layers = [TokensAndPositions(tokens, context, self.width), *blocks, nn.LayerNorm(self.width)]
+        model = self._whole(layers, self.width, num_classes)
+        initialize_as_gpt2(model, self.layers)
+        return model
