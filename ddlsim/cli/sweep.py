@@ -110,9 +110,10 @@ def _points(
 
 def _run(missing: "list[Point]", options: list[str], jobs: int, quiet: bool) -> list[tuple[str, str]]:
     """Runs them; what failed, with its cause."""
-    from ddlsim.report.text import quality_text, seconds_text
+    from ddlsim.report.text import seconds_text
     from ddlsim.runs import pool
     from ddlsim.runs.emit import words_of
+    from ddlsim.tasks.metric import Metric
 
     meant = {point.name: point for point in missing}
     started, failed = time.perf_counter(), []
@@ -122,8 +123,8 @@ def _run(missing: "list[Point]", options: list[str], jobs: int, quiet: bool) -> 
             failed.append((ended.job.name, ended.cause or "it has ended without a summary"))
             told = f"FAILED: {failed[-1][1]}"
         else:
-            value = summary[summary["metric"]]["all"]
-            told = f"{summary['metric']} {quality_text(summary['metric'], value)}  ({seconds_text(summary['wall_s'])})"
+            value = Metric(**summary["judged_by"]).text(summary[summary["metric"]]["all"])
+            told = f"{summary['metric']} {value}  ({seconds_text(summary['wall_s'])})"
         if not quiet:
             left_s = (time.perf_counter() - started) / done * (len(missing) - done)
             say(f"[{done}/{len(missing)}] {ended.job.name}: {told}  ETA {seconds_text(left_s)}")

@@ -239,7 +239,7 @@ def _evaluation_teller(life: Life, recorder: "Recorder") -> "Callable[[Evaluated
         stop = life.callbacks.tell(
             "on_evaluation",
             Evaluation(
-                outcome.completed, outcome.time_s, outcome.bytes_sent, outcome.metric, outcome.values, node_cluster
+                outcome.completed, outcome.time_s, outcome.bytes_sent, outcome.metric.name, outcome.values, node_cluster
             ),
         )
         if stop is not None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,11 @@ class Metric:
     def scale(self) -> int:
         """What values are multiplied by where they are shown: 100 for shares."""
         return 100 if self.share else 1
+
+    @property
+    def unit(self) -> Literal["percent", "number"]:
+        """How its numbers are printed."""
+        return "percent" if self.share else "number"
 
     @property
     def falling(self) -> bool:

@@ -10,6 +10,7 @@ from ddlsim import metrics
 from ddlsim.errors import ScenarioError
 from ddlsim.report.comparing.groups import Group
 from ddlsim.report.records import Records
+from ddlsim.tasks.metric import Metric, metric_named
 
 Axis = Literal["rounds", "time", "bytes"]
 Band = Literal["std", "ci", "none"]
@@ -53,16 +54,14 @@ class Curve:
     runs: int = 1
 
 
-def lower_is_better(measure: str, metric: str) -> bool:
-    """Whether a measure is an error or a loss."""
-    shown = metric if measure in VIEWS or measure.startswith("cluster_") else measure
-    return shown == "mse" or shown.endswith(("loss", "perplexity"))
-
-
-def is_share(measure: str, metric: str) -> bool:
-    """Whether a measure is a share, 0 to 1, which people read in percent."""
-    shown = metric if measure in VIEWS or measure.startswith("cluster_") else measure
-    return measure == "fair_accuracy" or shown.startswith("accuracy")
+def metric_of_measure(measure: str, judged_by: Metric) -> Metric:
+    """How a measure reads, of runs that are judged by a metric: a view of that metric reads as it does."""
+    measure = measure.removesuffix("_lowest_test_loss")
+    if measure == "fair_accuracy":
+        return Metric(measure, share=True)
+    if measure in (judged_by.name, *VIEWS) or measure.startswith("cluster_"):
+        return judged_by
+    return Metric(measure, higher_is_better=False, digits=4) if measure.endswith("loss") else metric_named(measure)
 
 
 def curve_of(records: Records, x: Axis, y: str | None = None) -> Curve:
@@ -71,7 +70,7 @@ def curve_of(records: Records, x: Axis, y: str | None = None) -> Curve:
     Args:
         records: of the run.
         x: rounds, time or bytes.
-        y: a metric that evaluations record, or one of VIEWS; None: accuracy or mse, whichever the run has.
+        y: a metric that evaluations record, or one of VIEWS; None: what the nodes are judged by.
     Raises:
         ScenarioError: if the run has no such values, or x is unknown.
     """
@@ -131,7 +130,7 @@ def _measured(records: Records, measure: str) -> np.ndarray:
         return np.zeros(0)
     if measure in evaluations.values:
         return metrics.over_nodes(evaluations.values[measure][:, : records.num_nodes])
-    falling = records.metric == "mse"
+    falling = records.judged_by.falling
     values = evaluations.quality[:, : records.num_nodes]
     clusters = metrics.over_clusters(values, records.node_cluster)
     worst, best = (np.nanmax, np.nanmin) if falling else (np.nanmin, np.nanmax)
@@ -145,13 +144,13 @@ def _measured(records: Records, measure: str) -> np.ndarray:
         return best(clusters, axis=1)
     if measure == "worst_node":
         return worst(values, axis=1)
-    if measure == "fair_accuracy" and not falling:
+    if measure == "fair_accuracy" and records.metric == "accuracy":
         fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
         return np.asarray(metrics.fair_accuracy(clusters, fair_lambda))
     head, _, number = measure.rpartition("_")
     if head == "cluster" and number.isdigit() and int(number) < len(sizes):
         return clusters[:, int(number)]
-    known = [*evaluations.values, *(view for view in VIEWS if view != "fair_accuracy" or not falling)]
+    known = [*evaluations.values, *(view for view in VIEWS if view != "fair_accuracy" or records.metric == "accuracy")]
     raise ScenarioError(
         f"--y {measure}: {records.directory} has no such values. Known: {', '.join(known)}, cluster_0 to "
         f"cluster_{len(sizes) - 1}."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.report.comparing.curves import Axis, Band, Curve, check_alike, is_share, mean_curve
+from ddlsim.report.comparing.curves import Axis, Band, Curve, check_alike, mean_curve, metric_of_measure
 from ddlsim.report.comparing.groups import Group, group
 from ddlsim.report.frame import shown_figure, styles
 from ddlsim.report.records import Records
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH_INCHES, CHARACTER_INCHES = 6.4, 0.068
-TITLES = {"accuracy": "accuracy", "mse": "mean squared error", "fair_accuracy": "fair accuracy"}
 
 
 def lines_figure(
@@ -37,7 +36,7 @@ def lines_figure(
     Args:
         runs: all measured by the same metric.
         x: rounds, time (simulated) or bytes (of all nodes).
-        y: a metric, or a view of it, see curves.py; None: accuracy or mse.
+        y: a metric, or a view of it, see curves.py; None: what the nodes are judged by.
         group_by: dotted keys whose values make the lines; None: every key in which runs differ, but for the seed.
         band: std, ci (95 %) or none.
         target: a value of y to be marked by a line; None: none.
@@ -52,8 +51,9 @@ def lines_figure(
     columns = max(1, int(WIDTH_INCHES / (0.6 + CHARACTER_INCHES * max(map(len, labels)))))
     lines = math.ceil(len(labels) / columns)
     figure, axes = shown_figure((WIDTH_INCHES, 3.8 + 0.19 * lines))
-    metric = runs[0].metric
-    scale = 100 if is_share(y or metric, metric) else 1
+    judged_by = runs[0].judged_by
+    shown = metric_of_measure(y or judged_by.name, judged_by)
+    scale = shown.scale
     x_title, unit = axis_of(x, [curve.x for curve in curves])
     for curve, label, style in zip(curves, labels, styles(len(curves)), strict=True):
         axes.plot(curve.x / unit, scale * curve.y, label=label, markersize=3.5, linewidth=1.4, **style)
@@ -63,9 +63,8 @@ def lines_figure(
     if target is not None:
         axes.axhline(scale * target, color="0.4", linewidth=0.9, linestyle=":")
     axes.set_xlabel(x_title)
-    title = (y or metric).replace("_", " ")
-    name = TITLES.get(y or metric, title if y in (None, metric) else f"{TITLES.get(metric, metric)}, {title}")
-    axes.set_ylabel(f"{name} (%)" if scale == 100 else name)
+    view = "" if y in (None, shown.name) else f", {y}".replace("_", " ")
+    axes.set_ylabel(f"{shown.words}{view}{' (%)' if shown.share else ''}")
     axes.grid(alpha=0.3)
     if not any(len(curve.y) for curve in curves):
         axes.text(0.5, 0.5, "no evaluations", transform=axes.transAxes, ha="center", color="0.4")

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ddlsim import metrics
-from ddlsim.report.comparing.curves import curve_of, lower_is_better
+from ddlsim.report.comparing.curves import curve_of, metric_of_measure
 from ddlsim.report.comparing.groups import APART, Settings, group, settings_of
 from ddlsim.report.published import published
 from ddlsim.report.records import Records
 from ddlsim.report.summary import quality
+from ddlsim.tasks.metric import Metric
 
 FALLBACK = " (fallback)"
 COSTS = ("bytes", "sim_time_s", "target_round", "target_bytes", "target_sim_time_s")
@@ -22,7 +24,7 @@ class Target:
 
     Args:
         value: accuracies 0 to 1.
-        measure: of what, see curves.py; None: accuracy or mse.
+        measure: of what, see curves.py; None: what the nodes are judged by.
     """
 
     value: float
@@ -45,7 +47,7 @@ class Row:
     evaluated_round: int | None
     seeds: list[int]
     num_clusters: int
-    metric: str  # accuracy or mse
+    judged_by: Metric
     numbers: dict[str, dict | None]
     published: dict[str, float]
     target: float | None
@@ -54,6 +56,26 @@ class Row:
     setting: str = ""  # what sets it apart from all other rows
     measure: str = ""  # what the target is a value of
     mixed: list[str] = field(default_factory=list)  # keys in which its runs differ
+
+    @property
+    def metric(self) -> str:
+        """The name of what its nodes are judged by."""
+        return self.judged_by.name
+
+    @property
+    def target_metric(self) -> Metric:
+        """How the target reads."""
+        return metric_of_measure(self.measure or self.metric, self.judged_by)
+
+    @property
+    def has_fairness(self) -> bool:
+        """Whether fairness over classes is defined."""
+        return "demographic_parity" in self.numbers
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        found = {("metric" if key == "judged_by" else key): value for key, value in vars(self).items()}
+        return found | {"metric": self.metric}
 
 
 def compared(
@@ -107,7 +129,7 @@ def _row(
         evaluated_round=summary["evaluated_round"],
         seeds=[own["seed"] for own, _ in members],
         num_clusters=len(summary["cluster_sizes"]),
-        metric=metric,
+        judged_by=Metric(**summary["judged_by"]),
         numbers=_numbers([{**_flat(own), **cost} for (own, _), cost in zip(members, reaching, strict=True)]),
         published=published(records.scenario, len(summary["cluster_sizes"])),
         target=summary["target"][metric] if target is None else target.value,
@@ -139,7 +161,7 @@ def _to_target(records: Records, target: Target) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     for name, axis in costs.items():
         curve = curve_of(records, axis, target.measure)
-        falling = lower_is_better(target.measure or records.metric, records.metric)
+        falling = metric_of_measure(target.measure or records.metric, records.judged_by).falling
         first = metrics.first_reaching(curve.y, target.value, falling)
         found[name] = None if first is None else float(curve.x[first])
     return found

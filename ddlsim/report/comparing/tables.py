@@ -2,12 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from ddlsim.errors import DdlsimError, ScenarioError
-from ddlsim.report.comparing.curves import is_share, lower_is_better
 from ddlsim.report.comparing.rows import COSTS, FALLBACK, Row, Target, compared
 from ddlsim.report.summary import raise_it, read_all
 from ddlsim.report.text import (
@@ -18,9 +16,9 @@ from ddlsim.report.text import (
     markdown,
     number_text,
     percent_text,
-    quality_text,
     seconds_text,
 )
+from ddlsim.tasks.metric import ACCURACY
 
 Format = Literal["text", "csv", "markdown", "latex", "json"]
 FORMATS = ("text", "csv", "markdown", "latex", "json")
@@ -62,7 +60,7 @@ def table_of(rows: list[Row], format: str = "text", by_keys: bool = False) -> st
     """
     format = FORMER.get(format, format)
     if format == "json":
-        return json.dumps({"schema_version": 1, "rows": [vars(row) for row in rows]}, indent=2)
+        return json.dumps({"schema_version": 1, "rows": [row.plain() for row in rows]}, indent=2)
     if format == "csv":
         return comma_separated(*_csv(rows))
     if format not in FORMATS:
@@ -80,13 +78,12 @@ def table_of(rows: list[Row], format: str = "text", by_keys: bool = False) -> st
 def _cells(rows: list[Row], by_keys: bool) -> tuple[list[str], list[list[str]]]:
     most = max(row.num_clusters for row in rows)
     texts: dict[str, tuple[str, Callable]] = {}
-    for metric, short in (("accuracy", "acc"), ("mse", "mse")):
-        if any(row.metric == metric for row in rows):
-            as_text = partial(quality_text, metric)
-            texts[f"{metric}_all"] = f"{short} all", as_text
-            named = "cluster {}" if len({row.metric for row in rows}) == 1 else short + " {}"
-            texts |= {f"{metric}_{c}": (named.format(c), as_text) for c in range(most)}
-        if metric == "accuracy" and "accuracy_all" in texts:
+    judged = sorted(dict.fromkeys(row.judged_by for row in rows), key=lambda metric: metric != ACCURACY)
+    for metric in judged:
+        texts[f"{metric.name}_all"] = f"{metric.column} all", metric.text
+        named = "cluster {}" if len(judged) == 1 else metric.column + " {}"
+        texts |= {f"{metric.name}_{c}": (named.format(c), metric.text) for c in range(most)}
+        if any(row.judged_by == metric and row.has_fairness for row in rows):
             texts["fair_accuracy"] = "fair acc", percent_text
             texts |= {"demographic_parity": ("DP", number_text), "equalized_odds": ("EO", number_text)}
     as_texts = bytes_text, seconds_text, _round_text, bytes_text, seconds_text
@@ -127,12 +124,15 @@ def _notes(rows: list[Row]) -> list[str]:
     notes = []
     if any(row.published for row in rows):
         notes.append("[ ] published number; ± population standard deviation over seeds; accuracies in percent")
-    targets = sorted({(row.measure, row.metric, row.target) for row in rows if row.target is not None})
-    for measure, metric, value in targets:
-        shown = f"{percent_text(value)} %" if is_share(measure, metric) else quality_text(metric, value)
-        side = "at or below" if lower_is_better(measure, metric) else "at or above"
+    targets = {(row.measure, row.metric, row.target): row.target_metric for row in rows if row.target is not None}
+    for (measure, metric, value), shown in sorted(targets.items(), key=lambda item: item[0]):
+        side = "at or below" if shown.falling else "at or above"
         over = " over all nodes" if measure == metric and metric == "accuracy" else ""
-        notes.append(f"to target: first evaluation with {measure}{over} {side} {shown}")
+        unit = " %" if shown.share else ""
+        notes.append(f"to target: first evaluation with {measure}{over} {side} {shown.text(value)}{unit}")
+    without = sorted({row.judged_by.words for row in rows if not row.has_fairness})
+    if without and any(row.has_fairness for row in rows):
+        notes.append(f"fair acc, DP and EO are not defined for runs judged by {', '.join(without)}")
     if any(0 < row.reached < len(row.seeds) for row in rows):
         notes.append("(k/n): k of n runs reached the target; mean and deviation are over these")
     for row in rows:

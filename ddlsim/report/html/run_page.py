@@ -6,7 +6,8 @@ from ddlsim.report.html.page import Page, Tile
 from ddlsim.report.records import Records
 from ddlsim.report.sections import Context, sections
 from ddlsim.report.summary import loud_lines, summary_of
-from ddlsim.report.text import bytes_text, number_text, percent_text, quality_text, seconds_text
+from ddlsim.report.text import bytes_text, number_text, percent_text, seconds_text
+from ddlsim.tasks.metric import Metric
 
 
 def run_page(records: Records, context: Context | None = None) -> Page:
@@ -31,17 +32,17 @@ def run_page(records: Records, context: Context | None = None) -> Page:
 
 def tiles(summary: dict) -> list[Tile]:
     """Quality, fairness and costs."""
-    metric = summary["metric"]
+    metric, judged_by = summary["metric"], Metric(**summary["judged_by"])
     found = []
     if summary[metric]["all"] is not None:
-        name, unit = ("Accuracy", " %") if metric == "accuracy" else ("Mean squared error", "")
+        name, unit = judged_by.words[:1].upper() + judged_by.words[1:], " %" if judged_by.share else ""
         per_cluster = summary[metric]["clusters"] or []
-        values = [quality_text(metric, value) for value in per_cluster]
+        values = [judged_by.text(value) for value in per_cluster]
         remark = (
             "all nodes" if len(values) < 2 else f"clusters {' · '.join(values[:6])}{' …' if len(values) > 6 else ''}"
         )
-        found.append(Tile(name, quality_text(metric, summary[metric]["all"]) + unit, remark))
-        if metric == "accuracy" and len(per_cluster) > 1:
+        found.append(Tile(name, judged_by.text(summary[metric]["all"]) + unit, remark))
+        if summary.get("fair_accuracy") is not None and len(per_cluster) > 1:
             remark = f"DP {number_text(summary['demographic_parity'])}, EO {number_text(summary['equalized_odds'])}"
             found.append(Tile("Fair accuracy", f"{percent_text(summary['fair_accuracy'])} %", remark))
     rounds, reached = summary["rounds"], summary["evaluated_round"]
@@ -52,7 +53,7 @@ def tiles(summary: dict) -> list[Tile]:
     found.append(Tile("Bytes sent", bytes_text(summary["bytes"]["total"]), remark))
     target = summary["target"]
     if target[metric] is not None and summary["timetable"] is None:
-        name = f"To {quality_text(metric, target[metric])}{' %' if metric == 'accuracy' else ''}"
+        name = f"To {judged_by.text(target[metric])}{' %' if judged_by.share else ''}"
         if target["reached"]:
             remark = f"{bytes_text(target['bytes'])}, {seconds_text(target['sim_time_s'])}"
             found.append(Tile(name, f"round {target['round']}", remark))

@@ -9,14 +9,10 @@ from ddlsim.report.section import Axis, Frame, Heat, Lines, Mark, Section, Serie
 from ddlsim.report.sections.layout import axes, blocks_of, cluster_name
 from ddlsim.report.summary import quality as flat_quality
 from ddlsim.report.text import number_text, percent_text
+from ddlsim.tasks.metric import metric_named
 
 GROUP = "Learning"
-FRAMES: dict[str, tuple[str, Unit]] = {
-    "accuracy": ("accuracy", "percent"),
-    "mse": ("mean squared error", "number"),
-    "test_loss": ("test loss", "number"),
-    "bytes_sent": ("bytes sent", "bytes"),
-}
+FRAMES: dict[str, tuple[str, Unit]] = {"test_loss": ("test loss", "number"), "bytes_sent": ("bytes sent", "bytes")}
 
 
 def quality(records: Records, summary: dict) -> list[Section]:
@@ -30,7 +26,7 @@ def quality(records: Records, summary: dict) -> list[Section]:
 
 def over_rounds(records: Records) -> Section:
     """Each cluster's mean with the range of its nodes, and the mean over all nodes."""
-    evaluations, metric = records.evaluations, records.metric
+    evaluations, metric, judged_by = records.evaluations, records.metric, records.judged_by
     sizes = np.bincount(records.node_cluster)
     series = []
     for cluster, curve in enumerate(metrics.over_clusters(evaluations.quality, records.node_cluster).T):
@@ -46,7 +42,7 @@ def over_rounds(records: Records) -> Section:
         if name.startswith(f"{metric}_") and (place == "all" or place.isdigit()):
             which = "all nodes" if place == "all" else f"cluster {place}"
             marks.append(Mark(f"published, {which}", value, -1 if place == "all" else int(place)))
-    what = "Mean squared error" if metric == "mse" else "Accuracy"
+    what = judged_by.words[:1].upper() + judged_by.words[1:]
     bands = "; bands reach from the lowest to the highest node of a cluster" if any(sizes > 1) else ""
     return Section(
         "quality",
@@ -55,11 +51,11 @@ def over_rounds(records: Records) -> Section:
         f"Mean over a cluster's nodes on their own test data{bands}.",
         figure=Lines(
             axes(records),
-            what.lower(),
+            judged_by.words,
             series,
-            "number" if metric == "mse" else "percent",
+            judged_by.unit,
             marks,
-            log=metric == "mse" and bool((evaluations.quality[np.isfinite(evaluations.quality)] > 0).all()),
+            log=judged_by.falling and bool((evaluations.quality[np.isfinite(evaluations.quality)] > 0).all()),
         ),
     )
 
@@ -91,7 +87,9 @@ def nodes(records: Records) -> Section:
     """Every node at every evaluation as a heat map."""
     evaluations, blocks = records.evaluations, blocks_of(records.node_cluster)
     frames = []
-    for name, (label, unit) in FRAMES.items():
+    judged = [records.judged_by, *map(metric_named, records.also_measured)]
+    shown = {metric.name: (metric.words, metric.unit) for metric in judged} | FRAMES
+    for name, (label, unit) in shown.items():
         values = evaluations.values.get(name)
         if values is not None:
             of_nodes = np.where(np.isfinite(values), values, np.nan)[:, : records.num_nodes]
