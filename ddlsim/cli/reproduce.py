@@ -1,6 +1,5 @@
 """ddlsim reproduce: a published table, run again."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -66,7 +65,6 @@ def reproduce(
             jobs=jobs,
             tell=tell,
             keep=Keeper(checked, kept).keep if kept else lambda *_: None,
-            command=["ddlsim", *sys.argv[1:]],
         )
     found = results(checked, runs, kept)
     typer.echo(console_table(checked, found))

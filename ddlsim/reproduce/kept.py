@@ -114,7 +114,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _origin(directory: Path) -> dict[str, Any]:
-    """Which code, on which machine, when and by which command."""
+    """Which code, on which machine, and when."""
     manifest = _read(directory / "manifest.json") or {}
     source = _read(directory / ORIGIN) or {}
     return {key: source.get(key) for key in FROM_ORIGIN} | {key: manifest.get(key) for key in FROM_MANIFEST}

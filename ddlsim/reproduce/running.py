@@ -17,7 +17,7 @@ from ddlsim.runs.pool import Job, run_jobs
 from ddlsim.scenario import Scenario, to_yaml
 
 ORIGIN = "origin.json"
-"""In a run's directory: the commit of the sources that it ran with, and the command that asked for it."""
+"""In a run's directory: the commit of the sources that it ran with."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,6 @@ def reproduce(
     jobs: int = 1,
     tell: Callable[[str], None] = lambda _: None,
     keep: Callable[[Run, dict], None] = lambda *_: None,
-    command: list[str] | None = None,
 ) -> Outcome:
     """Runs what has not been run yet.
 
@@ -120,7 +119,6 @@ def reproduce(
         jobs: processes that run side by side.
         tell: takes progress, line by line.
         keep: called with every run that has come to its end, now or earlier, and its summary.
-        command: of the user, for results files.
     """
     there = {run.directory: run.summary() for run in runs}
     wanted = [run for run in runs if there[run.directory] is None]
@@ -136,7 +134,7 @@ def reproduce(
         run.file.parent.mkdir(parents=True, exist_ok=True)
         run.file.write_text(to_yaml(run.scenario), encoding="utf-8")
     tasks = {Job(str(run.directory), _words(run, options)): run for run in wanted}
-    started, failures, origin = time.perf_counter(), [], {"commit": source_commit(), "command": command}
+    started, failures, origin = time.perf_counter(), [], {"commit": source_commit()}
     try:
         for done, ended in enumerate(run_jobs(list(tasks), jobs), 1):
             run, place = tasks[ended.job], f"[{done}/{len(wanted)}]"
