@@ -26,7 +26,9 @@ class Run:
         has_server: whether there is one more node, the last, that serves the others.
 
     Attributes:
-        completed_by_all: rounds that every node that took part has completed; the engine keeps it up to date.
+        completed_by_all: rounds that as many nodes have completed as take part now, so that progress, checkpoints and
+            records go on under churn; the engine keeps it up to date. A slow node may be behind it where nodes that
+            were ahead have left or stopped.
     """
 
     seed: int

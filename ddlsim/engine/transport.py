@@ -60,6 +60,7 @@ class NetworkTransport:
         self._deadline_s, self._keep_late = protocol.deadline_s, protocol.late == "keep"
         self._encoders = None if codec is None else [self._encoder(codec, member.id) for member in members]
         self._stores: dict[int, PullStore] = {}
+        self._oldest_round, self._oldest_as_of = 0, 0
         self._mailboxes = network.use_mailboxes()
         network.listen(self._delivered, self.fail)
 
@@ -75,7 +76,7 @@ class NetworkTransport:
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
         """Answers pulls with this payload from now on, also those that wait for it."""
-        self._store(node).publish(round_num, stage, payload, self._run.completed_by_all)
+        self._store(node).publish(round_num, stage, payload, self._oldest())
         self._answer_waiting(node)
 
     def pull(
@@ -243,6 +244,17 @@ class NetworkTransport:
             self._score(message)
         else:  # the mailbox knows what is too late
             self._mailboxes.deliver(message)
+
+    def _oldest(self) -> int:
+        """The earliest round that an online node is in: pulls ask for none before. Looked up once a round.
+
+        `completed_by_all` alone can be later: nodes that were ahead and have left or stopped count there.
+        """
+        completed = self._run.completed_by_all
+        if completed > self._oldest_as_of:
+            rounds = (member.round_num for member in self._members if member.online and not member.finished)
+            self._oldest_round, self._oldest_as_of = min(rounds, default=completed), completed
+        return self._oldest_round
 
     def _store(self, node: int) -> PullStore:
         if node not in self._stores:

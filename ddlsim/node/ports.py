@@ -235,7 +235,7 @@ class RunInfo(Protocol):
     staleness: int
     node_cluster: "np.ndarray"
     completed_by_all: int
-    """Rounds that all nodes that took part have completed; the engine counts them."""
+    """Rounds that as many nodes have completed as take part now; the engine counts them."""
 
     def rng(self, purpose: str, node: int) -> "np.random.Generator":
         """A node's stream of random numbers for one purpose."""

@@ -40,6 +40,23 @@ class Meeting(Counting):
         self.rounds_done[node.id].append(round_num)
 
 
+class Staged(Counting):
+    """Nodes publish the number of a round as its stage 0; node 2, the slowest, then pulls that of node 0."""
+
+    DURATION_S = (1.0, 1.9, 2.5, 1.0)
+
+    def __init__(self):
+        super().__init__(4)
+        self.pulled = []
+
+    def round(self, node, state, round_num):
+        node.publish(round_num, stage=0, number=round_num)
+        yield node.sleep(self.DURATION_S[node.id])
+        if node.id == 2:
+            answers = yield node.pull([0], round_num, stages={0: 0})
+            self.pulled += [answer.payload["number"] for answer in answers]
+
+
 def simulate(algorithm, absences, *, rounds=5, **settings):
     num_nodes = len(algorithm.starts)
     made = assemble(
@@ -248,3 +265,9 @@ def test_run_whose_nodes_stay_just_long_enough_goes_on():
 def test_return_that_simulated_time_cannot_reach_is_none():
     with pytest.raises(DdlsimError, match="all nodes have left for good"):
         simulate(Counting(2), {0: [(0.0, 1e30), (2e30, 3e30)], 1: [(0.0, 1e30)]})
+
+
+def test_a_slow_node_pulls_what_was_published_in_its_round_though_one_that_was_ahead_has_left():
+    staged = Staged()
+    simulate(staged, {3: [(1.5, math.inf)]}, rounds=4)
+    assert staged.pulled == [0, 1, 2, 3]
