@@ -186,8 +186,9 @@ class MAPL(Algorithm):
         similarity = np.zeros(node.num_nodes)
         cosines = {peer: 0.0 if np.isnan(cosine) else cosine for peer, cosine in cosines.items()}  # it has diverged
         similarity[list(cosines)] = list(cosines.values())
-        if self.variant == "code" and cosines:
-            similarity /= max(cosines.values())
+        largest = max(cosines.values(), default=0.0)
+        if self.variant == "code" and largest:  # 0: all others have diverged
+            similarity /= largest
         similarity[node.id] = 1.0
         samples = np.array([state.samples.get(peer, node.num_samples) for peer in range(node.num_nodes)], float)
         worth = np.ones(node.num_nodes)

@@ -211,7 +211,8 @@ class Node:
             takes_time: false: the device is not charged for the forward passes.
         """
         compute = self._compute
-        batches = compute.batches_in(split, self.id) if batches is None else batches
+        one_pass = compute.batches_in(split, self.id)
+        batches = one_pass if batches is None else min(batches, one_pass)
         job = compute.losses(self.id, models, batches, self._batch_rng("loss batches"), common, split, self.kept)
         value = Deferred(lambda: compute.value(job))
         steps = len(models) * batches * FORWARD_SHARE if takes_time else 0.0

@@ -46,6 +46,11 @@ def test_code_moves_every_weight_by_the_rate_then_projects():
     assert learn(MAPL()) == pytest.approx([0.3, 0.3, 0.3, 0.1])
 
 
+def test_peers_that_have_all_diverged_are_alike_and_the_weights_stay_numbers():
+    # worth (0.25, 0, 0, 0); gradients (-0.1, 0.025, 0.025, 0.025); weights 0.35, 0.15, 0.15, 0.15 gain 0.05 each
+    assert learn(MAPL(), dict.fromkeys(COSINES, np.nan)) == pytest.approx([0.4, 0.2, 0.2, 0.2])
+
+
 def test_gradient_step_moves_in_proportion():
     # weights 0.25 + 0.1 * (0.1, 0.1, 0.00625, -0.0875); their sum 1.011875 loses a quarter of 0.011875 each
     expected = 0.25 + 0.1 * np.array([0.1, 0.1, 0.00625, -0.0875]) - 0.011875 / 4

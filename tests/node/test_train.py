@@ -1,9 +1,10 @@
-"""The verb `train`: how long it takes, what it validates, and what is done after every step."""
+"""The verbs `train` and `losses`: how long they take, what is validated, and what is done after every step."""
 
 from types import SimpleNamespace
 
 import pytest
 
+from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.node.node import Node
 from ddlsim.node.ports import Ports
 
@@ -23,7 +24,7 @@ class Compute:
     def batches_in(self, split, node):
         return 3
 
-    def losses(self, node, models, batches, rng, split, kept):
+    def losses(self, node, models, batches, rng, common=False, split="train", kept=None):
         self.validated.append((models, kept))
         return "losses"
 
@@ -61,3 +62,9 @@ def test_steps_with_a_change_after_each_are_validated_once_as_one_training(compu
     node.train((10.0,), steps=2, after_step=lambda model: (-model[0],))[1]()
     assert compute.validated == [([(10.0,)], 2)]
     assert found == [((10.0,), "losses", 2)]
+
+
+@pytest.mark.parametrize(("asked", "passed"), [(2, 2), (3, 3), (100, 3), (None, 3)])
+def test_losses_take_the_time_of_the_mini_batches_that_there_are(compute, asked, passed):
+    duration, _ = node_of(compute).losses([(10.0,), (20.0,)], asked)
+    assert duration == pytest.approx(2 * passed * FORWARD_SHARE)
