@@ -19,6 +19,7 @@ from ddlsim.evaluation.oracle_similarities import OracleSimilarities
 from ddlsim.node.ports import Ports
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario.model import Evaluation, Protocol
+from ddlsim.tasks.classification import Classification
 
 
 class NoLearning:
@@ -46,7 +47,7 @@ class NoLearning:
         return None
 
     def test(self, models, test_set, kept=None):
-        return [(np.eye(2), 0.0)]
+        return [((1.0,), 0.0, np.eye(2))]
 
     def resolve(self, jobs):
         return list(jobs)
@@ -106,21 +107,19 @@ def assemble(
         evaluated: whether rows of accuracy are recorded at the end; they are in `records.rows`.
         protocol: keys of the scenario section `protocol`.
     """
-    env, records, compute = Environment(), Recorder(None), compute or NoLearning()
+    env, records, compute, task = Environment(), Recorder(None), compute or NoLearning(), Classification()
     run = Run(0, rounds, np.zeros(num_nodes, int), lambda _: graph, lambda _: 1, synchronous, staleness)
     members = [Member(node) for node in range(num_nodes)]
     if not hasattr(step_time_s, "duration_s"):
         step_time_s = np.broadcast_to(step_time_s, num_nodes)
-    clock, measurements = SimulatedClock(env, step_time_s), Measurements(compute, records)
+    clock, measurements = SimulatedClock(env, step_time_s), Measurements(compute, records, task.judged_by)
     transport = NetworkTransport(make_network(env), members, run, clock, compute, Protocol(**protocol))
     monitor = NoMonitor()
     if evaluated:
         similarities = OracleSimilarities((), None, records, run.rng)
         schedule = Schedule(100, rounds, algorithm.has_final_exchange)
         section, tested = Evaluation(), np.zeros(num_nodes, int)
-        monitor = Evaluator(
-            compute, records, section, schedule, tested, "classification", run.rng, measurements, similarities
-        )
+        monitor = Evaluator(compute, records, section, schedule, tested, task, run.rng, measurements, similarities)
     churn = ChurnProcess(env, members, dict(absences), state_lost)
     ports = Ports(clock, transport, compute, run, SilentLog())
     made = Simulation(env, algorithm, ports, transport, members, churn, monitor, records)
