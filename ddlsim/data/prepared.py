@@ -2,22 +2,29 @@
 
 Order: the validation set is taken off first (from train, or from test, which then loses it; or it is the data set's
 own), the rest of train is dealt to the nodes by the partition, and each cluster's shift is applied to its nodes'
-samples and to its own copy of the whole test and validation sets. Images become float32 only per node and per set, so
-that the peak is one float copy of what is used beside the bytes that were loaded.
+samples and to its own copy of the whole test and validation sets. Images that are bytes stay so, and become float32 by
+the batch; samples in a file that is memory-mapped are read by the batch.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from ddlsim.data.dataset import Dataset
+from ddlsim.data.images_as_bytes import ByteImages, Normalization, normalize
+from ddlsim.data.mapped import MappedSamples, is_mapped
 from ddlsim.data.partitions import Partition
 from ddlsim.data.shifts import Samples, Setting, Shift
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
 from ddlsim.tasks import Task, as_task
+
+_ROWS = 4096
+"""Labels that are shifted together, of samples that are not read."""
 
 
 class Nodes(Protocol):
@@ -40,8 +47,9 @@ class Validation(Protocol):
 
 @dataclass
 class PreparedData:
-    """What a run learns from and is measured on. Images are float32 [n, C, H, W], contiguous; other samples keep
-    their shape, and integers (token ids) their type. Labels are int64 [n] or [n, ...], of a regression float32 [n].
+    """What a run learns from and is measured on. Images are float32 [n, C, H, W], contiguous, or ByteImages that give
+    these; other samples keep their shape, and integers (token ids) their type; samples in a memory-mapped file are
+    MappedSamples. Labels are int64 [n] or [n, ...], of a regression float32 [n].
 
     Args:
         node_train: per node its own training samples.
@@ -174,27 +182,6 @@ def prepare(
     )
 
 
-def normalize(images: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
-    """(x / 255 - mean) / std of bytes, (x - mean) / std of floats; float32 at every step, as torchvision does it.
-
-    Args:
-        images: uint8 or float32 [n, H, W, C].
-        mean: float32 [C].
-        std: float32 [C].
-    Returns:
-        float32 [n, C, H, W], contiguous.
-    """
-    count, height, width, channels = images.shape
-    scale = 255 if images.dtype == np.uint8 else 1
-    result = np.empty((count, channels, height, width), np.float32)
-    for channel in range(channels):
-        one = result[:, channel]
-        np.divide(images[..., channel], np.float32(scale), out=one, dtype=np.float32)
-        one -= mean[channel]
-        one /= std[channel]
-    return result
-
-
 def normalized(dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
     """Some samples of a split as models see them.
 
@@ -213,6 +200,22 @@ def normalized(dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
         own = domains == domain
         result[own] = normalize(images[indices[own]], dataset.mean[domain], dataset.std[domain])
     return result
+
+
+def samples_of(dataset: Dataset, split: str, indices: np.ndarray) -> Samples:
+    """Some samples of a split before any shift, in the form that takes least memory, and their labels."""
+    images, labels = dataset.samples(split)
+    if is_mapped(images):
+        read = partial(normalized, dataset, split)
+        of_values = np.dtype(dataset.sample_dtype)
+        return MappedSamples(indices, read, dataset.sample_shape, of_values), labels[indices]
+    if not dataset.holds_images or images.dtype != np.uint8:
+        return normalized(dataset, split, indices), labels[indices]
+    values = np.ascontiguousarray(images.transpose(0, 3, 1, 2)[indices])
+    if dataset.mean.ndim == 1:
+        return ByteImages(values, [Normalization(dataset.mean, dataset.std)]), labels[indices]
+    of_domains = [Normalization(mean, std) for mean, std in zip(dataset.mean, dataset.std, strict=True)]
+    return ByteImages(values, of_domains, dataset.domains[split][indices]), labels[indices]
 
 
 @dataclass(frozen=True)
@@ -234,11 +237,34 @@ class View:
     domain: int | None
 
     def of(self, samples: Samples) -> Samples:
-        """Normalized samples as this cluster sees them."""
-        images, labels = self.shift.apply(*samples, self.cluster, self.setting)
-        kind = np.float32 if np.issubdtype(labels.dtype, np.floating) else np.int64
+        """Samples as this cluster sees them."""
+        images, labels = samples
+        if isinstance(images, MappedSamples):
+            return self._of_mapped(images, labels)
+        if isinstance(images, ByteImages):
+            found = self.shift.apply_to_bytes(images, labels, self.cluster, self.setting)
+            if found is not None:
+                values = np.ascontiguousarray(found[0].values)
+                return ByteImages(values, found[0].normalizations, found[0].which), _of_type(found[1])
+            images = np.asarray(images)
+        images, labels = self.shift.apply(images, labels, self.cluster, self.setting)
         of_images = np.float32 if np.issubdtype(images.dtype, np.floating) else images.dtype
-        return np.ascontiguousarray(images, of_images), np.ascontiguousarray(labels, kind)
+        return np.ascontiguousarray(images, of_images), _of_type(labels)
+
+    def _of_mapped(self, images: MappedSamples, labels: np.ndarray) -> Samples:
+        """Batches are shifted when they are read; of labels there is no such form."""
+
+        def read(indices: np.ndarray) -> np.ndarray:
+            unused = np.zeros(len(indices), labels.dtype)
+            seen = self.shift.apply(images.read(indices), unused, self.cluster, self.setting)[0]
+            return np.ascontiguousarray(seen, images.sample_dtype)
+
+        unseen = np.broadcast_to(np.zeros((), images.sample_dtype), images.shape)
+        pieces = [
+            self.shift.apply(unseen[part], labels[part], self.cluster, self.setting)[1]
+            for part in (slice(first, first + _ROWS) for first in range(0, len(labels), _ROWS))
+        ]
+        return dataclasses.replace(images, read=read), _of_type(np.concatenate(pieces))
 
     def own(self, dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
         """Those of an evaluation set's samples on which this cluster is measured."""
@@ -359,10 +385,9 @@ def _own_tests(
 def _per_node(
     dataset: Dataset, owned: list[np.ndarray], views: list[View], node_cluster: np.ndarray, split: str = "train"
 ) -> list[Samples]:
-    """Every node's samples as its cluster sees them; the float copy is made node by node."""
-    labels = dataset.samples(split)[1]
+    """Every node's samples as its cluster sees them."""
     return [
-        views[cluster].of((normalized(dataset, split, own), labels[own]))
+        views[cluster].of(samples_of(dataset, split, own))
         for own, cluster in zip(owned, node_cluster.tolist(), strict=True)
     ]
 
@@ -375,6 +400,11 @@ def _per_cluster(dataset: Dataset, split: str, chosen: np.ndarray, views: list[V
             own = view.own(dataset, split, chosen)
             if len(own) == 0:
                 raise ScenarioError(f"partition.labels: no evaluation sample has a label of cluster {view.cluster}.")
-            base = normalized(dataset, split, own), dataset.samples(split)[1][own]
+            base = samples_of(dataset, split, own)
         copies.append(view.of(base))
     return copies
+
+
+def _of_type(labels: np.ndarray) -> np.ndarray:
+    """Labels in the one type that learning takes: int64, of a regression float32."""
+    return np.ascontiguousarray(labels, np.float32 if np.issubdtype(labels.dtype, np.floating) else np.int64)

@@ -4,6 +4,7 @@ Sources: `rotate` as in the FACADE paper's code (angles per number of clusters, 
 normalized images) and in Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022 (10 and 350 degrees).
 """
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Le
 
+from ddlsim.data.images_as_bytes import ByteImages, Normalization
+from ddlsim.data.mapped import MappedSamples
 from ddlsim.errors import ScenarioError
 from ddlsim.part import Part
 from ddlsim.units import MAX_COUNT, CountOrZero
 
-Samples = tuple[np.ndarray, np.ndarray]
-"""Images float32 [n, C, H, W] and labels int64 [n]."""
+Samples = tuple[np.ndarray | ByteImages | MappedSamples, np.ndarray]
+"""Images float32 [n, C, H, W], as arrays or what stands for them, and labels int64 [n]."""
 
 CHANNEL_ORDERS = ("rgb", "brg", "gbr", "bgr", "rbg", "grb")
 AUTO_DEGREES = {1: (0.0,), 2: (0.0, 180.0), 3: (0.0, 90.0, 180.0), 4: (0.0, 90.0, 180.0, 270.0)}
@@ -47,7 +50,9 @@ class Shift(Part, ABC):
     """What every entry of SHIFTS is."""
 
     @abstractmethod
-    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
+    def apply(
+        self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The samples as a cluster sees them; the input is left as it is, unchanged arrays are handed through.
 
         Args:
@@ -58,6 +63,16 @@ class Shift(Part, ABC):
         Raises:
             ScenarioError: if the shift does not fit the clusters or the images.
         """
+
+    def apply_to_bytes(
+        self, images: ByteImages, labels: np.ndarray, cluster: int, setting: Setting
+    ) -> tuple[ByteImages, np.ndarray] | None:
+        """As `apply`, to images that stay bytes: what they are after normalizing must be the same to the last bit.
+
+        None, the default: the shift works on normalized values, so the images are kept as these, in four times the
+        memory.
+        """
+        return None
 
     def check(self, num_clusters: int, image_shape: tuple[int, ...]) -> None:
         """Whether the shift fits the clusters and the samples, found by shifting no samples at all.
@@ -73,15 +88,28 @@ class Shift(Part, ABC):
             self.apply(np.zeros((0, *image_shape), np.float32), np.zeros(0, np.int64), cluster, setting)
 
 
-class _OfClasses(Shift):
+class _OfLabels(Shift):
+    """Leaves images as they are."""
+
+    def apply_to_bytes(
+        self, images: ByteImages, labels: np.ndarray, cluster: int, setting: Setting
+    ) -> tuple[ByteImages, np.ndarray]:
+        """See Shift."""
+        unseen = np.broadcast_to(np.float32(0), images.shape)
+        return images, self.apply(unseen, labels, cluster, setting)[1]
+
+
+class _OfClasses(_OfLabels):
     needs_classes: ClassVar = True
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoShift(Shift):
+class NoShift(_OfLabels):
     """All clusters see the images as they are."""
 
-    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
+    def apply(
+        self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
+    ) -> tuple[np.ndarray, np.ndarray]:
         """See Shift."""
         return images, labels
 
@@ -100,27 +128,48 @@ class Rotate(Shift):
     degrees: tuple[float, ...] | Literal["auto"] = "auto"
     order: Literal["after_normalizing", "before_normalizing"] = "after_normalizing"
 
-    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
+    def apply(
+        self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
+    ) -> tuple[np.ndarray, np.ndarray]:
         """See Shift."""
         _require_images("rotate", images)
+        degrees = self._angle(images.shape, cluster, setting)
+        if degrees % 90 == 0:
+            return _quarter_turns(images, degrees), labels
+        return rotate_nearest(images, degrees, self._fill(images.shape[1], setting)), labels
+
+    def apply_to_bytes(
+        self, images: ByteImages, labels: np.ndarray, cluster: int, setting: Setting
+    ) -> tuple[ByteImages, np.ndarray]:
+        """See Shift."""
+        degrees = self._angle(images.shape, cluster, setting)
+        if degrees % 90 == 0:
+            return dataclasses.replace(images, values=_quarter_turns(images.values, degrees)), labels
+        fill = self._fill(images.shape[1], setting)
+        rows, columns, inside = nearest_pixels(images.shape[2], images.shape[3], degrees)
+        seen = [Normalization(each.mean, each.std, ~inside, fill) for each in images.normalizations]
+        return ByteImages(images.values[:, :, rows, columns], seen, images.which), labels
+
+    def _angle(self, shape: tuple[int, ...], cluster: int, setting: Setting) -> float:
+        """Degrees 0..360 by which a cluster's images [n, C, H, W] are turned."""
         degrees = self.angles(setting.num_clusters)[cluster] % 360
-        height, width = images.shape[2:]
+        height, width = shape[2:]
         if degrees in (90, 270) and height != width:
             raise ScenarioError(
                 f"shift.degrees: only square images can be turned by 90 degrees, these are {height} x {width}."
             )
-        if degrees % 90 == 0:
-            turned = np.rot90(images, int(degrees) // 90, axes=(2, 3)) if degrees else images
-            return turned, labels
-        fill = np.zeros(images.shape[1], np.float32)
-        if self.order == "before_normalizing":
-            if setting.black is None:
-                raise ScenarioError(
-                    "shift.order: the joined data sets are normalized differently, so there is no one black to fill "
-                    "corners with. Use after_normalizing, or partition: {name: domains}."
-                )
-            fill = setting.black
-        return rotate_nearest(images, degrees, fill), labels
+        return degrees
+
+    def _fill(self, channels: int, setting: Setting) -> np.ndarray:
+        """What corners become, float32 [C]."""
+        if self.order == "after_normalizing":
+            return np.zeros(channels, np.float32)
+        if setting.black is None:
+            raise ScenarioError(
+                "shift.order: the joined data sets are normalized differently, so there is no one black to fill "
+                "corners with. Use after_normalizing, or partition: {name: domains}."
+            )
+        return setting.black.astype(np.float32)
 
     def angles(self, num_clusters: int) -> tuple[float, ...]:
         """Degrees of every cluster.
@@ -149,7 +198,9 @@ class LabelSwap(_OfClasses):
 
     pairs: tuple[tuple[tuple[Label, Label], ...], ...]
 
-    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
+    def apply(
+        self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
+    ) -> tuple[np.ndarray, np.ndarray]:
         """See Shift."""
         _one_per_cluster("shift.pairs", self.pairs, setting.num_clusters)
         table = np.arange(setting.num_classes)
@@ -170,7 +221,9 @@ class LabelShift(_OfClasses):
 
     offsets: tuple[Offset, ...] | Literal["auto"] = "auto"
 
-    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
+    def apply(
+        self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
+    ) -> tuple[np.ndarray, np.ndarray]:
         """See Shift."""
         offsets = range(setting.num_clusters) if self.offsets == "auto" else self.offsets
         _one_per_cluster("shift.offsets", offsets, setting.num_clusters)
@@ -187,15 +240,29 @@ class Color(Shift):
 
     channels: tuple[Literal["rgb", "brg", "gbr", "bgr", "rbg", "grb"], ...] | Literal["auto"] = "auto"
 
-    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Samples:
+    def apply(
+        self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
+    ) -> tuple[np.ndarray, np.ndarray]:
         """See Shift."""
         _require_images("color", images)
-        if images.shape[1] != 3:
-            raise ScenarioError(f"shift: color needs images of 3 channels, these have {images.shape[1]}.")
+        order = self._order(images.shape, cluster, setting)
+        return (images if order == [0, 1, 2] else images[:, order]), labels
+
+    def apply_to_bytes(
+        self, images: ByteImages, labels: np.ndarray, cluster: int, setting: Setting
+    ) -> tuple[ByteImages, np.ndarray]:
+        """See Shift."""
+        order = self._order(images.shape, cluster, setting)
+        seen = [Normalization(each.mean[order], each.std[order]) for each in images.normalizations]
+        return ByteImages(images.values[:, order], seen, images.which), labels
+
+    def _order(self, shape: tuple[int, ...], cluster: int, setting: Setting) -> list[int]:
+        """Which channel of images [n, C, H, W] a cluster sees first, second and third."""
+        if shape[1] != 3:
+            raise ScenarioError(f"shift: color needs images of 3 channels, these have {shape[1]}.")
         orders = CHANNEL_ORDERS[: setting.num_clusters] if self.channels == "auto" else self.channels
         _one_per_cluster("shift.channels", orders, setting.num_clusters)
-        order = ["rgb".index(letter) for letter in orders[cluster]]
-        return (images if order == [0, 1, 2] else images[:, order]), labels
+        return ["rgb".index(letter) for letter in orders[cluster]]
 
 
 def rotate_nearest(images: np.ndarray, degrees: float, fill: np.ndarray) -> np.ndarray:
@@ -209,7 +276,12 @@ def rotate_nearest(images: np.ndarray, degrees: float, fill: np.ndarray) -> np.n
         degrees: angle.
         fill: value of what comes from outside the image, float32 [C].
     """
-    height, width = images.shape[2:]
+    rows, columns, inside = nearest_pixels(images.shape[2], images.shape[3], degrees)
+    return np.where(inside, images[:, :, rows, columns], fill.astype(np.float32)[None, :, None, None])
+
+
+def nearest_pixels(height: int, width: int, degrees: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where each pixel [H, W] of a turned image comes from: row, column, and whether it lies inside the image."""
     angle = np.deg2rad(degrees)
     cos, sin = np.float32(np.cos(angle)), np.float32(np.sin(angle))
     half_w, half_h = np.float32(0.5 * width), np.float32(0.5 * height)
@@ -220,8 +292,11 @@ def rotate_nearest(images: np.ndarray, degrees: float, fill: np.ndarray) -> np.n
     columns = np.rint(((from_x + 1) * np.float32(width) - 1) / 2).astype(np.int64)
     rows = np.rint(((from_y + 1) * np.float32(height) - 1) / 2).astype(np.int64)
     inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
-    turned = images[:, :, rows.clip(0, height - 1), columns.clip(0, width - 1)]
-    return np.where(inside, turned, fill.astype(np.float32)[None, :, None, None])
+    return rows.clip(0, height - 1), columns.clip(0, width - 1), inside
+
+
+def _quarter_turns(images: np.ndarray, degrees: float) -> np.ndarray:
+    return np.rot90(images, int(degrees) // 90, axes=(2, 3)) if degrees else images
 
 
 def _require_images(name: str, samples: np.ndarray) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ddlsim.errors import ScenarioError
+from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.layout import Buffers, Layout, named_tensors
 from ddlsim.learning.task_check import check_task
 from ddlsim.tasks import Task, label_of, task_named
@@ -63,7 +64,7 @@ def read_architecture(
     build: Build,
     seed: int = 0,
     buffers: Buffers = "shared",
-    samples: tuple[torch.Tensor, torch.Tensor] | None = None,
+    samples: tuple[Inputs, torch.Tensor] | None = None,
     num_outputs: int = 1,
     task: Task | None = None,
 ) -> Architecture:
@@ -92,7 +93,7 @@ def read_architecture(
 
 
 def _check_outputs(
-    name: str, module: nn.Module, inputs: torch.Tensor, labels: torch.Tensor, num_outputs: int, task: Task
+    name: str, module: nn.Module, inputs: Inputs, labels: torch.Tensor, num_outputs: int, task: Task
 ) -> None:
     """Passes one sample through a module, and what comes out through the task."""
     kind = f"{str(inputs.dtype).removeprefix('torch.')} {list(inputs.shape[1:])}"

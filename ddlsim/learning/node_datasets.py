@@ -7,14 +7,16 @@ import torch
 
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.augmenting import Augmenter
+from ddlsim.learning.inputs import ByteInputs, Inputs, MappedInputs
 from ddlsim.tasks import Task, as_task
 
 if TYPE_CHECKING:
     from ddlsim.data.prepared import PreparedData
+    from ddlsim.data.shifts import Samples as Prepared
 
-Samples = tuple[torch.Tensor, torch.Tensor]
+Samples = tuple[Inputs, torch.Tensor]
 """Inputs [n, ...] (images float32 [n, C, H, W], token ids int64 [n, T], ...) and labels int64 [n] or [n, ...], of
-a regression float32 [n]."""
+a regression float32 [n]. An index of inputs gives a tensor, whatever they are kept as."""
 
 
 class NodeDatasets:
@@ -67,6 +69,13 @@ class NodeDatasets:
         return self._cluster[split][cluster]
 
 
-def _to(device: torch.device, pair: tuple[np.ndarray, np.ndarray]) -> Samples:
-    images, labels = pair
-    return torch.as_tensor(np.ascontiguousarray(images)).to(device), torch.as_tensor(labels).to(device)
+def _to(device: torch.device, pair: "Prepared") -> Samples:
+    from ddlsim.data.images_as_bytes import ByteImages
+    from ddlsim.data.mapped import MappedSamples
+
+    images, labels = pair[0], torch.as_tensor(pair[1]).to(device)
+    if isinstance(images, ByteImages):
+        return ByteInputs.of(images, device), labels
+    if isinstance(images, MappedSamples):
+        return MappedInputs(images, device), labels
+    return torch.as_tensor(np.ascontiguousarray(images)).to(device), labels

@@ -47,7 +47,7 @@ def test_cifar10_for_32_nodes_is_1406_each_in_upright_and_turned():
         1,
     )
     assert {len(labels) for _, labels in data.node_train} == {1406}
-    upright, turned = (images for images, _ in data.cluster_test)
+    upright, turned = (np.asarray(images) for images, _ in data.cluster_test)
     assert len(upright) == 10_000 and np.array_equal(turned, upright[:, :, ::-1, ::-1])
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -42,7 +43,7 @@ def accuracy(module, scenario):
     prepared = runs.prepare(runs.load_data(scenario))
     images, labels = prepared.cluster_test[0]
     with torch.no_grad():
-        found = module.eval()(torch.as_tensor(images)).argmax(1)
+        found = module.eval()(torch.as_tensor(np.asarray(images))).argmax(1)
     return float((found == torch.as_tensor(labels)).float().mean())
 
 

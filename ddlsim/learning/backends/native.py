@@ -6,12 +6,11 @@ A node's whole training, and the features of all samples of an evaluation, are o
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ddlsim.learning.backends.base import OTHER_KIND
 from ddlsim.learning.backends.evaluating import losses_of, predictions_of
 from ddlsim.learning.backends.one_by_one import KINDS, allocate_outputs, load_start, store_outcome
 from ddlsim.learning.backends.workers import Workers, WorkspaceOf
+from ddlsim.learning.inputs import Inputs, gathered
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
 from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.tasks import label_of
@@ -62,10 +61,10 @@ class NativeBackend:
     def _train(self, workspace_of: WorkspaceOf, job: TrainSpec) -> None:
         workspace = workspace_of(job.architecture)
         moments = load_start(workspace, job, self._training)
-        inputs, labels = self._data.train[job.node]
+        inputs, labels, batches = gathered(*self._data.train[job.node], job.batches)
         plan = workspace.plan(inputs)
         assert plan is not None, "why_not has found that there is one"
-        plan.train(inputs, labels, job.batches, self._training, job.only, moments)
+        plan.train(inputs, labels, batches, self._training, job.only, moments)
         store_outcome(workspace, job, moments)
 
     def _why_not_train(self, job: TrainSpec) -> str:
@@ -89,7 +88,7 @@ class NativeBackend:
         reasons = (self._no_plan(architecture_of(model), inputs) for model in job.models)
         return next(filter(None, reasons), "")
 
-    def _no_plan(self, architecture: str, inputs: torch.Tensor) -> str:
+    def _no_plan(self, architecture: str, inputs: Inputs) -> str:
         """Why an architecture has no plan for samples; looked at once, on a thread that will compute with it."""
         key = (architecture, inputs.shape[1:], inputs.dtype)
         if key not in self._reasons:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from ddlsim.learning.inputs import ByteInputs, Inputs, MappedInputs
 from ddlsim.learning.node_datasets import Samples
 
 
 class SamplePool:
     """Takes over the nodes' samples: `samples` then lists views of it.
 
-    Nodes whose samples differ in shape or type (data of several domains) lie in pools of their own.
+    Nodes whose samples differ in shape or type (data of several domains), or lie in a file, have pools of their own.
 
     Args:
         samples: per node images [n, C, H, W] and labels [n], on one device; replaced by views.
@@ -21,16 +22,20 @@ class SamplePool:
     def __init__(self, samples: list[Samples]):
         alike: dict[tuple, list[int]] = defaultdict(list)
         for node, (images, labels) in enumerate(samples):
-            alike[images.shape[1:], images.dtype, labels.shape[1:], labels.dtype].append(node)
+            own = node if isinstance(images, MappedInputs) else type(images)
+            alike[images.shape[1:], images.dtype, labels.shape[1:], labels.dtype, own].append(node)
         self.pool_of = [0] * len(samples)
         self._first = np.zeros(len(samples), dtype=np.int64)
         self._pools: list[Samples] = []
         for nodes in alike.values():
-            images, labels = (torch.cat([samples[node][side] for node in nodes]) for side in (0, 1))
+            images, labels = (
+                _joined([samples[node][0] for node in nodes]),
+                torch.cat([samples[node][1] for node in nodes]),
+            )
             stop = 0
             for node in nodes:
                 start, stop = stop, stop + len(samples[node][1])
-                samples[node] = images[start:stop], labels[start:stop]
+                samples[node] = _part(images, start, stop), labels[start:stop]
                 self.pool_of[node], self._first[node] = len(self._pools), start
             self._pools.append((images, labels))
 
@@ -52,8 +57,23 @@ class SamplePool:
         parts = flat.split([rows.size for rows in found])
         return [part.view(rows.shape) for part, rows in zip(parts, found, strict=True)]
 
-    def gather(self, node: int, rows: torch.Tensor) -> Samples:
+    def gather(self, node: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Images [N, b, C, H, W] and labels [N, b] of rows [N, b] of the pool that a node's samples lie in."""
         flat = rows.reshape(-1)
         images, labels = (values.index_select(0, flat) for values in self._pools[self.pool_of[node]])
         return images.unflatten(0, rows.shape), labels.unflatten(0, rows.shape)
+
+
+def _joined(pieces: Sequence[Inputs]) -> Inputs:
+    """The samples of nodes of one pool, node after node."""
+    if isinstance(pieces[0], MappedInputs):
+        return pieces[0]
+    of_bytes = [piece for piece in pieces if isinstance(piece, ByteInputs)]
+    tensors = [piece for piece in pieces if isinstance(piece, torch.Tensor)]
+    return ByteInputs.joined(of_bytes) if of_bytes else torch.cat(tensors)
+
+
+def _part(images: Inputs, start: int, stop: int) -> Inputs:
+    if isinstance(images, MappedInputs):
+        return images
+    return images.part(start, stop) if isinstance(images, ByteInputs) else images[start:stop]

@@ -23,6 +23,7 @@ from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
 from ddlsim.learning.backends.workers import Workers
 from ddlsim.learning.backends.workspace import make_optimizer
 from ddlsim.learning.bank import Row
+from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
 from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.optimizer_state import OpenOptimizerState, rows_kept
@@ -156,7 +157,7 @@ class StackedBackend:
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
-    def _inputs_of(self, job: LossSpec | TestSpec) -> torch.Tensor:
+    def _inputs_of(self, job: LossSpec | TestSpec) -> Inputs:
         """What the models of a job are evaluated on."""
         if isinstance(job, LossSpec):
             return self._data.local(job.split, job.node)[0]

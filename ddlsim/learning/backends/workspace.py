@@ -14,6 +14,7 @@ from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.backends.native_plan import NativePlan, NoPlan, network_of
 from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import own_dropouts
+from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.layout import MODEL, named_tensors
 from ddlsim.learning.objective import LocalStep, Objective
 from ddlsim.learning.optimizer_state import OpenOptimizerState, torch_state
@@ -95,17 +96,17 @@ class ModelWorkspace:
         if local is not None:
             local.values().copy_(self.local)
 
-    def plan(self, images: torch.Tensor) -> NativePlan | None:
+    def plan(self, images: Inputs) -> NativePlan | None:
         """The native plan for images [n, C, H, W] on a loaded model; None where PyTorch has to do it."""
         found = self._plan_or_reason(images)
         return None if isinstance(found, str) else found
 
-    def why_no_plan(self, images: torch.Tensor) -> str:
+    def why_no_plan(self, images: Inputs) -> str:
         """Why PyTorch has to do it; empty where it has not."""
         found = self._plan_or_reason(images)
         return found if isinstance(found, str) else ""
 
-    def _plan_or_reason(self, images: torch.Tensor) -> NativePlan | str:
+    def _plan_or_reason(self, images: Inputs) -> NativePlan | str:
         if images.dtype != torch.float32:
             return f"images are {str(images.dtype).removeprefix('torch.')}"
         shape = tuple(images.shape[1:])
@@ -118,7 +119,7 @@ class ModelWorkspace:
         plan = self.plan(images)
         return plan.features(images) if plan else self.module.eval().get_submodule("core")(images)
 
-    def outputs(self, features: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    def outputs(self, features: torch.Tensor, images: Inputs) -> torch.Tensor:
         """The head's outputs [n, classes] in eval mode, of `features` of such images."""
         plan = self.plan(images)
         return plan.outputs(features) if plan else self.module.eval().get_submodule("head")(features)

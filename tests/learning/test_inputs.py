@@ -1,0 +1,138 @@
+"""Images stay bytes, and samples in a file stay there: what a batch gets is the same to the last bit."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from ddlsim.data import SHIFTS, Dataset, prepare
+from ddlsim.data.images_as_bytes import ByteImages
+from ddlsim.data.partitions import Domains, Random
+from ddlsim.data.shifts import Color, LabelShift, LabelSwap, NoShift, Rotate, Shift
+from ddlsim.learning.backends.sample_pool import SamplePool
+from ddlsim.learning.inputs import ByteInputs, MappedInputs, gathered
+from ddlsim.learning.node_datasets import NodeDatasets
+
+CPU = torch.device("cpu")
+EVERY_SHIFT = {
+    "none": NoShift(),
+    "quarter turns": Rotate(degrees=(0, 90)),
+    "10 degrees": Rotate(degrees=(10, 350)),
+    "10 degrees, black corners": Rotate(degrees=(10, 350), order="before_normalizing"),
+    "color": Color(),
+    "label_shift": LabelShift(),
+    "label_swap": LabelSwap(pairs=((), ((0, 1),))),
+}
+
+
+def dataset(domains=False, wrap=lambda images: images):
+    rng = np.random.default_rng(5)
+    images = wrap(rng.integers(0, 256, (40, 6, 6, 3), dtype=np.uint8))
+    labels = rng.integers(0, 4, 40)
+    mean, std = np.float32([0.5071, 0.4867, 0.4408]), np.float32([0.2675, 0.2565, 0.2761])
+    by_split = {split: np.arange(len(own)) % 2 for split, own in (("train", labels), ("test", labels[:10]))}
+    if domains:
+        mean, std = np.stack([mean, mean * 0]), np.stack([std, std * 2])
+    return Dataset(
+        "tiny", images, labels, images[:10], labels[:10], 4, mean, std, "here", domains=by_split if domains else None
+    )
+
+
+def prepared(shift, data, partition=None):
+    return prepare(
+        data,
+        partition or Random(),
+        shift,
+        SimpleNamespace(source="none", fraction=0.1),
+        SimpleNamespace(clusters=(2, 2), placement="contiguous"),
+        3,
+    )
+
+
+def in_floats(shift, data, monkeypatch, partition=None):
+    """The same data without the form that keeps bytes."""
+    with monkeypatch.context() as patched:
+        for cls in (Shift, *(SHIFTS[name] for name in SHIFTS)):
+            patched.setattr(cls, "apply_to_bytes", lambda *_: None)
+        return prepared(shift, data, partition)
+
+
+def mapped_to(path):
+    def wrap(images):
+        np.save(path, images)
+        return np.load(path, mmap_mode="r")
+
+    return wrap
+
+
+@pytest.mark.parametrize("domains", [None, "mixed", "apart"])
+@pytest.mark.parametrize("shift", EVERY_SHIFT.values(), ids=EVERY_SHIFT)
+def test_bytes_give_the_same_bits_as_floats(shift, domains, monkeypatch):
+    if domains == "mixed" and getattr(shift, "order", "") == "before_normalizing":
+        return  # refused: there is no one black
+    data, partition = dataset(domains is not None), Domains() if domains == "apart" else None
+    kept, expected = prepared(shift, data, partition), in_floats(shift, data, monkeypatch, partition)
+    inputs = NodeDatasets(kept, CPU)
+    for node, (images, labels) in enumerate(expected.node_train):
+        assert isinstance(images, np.ndarray) and isinstance(kept.node_train[node][0], ByteImages)
+        assert np.asarray(kept.node_train[node][0]).tobytes() == images.tobytes()
+        found, of = inputs.train[node]
+        rows = torch.tensor([3, 0, 3])
+        assert found[rows].numpy().tobytes() == images[[3, 0, 3]].tobytes()
+        assert found[2:5].numpy().tobytes() == images[2:5].tobytes() and found[2:5].dtype == found.dtype
+        assert of.tolist() == labels.tolist() and found.shape == images.shape
+    for cluster, (images, _) in enumerate(expected.cluster_test):
+        assert inputs.evaluation("test", cluster)[0][:].numpy().tobytes() == images.tobytes()
+
+
+@pytest.mark.parametrize("shift", EVERY_SHIFT.values(), ids=EVERY_SHIFT)
+def test_samples_in_a_file_give_the_same_bits(shift, tmp_path, monkeypatch):
+    expected = in_floats(shift, dataset(), monkeypatch)
+    inputs = NodeDatasets(prepared(shift, dataset(wrap=mapped_to(tmp_path / "x.npy"))), CPU)
+    for node, (images, labels) in enumerate(expected.node_train):
+        found, of = inputs.train[node]
+        assert isinstance(found, MappedInputs) and found.shape == images.shape and found.dtype == torch.float32
+        assert found[torch.tensor([1, 0])].numpy().tobytes() == images[[1, 0]].tobytes()
+        assert of.tolist() == labels.tolist()
+
+
+def test_images_take_one_byte_a_value():
+    data = prepared(Rotate(degrees=(0, 10)), dataset())
+    inputs = NodeDatasets(data, CPU)
+    values = 6 * 6 * 3
+    assert sum(images.pixels.nbytes for images, _ in inputs.train) == 40 * values
+    assert [inputs.evaluation("test", cluster)[0].pixels.nbytes for cluster in (0, 1)] == [10 * values] * 2
+
+
+def test_tokens_in_a_file_keep_their_type(tmp_path):
+    tokens = mapped_to(tmp_path / "tokens.npy")(np.arange(200, dtype=np.int64).reshape(40, 5))
+    zero = np.zeros(1, np.float32)
+    data = Dataset("text", tokens, np.arange(40) % 4, tokens[:8], np.arange(8) % 4, 4, zero, zero + 1, "here")
+    kept = prepared(NoShift(), data)
+    found, _ = NodeDatasets(kept, CPU).train[0]
+    assert found.dtype == torch.int64 and found[:1][0].tolist() == tokens[kept.node_train[0][0].indices[0]].tolist()
+
+
+def test_a_training_gathers_what_its_batches_see():
+    images, labels = NodeDatasets(prepared(NoShift(), dataset()), CPU).train[0]
+    batches = [np.array([7, 2]), np.array([2, 9])]
+    found, of, rows = gathered(images, labels, batches)
+    assert len(found) == 3 and [own.tolist() for own in rows] == [[1, 0], [0, 2]]
+    assert torch.equal(found[rows[1]], images[torch.tensor([2, 9])]) and of[rows[0]].tolist() == labels[[7, 2]].tolist()
+
+
+def test_a_pool_of_differently_turned_nodes_gives_each_its_own():
+    samples = NodeDatasets(prepared(Rotate(degrees=(0, 10)), dataset()), CPU).train
+    before = [images[:] for images, _ in samples]
+    pool = SamplePool(samples)
+    assert len(set(pool.pool_of)) == 1 and all(isinstance(images, ByteInputs) for images, _ in samples)
+    (rows,) = pool.rows([0, 3], [[np.array([1, 4])], [np.array([0, 2])]])
+    images, _ = pool.gather(0, rows)
+    assert torch.equal(images[0], before[0][[1, 4]]) and torch.equal(images[1], before[3][[0, 2]])
+    assert torch.equal(samples[3][0][:], before[3])
+
+
+def test_nodes_with_samples_in_a_file_have_pools_of_their_own(tmp_path):
+    pool = SamplePool(NodeDatasets(prepared(NoShift(), dataset(wrap=mapped_to(tmp_path / "x.npy"))), CPU).train)
+    assert pool.pool_of == [0, 1, 2, 3]
