@@ -1,6 +1,6 @@
 """From a scenario to a simulation: the only file that knows all parts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -13,21 +13,26 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ddlsim.algorithms.base import Algorithm
+    from ddlsim.churn.schedule import Absences
     from ddlsim.data.outline import Outline
     from ddlsim.data.prepared import PreparedData
     from ddlsim.engine.membership import Member
     from ddlsim.engine.run_info import Run
     from ddlsim.engine.simulation import Simulation
     from ddlsim.evaluation.candidates import Snapshot
-    from ddlsim.evaluation.evaluator import Evaluated
+    from ddlsim.evaluation.evaluator import Evaluated, Schedule
     from ddlsim.evaluation.measurements import Measurements
     from ddlsim.evaluation.monitor import Monitor, Records
+    from ddlsim.evaluation.oracle_similarities import OracleSimilarities
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.learner import Learner
     from ddlsim.learning.size_learner import SizeLearner
+    from ddlsim.messages.compression import Codec
+    from ddlsim.network.access_links import LinkTable
     from ddlsim.network.network import Network
     from ddlsim.node.deferred import Deferred
+    from ddlsim.node.ports import Compute, RunInfo
     from ddlsim.scenario import Scenario
 
 
@@ -125,17 +130,44 @@ def _extended(build: "Build", algorithm: "Algorithm", prepared: "PreparedData | 
     return with_extra_parts(build, make, prepared.image_shape, getattr(torch, prepared.dtype))
 
 
+def links_of(scenario: "Scenario", has_server: bool) -> "LinkTable":
+    """The links of all nodes, the server's last."""
+    from ddlsim.network.server import with_server
+    from ddlsim.units import mbps_to_bytes_per_s
+
+    links = scenario.network.links.draw(scenario.nodes.count, scenario.seed)
+    if not has_server:
+        return links
+    return with_server(links, scenario.nodes.count, float(mbps_to_bytes_per_s(scenario.network.server_mbps)))
+
+
+def codec_of(scenario: "Scenario") -> "Codec | None":
+    """How parameters in messages are compressed; None: not at all."""
+    from ddlsim.messages.quantized import NoCompression
+
+    codec = scenario.network.compression
+    return None if isinstance(codec, NoCompression) else codec
+
+
+def absences_of(scenario: "Scenario") -> "Absences":
+    """Per node when it is away."""
+    return scenario.churn.absences(scenario.nodes.count, scenario.seed) if scenario.churn else {}
+
+
+def schedule_of(scenario: "Scenario") -> "Schedule":
+    """Which rounds are evaluated."""
+    from ddlsim.evaluation.evaluator import Schedule
+
+    return Schedule(scenario.evaluation.every, scenario.rounds, scenario.algorithm.has_final_exchange)
+
+
 def build_network(scenario: "Scenario", env: "simpy.Environment", has_server: bool) -> "Network":
     """The links of all nodes, with capacities that follow their traces."""
     from ddlsim.network.capacity_trace import follow
     from ddlsim.network.network import Network
-    from ddlsim.network.server import with_server
-    from ddlsim.units import mbps_to_bytes_per_s
 
     num_nodes, network = scenario.nodes.count, scenario.network
-    links = network.links.draw(num_nodes, scenario.seed)
-    if has_server:
-        links = with_server(links, num_nodes, float(mbps_to_bytes_per_s(network.server_mbps)))
+    links = links_of(scenario, has_server)
     made = Network(
         env,
         num_nodes + has_server,
@@ -192,31 +224,39 @@ def build_monitor(
     on_model: "Callable[[int, Snapshot, Model, Any], None]",
 ) -> "Monitor":
     """What measures completed rounds: evaluations, or times where nothing is learned."""
-    from ddlsim.evaluation.evaluator import Evaluator, Schedule
-    from ddlsim.evaluation.oracle_similarities import OracleSimilarities
+    from ddlsim.evaluation.evaluator import Evaluator
     from ddlsim.evaluation.round_times import RoundTimes
 
     if scenario.learning == "none":
         return RoundTimes(recorder)
-    algorithm, evaluation = scenario.algorithm, scenario.evaluation
     test_set = cast("PreparedData", prepared).test_set
-
-    def compare(node: int, own: Any, others: Mapping[int, Any], rng: np.random.Generator) -> "Deferred":
-        return algorithm.similarities_of(members[node].node, own, others, learner, rng)
-
     return Evaluator(
         learner,
         recorder,
-        evaluation,
-        Schedule(evaluation.every, scenario.rounds, algorithm.has_final_exchange),
+        scenario.evaluation,
+        schedule_of(scenario),
         run.node_cluster if test_set is None else test_set,
         scenario.learned,
         run.rng,
         measurements,
-        OracleSimilarities(scenario.records.true_similarities, compare, recorder, run.rng),
+        oracle_of(scenario, learner, recorder, run, members),
         on_evaluated,
         on_model,
     )
+
+
+def oracle_of(
+    scenario: "Scenario", learner: "Compute", recorder: "Records", run: "RunInfo", members: "Sequence[Member]"
+) -> "OracleSimilarities":
+    """What chosen nodes would measure of all others at every evaluation."""
+    from ddlsim.evaluation.oracle_similarities import OracleSimilarities
+
+    algorithm = scenario.algorithm
+
+    def compare(node: int, own: Any, others: Mapping[int, Any], rng: np.random.Generator) -> "Deferred":
+        return algorithm.similarities_of(members[node].node, own, others, learner, rng)
+
+    return OracleSimilarities(scenario.records.true_similarities, compare, recorder, run.rng)
 
 
 def build_simulation(
@@ -241,7 +281,6 @@ def build_simulation(
     from ddlsim.engine.transport import NetworkTransport
     from ddlsim.evaluation.early_stopping import BestModel
     from ddlsim.evaluation.measurements import Measurements
-    from ddlsim.messages.quantized import NoCompression
     from ddlsim.node.ports import Ports
 
     num_nodes, churn, learns = scenario.nodes.count, scenario.churn, scenario.learning != "none"
@@ -250,22 +289,20 @@ def build_simulation(
     run = build_run(scenario, prepared)
     members = [Member(node, is_server=node == run.server) for node in range(num_nodes + run.has_server)]
     clock = SimulatedClock(env, scenario.devices.draw(num_nodes, scenario.seed))
-    codec = None if isinstance(scenario.network.compression, NoCompression) else scenario.network.compression
-    transport = NetworkTransport(network, members, run, clock, learner, scenario.protocol, codec)
+    transport = NetworkTransport(network, members, run, clock, learner, scenario.protocol, codec_of(scenario))
     measurements = Measurements(learner, recorder, scenario.learned.judged_by)
     log = NodeLog(recorder, measurements) if learns else SilentLog()
     stopping, validated = scenario.training.early_stopping, None
     if stopping is not None or scenario.evaluation.evaluated_model == "best":
         # Validation takes its time in a network-only run too, but its values say nothing and stop no node.
         validated = partial(BestModel, stopping.patience if stopping is not None and learns else None)
-    absences = churn.absences(num_nodes, scenario.seed) if churn else {}
     return Simulation(
         env,
         scenario.algorithm,
         Ports(clock, transport, learner, run, log),
         transport,
         members,
-        ChurnProcess(env, members, absences, churn is not None and churn.state == "lost"),
+        ChurnProcess(env, members, absences_of(scenario), churn is not None and churn.state == "lost"),
         build_monitor(scenario, prepared, learner, recorder, run, members, measurements, on_evaluated, on_model),
         recorder,
         validated,

@@ -15,6 +15,7 @@ LEVELS = [
     {"api"},
     {"reproduce"},
     {"runs"},
+    {"change"},
     {"build"},
     {"engine"},
     {"algorithms"},

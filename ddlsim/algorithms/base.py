@@ -43,6 +43,10 @@ class Algorithm(Part, ABC):
     answers_when_finished: ClassVar[bool] = False
     """Whether peers may pull from a node that has finished its last round."""
 
+    may_change: ClassVar[frozenset[str]] = frozenset()
+    """Keys that `ddlsim resume --set` may change in a run under way: `round` reads them anew, and neither what a node
+    remembers nor what `start` made of it has their shape or their meaning."""
+
     # -- a node's life ---------------------------------------------------------------------------------------------
 
     @abstractmethod

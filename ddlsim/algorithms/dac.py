@@ -42,7 +42,7 @@ measured.
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from annotated_types import Ge, Gt, Le
 
@@ -181,6 +181,8 @@ class DAC(GossipPull):
             (`served`) or its `last` one.
         frozen_sampling: draw with the same random numbers in every round, as FACADE's published runs.
     """
+
+    may_change: ClassVar[frozenset[str]] = GossipPull.may_change | {"tau", "tau_growth", "floor", "loss_batches"}
 
     variant: Variant = "listo_zec_2022"
     similarity: SimilarityName = "inverse_loss"

@@ -41,6 +41,7 @@ class DePRL(Algorithm):
         final_all_reduce: whether all nodes average their cores after the last round.
     """
 
+    may_change: ClassVar[frozenset[str]] = frozenset({"core_steps", "local_training"})
     needs_core: ClassVar[bool] = True
     local_training: Literal["steps", "epochs"] = "steps"
     core_steps: StepCount = 1

@@ -11,7 +11,7 @@ out. In `mode: async` it waits for no node, and is a mean over the final models 
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.algorithms.base import Algorithm
 from ddlsim.evaluation.candidates import EvaluationCandidates
@@ -39,6 +39,8 @@ class EpidemicLearning(Algorithm):
         shared_init: whether all nodes start from the same model.
         final_all_reduce: whether all nodes exchange models with all others after the last round.
     """
+
+    may_change: ClassVar[frozenset[str]] = frozenset({"fanout"})
 
     variant: Literal["oracle", "local"] = "oracle"
     fanout: Count = 4

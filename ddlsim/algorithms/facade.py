@@ -79,6 +79,9 @@ class Facade(Algorithm):
         thorough_takes_time: whether such a choice takes its device's time, as all other choices do.
     """
 
+    may_change: ClassVar[frozenset[str]] = frozenset(
+        {"warmup_rounds", "common_batches", "selection_batches", "thorough_every", "thorough_takes_time"}
+    )
     needs_core: ClassVar[bool] = True
     heads: Annotated[int, Ge(1), Le(1000)] = 2
     warmup_rounds: CountOrZero = 0

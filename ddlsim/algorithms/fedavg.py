@@ -37,6 +37,7 @@ class FedAvg(Algorithm):
         weights: samples: a model counts as much as its node has samples; uniform: all alike.
     """
 
+    may_change: ClassVar[frozenset[str]] = frozenset({"weights"})
     has_server: ClassVar[bool] = True
     weights: Literal["samples", "uniform"] = "samples"
 

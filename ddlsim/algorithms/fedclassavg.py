@@ -29,6 +29,7 @@ class FedClassAvg(MeanHeads):
         proximal: weight of the distance from the head at the round's start.
     """
 
+    may_change: ClassVar[frozenset[str]] = frozenset({"temperature", "contrastive", "proximal"})
     needs_classes: ClassVar[bool] = True
     variant: Literal["code", "thesis"] = "code"
     temperature: Annotated[float, Gt(0)] = 100.0

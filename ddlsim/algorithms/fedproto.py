@@ -42,6 +42,7 @@ class FedProto(Algorithm):
         proto_weight: weight of the distance from the global prototypes.
     """
 
+    may_change: ClassVar[frozenset[str]] = frozenset({"proto_weight"})
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
     has_server: ClassVar[bool] = True
     needs_core: ClassVar[bool] = True

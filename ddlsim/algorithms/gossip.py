@@ -42,6 +42,7 @@ class GossipLearning(Algorithm):
         shared_init: whether all nodes start from the same model, as in the paper.
     """
 
+    may_change: ClassVar[frozenset[str]] = frozenset({"merge"})
     waits: ClassVar[bool] = False
     merge: Literal["mean", "age"] = "mean"
     shared_init: bool = True

@@ -93,6 +93,7 @@ class GossipPull(Algorithm):
         record_similarities: nodes whose measured similarities are recorded.
     """
 
+    may_change: ClassVar[frozenset[str]] = frozenset({"sampled_peers", "merge", "record_merges"})
     answers_when_finished: ClassVar[bool] = True
     sampled_peers: Count = 5
     merge: MergeName = "fedavg"

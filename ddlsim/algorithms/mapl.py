@@ -89,6 +89,9 @@ class MAPL(Algorithm):
         share_backbone: MAPL+: mix the cores as well.
     """
 
+    may_change: ClassVar[frozenset[str]] = frozenset(
+        {"temperature", "contrastive", "prototype", "uniformity", "graph_terms", "graph_rate", "mu1", "mu2", "beta"}
+    )
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
     needs_core: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True

@@ -7,7 +7,7 @@ their cluster goes on pulling from them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ddlsim.algorithms.gossip_pull import GossipPull, MonitoredSimilarity, State
 from ddlsim.errors import ScenarioError
@@ -30,6 +30,8 @@ class Oracle(GossipPull):
         delusion_start: the first round, from 0, in which they do.
         monitored_similarity: how records.true_similarities compares models; the nodes themselves compare none.
     """
+
+    may_change: ClassVar[frozenset[str]] = GossipPull.may_change | {"deluded", "deluded_cluster", "delusion_start"}
 
     deluded: CountOrZero = 0
     deluded_cluster: CountOrZero = 0

@@ -18,7 +18,7 @@ merges with `sampled_peers` random neighbors. `variant`:
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le
 
@@ -53,6 +53,8 @@ class PANM(GossipPull):
         loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
         variant: `thesis`, `code` or `published_bug`, see the file's head.
     """
+
+    may_change: ClassVar[frozenset[str]] = GossipPull.may_change | {"stage1_rounds", "naem_every", "loss_batches"}
 
     stage1_rounds: Count = 50
     naem_every: Count = 2

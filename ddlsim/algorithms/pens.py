@@ -11,7 +11,7 @@ later paper; 2 is what the first one's code takes. Any similarity can rank the p
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Le
 
@@ -45,6 +45,8 @@ class PENS(GossipPull):
         alpha: of cosine_gradients: weight of the last local update; the rest is the update since the start.
         loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
     """
+
+    may_change: ClassVar[frozenset[str]] = GossipPull.may_change | {"top_m", "stage1_rounds", "loss_batches"}
 
     top_m: Count = 2
     stage1_rounds: Count = 20

@@ -25,6 +25,14 @@ CheckpointEvery = Annotated[
     str, typer.Option(metavar="TIME", help="How often the run can be resumed from: 30s, 10m, 50r (rounds); 0: never.")
 ]
 
+CheckpointKeep = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|all",
+        help="How many checkpoints are kept, also when the run is done, to branch it from; by default two until then.",
+    ),
+]
+
 
 class Device(StrEnum):
     """Where training is computed."""
@@ -70,6 +78,7 @@ def run(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Run again although the directory holds this run.")] = False,
     checkpoint_every: CheckpointEvery = "10m",
+    checkpoint_keep: CheckpointKeep = None,
     resume_torn: Annotated[
         bool, typer.Option("--resume", help="Continue the run if the directory holds it and it was stopped.")
     ] = False,
@@ -92,7 +101,7 @@ def run(
     from ddlsim import runs
     from ddlsim.runs.checkpoint import parse_every
 
-    every = parse_every(checkpoint_every)
+    every = parse_every(checkpoint_every, checkpoint_keep)
     try:
         summary = runs.run(
             checked,

@@ -1,7 +1,7 @@
 """Nodes that leave and return: what becomes of their work, their messages and their state."""
 
 from collections.abc import Generator, Iterator
-from itertools import chain
+from itertools import chain, dropwhile
 from typing import TYPE_CHECKING, Protocol
 
 import simpy
@@ -18,6 +18,9 @@ class Population(Protocol):
 
     def leave(self, member: "Member", returns_s: float) -> None:
         """A node goes away, to return at that time."""
+
+    def stays_away(self, member: "Member", returns_s: float) -> None:
+        """A node is away, or goes away now, to return at that time."""
 
     def come(self, member: "Member") -> None:
         """A node returns, or joins for the first time."""
@@ -41,6 +44,7 @@ class ChurnProcess:
         self.newcomers: list[Member] = []
         self._env = env
         self._planned: list[tuple[Member, Iterator[tuple[float, float]]]] = []
+        self._processes: list[simpy.Process] = []
         for node, absent in absences.items():
             stays_away = iter(absent)
             first = next(stays_away, None)
@@ -52,22 +56,52 @@ class ChurnProcess:
 
     def begin(self, population: Population) -> None:
         """Starts the processes; the nodes' lives have begun."""
-        for member, stays_away in self._planned:
-            self._env.process(self._come_and_go(population, member, stays_away))
+        self._processes = [
+            self._env.process(self._come_and_go(population, member, stays_away)) for member, stays_away in self._planned
+        ]
+
+    def replace(
+        self, population: Population, members: "list[Member]", absences: Absences, state_lost: bool = False
+    ) -> None:
+        """From now on nodes come and go by other absences: those that these have here come at once, others leave."""
+        for process in self._processes:
+            if process.is_alive:
+                process.interrupt()
+        self.state_lost = state_lost
+        now_s, still_away = self._env.now, {}
+        for node, absent in absences.items():
+            to_come = dropwhile(lambda stay: stay[1] <= now_s, iter(absent))
+            first = next(to_come, None)
+            if first is not None:
+                still_away[node] = chain([first], to_come)
+                if first[0] <= now_s:
+                    population.stays_away(members[node], first[1])
+                    continue
+            if not members[node].online:
+                population.come(members[node])
+        for member in members:
+            if member.id not in absences and not member.online:
+                population.come(member)
+        self._processes = [
+            self._env.process(self._come_and_go(population, members[node], stays)) for node, stays in still_away.items()
+        ]
 
     def _come_and_go(
         self, population: Population, member: "Member", stays_away: Iterator[tuple[float, float]]
     ) -> Generator[simpy.Event, None, None]:
         env = self._env
-        for start_s, end_s in stays_away:
-            if member.joined:
-                if start_s > END_OF_TIME_S:
+        try:
+            for start_s, end_s in stays_away:
+                if member.online:
+                    if start_s > END_OF_TIME_S:
+                        return
+                    yield env.timeout(max(0.0, start_s - env.now))
+                    if member.finished:
+                        return
+                    population.leave(member, end_s)
+                if end_s > END_OF_TIME_S:  # a time that the run cannot reach
                     return
-                yield env.timeout(max(0.0, start_s - env.now))
-                if member.finished:
-                    return
-                population.leave(member, end_s)
-            if end_s > END_OF_TIME_S:  # a time that the run cannot reach
-                return
-            yield env.timeout(max(0.0, end_s - env.now))
-            population.come(member)
+                yield env.timeout(max(0.0, end_s - env.now))
+                population.come(member)
+        except simpy.Interrupt:  # other absences hold from now on
+            return

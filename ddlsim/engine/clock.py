@@ -26,6 +26,10 @@ class SimulatedClock:
     def __init__(self, env: "simpy.Environment", step_time_s: "np.ndarray | StepTimeTrace"):
         self._env = env
         self.after = env.timeout
+        self.use(step_time_s)
+
+    def use(self, step_time_s: "np.ndarray | StepTimeTrace") -> None:
+        """Devices take as long as this says for what they begin from now on."""
         self._trace = step_time_s if isinstance(step_time_s, StepTimeTrace) else None
         # Python's floats: numpy's would spread through SimPy's queue, where comparing them takes several times as long.
         self._step_time_s = [] if self._trace else np.asarray(step_time_s, dtype=float).tolist()

@@ -111,6 +111,10 @@ class Membership:
         self._num_busy -= 1
         self._returns_s[member.id] = returns_s
 
+    def returns_at(self, member: Member, returns_s: float) -> None:
+        """A node that is away will return at that time."""
+        self._returns_s[member.id] = returns_s
+
     def came(self, member: Member) -> None:
         """A node has returned or joined."""
         member.online = True

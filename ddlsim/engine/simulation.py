@@ -15,6 +15,7 @@ from ddlsim.units import END_OF_TIME_S
 
 if TYPE_CHECKING:
     from ddlsim.algorithms.base import Algorithm
+    from ddlsim.churn.schedule import Absences
     from ddlsim.engine.churn_process import ChurnProcess
     from ddlsim.engine.transport import NetworkTransport
     from ddlsim.evaluation.early_stopping import BestModel
@@ -53,12 +54,13 @@ class Simulation:
     ):
         self.env = env
         self.algorithm = algorithm
+        self._by_round: list[tuple[int, Algorithm]] = [(0, algorithm)]  # the first round of each, the newest first
         self.transport = transport
         self.network = transport.network
         self.members = members
-        self._ports, self._run, self._compute = ports, ports.run, ports.compute
+        self.ports, self._run, self._compute = ports, ports.run, ports.compute
         self._churn = churn
-        self._monitor = monitor
+        self.monitor = monitor
         self._records = records
         self._on_round = on_round
         self._last_round = ports.run.rounds + 1 if algorithm.has_final_exchange else ports.run.rounds
@@ -79,7 +81,26 @@ class Simulation:
     @property
     def evaluated(self) -> int:
         """Completed rounds at the last evaluation."""
-        return self._monitor.evaluated
+        return self.monitor.evaluated
+
+    @property
+    def completed_by_all(self) -> int:
+        """Rounds that all nodes that took part have completed, a last exchange counted as one."""
+        return self._run.completed_by_all
+
+    @property
+    def furthest(self) -> int:
+        """The number, from 0, of the latest round that a node has begun."""
+        return max(member.round_num for member in self.members)
+
+    def use_algorithm(self, algorithm: "Algorithm") -> None:
+        """Nodes do every round that none of them has begun with an algorithm of the same kind and other options."""
+        self.algorithm = algorithm
+        self._by_round.insert(0, (self.furthest + 1, algorithm))
+
+    def use_churn(self, absences: "Absences", state_lost: bool) -> None:
+        """Nodes come and go by other absences from now on, see churn_process.py."""
+        self._churn.replace(self, self.members, absences, state_lost)
 
     def run(self) -> None:
         """Runs until every node that is online has finished, or until the target is reached.
@@ -95,7 +116,7 @@ class Simulation:
             if not isinstance(error.__context__, EmptySchedule):
                 raise
             raise DdlsimError(self._why_stuck()) from error
-        self._monitor.write_measurements()
+        self.monitor.write_measurements()
 
     def _why_stuck(self) -> str:
         if not any(member.online for member in self.members):
@@ -129,13 +150,14 @@ class Simulation:
     # -- lives -----------------------------------------------------------------------------------------------------
 
     def _life(self, member: Member) -> Generator[simpy.Event, Any, None]:
-        algorithm, rounds = self.algorithm, self._run.rounds
+        rounds = self._run.rounds
         newcomer = not member.joined
         if newcomer:
             yield self._returned[member.id]
         else:
             self._start_afresh(member)
         while member.round_num < self._last_round:
+            algorithm = next(one for first, one in self._by_round if member.round_num >= first)
             stage = algorithm.round if member.round_num < rounds else algorithm.finish
             if newcomer:
                 stage = algorithm.join
@@ -174,9 +196,9 @@ class Simulation:
         """Looks at what the trainings of the round were worth, and stops the node if its patience is over."""
         now_s, completed = self.env.now, member.round_num + 1
         for loss in best.resolve(self._compute.value):
-            self._ports.log.row(now_s, member.id, completed, "validation_loss", loss)
+            self.ports.log.row(now_s, member.id, completed, "validation_loss", loss)
         if best.run_out:
-            self._ports.log.row(now_s, member.id, completed, "stopped", 1)
+            self.ports.log.row(now_s, member.id, completed, "stopped", 1)
             self.algorithm.stopped(member.node, member.state, best.model, member.round_num)
             member.stopped = True
             self.transport.stopped(member.id)
@@ -188,13 +210,13 @@ class Simulation:
                 f"simulated time has passed {END_OF_TIME_S:g} s in round {completed} of node {member.id}, beyond which "
                 "nanoseconds cannot be counted. Check step times, deadlines, churn, capacities and latencies."
             )
-        run, membership, monitor = self._run, self.membership, self._monitor
+        run, membership, monitor = self._run, self.membership, self.monitor
         membership.completed(member, completed)
         self._completions[completed] = self._completions.get(completed, 0) + 1
         if completed > run.completed_by_all and self._completions[completed] >= membership.num_taking_part:
             run.completed_by_all = completed
             self._compute.flush()
-            self._monitor.write_measurements()
+            self.monitor.write_measurements()
             self._records.flush()
             self._on_round(min(completed, run.rounds), self.env.now, self.network.all_bytes_sent())
         if monitor.due(completed):
@@ -221,14 +243,14 @@ class Simulation:
             self.network.bytes_sent(node),
             self.algorithm.serving(member.node, member.state),
             member.best.model if member.best else None,
-            self.algorithm.seen(member.state) if self._monitor.compares_models else None,
+            self.algorithm.seen(member.state) if self.monitor.compares_models else None,
             member.node.kept,
             member.best.kept if member.best else None,
         )
 
     def _measure_complete(self) -> None:
-        self._monitor.close_complete(self)
-        if self._monitor.target_reached and not self._stop.triggered:
+        self.monitor.close_complete(self)
+        if self.monitor.target_reached and not self._stop.triggered:
             self._stop.succeed()
 
     def _stop_if_over(self) -> None:
@@ -238,9 +260,9 @@ class Simulation:
         for member in self.membership.cut_off():
             self._records.row(self.env.now, member.id, member.completed_rounds, "cut_off", 1)
         reached = max(member.completed_rounds for member in self.members)
-        if any(member.stopped for member in self.members) and reached > self._monitor.evaluated:
+        if any(member.stopped for member in self.members) and reached > self.monitor.evaluated:
             for node in self.joined():  # all have stopped before the last round: what they ended with is measured
-                self._monitor.completed(node, reached, self)
+                self.monitor.completed(node, reached, self)
             self._measure_complete()
         if not self._stop.triggered:
             self._stop.succeed()
@@ -257,6 +279,13 @@ class Simulation:
         self.transport.abandons_round(member.id)
         self._measure_complete()
         self._stop_if_over()
+
+    def stays_away(self, member: Member, returns_s: float) -> None:
+        """A node is away until another time than was said, or goes away now."""
+        if not member.online:
+            self.membership.returns_at(member, returns_s)
+        elif not member.finished:
+            self.leave(member, returns_s)
 
     def _leave_network(self, member: Member) -> None:
         self._records.row(self.env.now, member.id, member.completed_rounds, "online", 0)
@@ -285,4 +314,4 @@ class Simulation:
         if member.best is not None:
             member.best.forget()
         member.times_lost += 1
-        member.node = Node(member.id, self._ports, member.best, member.times_lost)
+        member.node = Node(member.id, self.ports, member.best, member.times_lost)

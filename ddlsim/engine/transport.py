@@ -57,12 +57,20 @@ class NetworkTransport:
         self.network = network
         self._members = members
         self._run, self._clock, self._compute = run, clock, compute
-        self._deadline_s, self._keep_late = protocol.deadline_s, protocol.late == "keep"
-        self._encoders = None if codec is None else [self._encoder(codec, member.id) for member in members]
+        self.use_protocol(protocol)
+        self.use_codec(codec)
         self._stores: dict[int, PullStore] = {}
         self._oldest_round, self._oldest_as_of = 0, 0
         self._mailboxes = network.use_mailboxes()
         network.listen(self._delivered, self.fail)
+
+    def use_protocol(self, protocol: "Protocol") -> None:
+        """Waits that begin from now on have this deadline."""
+        self._deadline_s, self._keep_late = protocol.deadline_s, protocol.late == "keep"
+
+    def use_codec(self, codec: "Codec | None") -> None:
+        """Messages from now on are compressed in this way; copies that receivers had are of no use for it."""
+        self._encoders = None if codec is None else [self._encoder(codec, member.id) for member in self._members]
 
     # -- the port --------------------------------------------------------------------------------------------------
 

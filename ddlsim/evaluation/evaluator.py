@@ -104,7 +104,7 @@ class Evaluator:
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
         on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
     ):
-        self.due = schedule.due
+        self._schedules = [(0, schedule)]  # the first round of each, the newest first
         self.evaluated = 0
         self.target_reached = False
         self.compares_models = similarities.any_chosen
@@ -121,6 +121,17 @@ class Evaluator:
         self._on_evaluated = on_evaluated
         self._on_model = on_model
         self._open: dict[int, dict[int, Snapshot]] = {}
+
+    def due(self, completed: int) -> bool:
+        """Whether the run is evaluated when this many rounds are completed."""
+        return next(one for first, one in self._schedules if completed >= first).due(completed)
+
+    def use(self, evaluation: "Evaluation", schedule: Schedule, after: int, similarities: "OracleSimilarities") -> None:
+        """From now on evaluations have another target, and those of more than `after` rounds another schedule."""
+        self._schedules.insert(0, (after + 1, schedule))
+        self._stop_at = evaluation.target if evaluation.stop_at_target else None
+        self._similarities = similarities
+        self.compares_models = similarities.any_chosen
 
     def completed(self, node: int, completed: int, population: "Population") -> None:
         """A node has completed a round that is due."""

@@ -92,6 +92,13 @@ class Learner:
         self._same_start: dict[tuple, list[list[weakref.ref[Params]]]] = {}
         self._same_merge: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
 
+    def use_training(self, training: "Training") -> None:
+        """Trainings that are enqueued from now on have these settings; those that are pending run first."""
+        if self.jobs.past is None:
+            self.jobs.run_all()
+        self._training = training
+        self.backends.use_training(training)
+
     # -- models ----------------------------------------------------------------------------------------------------
 
     def architecture_of(self, node: int) -> Architecture:

@@ -45,8 +45,14 @@ def load_changes(path: str, num_nodes: int) -> list[CapacityChange]:
 def follow(
     env: "simpy.Environment", network: "Network", changes: Sequence[CapacityChange]
 ) -> Generator["simpy.Event", Any, None]:
-    """SimPy process that applies the changes as their time comes."""
+    """SimPy process that applies the changes as their time comes, those of the past at once.
+
+    It ends where the network is told to follow other changes.
+    """
+    network.followed = changes
     for change in changes:
         if change.time_s > env.now:
             yield env.timeout(change.time_s - env.now)
+        if network.followed is not changes:
+            return
         network.set_capacity(change.node, change.uplink_bytes_per_s, change.downlink_bytes_per_s)

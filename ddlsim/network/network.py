@@ -29,12 +29,13 @@ from ddlsim import rng
 from ddlsim.messages.message import BOXES, Message, to_one
 from ddlsim.native import extension
 from ddlsim.network.late_calls import LATE, LATEST, LateCall, exact_delay
-from ddlsim.network.latencies import Latency, latencies
+from ddlsim.network.latencies import OF_BOTH_ENDS, Latencies, Latency, latencies
 from ddlsim.network.link_use import KINDS, NodeUse, node_use
 from ddlsim.network.mailboxes import Mailboxes, succeed
 from ddlsim.network.traffic import Traffic, with_flying
 
 FOREVER_S = float("inf")
+NEVER_NS = 2**63 - 1
 NOWHERE = -1
 
 Fidelity = Literal["flow", "latency", "ideal"]
@@ -66,6 +67,9 @@ class Network:
         shared_bytes_per_s: capacities of links that several nodes share, [L].
         route: (src, dst) -> which of them (indices) a message crosses between its sender's uplink and its receiver's
             downlink.
+
+    Attributes:
+        followed: changes of capacity that are still to come, see capacity_trace.py.
     """
 
     def __init__(
@@ -88,26 +92,25 @@ class Network:
         route: Callable[[int, int], Sequence[int]] | None = None,
     ):
         self.header_bytes = header_bytes
+        self.followed: Sequence[Any] = ()
         self.num_away = 0
         self._env = env
-        self._takes_time = fidelity == "flow"
+        self._takes_time, self._is_ideal = fidelity == "flow", fidelity == "ideal"
         self._on_delivery, self._on_abort = on_delivery, on_abort
         self._drop_prob, self._on_drop, self._seed = drop_prob, on_drop, seed
         self._drop_streams: dict[int, np.random.Generator] = {}
         self._transport = extension().Transport(self._takes_time)
-        self._timeout_ns = None if timeout_s is None else round(timeout_s * 1e9)
-        if self._timeout_ns is not None:
-            self._transport.set_timeout(self._timeout_ns)
+        self._set_timeout(timeout_s)
         self._core = self._transport.network
         self._kinds = {kind: (fate, NOWHERE) for kind, fate in KINDS.items()}
         self._refused: list[Message] = []
-        self._latencies = latencies(0.0 if fidelity == "ideal" else latency_s, num_nodes)
+        self._latencies = latencies(0.0 if self._is_ideal else latency_s, num_nodes)
         capacities = (np.broadcast_to(links, num_nodes) for links in (uplink_bytes_per_s, downlink_bytes_per_s))
         self._transport.add_nodes(*capacities, self._latencies.access_ns, env.now)
         self._shared_bytes_per_s = list(map(float, shared_bytes_per_s))
         self._shared = [self._core.add_link(capacity) for capacity in self._shared_bytes_per_s]
         self._route = route
-        self._all_alike = drop_prob == 0 and route is None and self._latencies.of_pair_ns is None
+        self._all_alike = self._sees_all_alike()
         self._alarm: LateCall | None = None
         self._alarm_s = FOREVER_S
 
@@ -197,6 +200,44 @@ class Network:
         """New capacities from this instant on."""
         self._look_at(self._env.now)
         self._transport.set_capacity(self._env.now, node, uplink_bytes_per_s, downlink_bytes_per_s)
+
+    def use_links(
+        self,
+        uplink_bytes_per_s: np.ndarray,
+        downlink_bytes_per_s: np.ndarray,
+        latency_s: Latency,
+        shared_bytes_per_s: Sequence[float] = (),
+        route: Callable[[int, int], Sequence[int]] | None = None,
+    ) -> None:
+        """Other links from this instant on, as at the making of the network.
+
+        Messages that have been sent keep their latency and the shared links that they cross.
+        """
+        for node, (uplink, downlink) in enumerate(zip(uplink_bytes_per_s, downlink_bytes_per_s, strict=True)):
+            self.set_capacity(node, float(uplink), float(downlink))
+        found = latencies(0.0 if self._is_ideal else latency_s, self.num_nodes)
+        if found.of_all_ns == OF_BOTH_ENDS:  # the core keeps the access latencies that a node was added with
+            access_ns = found.access_ns.tolist()
+            found = Latencies(found.access_ns, of_pair_ns=lambda src, dst: access_ns[src] + access_ns[dst])
+        self._latencies = found
+        self._shared_bytes_per_s = list(map(float, shared_bytes_per_s))
+        self._shared = [self._core.add_link(capacity) for capacity in self._shared_bytes_per_s]
+        self._route = route
+        self._all_alike = self._sees_all_alike()
+
+    def use_losses(self, drop_prob: float, on_drop: Literal["retransmit", "drop"], timeout_s: float | None) -> None:
+        """Other losses from this instant on; of messages that are sent from now on."""
+        self._drop_prob, self._on_drop = drop_prob, on_drop
+        self._set_timeout(timeout_s)
+        self._all_alike = self._sees_all_alike()
+
+    def _set_timeout(self, timeout_s: float | None) -> None:
+        self._timeout_ns = None if timeout_s is None else round(timeout_s * 1e9)
+        self._transport.set_timeout(NEVER_NS if self._timeout_ns is None else self._timeout_ns)
+
+    def _sees_all_alike(self) -> bool:
+        """Whether all copies of a message travel in the same way, so that they can be sent in one call."""
+        return self._drop_prob == 0 and self._route is None and self._latencies.of_pair_ns is None
 
     @property
     def num_nodes(self) -> int:

@@ -101,6 +101,10 @@ class Node:
             self._local_steps = self._run.local_steps(self._compute.steps_per_epoch(self.id))
         return self._local_steps
 
+    def settings_changed(self) -> None:
+        """The run goes on with other settings: what was derived from them is derived anew (for the engine)."""
+        self._local_steps = None
+
     @property
     def num_samples(self) -> int:
         """How many training samples this node has."""

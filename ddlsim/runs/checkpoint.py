@@ -5,7 +5,7 @@ In the folder `checkpoint` of the run's directory:
     values.log                  every value that steered the simulation or was recorded, see value_log.py
     round-0000012/state.json    where the run stood at the end of a round that all nodes had completed
     round-0000012/rows-0.safetensors   the parameters that something held there, by their numbers in the run
-    round-0000024/...           the last two are kept
+    round-0000024/...           the last two are kept, or as many as `--checkpoint-keep` says
 
 A checkpoint appears whole or not at all: it is written under another name, brought to the disk and renamed. One that
 cannot be written (a full disk) costs the run nothing but that checkpoint.
@@ -15,11 +15,12 @@ import json
 import os
 import re
 import shutil
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
     from ddlsim.runs.recorder import Recorder
 
 FOLDER, LOG, STATE, DRAFT = "checkpoint", "values.log", "state.json", "draft"
-FORMAT = 1
+FORMAT = 2
 KEPT = 2
+ALL = sys.maxsize
 SHARD_BYTES = 256_000_000
 """Parameters in one file; so much memory is needed beside them while it is written."""
 
@@ -51,10 +53,13 @@ class Every:
     Args:
         wall_s: at the first such end after so many seconds; or
         rounds: whenever so many rounds have ended since the last. Neither: never.
+        keep: so many are kept, the newest, also when the run is done, so that it can be branched; and there is one
+            just before the first node is through with its last round. None: the last two, until the run is done.
     """
 
     wall_s: float | None = None
     rounds: int | None = None
+    keep: int | None = None
 
     @property
     def never(self) -> bool:
@@ -65,12 +70,18 @@ class Every:
 DEFAULT = Every(wall_s=600.0)
 
 
-def parse_every(text: str) -> Every:
-    """`30s`, `10m`, `1h`, `50r` (rounds) or `0` (never).
+def parse_every(text: str, keep: str | None = None) -> Every:
+    """`30s`, `10m`, `1h`, `50r` (rounds) or `0` (never); and how many are kept, a number or `all`.
 
     Raises:
         ScenarioError: if it is none of these.
     """
+    if keep is not None and keep != "all" and not (keep.isdecimal() and int(keep) > 0):
+        raise ScenarioError(f"--checkpoint-keep {keep[:40]}: expected a number from 1 or all.")
+    return replace(_parse_every(text), keep=None if keep is None else ALL if keep == "all" else int(keep))
+
+
+def _parse_every(text: str) -> Every:
     if text.strip() == "0":
         return Every()
     match = _EVERY.match(text.strip())
@@ -91,7 +102,10 @@ class State:
     """Where a run stood.
 
     Args:
-        rounds: rounds that all nodes that took part had completed, the last exchange of some algorithms included.
+        rounds: ends of rounds until then, the last exchange of some algorithms included.
+        completed: rounds that all nodes that took part had completed; more than `rounds` where nodes that left and
+            returned have skipped some.
+        furthest: the number, from 0, of the latest round that a node had begun.
         time_s: simulated seconds.
         cut: see learning/replay.py, as a mapping.
         log_bytes: length of the log.
@@ -103,6 +117,8 @@ class State:
     """
 
     rounds: int
+    completed: int
+    furthest: int
     time_s: float
     cut: dict[str, Any]
     log_bytes: int
@@ -121,6 +137,7 @@ class Checkpoints:
         every: how often.
         learner: what computes.
         recorder: writes metrics.jsonl.
+        last_round: number of rounds of each node.
         made_with: see State.
         wall_s: wall seconds that the run has taken so far.
         tell: takes a sentence on a checkpoint that could not be written.
@@ -134,6 +151,7 @@ class Checkpoints:
         every: Every,
         learner: "Learner",
         recorder: "Recorder",
+        last_round: int,
         made_with: dict[str, str | None],
         wall_s: Callable[[], float],
         tell: Callable[[str], None],
@@ -142,6 +160,7 @@ class Checkpoints:
     ):
         self._folder = directory / FOLDER
         self._every, self._learner, self._recorder = every, learner, recorder
+        self._last_round = last_round
         self._made_with, self._wall_s, self._tell = made_with, wall_s, tell
         self._log = ValueLog(self._folder / LOG, log_bytes)
         self._rounds = self._last_rounds = rounds
@@ -150,11 +169,12 @@ class Checkpoints:
         self.spent_s = 0.0
         learner.jobs.on_values = self._log.add
 
-    def round(self, time_s: float, now: bool = False) -> None:
+    def round(self, time_s: float, completed: int, furthest: int, now: bool = False) -> None:
         """All nodes have completed a round.
 
         Args:
             time_s: simulated seconds.
+            completed, furthest: see State.
             now: make a checkpoint whether it is time or not.
         """
         self._rounds += 1
@@ -163,13 +183,15 @@ class Checkpoints:
             due |= self._rounds - self._last_rounds >= every.rounds
         if every.wall_s is not None:
             due |= time.monotonic() - self._last_s >= every.wall_s
+        if every.keep is not None:  # from here the run can be given more rounds; nodes are rarely two rounds apart
+            due |= self._last_round - 2 <= furthest < self._last_round
         if due:
-            self._make(time_s)
+            self._make(time_s, completed, furthest)
 
-    def _make(self, time_s: float) -> None:
+    def _make(self, time_s: float, completed: int, furthest: int) -> None:
         start = time.perf_counter()
         try:
-            self._write(time_s)
+            self._write(time_s, completed, furthest)
             self._failing = False
         except OSError as error:
             if not self._failing:
@@ -181,7 +203,7 @@ class Checkpoints:
         self._last_rounds, self._last_s = self._rounds, time.monotonic()
         self.spent_s += time.perf_counter() - start
 
-    def _write(self, time_s: float) -> None:
+    def _write(self, time_s: float, completed: int, furthest: int) -> None:
         from ddlsim.learning.replay import cut_here, known_rows
 
         jobs, rows = self._learner.jobs, self._learner.rows
@@ -195,6 +217,8 @@ class Checkpoints:
             files = {path.name: _crc(path) for path in _write_rows(draft, known_rows(rows))}
             state = State(
                 self._rounds,
+                completed,
+                furthest,
                 time_s,
                 asdict(cut),
                 log_bytes,
@@ -213,13 +237,36 @@ class Checkpoints:
             shutil.rmtree(draft, ignore_errors=True)
             raise
         _sync(self._folder)
-        for old in _newest_first(self._folder)[KEPT:]:
+        for old in _newest_first(self._folder)[self._every.keep or KEPT :]:
             shutil.rmtree(old, ignore_errors=True)
 
 
 def checkpoints_of(directory: Path) -> list[Path]:
     """The checkpoints in a run's directory, the newest first."""
     return _newest_first(directory / FOLDER)
+
+
+def copy_checkpoint(checkpoint: Path, directory: Path) -> Path:
+    """A run's checkpoint, with the log of its values, as the first one of another run's directory.
+
+    Raises:
+        OSError: if it cannot be copied.
+    """
+    folder = directory / FOLDER
+    folder.mkdir(exist_ok=True)
+    shutil.copyfile(checkpoint.parent / LOG, folder / LOG)
+    draft = folder / DRAFT
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.copytree(checkpoint, draft, copy_function=_link_or_copy)
+    return draft.rename(folder / checkpoint.name)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """Another name of a file that is never written to again; a copy where the file system has no such names."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def read_state(checkpoint: Path) -> State:

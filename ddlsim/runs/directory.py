@@ -70,6 +70,8 @@ def same_scenario(directory: Path, scenario: "Scenario") -> bool:
     try:
         if (directory / "scenario.yaml").read_text(encoding="utf-8") != to_yaml(scenario):
             return False
+        if any(directory.glob("scenario.until-*.yaml")):  # a branched run has begun in another way
+            return False
         codes = [_code(origin) for origin in origins(scenario)]
         if not codes:
             return True

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim import metrics
+from ddlsim.change import change_at_once
 from ddlsim.errors import DdlsimError, RecordsFailed, ReplayFailed
 from ddlsim.runs import directory as directories
 from ddlsim.runs.callbacks import CallbackFailed, Callbacks, Completed, Evaluation, Started, StopRun
@@ -22,6 +23,7 @@ from ddlsim.runs.models import MODELS, KeptModels, which_models, write_models
 from ddlsim.runs.profile import wall_profile, wave_counts
 from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import Repetition
+from ddlsim.runs.stages import Stage, write_stages
 
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
@@ -50,6 +52,7 @@ class Life:
         repetition: of a resumed run, until it is where it was; None: rounds are run for the first time.
         earlier_s: wall seconds that a resumed run had taken before.
         callbacks: what Python code is told.
+        stages: of a branched run, what it still has to follow before `scenario`, see stages.py.
     """
 
     place: RunDirectory
@@ -67,6 +70,7 @@ class Life:
     repetition: Repetition | None = None
     earlier_s: float = 0.0
     callbacks: Callbacks = field(default_factory=Callbacks)
+    stages: tuple[Stage, ...] = ()
     recorder: "Recorder | None" = None
     models: KeptModels | None = None
     simulation: "Simulation | None" = None
@@ -89,6 +93,8 @@ def run_in(life: Life) -> dict:
             simulation.run()
             if life.repetition is not None:
                 raise ReplayFailed(f"it ended before round {life.repetition.state.rounds}.")
+            if life.stages:
+                raise DdlsimError(f"the run ended before round {life.stages[0].until}, at which it was to change.")
             status = "done"
         except KeyboardInterrupt:
             status = "interrupted"
@@ -110,7 +116,7 @@ def run_in(life: Life) -> dict:
         life.console.message(f"Interrupted. What has been computed is in {life.path}.{_how_to_resume(life)}")
     summary, unwritten = _close(life, status)
     failure = failure or unwritten
-    if status == "done" and failure is None:
+    if status == "done" and failure is None and life.every.keep is None:
         remove_checkpoints(life.path)
     if isinstance(failure, RecordsFailed):
         failure = RecordsFailed(f"{failure} {_what_is_kept(life)}")
@@ -133,7 +139,7 @@ def _make(life: Life) -> "Simulation":
 
     scenario = life.scenario
     if life.repetition is None:
-        _write_first_files(life)
+        write_first_files(life)
         recorder = life.recorder = Recorder(life.path / "metrics.jsonl")
         _begin_checkpoints(life, recorder)
     else:
@@ -141,7 +147,7 @@ def _make(life: Life) -> "Simulation":
     which, life.manifest["models"] = which_models(scenario, life.learner)
     life.models = None if which == "none" else KeptModels(which)
     simulation = life.simulation = build_simulation(
-        scenario,
+        life.stages[0].scenario if life.stages else scenario,
         life.prepared,
         life.learner,
         recorder,
@@ -155,15 +161,22 @@ def _make(life: Life) -> "Simulation":
     return simulation
 
 
-def _write_first_files(life: Life) -> None:
+def write_first_files(life: Life) -> None:
+    """Writes what is known before the first round.
+
+    Raises:
+        RecordsFailed: if it cannot be written; nothing is left then.
+    """
     path, scenario = life.path, life.scenario
     try:
         write_manifest(path, life.manifest)
         directories.write_scenario(path, scenario)
+        write_stages(path, life.stages)
         if scenario.records.detail == "full":
             directories.write_samples(path, life.prepared)
     except OSError as error:
-        for name in directories.OF_A_RUN - {LOCK}:  # half a beginning is of no use to a reader
+        first = directories.OF_A_RUN - {LOCK} | {stage.file for stage in life.stages}
+        for name in first:  # half a beginning is of no use to a reader
             with suppress(OSError):
                 (path / name).unlink(missing_ok=True)
         raise RecordsFailed(f"{error.filename or path} cannot be written: {error.strerror or error}.") from error
@@ -179,6 +192,7 @@ def _begin_checkpoints(life: Life, recorder: "Recorder") -> None:
         life.every,
         life.learner,
         recorder,
+        life.scenario.rounds,
         made_with(life.scenario, life.device),
         lambda: life.earlier_s + time.perf_counter() - life.started,
         life.console.message,
@@ -201,13 +215,24 @@ def _round(life: Life, recorder: "Recorder", completed: int, time_s: float, byte
     else:
         if is_new:
             stop = life.callbacks.tell("on_round", Completed(completed, life.scenario.rounds, time_s, bytes_sent))
-        if life.checkpoints is not None:
-            life.checkpoints.round(time_s, now=life.interrupts.came or stop is not None)
+        if life.checkpoints is not None and life.simulation is not None:
+            reached = life.simulation.completed_by_all, life.simulation.furthest
+            life.checkpoints.round(time_s, *reached, now=life.interrupts.came or stop is not None)
     life.interrupts.check()
+    _next_stages(life, recorder)
     if life.repetition is None:
         life.console.round(completed, time_s, bytes_sent)
     if stop is not None:
         raise StopRun(stop)
+
+
+def _next_stages(life: Life, recorder: "Recorder") -> None:
+    """Goes over to the scenario that follows, if a branched run has come to the end of a stage."""
+    while life.stages and life.simulation and life.simulation.completed_by_all >= life.stages[0].until:
+        ended, *left = life.stages
+        life.stages = tuple(left)
+        follows = left[0].scenario if left else life.scenario
+        change_at_once(life.simulation, ended.scenario, follows, life.learner, recorder)
 
 
 def _evaluation_teller(life: Life, recorder: "Recorder") -> "Callable[[Evaluated], None]":

@@ -1,24 +1,25 @@
 """A run that was stopped goes on from its last checkpoint, and ends with the records of one that never stopped."""
 
-import json
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddlsim.errors import RecordsDamaged, ScenarioError
 from ddlsim.runs import directory as directories
+from ddlsim.runs.branch import branch, plan_branch
 from ddlsim.runs.callbacks import Callback, Callbacks
 from ddlsim.runs.checkpoint import DEFAULT, Every, State, checkpoints_of, read_state
+from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_others
 from ddlsim.runs.interrupts import interruptible
 from ddlsim.runs.life import Life, run_in
-from ddlsim.runs.loading import choose_device, load_data, prepare
+from ddlsim.runs.loading import choose_device
 from ddlsim.runs.manifest import made_with
 from ddlsim.runs.progress import Mode, Progress
 from ddlsim.runs.repetition import Repetition
-from ddlsim.scenario import parts
+from ddlsim.runs.stages import read_stages
 
 if TYPE_CHECKING:
     from ddlsim.data import Outline, PreparedData
@@ -37,13 +38,17 @@ def resume(
     progress: Mode = "none",
     checkpoint_every: Every = DEFAULT,
     callbacks: Sequence[Callback] = (),
+    from_round: int | None = None,
+    set: Sequence[str] = (),
+    out: Path | None = None,
+    command: list[str] | None = None,
 ) -> dict:
-    """Continues the run in a directory.
+    """Continues the run in a directory; or, with any of `from_round`, `set` and `out`, branches it into another one.
 
     The events up to the checkpoint are simulated again, without any training: what was computed is read from a log.
 
     Args:
-        directory: of a run that was killed, interrupted or has failed.
+        directory: of a run that was killed, interrupted or has failed; or of any that is to be branched.
         data_dir: where to look for data first.
         download: whether torchvision may download.
         device: auto, cpu or cuda; by default the scenario's `compute_device`.
@@ -52,6 +57,10 @@ def resume(
         progress: auto, bar, plain or none, see progress.py.
         checkpoint_every: see checkpoint.py.
         callbacks: what is called while it goes on.
+        from_round: branch the run when all nodes have completed this round; None: the last one that it completed.
+        set: "dotted.key=value" texts; what is other from there on.
+        out: directory of the branch; by default beside the run's.
+        command: of a branch, for its manifest.
 
     Returns:
         The summary, as in summary.json.
@@ -64,22 +73,35 @@ def resume(
     from ddlsim.scenario import load
 
     started, told = time.perf_counter(), Callbacks(callbacks)
+    if from_round is not None or set or out is not None:
+        return branch(
+            plan_branch(directory, from_round, set),
+            out,
+            data_dir=data_dir,
+            download=download,
+            device=device,
+            anyway=anyway,
+            profile=profile,
+            progress=progress,
+            checkpoint_every=checkpoint_every,
+            command=command,
+            callbacks=told,
+        )
     finished = directories.complete_summary(directory)
     if finished:
         return finished
-    if not (directory / "manifest.json").is_file():
-        raise ScenarioError(f"{directory}: expected the directory of a run, found no manifest.json in it.")
-    manifest = _read_manifest(directory)
-    _need_given_parts(directory, manifest)
+    manifest = read_manifest(directory)
+    need_given_parts(directory, manifest)
     scenario = load(directory / "scenario.yaml")
+    stages = read_stages(directory)
     console = Progress(scenario.name, scenario.rounds, mode=progress)
     try:
         with interruptible() as interrupts, directories.reopened(directory) as place:
             checkpoint, state = _newest_whole(directory, scenario, console.message)
             computes_on = choose_device(device or scenario.compute_device)
             if not anyway:
-                _refuse_others(directory, state.made_with, made_with(scenario, computes_on))
-            prepared = _load_same_data(scenario, manifest, data_dir, download)
+                refuse_others(directory, state.made_with, made_with(scenario, computes_on))
+            prepared = load_same_data(scenario, manifest, data_dir, download)
             data_s = time.perf_counter() - started
             console.message(f"{directory}: repeating {state.rounds} rounds without training, then going on.")
             learner = _build(scenario, prepared, computes_on, console.message)
@@ -92,37 +114,13 @@ def resume(
                 }
                 manifest["resumed_after_rounds"] = [*manifest.get("resumed_after_rounds", []), state.rounds]
                 parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s, profile
-                return run_in(Life(place, *parts, computes_on, checkpoint_every, repetition, state.wall_s, told))
+                return run_in(
+                    Life(place, *parts, computes_on, checkpoint_every, repetition, state.wall_s, told, stages)
+                )
             finally:
                 learner.close()
     finally:
         console.close()
-
-
-def _read_manifest(directory: Path) -> dict[str, Any]:
-    path = directory / "manifest.json"
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(manifest["data"], dict):
-            raise TypeError("its data is no mapping")
-        return manifest
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RecordsDamaged(f"{path}: cannot be read: {error}. Run it again with `ddlsim run ... --force`.") from error
-
-
-def _need_given_parts(directory: Path, manifest: Mapping[str, Any]) -> None:
-    """Raises ScenarioError if the run has parts that Python code had given it, and now has not."""
-    tables = {parts.table(key).kind: (key, parts.table(key)) for key in parts.TABLES}
-    for origin in manifest.get("plugins") or ():
-        if "source" not in origin:
-            continue
-        key, table = tables[origin["kind"]]
-        if origin["name"] not in table:
-            where = f"{origin['path']}" if origin["path"] else f"its text is in {directory}/manifest.json, at plugins"
-            raise ScenarioError(
-                f"{directory}: the run was made from Python with {key} {origin['name']} ({where}), which no file and "
-                f"no package names. Resume it from Python: ddlsim.resume({str(directory)!r}, {key}={origin['name']})."
-            )
 
 
 def _newest_whole(directory: Path, scenario: "Scenario", tell: Callable[[str], None]) -> tuple[Path, State]:
@@ -151,31 +149,6 @@ def _newest_whole(directory: Path, scenario: "Scenario", tell: Callable[[str], N
         f"{directory}: no checkpoint is whole, so the run cannot go on. {' '.join(damage)} "
         "`ddlsim run ... --force` starts it again."
     )
-
-
-def _refuse_others(directory: Path, then: Mapping[str, str | None], now: Mapping[str, str | None]) -> None:
-    """Raises ScenarioError if what computes now is not what computed then."""
-    names = sorted(key for key in {*then, *now} if then.get(key) != now.get(key))
-    if names:
-        differ = "; ".join(f"{name} was {then.get(name)}, is {now.get(name)}" for name in names)
-        raise ScenarioError(
-            f"{directory}: the run was made with something else: {differ}. Its end may not be the one that it would "
-            "have had; --anyway goes on all the same."
-        )
-
-
-def _load_same_data(
-    scenario: "Scenario", manifest: Mapping[str, Any], data_dir: Path | None, download: bool
-) -> "PreparedData | Outline":
-    """The run's data; never its fallback's, which the scenario of a run on it names as its own."""
-    prepared = prepare(load_data(scenario, data_dir, fallback=False, download=download))
-    then, now = manifest["data"].get("sha256"), prepared.about.get("sha256")
-    if then != now:
-        raise ScenarioError(
-            f"data: {scenario.data_name} is not what the run was made on: its SHA-256 was {then}, is {now}. "
-            "Name the folder with the run's data by --data-dir."
-        )
-    return prepared
 
 
 def _build(

@@ -7,10 +7,13 @@ takes everything.
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ddlsim.learning.bank import Rows
 from ddlsim.learning.job_types import JobSpec
+
+if TYPE_CHECKING:
+    from ddlsim.scenario.model import Training
 
 
 class Backend(Protocol):
@@ -29,6 +32,9 @@ class Backend(Protocol):
 
     def run(self, kind: str, jobs: Sequence[Any]) -> Sequence[Any]:
         """Computes jobs that it takes: fills their rows, and returns their values in order (None: there is none)."""
+
+    def use_training(self, training: "Training") -> None:
+        """Trainings from now on have these settings (scenario section `training`)."""
 
     def close(self) -> None:
         """Ends what it has begun (threads); called once."""
@@ -83,6 +89,11 @@ class Dispatcher:
     def detours(self) -> dict[str, dict[str, int]]:
         """Backend -> kind and reason -> how many jobs it passed on."""
         return {name: dict(found) for name, found in self.passed_on.items() if found}
+
+    def use_training(self, training: "Training") -> None:
+        """Trainings of all backends have these settings from now on."""
+        for backend in self.backends:
+            backend.use_training(training)
 
     def close(self) -> None:
         """Ends all backends."""

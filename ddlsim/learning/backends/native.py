@@ -39,6 +39,10 @@ class NativeBackend:
         self._chunk = chunk
         self._reasons: dict[tuple, str] = {}  # by architecture, shape and type of samples
 
+    def use_training(self, training: "Training") -> None:
+        """See Backend."""
+        self._training = training
+
     def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
         """See Backend."""
         if kind not in KINDS:

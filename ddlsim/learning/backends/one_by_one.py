@@ -39,6 +39,10 @@ class OneByOneBackend:
         self._training = training
         self._chunk = chunk
 
+    def use_training(self, training: "Training") -> None:
+        """See Backend."""
+        self._training = training
+
     def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
         """See Backend."""
         return ["" if kind in KINDS else OTHER_KIND] * len(jobs)

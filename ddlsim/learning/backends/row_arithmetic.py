@@ -26,6 +26,9 @@ class RowArithmetic:
         """See Backend."""
         return _RUNNERS[kind](jobs) or [None] * len(jobs)
 
+    def use_training(self, training: Any) -> None:
+        """Nothing is trained here."""
+
     def close(self) -> None:
         """Nothing to do: this backend holds no threads and no memory."""
 

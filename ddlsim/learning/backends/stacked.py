@@ -59,6 +59,10 @@ class StackedBackend:
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
             torch.backends.cudnn.deterministic = True
 
+    def use_training(self, training: "Training") -> None:
+        """See Backend."""
+        self._training = training
+
     def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
         """See Backend."""
         if kind not in KINDS:

@@ -1,0 +1,265 @@
+"""A run that goes on, from one of its rounds, in another way: what if the network had been slower from there on?
+
+The new run has a directory of its own. Up to the branching round it is the earlier one: it begins with a checkpoint of
+that run at or before the round, if one is kept, and otherwise from the start. At the end of the round, when all nodes
+have completed it, the simulation goes on as the changed scenario says (see change.py).
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ddlsim.errors import RecordsDamaged, RecordsFailed, ScenarioError
+from ddlsim.runs import directory as directories
+from ddlsim.runs.callbacks import Callbacks
+from ddlsim.runs.checkpoint import State, checkpoints_of, copy_checkpoint, read_state, remove_checkpoints
+from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_others
+from ddlsim.runs.interrupts import interruptible
+from ddlsim.runs.life import Life, run_in, write_first_files
+from ddlsim.runs.loading import choose_device
+from ddlsim.runs.manifest import made_with, start_manifest
+from ddlsim.runs.progress import Mode, Progress
+from ddlsim.runs.repetition import Repetition
+from ddlsim.runs.stages import MISSING, Stage, changes, read_stages, refuse_fixed, told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ddlsim.learning.learner import Learner
+    from ddlsim.runs.checkpoint import Every
+    from ddlsim.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What a branched run is to be.
+
+    Args:
+        parent: directory of the earlier run.
+        manifest: of the earlier run.
+        stages: what it follows up to the branching round.
+        scenario: what it follows from there on.
+        changed: key -> its value before and after.
+        was_rounds: how many rounds the earlier run was to have.
+    """
+
+    parent: Path
+    manifest: dict[str, Any]
+    stages: tuple[Stage, ...]
+    scenario: "Scenario"
+    changed: "Mapping[str, tuple[Any, Any]]"
+    was_rounds: int
+
+    @property
+    def from_round(self) -> int:
+        """The round after which it goes its own way."""
+        return self.stages[-1].until
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """For the manifest."""
+        plain = {key: [None if value is MISSING else value for value in values] for key, values in self.changed.items()}
+        return {"parent": str(self.parent), "from_round": self.from_round, "changed": plain}
+
+    @property
+    def label(self) -> str:
+        """What reports say of it."""
+        return f"branched from {self.parent} after round {self.from_round}: {told(dict(self.changed))}"
+
+    @property
+    def default_path(self) -> Path:
+        """Beside the earlier run."""
+        from ddlsim.scenario import digest
+
+        return self.parent.with_name(f"{self.parent.name}-from-{self.from_round}-{digest(self.scenario)}")
+
+    def fits(self, state: State) -> bool:
+        """Whether the run can begin with a checkpoint of the earlier one."""
+        if state.completed > self.from_round:
+            return False
+        # How many rounds there are steers nodes when they are through with the last one, and not before.
+        same = self.scenario.rounds == self.was_rounds
+        return same or state.furthest < min(self.scenario.rounds, self.was_rounds)
+
+
+def plan_branch(directory: Path, from_round: int | None, overrides: Sequence[str]) -> Branch:
+    """Checks what is asked for.
+
+    Args:
+        directory: of the earlier run.
+        from_round: the branching round; None: the last one that the run has completed, as far as it can be known.
+        overrides: "dotted.key=value" texts.
+    Raises:
+        ScenarioError: if it cannot be done; nothing was run.
+        RecordsDamaged: if the earlier run cannot be read.
+    """
+    from ddlsim.scenario import load
+
+    directory = directory.resolve() if directory.name in ("", "..") else directory
+    manifest = read_manifest(directory)
+    need_given_parts(directory, manifest)
+    before, after = load(directory / "scenario.yaml"), load(directory / "scenario.yaml", overrides)
+    earlier = read_stages(directory)
+    changed = changes(before, after)
+    refuse_fixed(changed, before)
+    until = _last_round(directory, before) if from_round is None else from_round
+    least = earlier[-1].until if earlier else 1
+    if until < least:
+        instead = f"; branch {manifest['branches'][-1]['parent']} to go back further" if earlier else ""
+        raise ScenarioError(f"--from-round {until}: expected a round from {least} on{instead}.")
+    most = min(before.rounds, after.rounds)
+    if until > most:
+        raise ScenarioError(f"--from-round {until}: expected at most {most}, the number of rounds.")
+    if until == after.rounds and set(changed) - {"rounds", "description", "paper", "evaluation.fair_lambda"}:
+        raise ScenarioError(
+            f"--from-round {until}: the run has {after.rounds} rounds, so nothing that changes after the last one can "
+            "be seen. Branch at an earlier round, or add rounds: --set rounds=..."
+        )
+    stages = (*(stage for stage in earlier if stage.until < until), Stage(before, until))
+    given = tuple(Stage(_with_rounds(stage.scenario, after.rounds), stage.until) for stage in stages)
+    return Branch(directory, manifest, given, after, changed, before.rounds)
+
+
+def branch(
+    planned: Branch,
+    out: Path | None,
+    *,
+    data_dir: Path | None,
+    download: bool,
+    device: str | None,
+    anyway: bool,
+    profile: bool,
+    progress: Mode,
+    checkpoint_every: "Every",
+    command: list[str] | None = None,
+    callbacks: Callbacks,
+) -> dict[str, Any]:
+    """Runs a branch; the other arguments, the returned summary and errors are those of `resume`.
+
+    Args:
+        planned: what it is.
+        out: its directory; None: beside the earlier run's.
+        command: for the manifest.
+        callbacks: what is called while it goes on.
+    """
+    from ddlsim.build import build_learner
+
+    started = time.perf_counter()
+    scenario, path = planned.scenario, out or planned.default_path
+    if path.resolve() == planned.parent.resolve():
+        raise ScenarioError(f"--out {path}: is the run that is to be branched. Name another path.")
+    console = Progress(scenario.name, scenario.rounds, mode=progress)
+    try:
+        with interruptible() as interrupts:
+            finished = directories.complete_summary(path)
+            if finished and _is_same(path, planned):
+                console.message(f"{path} holds this branch already.")
+                return finished
+            computes_on = "none" if scenario.learning == "none" else choose_device(device or scenario.compute_device)
+            prepared = load_same_data(scenario, planned.manifest, data_dir, download)
+            data_s = time.perf_counter() - started
+            found = _usable_checkpoint(planned, console.message)
+            if found is not None and not anyway:
+                refuse_others(planned.parent, found[1].made_with, made_with(scenario, computes_on))
+            learner = build_learner(scenario, prepared, computes_on, console.message)
+            try:
+                with directories.run_directory(path, console.message, lambda held: _spare(held, planned)) as place:
+                    manifest = start_manifest(scenario, prepared, computes_on, None, command)
+                    manifest["data"] |= {key: planned.manifest["data"].get(key) for key in ("fallback", "missing")}
+                    manifest["branches"] = [*_branches_before(planned), planned.about]
+                    manifest["labels"] += [planned.label] if planned.changed else []
+                    parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s, profile
+                    life = Life(
+                        place, *parts, computes_on, checkpoint_every, callbacks=callbacks, stages=planned.stages
+                    )
+                    if found is not None:
+                        write_first_files(life)
+                        life.repetition = _repetition(place.path, *found, cast("Learner", learner))
+                        life.earlier_s = found[1].wall_s
+                    return run_in(life)
+            finally:
+                learner.close()
+    finally:
+        console.close()
+
+
+def _with_rounds(scenario: "Scenario", rounds: int) -> "Scenario":
+    """The scenario with so many rounds: a run has them from the start, also where its branch has more."""
+    return scenario.model_copy(update={"rounds": rounds})
+
+
+def _last_round(directory: Path, scenario: "Scenario") -> int:
+    """The last round that a run is known to have completed."""
+    summary = directories.complete_summary(directory)
+    if summary is not None:
+        return min(int(summary.get("evaluated_round") or scenario.rounds), scenario.rounds)
+    for checkpoint in checkpoints_of(directory):
+        try:
+            return min(read_state(checkpoint).completed, scenario.rounds)
+        except RecordsDamaged:
+            continue
+    raise ScenarioError(f"{directory}: has no checkpoint. Name the round to branch at: --from-round.")
+
+
+def _branches_before(planned: Branch) -> list[dict[str, Any]]:
+    """What the manifest of the earlier run says of branchings that are still part of the new one."""
+    kept = {stage.until for stage in planned.stages[:-1]}
+    return [about for about in planned.manifest.get("branches", ()) if about.get("from_round") in kept]
+
+
+def _is_same(path: Path, planned: Branch) -> bool:
+    """Whether a directory holds this very branch."""
+    from ddlsim.scenario import to_yaml
+
+    try:
+        texts = {stage.file: to_yaml(stage.scenario) for stage in planned.stages}
+        texts["scenario.yaml"] = to_yaml(planned.scenario)
+        return all((path / name).read_text(encoding="utf-8") == text for name, text in texts.items())
+    except (OSError, ValueError):
+        return False
+
+
+def _spare(path: Path, planned: Branch) -> None:
+    if checkpoints_of(path) and _is_same(path, planned):
+        raise ScenarioError(
+            f"{path} holds this branch, which did not come to its end. `ddlsim resume {path}` continues it; remove the "
+            "directory to start it again."
+        )
+
+
+def _usable_checkpoint(planned: Branch, tell: "Callable[[str], None]") -> tuple[Path, State] | None:
+    """The newest checkpoint of the earlier run that the branch can begin with; None: there is none."""
+    if planned.scenario.learning == "none":
+        return None
+    for checkpoint in checkpoints_of(planned.parent):
+        try:
+            state = read_state(checkpoint)
+        except RecordsDamaged as error:
+            tell(f"{error} Looking for an earlier checkpoint.")
+            continue
+        if planned.fits(state):
+            tell(_what_is_computed(planned, state.completed))
+            return checkpoint, state
+    tell(
+        f"{planned.parent} keeps no checkpoint from which round {planned.from_round} can be reached in this way "
+        "(`ddlsim run --checkpoint-keep all` keeps them), so all rounds are computed again."
+    )
+    return None
+
+
+def _repetition(path: Path, checkpoint: Path, state: State, learner: "Learner") -> Repetition:
+    """Repeats the earlier run up to a checkpoint, from a copy of it in the new directory."""
+    try:
+        return Repetition(copy_checkpoint(checkpoint, path), state, learner)
+    except OSError as error:
+        remove_checkpoints(path)
+        raise RecordsFailed(f"{path}: no checkpoint can be copied to it: {error.strerror or error}.") from error
+
+
+def _what_is_computed(planned: Branch, completed: int) -> str:
+    """The sentence on which rounds of the earlier run are repeated, and which must be computed again."""
+    again = planned.from_round - completed
+    computed = f", {again} more are computed again" if again else ""
+    return f"{planned.parent}: {completed} rounds are repeated without training{computed}; then the branch begins."

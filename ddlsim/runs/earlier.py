@@ -1,0 +1,78 @@
+"""An earlier run that another process goes on from: what it was, and whether this process computes as it did."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddlsim.errors import RecordsDamaged, ScenarioError
+from ddlsim.runs.loading import load_data, prepare
+from ddlsim.scenario import parts
+
+if TYPE_CHECKING:
+    from ddlsim.data import Outline, PreparedData
+    from ddlsim.scenario import Scenario
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """What manifest.json says.
+
+    Raises:
+        ScenarioError: if there is none.
+        RecordsDamaged: if it cannot be read.
+    """
+    path = directory / "manifest.json"
+    if not path.is_file():
+        raise ScenarioError(f"{directory}: expected the directory of a run, found no manifest.json in it.")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(manifest["data"], dict):
+            raise TypeError("its data is no mapping")
+        return manifest
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecordsDamaged(f"{path}: cannot be read: {error}. Run it again with `ddlsim run ... --force`.") from error
+
+
+def need_given_parts(directory: Path, manifest: Mapping[str, Any]) -> None:
+    """Raises ScenarioError if the run has parts that Python code had given it, and now has not."""
+    tables = {parts.table(key).kind: (key, parts.table(key)) for key in parts.TABLES}
+    for origin in manifest.get("plugins") or ():
+        if "source" not in origin:
+            continue
+        key, table = tables[origin["kind"]]
+        if origin["name"] not in table:
+            where = f"{origin['path']}" if origin["path"] else f"its text is in {directory}/manifest.json, at plugins"
+            raise ScenarioError(
+                f"{directory}: the run was made from Python with {key} {origin['name']} ({where}), which no file and "
+                f"no package names. Resume it from Python: ddlsim.resume({str(directory)!r}, {key}={origin['name']})."
+            )
+
+
+def refuse_others(directory: Path, then: Mapping[str, str | None], now: Mapping[str, str | None]) -> None:
+    """Raises ScenarioError if what computes now is not what computed then, see manifest.py: made_with."""
+    names = sorted(key for key in {*then, *now} if then.get(key) != now.get(key))
+    if names:
+        differ = "; ".join(f"{name} was {then.get(name)}, is {now.get(name)}" for name in names)
+        raise ScenarioError(
+            f"{directory}: the run was made with something else: {differ}. Its end may not be the one that it would "
+            "have had; --anyway goes on all the same."
+        )
+
+
+def load_same_data(
+    scenario: "Scenario", manifest: Mapping[str, Any], data_dir: Path | None, download: bool
+) -> "PreparedData | Outline":
+    """The run's data; never its fallback's, which the scenario of a run on it names as its own.
+
+    Raises:
+        ScenarioError: if it is other data than the run's.
+        DataMissing: if it is not there.
+    """
+    prepared = prepare(load_data(scenario, data_dir, fallback=False, download=download))
+    then, now = manifest["data"].get("sha256"), prepared.about.get("sha256")
+    if then != now:
+        raise ScenarioError(
+            f"data: {scenario.data_name} is not what the run was made on: its SHA-256 was {then}, is {now}. "
+            "Name the folder with the run's data by --data-dir."
+        )
+    return prepared

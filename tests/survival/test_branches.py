@@ -1,0 +1,207 @@
+"""A branched run is the earlier one up to a round, and goes on from there as the changed scenario says."""
+
+import json
+
+import pytest
+from torn_runs import SMOKE, outcome, stopping_after
+
+from ddlsim import runs
+from ddlsim.errors import ScenarioError
+from ddlsim.runs.checkpoint import ALL, Every, checkpoints_of
+from ddlsim.runs.progress import Progress
+from ddlsim.scenario import load
+
+KEEP = Every(rounds=2, keep=ALL)
+CHURN = "churn={name: schedule, offline: [{node: 2, start_s: 0.35, end_s: 1.5}, {node: 7, start_s: 0.9, end_s: 1.4}]}"
+ASYNC = ("mode=async", "devices={name: lognormal}", "network.drop_probability=0.1", "network.on_drop=drop", CHURN)
+FACADE = ("algorithm={name: facade}", "rounds=6", "evaluation.every=2", CHURN)
+EL = ("algorithm={name: el, variant: local}", "rounds=6", "evaluation.every=2")
+
+
+def run(out, settings, every=KEEP):
+    runs.run(load(SMOKE, settings), out=out, checkpoint_every=every)
+    return outcome(out)
+
+
+def rows(directory, name=None):
+    found = [json.loads(line) for line in (directory / "metrics.jsonl").open()]
+    return [row for row in found if name in (None, row["name"])]
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory):
+    """A finished run with all its checkpoints."""
+    out = tmp_path_factory.mktemp("parent") / "run"
+    run(out, EL)
+    return out
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        FACADE,
+        (*EL, "network.compression={name: top_k}"),
+        ("algorithm={name: dac, sampled_peers: 2}", "rounds=6", *ASYNC),
+        ("algorithm={name: fedavg}", "rounds=6", CHURN),
+        ("algorithm={name: gossip}", "rounds=6", *ASYNC),
+    ],
+    ids=["facade-churn", "el-top_k", "dac-async-churn", "fedavg-churn", "gossip-async-churn"],
+)
+def test_a_branch_in_which_nothing_changes_ends_with_the_same_bytes(tmp_path, settings):
+    whole = run(tmp_path / "run", settings)
+    for from_round in (3, 4):
+        runs.resume(tmp_path / "run", from_round=from_round, out=tmp_path / f"from-{from_round}")
+        assert outcome(tmp_path / f"from-{from_round}") == whole
+
+
+def test_without_a_checkpoint_a_branch_is_computed_from_the_start(tmp_path, monkeypatch):
+    whole = run(tmp_path / "run", EL, Every())
+    said: list[str] = []
+    monkeypatch.setattr(Progress, "message", lambda self, text: said.append(text))
+    runs.resume(tmp_path / "run", from_round=3, out=tmp_path / "branch")
+    assert outcome(tmp_path / "branch") == whole
+    assert "keeps no checkpoint from which round 3 can be reached" in said[0] and "computed again" in said[0]
+
+
+def test_a_slower_network_holds_from_the_branching_round_on(parent, tmp_path):
+    out = tmp_path / "branch"
+    summary = runs.resume(parent, from_round=3, set=["network.links.uplink_mbps=0.5"], out=out)
+    assert load(out / "scenario.yaml").network.links.uplink_mbps == 0.5
+    before, after = rows(parent, "accuracy"), rows(out, "accuracy")
+    assert [row for row in before if row["round"] <= 2] == [row for row in after if row["round"] <= 2]
+    assert max(row["time_s"] for row in after) > 2 * max(row["time_s"] for row in before)
+    manifest = json.loads((out / "manifest.json").read_text())
+    changed = {"network.links.uplink_mbps": [100.0, 0.5]}
+    assert manifest["branches"] == [{"parent": str(parent), "from_round": 3, "changed": changed}]
+    assert summary["labels"] == [f"branched from {parent} after round 3: network.links.uplink_mbps 100.0 -> 0.5"]
+
+
+@pytest.mark.parametrize("settings", [EL, FACADE], ids=["el", "facade"])
+def test_more_rounds_end_as_a_run_that_had_them_from_the_start(tmp_path, settings):
+    run(tmp_path / "short", settings)
+    runs.resume(tmp_path / "short", set=["rounds=9"], out=tmp_path / "more")
+    whole = run(tmp_path / "whole", (*settings, "rounds=9"))
+    more = outcome(tmp_path / "more")
+    assert {key: value for key, value in more.items() if key != "summary"} == {
+        key: value for key, value in whole.items() if key != "summary"
+    }
+
+
+def test_more_rounds_are_not_computed_from_the_start(parent, tmp_path, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(Progress, "message", lambda self, text: said.append(text))
+    runs.resume(parent, set=["rounds=7"], out=tmp_path / "more")
+    assert "5 rounds are repeated without training, 1 more" in said[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        CHURN,
+        "devices={name: constant, step_time_s: 0.2}",
+        "protocol.deadline_s=0.1",
+        "network={drop_probability: 0.5, on_drop: drop}",
+        "network.timeout_s=0.01",
+        "network.compression={name: int8}",
+        "network.links={name: 4g}",
+        "training.learning_rate=0.001",
+        "training.local_steps=2",
+        "algorithm.fanout=2",
+        "evaluation.every=1",
+    ],
+)
+def test_a_branch_that_is_stopped_goes_on_as_one_that_was_not(parent, tmp_path, monkeypatch, change):
+    changes = [change]
+    runs.resume(parent, from_round=3, set=changes, out=tmp_path / "whole")
+    whole = outcome(tmp_path / "whole")
+    assert whole["metrics.jsonl"] != outcome(parent)["metrics.jsonl"]
+    with stopping_after(2, monkeypatch):
+        runs.resume(parent, from_round=3, set=changes, out=tmp_path / "torn", checkpoint_every=Every(rounds=1))
+    assert checkpoints_of(tmp_path / "torn")
+    runs.resume(tmp_path / "torn")
+    assert outcome(tmp_path / "torn") == whole
+
+
+def test_an_algorithm_changes_for_all_nodes_in_the_same_round(tmp_path):
+    settings = ("algorithm={name: facade, thorough_every: 0}", "rounds=6", "devices={name: lognormal}")
+    run(tmp_path / "run", settings)
+    runs.resume(tmp_path / "run", from_round=2, set=["algorithm.thorough_every=1"], out=tmp_path / "branch")
+    assert rows(tmp_path / "branch") != rows(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("seed=3", "seed: what was drawn up to that round"),
+        ("model={name: mlp, hidden: [16]}", "model.hidden: the parameters of all nodes have its shape"),
+        ("nodes.clusters=[8]", r"nodes.clusters: there are no others in a run under way"),
+        ("algorithm={name: facade}", "algorithm.name: what nodes remember may depend on it"),
+        ("algorithm.variant=oracle", r"algorithm.variant: .* \(of el may: fanout\)"),
+        ("training.optimizer=adam", "training.optimizer: optimizers and samples"),
+        ("network.fidelity=latency", "network.fidelity: messages on their way"),
+    ],
+)
+def test_what_cannot_change_is_refused_with_the_reason(parent, tmp_path, change, why):
+    with pytest.raises(ScenarioError, match=f"--set: cannot change in a run under way: .*{why}"):
+        runs.resume(parent, from_round=3, set=[change], out=tmp_path / "branch")
+    assert not (tmp_path / "branch").exists()
+
+
+@pytest.mark.parametrize(
+    ("from_round", "changes", "why"),
+    [
+        (7, [], "--from-round 7: expected at most 6, the number of rounds"),
+        (5, ["rounds=4"], "--from-round 5: expected at most 4"),
+        (6, ["network.drop_probability=0.5"], "has 6 rounds, so nothing that changes after the last one can be seen"),
+    ],
+)
+def test_a_round_that_is_none_of_the_run_is_refused(parent, tmp_path, from_round, changes, why):
+    with pytest.raises(ScenarioError, match=why):
+        runs.resume(parent, from_round=from_round, set=changes, out=tmp_path / "branch")
+
+
+def test_a_branch_of_a_branch_follows_all_three_scenarios(parent, tmp_path):
+    runs.resume(parent, from_round=2, set=["network.links.uplink_mbps=1"], out=tmp_path / "one", checkpoint_every=KEEP)
+    runs.resume(tmp_path / "one", from_round=4, set=["network.links.uplink_mbps=50"], out=tmp_path / "two")
+    one, two = rows(tmp_path / "one", "accuracy"), rows(tmp_path / "two", "accuracy")
+    assert [row for row in one if row["round"] <= 4] == [row for row in two if row["round"] <= 4]
+    assert two[-1]["time_s"] < one[-1]["time_s"]
+    branches = json.loads((tmp_path / "two" / "manifest.json").read_text())["branches"]
+    assert [about["from_round"] for about in branches] == [2, 4]
+    with pytest.raises(ScenarioError, match=r"--from-round 1: expected a round from 2 on; branch .*run to go back"):
+        runs.resume(tmp_path / "one", from_round=1, out=tmp_path / "three")
+
+
+def test_nodes_that_are_away_by_the_new_churn_alone_leave_and_those_by_the_old_alone_return(tmp_path):
+    old = "churn={name: schedule, offline: [{node: 1, start_s: 0.1, end_s: 9.0}, {node: 3, start_s: 9.0, end_s: 10.0}]}"
+    new = "churn={name: schedule, offline: [{node: 2, start_s: 0.0, end_s: 1.5}, {node: 4, start_s: 0.2, end_s: .inf}]}"
+    run(tmp_path / "run", (*EL, old, "mode=async"))
+    runs.resume(tmp_path / "run", from_round=2, set=[new], out=tmp_path / "branch")
+    at_s = next(row["time_s"] for row in rows(tmp_path / "branch", "online") if row["node"] == 2)
+    online = [(row["node"], row["value"]) for row in rows(tmp_path / "branch", "online")]
+    assert online == [(1, 0), (2, 0), (4, 0), (1, 1), (2, 1)]
+    assert [row["time_s"] for row in rows(tmp_path / "branch", "online")][1:] == [at_s, at_s, at_s, 1.5]
+
+
+def test_a_network_only_run_is_branched_from_the_start(tmp_path):
+    run(tmp_path / "run", (*EL, "learning=none"))
+    runs.resume(tmp_path / "run", from_round=2, set=["network.links.uplink_mbps=1"], out=tmp_path / "branch")
+    last = rows(tmp_path / "run", "round_last_s"), rows(tmp_path / "branch", "round_last_s")
+    assert [one["value"] == other["value"] for one, other in zip(*last, strict=True)][:2] == [True, True]
+    assert last[1][-1]["value"] > last[0][-1]["value"]
+
+
+def test_the_same_branch_again_is_not_run_again_and_a_torn_one_says_how_it_goes_on(parent, tmp_path, monkeypatch):
+    out, changes = tmp_path / "branch", ["network.links.uplink_mbps=1"]
+    with stopping_after(2, monkeypatch):
+        runs.resume(parent, from_round=2, set=changes, out=out, checkpoint_every=Every(rounds=1))
+    with pytest.raises(ScenarioError, match=r"branch holds this branch, .* `ddlsim resume .*branch` continues it"):
+        runs.resume(parent, from_round=2, set=changes, out=out)
+    first = runs.resume(out)
+    assert runs.resume(parent, from_round=2, set=changes, out=out) == first
+
+
+def test_a_branch_is_not_taken_for_a_run_of_its_scenario(parent, tmp_path):
+    runs.resume(parent, from_round=5, set=["network.links.uplink_mbps=1"], out=tmp_path / "branch")
+    runs.run(load(tmp_path / "branch" / "scenario.yaml"), out=tmp_path / "branch")
+    assert (tmp_path / "branch.earlier-1").is_dir()
