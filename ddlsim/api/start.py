@@ -1,5 +1,6 @@
 """Runs from Python: ddlsim.run, ddlsim.resume, ddlsim.load."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -136,15 +137,27 @@ def resume(
     device: str | None = None,
     anyway: bool = False,
     checkpoint_every: str = "10m",
+    checkpoint_keep: str | None = None,
     profile: bool = False,
+    from_round: int | None = None,
+    set: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
 ) -> Run:
-    """Continues a run that was killed, interrupted, stopped or has failed, from its last checkpoint.
+    """Continues a run that was killed, interrupted, stopped or has failed, from its last checkpoint; or branches it.
+
+    With any of `from_round`, `set` and `out` the run, finished or not, stays as it is, and another one begins with its
+    rounds up to that one and goes on with other values of keys, see docs/resume.md.
 
     Args:
         directory: of the run.
+        from_round: branch the run when all nodes have completed this round; None: the last one that it completed.
+        set: dotted keys and their values from there on, such as {"network.links.uplink_mbps": 10}.
+        out: directory of the branch; by default beside the run's.
         algorithm, model, data, topology: what Python code had given the run, if no file and no package names it: the
             class or object again, the same as then.
         callbacks, progress, data_dir, download, checkpoint_every, profile: see `run`.
+        checkpoint_keep: how many checkpoints are kept, also when the run is done, such as "5" or "all"; None: two until
+            then.
         device: auto, cpu or cuda, instead of the scenario's `compute_device`.
         anyway: go on although code, libraries or device are others than before.
     Returns:
@@ -153,9 +166,15 @@ def resume(
         ScenarioError: if there is nothing to resume, or something is not what it was: nothing was changed.
     """
     from ddlsim import runs
+    from ddlsim.runs.branch import plan_branch
     from ddlsim.runs.checkpoint import parse_every
 
     held = register({"algorithm": algorithm, "model": model, "data": data, "topology": topology})
+    changes = [f"{key}={json.dumps(value)}" for key, value in (set or {}).items()]
+    place = Path(directory)
+    branches = from_round is not None or bool(set) or out is not None
+    if branches:
+        place = Path(out) if out is not None else plan_branch(place, from_round, changes).default_path
     summary = runs.resume(
         Path(directory),
         data_dir=None if data_dir is None else Path(data_dir),
@@ -164,11 +183,14 @@ def resume(
         anyway=anyway,
         profile=profile,
         progress="bar" if progress == "auto" else progress,
-        checkpoint_every=parse_every(checkpoint_every),
+        checkpoint_every=parse_every(checkpoint_every, checkpoint_keep),
+        from_round=from_round,
+        set=changes,
+        out=place if branches else None,
         callbacks=callbacks,
     )
     del held  # arrays that were given are there until here
-    return _ended(Path(directory), summary)
+    return _ended(place, summary)
 
 
 def load(directory: str | Path) -> Run:

@@ -93,3 +93,10 @@ def test_load_reads_a_run_and_refuses_what_is_none(finished, tmp_path):
     assert ddlsim.load(str(finished.dir)).summary == finished.summary
     with pytest.raises(ScenarioError, match="is no run"):
         ddlsim.load(tmp_path)
+
+
+def test_a_run_is_branched_at_a_round(scenario, tmp_path):
+    run = ddlsim.run(scenario(rounds=3, **ONLY_NETWORK), out=tmp_path / "run")
+    branch = ddlsim.resume(run.dir, from_round=2, set={"network.links": {"name": "4g"}})
+    assert branch.dir.name.startswith("run-from-2-") and branch.status == "done"
+    assert branch.scenario["network"]["links"]["name"] == "4g" and run.scenario["network"]["links"]["name"] == "uniform"

@@ -184,7 +184,7 @@ def test_nodes_that_are_away_by_the_new_churn_alone_leave_and_those_by_the_old_a
 
 
 def test_a_network_only_run_is_branched_from_the_start(tmp_path):
-    run(tmp_path / "run", (*EL, "learning=none"))
+    runs.run(load(SMOKE, (*EL, "learning=none")), out=tmp_path / "run")
     runs.resume(tmp_path / "run", from_round=2, set=["network.links.uplink_mbps=1"], out=tmp_path / "branch")
     last = rows(tmp_path / "run", "round_last_s"), rows(tmp_path / "branch", "round_last_s")
     assert [one["value"] == other["value"] for one, other in zip(*last, strict=True)][:2] == [True, True]
