@@ -42,9 +42,11 @@ PARTITIONS = Registry(
         "quantity_skew": ".partitions:QuantitySkew",
         "domains": ".partitions:Domains",
         "class_clusters": ".class_clusters:ClassClusters",
+        "by_column": ".given_partitions:ByColumn",
+        "file": ".given_partitions:FromFile",
     },
     contract=".partitions:Partition",
-    aliases={"iid": "random"},
+    aliases={"iid": "random", "shard": "shards", "natural": "by_column", "natural_id": "by_column"},
 )
 
 SHIFTS = Registry(

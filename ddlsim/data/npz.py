@@ -9,7 +9,7 @@ from annotated_types import Gt
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset, Task
 from ddlsim.data.own import own_dataset
-from ddlsim.data.readers import read_keras_npz
+from ddlsim.data.readers import read_columns, read_keras_npz
 from ddlsim.errors import ScenarioError
 from ddlsim.units import Count
 
@@ -20,6 +20,7 @@ class Npz(DataSettings):
 
     Images are uint8 [N, H, W] or [N, H, W, C]; floating-point features [N, F] or [N, H, W, C] are used as they are, as
     are other integers (token ids) of any shape [N, ...]. Labels are [N], or [N, T] for T labels per sample.
+    Further arrays `<name>_train` (and `<name>_test`), one value per sample, are columns for `by_column`.
 
     Args:
         path: the file, relative to the working directory or to one of the data folders.
@@ -50,7 +51,8 @@ class Npz(DataSettings):
         path = find_path(self.path, search, "npz", "a file with x_train, y_train, x_test and y_test (numpy.savez).")
         x_train, y_train, x_test, y_test = read_keras_npz(path, self.task, integers=True)
         splits = {"train": (x_train, y_train), "test": (x_test, y_test)}
-        return own_dataset("npz", str(path), splits, self.task, self.num_classes, self.mean, self.std)
+        columns = read_columns(path, tuple(splits))
+        return own_dataset("npz", str(path), splits, self.task, self.num_classes, self.mean, self.std, columns)
 
 
 def find_path(path: str, search: DataSearch, name: str, layout: str) -> Path:

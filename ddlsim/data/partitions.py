@@ -10,7 +10,7 @@ efficient learning of deep networks from decentralized data", AISTATS 2017; `lab
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Gt
@@ -20,6 +20,9 @@ from ddlsim.errors import ScenarioError
 from ddlsim.part import Part
 from ddlsim.units import Count, CountOrZero
 
+if TYPE_CHECKING:
+    from ddlsim.data.dataset import Dataset
+
 MAX_DRAWS = 1000
 """How often proportions are drawn before giving up on the minimum per node."""
 
@@ -28,7 +31,52 @@ class Partition(Part, ABC):
     """What every entry of PARTITIONS is."""
 
     by_domain: ClassVar[bool] = False
-    """Whether `assign` gets domains in the place of labels, and clusters see their own domain only."""
+    """Whether clusters see their own domain only."""
+
+    def deal(
+        self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
+    ) -> list[np.ndarray]:
+        """Deals the training set. Default: as `assign` does with its labels.
+
+        Args:
+            dataset: as loaded.
+            pool: int64 [M], the training samples that are dealt, without those held out for validation.
+            node_cluster: int64 [nodes], the cluster of every node.
+            rng: a generator of its own.
+        Returns:
+            Per node, by id, the indices of its samples in the whole training set.
+        Raises:
+            ScenarioError: if the rule cannot be kept.
+        """
+        labels = dataset.train_labels
+        if labels.ndim > 1:
+            if self.needs_classes:
+                raise ScenarioError(
+                    f"partition: {dataset.name} has {labels.shape[1]} labels per sample, and this partition deals "
+                    "samples by their one label. Use one of: random, quantity_skew, by_column."
+                )
+            labels = np.zeros(len(labels), np.int64)  # how many samples there are is all that the others need
+        return by_node(self.assign(labels[pool], np.bincount(node_cluster).tolist(), rng), pool, node_cluster)
+
+    def deal_test(
+        self,
+        dataset: "Dataset",
+        pool: np.ndarray,
+        owned: Sequence[np.ndarray],
+        node_cluster: np.ndarray,
+        rng: np.random.Generator,
+    ) -> list[np.ndarray] | None:
+        """Deals the test set; None: nodes share their cluster's. Default: as `assign_test` does with its labels.
+
+        Args:
+            dataset, node_cluster, rng: as of `deal`.
+            pool: int64 [M], the test samples that are not held out for validation.
+            owned: per node its training samples.
+        Raises:
+            ScenarioError: if the rule cannot be kept.
+        """
+        dealt = self.assign_test(dataset.test_labels[pool], np.bincount(node_cluster).tolist(), rng)
+        return None if dealt is None else by_node(dealt, pool, node_cluster)
 
     @abstractmethod
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
@@ -262,10 +310,32 @@ class Domains(Partition):
     by_domain: ClassVar = True
     samples_per_node: Count | None = None
 
+    def deal(
+        self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
+    ) -> list[np.ndarray]:
+        """See Partition."""
+        assert dataset.domains is not None, "views_of has counted them"
+        domains = dataset.domains["train"][pool]
+        return by_node(self.assign(domains, np.bincount(node_cluster).tolist(), rng), pool, node_cluster)
+
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
         """See Partition; `labels` are domains."""
         own = tuple((cluster,) for cluster in range(len(clusters)))
         return LabelClusters(labels=own, samples_per_node=self.samples_per_node).assign(labels, clusters, rng)
+
+
+def by_node(dealt: Sequence[np.ndarray], pool: np.ndarray, node_cluster: np.ndarray) -> list[np.ndarray]:
+    """What was dealt cluster by cluster, a cluster's nodes by rising id, as indices per node by id.
+
+    Args:
+        dealt: positions in `pool`.
+        pool: int64 [M].
+        node_cluster: int64 [nodes].
+    """
+    owned = [np.empty(0, np.int64)] * len(dealt)
+    for node, own in zip(np.argsort(node_cluster, kind="stable"), dealt, strict=True):
+        owned[node] = pool[own]
+    return owned
 
 
 def _equal_cuts(order: np.ndarray, count: int, size: int, limit: int | None) -> list[np.ndarray]:

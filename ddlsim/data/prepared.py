@@ -6,25 +6,19 @@ samples and to its own copy of the whole test and validation sets. Images that a
 the batch; samples in a file that is memory-mapped are read by the batch.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from ddlsim.data.dataset import Dataset
-from ddlsim.data.images_as_bytes import ByteImages, Normalization, normalize
-from ddlsim.data.mapped import MappedSamples, is_mapped
 from ddlsim.data.partitions import Partition
-from ddlsim.data.shifts import Samples, Setting, Shift
+from ddlsim.data.shifts import Samples, Shift
+from ddlsim.data.views import View, samples_of, views_of
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
 from ddlsim.tasks import Task, as_task
-
-_ROWS = 4096
-"""Labels that are shifted together, of samples that are not read."""
 
 
 class Nodes(Protocol):
@@ -137,14 +131,14 @@ def prepare(
     """
     train, test, held_out = _split(dataset, validation, stream(seed, "validation"))
     node_cluster = place(nodes, seed)
-    views = _views(dataset, partition, shift, len(nodes.clusters))
-    owned = _assign(dataset, train, partition, nodes, node_cluster, seed)
+    views = views_of(dataset, partition, shift, len(nodes.clusters))
+    owned = _dealt(dataset, train, partition, node_cluster, seed)
     node_validation = None
     if validation.source == "node":
         owned, kept = _split_nodes(owned, validation.fraction, seed)
         node_validation = _per_node(dataset, kept, views, node_cluster)
     node_train = _per_node(dataset, owned, views, node_cluster)
-    own_tests = _own_tests(dataset, test, partition, nodes, node_cluster, seed)
+    own_tests = partition.deal_test(dataset, test, owned, node_cluster, stream(seed, "test partition"))
     if own_tests is None:
         cluster_test = _per_cluster(dataset, "test", test, views)
     else:
@@ -182,123 +176,6 @@ def prepare(
     )
 
 
-def normalized(dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
-    """Some samples of a split as models see them.
-
-    Returns:
-        Images as float32 [n, C, H, W], each domain by its own mean and deviation; other samples as they are.
-    """
-    images = dataset.samples(split)[0]
-    if not dataset.holds_images:
-        return images[indices].astype(dataset.sample_dtype, copy=False)
-    if dataset.mean.ndim == 1:
-        return normalize(images[indices], dataset.mean, dataset.std)
-    height, width, channels = images.shape[1:]
-    result = np.empty((len(indices), channels, height, width), np.float32)
-    domains = dataset.domains[split][indices]
-    for domain in np.unique(domains):
-        own = domains == domain
-        result[own] = normalize(images[indices[own]], dataset.mean[domain], dataset.std[domain])
-    return result
-
-
-def samples_of(dataset: Dataset, split: str, indices: np.ndarray) -> Samples:
-    """Some samples of a split before any shift, in the form that takes least memory, and their labels."""
-    images, labels = dataset.samples(split)
-    if is_mapped(images):
-        read = partial(normalized, dataset, split)
-        of_values = np.dtype(dataset.sample_dtype)
-        return MappedSamples(indices, read, dataset.sample_shape, of_values), labels[indices]
-    if not dataset.holds_images or images.dtype != np.uint8:
-        return normalized(dataset, split, indices), labels[indices]
-    values = np.ascontiguousarray(images.transpose(0, 3, 1, 2)[indices])
-    if dataset.mean.ndim == 1:
-        return ByteImages(values, [Normalization(dataset.mean, dataset.std)]), labels[indices]
-    of_domains = [Normalization(mean, std) for mean, std in zip(dataset.mean, dataset.std, strict=True)]
-    return ByteImages(values, of_domains, dataset.domains[split][indices]), labels[indices]
-
-
-@dataclass(frozen=True)
-class View:
-    """How one cluster sees the data.
-
-    Args:
-        cluster: which.
-        shift: what is done to its samples.
-        setting: what the shift needs to know.
-        labels: only samples with one of these labels are its; None: all.
-        domain: only samples of this domain are its; None: all.
-    """
-
-    cluster: int
-    shift: Shift
-    setting: Setting
-    labels: list[int] | None
-    domain: int | None
-
-    def of(self, samples: Samples) -> Samples:
-        """Samples as this cluster sees them."""
-        images, labels = samples
-        if isinstance(images, MappedSamples):
-            return self._of_mapped(images, labels)
-        if isinstance(images, ByteImages):
-            found = self.shift.apply_to_bytes(images, labels, self.cluster, self.setting)
-            if found is not None:
-                values = np.ascontiguousarray(found[0].values)
-                return ByteImages(values, found[0].normalizations, found[0].which), _of_type(found[1])
-            images = np.asarray(images)
-        images, labels = self.shift.apply(images, labels, self.cluster, self.setting)
-        of_images = np.float32 if np.issubdtype(images.dtype, np.floating) else images.dtype
-        return np.ascontiguousarray(images, of_images), _of_type(labels)
-
-    def _of_mapped(self, images: MappedSamples, labels: np.ndarray) -> Samples:
-        """Batches are shifted when they are read; of labels there is no such form."""
-
-        def read(indices: np.ndarray) -> np.ndarray:
-            unused = np.zeros(len(indices), labels.dtype)
-            seen = self.shift.apply(images.read(indices), unused, self.cluster, self.setting)[0]
-            return np.ascontiguousarray(seen, images.sample_dtype)
-
-        unseen = np.broadcast_to(np.zeros((), images.sample_dtype), images.shape)
-        pieces = [
-            self.shift.apply(unseen[part], labels[part], self.cluster, self.setting)[1]
-            for part in (slice(first, first + _ROWS) for first in range(0, len(labels), _ROWS))
-        ]
-        return dataclasses.replace(images, read=read), _of_type(np.concatenate(pieces))
-
-    def own(self, dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
-        """Those of an evaluation set's samples on which this cluster is measured."""
-        if self.domain is not None:
-            return indices[dataset.domains[split][indices] == self.domain]
-        if self.labels is not None:
-            return indices[np.isin(dataset.samples(split)[1][indices], self.labels)]
-        return indices
-
-    def same_as(self, other: "View") -> bool:
-        """Whether both see the same samples before the shift."""
-        return self.labels == other.labels and self.domain == other.domain
-
-
-def _views(dataset: Dataset, partition: Partition, shift: Shift, num_clusters: int) -> list[View]:
-    by_domain = partition.by_domain
-    if by_domain and dataset.num_domains != num_clusters:
-        raise ScenarioError(
-            f"partition: domains needs data of one domain for each of the {num_clusters} clusters; {dataset.name} has "
-            f"{dataset.num_domains}."
-        )
-    labels = partition.cluster_labels(num_clusters, dataset.num_classes) or [None] * num_clusters
-    views = []
-    for cluster in range(num_clusters):
-        domain = cluster if by_domain else None
-        mean, std = dataset.mean, dataset.std
-        if mean.ndim == 2:
-            mean, std = (None, None) if domain is None else (mean[domain], std[domain])
-        black = None if mean is None else -mean / std
-        setting = Setting(num_clusters, dataset.num_classes, black)
-        views.append(View(cluster, shift, setting, labels[cluster], domain))
-    return views
-
-
 def _split(
     dataset: Dataset, validation: Validation, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -328,23 +205,11 @@ def place(nodes: Nodes, seed: int) -> np.ndarray:
     return stream(seed, "placement").permutation(node_cluster) if nodes.placement == "shuffled" else node_cluster
 
 
-def _assign(
-    dataset: Dataset, pool: np.ndarray, partition: Partition, nodes: Nodes, node_cluster: np.ndarray, seed: int
+def _dealt(
+    dataset: Dataset, pool: np.ndarray, partition: Partition, node_cluster: np.ndarray, seed: int
 ) -> list[np.ndarray]:
     """Per node, by id, the indices of its samples in the whole training set."""
-    labels = dataset.domains["train"] if partition.by_domain else dataset.train_labels
-    if labels.ndim > 1:
-        if partition.needs_classes:
-            raise ScenarioError(
-                f"partition: {dataset.name} has {labels.shape[1]} labels per sample, and this partition deals samples "
-                "by their one label. Use one of: random, quantity_skew."
-            )
-        labels = np.zeros(len(labels), np.int64)  # how many samples there are is all that the others need
-    dealt = partition.assign(labels[pool], nodes.clusters, stream(seed, "partition"))
-    owned = [np.empty(0, np.int64)] * len(dealt)
-    # cluster by cluster, a cluster's nodes by rising id
-    for node, own in zip(np.argsort(node_cluster, kind="stable"), dealt, strict=True):
-        owned[node] = pool[own]
+    owned = partition.deal(dataset, pool, node_cluster, stream(seed, "partition"))
     empty = [node for node, own in enumerate(owned) if len(own) == 0]
     if empty:
         raise ScenarioError(
@@ -369,19 +234,6 @@ def _split_nodes(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[l
     return train, kept
 
 
-def _own_tests(
-    dataset: Dataset, pool: np.ndarray, partition: Partition, nodes: Nodes, node_cluster: np.ndarray, seed: int
-) -> list[np.ndarray] | None:
-    """Per node, by id, the indices of its own test samples; None if the partition gives none."""
-    dealt = partition.assign_test(dataset.test_labels[pool], nodes.clusters, stream(seed, "test partition"))
-    if dealt is None:
-        return None
-    owned = [np.empty(0, np.int64)] * len(dealt)
-    for node, own in zip(np.argsort(node_cluster, kind="stable"), dealt, strict=True):
-        owned[node] = pool[own]
-    return owned
-
-
 def _per_node(
     dataset: Dataset, owned: list[np.ndarray], views: list[View], node_cluster: np.ndarray, split: str = "train"
 ) -> list[Samples]:
@@ -403,8 +255,3 @@ def _per_cluster(dataset: Dataset, split: str, chosen: np.ndarray, views: list[V
             base = samples_of(dataset, split, own)
         copies.append(view.of(base))
     return copies
-
-
-def _of_type(labels: np.ndarray) -> np.ndarray:
-    """Labels in the one type that learning takes: int64, of a regression float32."""
-    return np.ascontiguousarray(labels, np.float32 if np.issubdtype(labels.dtype, np.floating) else np.int64)

@@ -8,6 +8,7 @@ import gzip
 import math
 import pickle
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,24 @@ def read_keras_npz(
         as_samples(str(path), "x_test", arrays["x_test"], integers),
         as_labels(str(path), "y_test", arrays["y_test"], task),
     )
+
+
+def read_columns(path: Path, splits: Sequence[str]) -> dict[str, dict[str, np.ndarray]] | None:
+    """Further arrays of an .npz in Keras's layout, such as speaker_train: name -> split -> one value per sample.
+
+    Raises:
+        DataDamaged: if one cannot be read.
+    """
+    found: dict[str, dict[str, np.ndarray]] = {}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            for key in file.files:
+                name, _, split = key.rpartition("_")
+                if key not in KERAS_KEYS and name and split in splits:
+                    found.setdefault(name, {})[split] = file[key]
+    except Exception as error:  # a damaged head fails in any way it likes
+        raise damaged(path, str(error) or type(error).__name__) from error
+    return {name: by_split for name, by_split in found.items() if "train" in by_split} or None
 
 
 def _arrays(path: Path) -> list[np.ndarray]:

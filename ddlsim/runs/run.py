@@ -103,14 +103,15 @@ def run_in_directory(
                 )
             if loaded.missing:
                 console.message(f"{loaded.missing}\nFALLBACK: running on {scenario.data_name} instead.")
-            prepared = prepare(loaded)
+            prepared, missing = prepare(loaded), loaded.missing
+            del loaded  # nodes and clusters have copies of what they need
             scenario.model.check(prepared.image_shape)
             data_s = time.perf_counter() - data_started
             # A model that does not fit leaves no directory behind.
             learner = build_learner(scenario, prepared, computes_on, console.message)
             try:
                 with directories.run_directory(path, console.message, _refuse_torn if torn else _move) as place:
-                    manifest = start_manifest(scenario, prepared, computes_on, loaded.missing, command)
+                    manifest = start_manifest(scenario, prepared, computes_on, missing, command)
                     parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s, profile
                     return place.path, run_in(Life(place, *parts, computes_on, checkpoint_every, callbacks=told))
             finally:

@@ -36,6 +36,7 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     yield from _training(scenario)
     yield from _compared(scenario)
     for place, part in (
+        (("partition",), scenario.partition),
         (("topology",), scenario.topology),
         (("network", "links"), scenario.network.links),
         (("devices",), scenario.devices),

@@ -298,3 +298,19 @@ def test_labels_too_far_apart_are_no_classes(tmp_path):
     keras_npz(tmp_path / "mine.npz", y_train=np.array([0, 1, 2, 2**40]))
     with pytest.raises(DataDamaged, match="the highest is 1099511627776, which would be 1099511627777 classes of 6"):
         Npz(path=str(tmp_path / "mine.npz")).load(offline(tmp_path))
+
+
+def test_further_arrays_of_an_npz_are_columns(tmp_path):
+    keras_npz(
+        tmp_path / "mine.npz", site_train=np.array(list("abab")), site_test=np.array(list("ab")), other=np.ones(3)
+    )
+    columns = Npz(path=str(tmp_path / "mine.npz")).load(offline(tmp_path)).columns
+    assert list(columns) == ["site"] and columns["site"]["train"].tolist() == list("abab")
+
+
+def test_a_column_of_another_length_is_told(tmp_path):
+    keras_npz(tmp_path / "mine.npz", site_train=np.array(list("abc")))
+    with pytest.raises(
+        DataDamaged, match=r"column site must have one value for each of the 4 train samples, got \[3\]"
+    ):
+        Npz(path=str(tmp_path / "mine.npz")).load(offline(tmp_path))

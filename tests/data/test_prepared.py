@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from ddlsim.data.dataset import Dataset
+from ddlsim.data.images_as_bytes import normalize
 from ddlsim.data.partitions import LabelClusters, Random, Uniform
-from ddlsim.data.prepared import normalize, prepare
+from ddlsim.data.prepared import prepare
 from ddlsim.data.shifts import NoShift, Rotate
 from ddlsim.errors import ScenarioError
 

@@ -1,0 +1,228 @@
+"""Partitions that are there already: by a column of the data (speaker, author, site), or in a file.
+
+Source of `by_column`: the natural partitions of Caldas et al., "LEAF: a benchmark for federated settings", 2018, where
+the samples of a node are those of one person. Where we differ: a node may have several.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddlsim.data.partitions import Partition, by_node
+from ddlsim.errors import ScenarioError
+from ddlsim.units import Count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddlsim.data.dataset import Dataset
+    from ddlsim.part import Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByColumn(Partition):
+    """Each node has all samples of its own values of a column of the data: its speakers, authors, sites.
+
+    Values are dealt at random. What has columns: `hf`, `npz` (arrays such as `speaker_train`), `Arrays` of Python, and
+    data sets of texts.
+
+    Args:
+        column: name of the column.
+        values_per_node: how many values a node gets, the rest is left out; null: all are dealt, as evenly as possible.
+        min_samples: values with fewer training samples than this are left out.
+        own_test: whether a node is tested on the test samples of its own values, and not on the whole test set.
+    """
+
+    column: str
+    values_per_node: Count | None = None
+    min_samples: Count = 1
+    own_test: bool = False
+
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+        """See Partition; `labels` are values of the column."""
+        values, of, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        kept = np.flatnonzero(counts >= self.min_samples)
+        num_nodes, each = sum(clusters), self.values_per_node or 1
+        if len(kept) < num_nodes * each:
+            few = f" with at least {self.min_samples} samples" if self.min_samples > 1 else ""
+            raise ScenarioError(
+                f"partition.column: {num_nodes} nodes with {each} values each need {num_nodes * each} values of "
+                f"{self.column}{few}, the data has {len(kept)} of {len(values)}. Use fewer nodes, or lower "
+                "partition.values_per_node or partition.min_samples."
+            )
+        order = rng.permutation(kept)
+        own = np.array_split(order[: num_nodes * each] if self.values_per_node else order, num_nodes)
+        return [np.flatnonzero(np.isin(of, chosen)) for chosen in own]
+
+    def deal(
+        self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
+    ) -> list[np.ndarray]:
+        """See Partition."""
+        values = self._values(dataset, "train")[pool]
+        return by_node(self.assign(values, np.bincount(node_cluster).tolist(), rng), pool, node_cluster)
+
+    def deal_test(
+        self,
+        dataset: "Dataset",
+        pool: np.ndarray,
+        owned: Sequence[np.ndarray],
+        node_cluster: np.ndarray,
+        rng: np.random.Generator,
+    ) -> list[np.ndarray] | None:
+        """See Partition."""
+        if not self.own_test:
+            return None
+        train, test = self._values(dataset, "train"), self._values(dataset, "test")[pool]
+        found = [pool[np.isin(test, np.unique(train[own]))] for own in owned]
+        for node, own in enumerate(found):
+            if len(own) == 0:
+                names = ", ".join(map(str, np.unique(train[owned[node]])[:4]))
+                raise ScenarioError(
+                    f"partition.own_test: node {node} has the values {names} of {self.column}, of which there is no "
+                    "test sample. Set partition.own_test: false, or give the data test samples of all values."
+                )
+        return found
+
+    def _values(self, dataset: "Dataset", split: str) -> np.ndarray:
+        columns = dataset.columns or {}
+        if split not in columns.get(self.column, {}):
+            known = ", ".join(name for name, by_split in columns.items() if split in by_split) or "none"
+            of = "" if split == "train" else f" for the {split} samples"
+            raise ScenarioError(
+                f"partition.column: {dataset.origin} has no column {self.column}{of}; its columns{of}: {known}. Name "
+                "one of these, or let the data set keep it (hf: data.columns; npz: an array "
+                f"{self.column}_{split}; Python: Arrays(columns=...))."
+            )
+        return columns[self.column][split]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromFile(Partition):
+    """A partition from a file: per node the indices of its training samples, and perhaps of its own test samples.
+
+    JSON: a list with one list of indices per node, or {"0": [...], "1": [...], ...}; with test samples {"train": ...,
+    "test": ...}. npz: arrays named 0, 1, ..., or train_0, test_0, ... Indices count from 0 in the order of the data;
+    those that are held out for validation are left out. Nodes may share samples.
+
+    Args:
+        path: the file, .json or .npz, relative to the folder that the command is started in.
+    """
+
+    path: str
+
+    def problems(self, num_nodes: int, seed: int) -> "Iterator[Problem]":
+        """See Part: whether the file is there and has these nodes."""
+        self._lists(num_nodes)
+        return iter(())
+
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+        """Per node, by id, its training samples as the file has them."""
+        return self._within(self._lists(sum(clusters))["train"], len(labels), "training")
+
+    def deal(
+        self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
+    ) -> list[np.ndarray]:
+        """See Partition."""
+        listed = self.assign(dataset.train_labels, [len(node_cluster)], rng)
+        return [own[np.isin(own, pool)] for own in listed]
+
+    def deal_test(
+        self,
+        dataset: "Dataset",
+        pool: np.ndarray,
+        owned: Sequence[np.ndarray],
+        node_cluster: np.ndarray,
+        rng: np.random.Generator,
+    ) -> list[np.ndarray] | None:
+        """See Partition."""
+        lists = self._lists(len(node_cluster)).get("test")
+        if lists is None:
+            return None
+        found = [own[np.isin(own, pool)] for own in self._within(lists, len(dataset.test_labels), "test")]
+        empty = [node for node, own in enumerate(found) if not len(own)]
+        if empty:
+            raise ScenarioError(f"partition.path: {self.path} leaves node {empty[0]} without test samples.")
+        return found
+
+    def _within(self, lists: Sequence[np.ndarray], count: int, what: str) -> list[np.ndarray]:
+        for node, own in enumerate(lists):
+            if len(own) and (own.min() < 0 or own.max() >= count):
+                raise ScenarioError(
+                    f"partition.path: {self.path}: node {node}: the data has {count} {what} samples, numbered from 0; "
+                    f"got {own.min() if own.min() < 0 else own.max()}."
+                )
+        return list(lists)
+
+    def _lists(self, num_nodes: int) -> dict[str, list[np.ndarray]]:
+        """Per split and node its indices.
+
+        Raises:
+            ScenarioError: if the file is not there, or of another form.
+        """
+        path = Path(self.path).expanduser()
+        try:
+            changed = path.stat().st_mtime_ns
+        except OSError:
+            raise ScenarioError(f"partition.path: no file {self.path} (looked in {Path.cwd()}).") from None
+        return {split: _of_nodes(self.path, own, num_nodes) for split, own in _read(path, changed).items()}
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, changed: int) -> dict[str, Any]:
+    """train, and perhaps test -> what the file has per node; `changed` is its time of change."""
+    if path.suffix == ".npz":
+        return _read_npz(path)
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ScenarioError(f"partition.path: {path} cannot be read as JSON: {error}") from error
+    return found if isinstance(found, dict) and "train" in found else {"train": found}
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    found: dict[str, dict[str, np.ndarray]] = {}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            for name in file.files:
+                split, _, node = name.rpartition("_")
+                found.setdefault(split or "train", {})[node] = file[name]
+    except Exception as error:  # a damaged file fails in any way it likes
+        raise ScenarioError(f"partition.path: {path} cannot be read as npz: {error}") from error
+    return found
+
+
+def _of_nodes(path: str, found: Any, num_nodes: int) -> list[np.ndarray]:
+    if not isinstance(found, Mapping | list):
+        raise ScenarioError(
+            f"partition.path: {path}: expected a list of indices for every node, or a mapping of node ids to such "
+            f"lists, got {type(found).__name__}."
+        )
+    given = dict(enumerate(found)) if isinstance(found, list) else dict(found)
+    by_id = {str(node): own for node, own in given.items()}
+    expected = [str(node) for node in range(num_nodes)]
+    missing, extra = [node for node in expected if node not in by_id], sorted(set(by_id) - set(expected))
+    if missing or extra:
+        parts = [f"{word} {', '.join(ids[:6])}" for word, ids in (("lacks", missing), ("has", extra)) if ids]
+        raise ScenarioError(
+            f"partition.path: {path} must have exactly the nodes 0..{num_nodes - 1}; it {' and '.join(parts)}. Change "
+            "the file or nodes.clusters."
+        )
+    return [_indices(path, node, by_id[node]) for node in expected]
+
+
+def _indices(path: str, node: str, given: Any) -> np.ndarray:
+    try:
+        own = np.asarray(given)
+    except ValueError:  # lists of several lengths
+        own = np.empty((0, 0))
+    if own.ndim != 1 or (len(own) and not np.issubdtype(own.dtype, np.integer)):
+        raise ScenarioError(f"partition.path: {path}: node {node}: expected a list of whole numbers.")
+    if len(np.unique(own)) < len(own):
+        values, counts = np.unique(own, return_counts=True)
+        raise ScenarioError(f"partition.path: {path}: node {node} has sample {values[counts > 1][0]} twice.")
+    return own.astype(np.int64)

@@ -1,0 +1,144 @@
+"""How each cluster sees the data: which samples are its, normalized, and shifted."""
+
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ddlsim.data.dataset import Dataset
+from ddlsim.data.images_as_bytes import ByteImages, Normalization, normalize
+from ddlsim.data.mapped import MappedSamples, is_mapped
+from ddlsim.data.partitions import Partition
+from ddlsim.data.shifts import Samples, Setting, Shift
+from ddlsim.errors import ScenarioError
+
+_ROWS = 4096
+"""Labels that are shifted together, of samples that are not read."""
+
+
+def normalized(dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
+    """Some samples of a split as models see them.
+
+    Returns:
+        Images as float32 [n, C, H, W], each domain by its own mean and deviation; other samples as they are.
+    """
+    images = dataset.samples(split)[0]
+    if not dataset.holds_images:
+        return images[indices].astype(dataset.sample_dtype, copy=False)
+    if dataset.mean.ndim == 1:
+        return normalize(images[indices], dataset.mean, dataset.std)
+    height, width, channels = images.shape[1:]
+    result = np.empty((len(indices), channels, height, width), np.float32)
+    domains = dataset.domains[split][indices]
+    for domain in np.unique(domains):
+        own = domains == domain
+        result[own] = normalize(images[indices[own]], dataset.mean[domain], dataset.std[domain])
+    return result
+
+
+def samples_of(dataset: Dataset, split: str, indices: np.ndarray) -> Samples:
+    """Some samples of a split before any shift, in the form that takes least memory, and their labels."""
+    images, labels = dataset.samples(split)
+    if is_mapped(images):
+        read = partial(normalized, dataset, split)
+        of_values = np.dtype(dataset.sample_dtype)
+        return MappedSamples(indices, read, dataset.sample_shape, of_values), labels[indices]
+    if not dataset.holds_images or images.dtype != np.uint8:
+        return normalized(dataset, split, indices), labels[indices]
+    values = np.ascontiguousarray(images.transpose(0, 3, 1, 2)[indices])
+    if dataset.mean.ndim == 1:
+        return ByteImages(values, [Normalization(dataset.mean, dataset.std)]), labels[indices]
+    of_domains = [Normalization(mean, std) for mean, std in zip(dataset.mean, dataset.std, strict=True)]
+    return ByteImages(values, of_domains, dataset.domains[split][indices]), labels[indices]
+
+
+@dataclass(frozen=True)
+class View:
+    """How one cluster sees the data.
+
+    Args:
+        cluster: which.
+        shift: what is done to its samples.
+        setting: what the shift needs to know.
+        labels: only samples with one of these labels are its; None: all.
+        domain: only samples of this domain are its; None: all.
+    """
+
+    cluster: int
+    shift: Shift
+    setting: Setting
+    labels: list[int] | None
+    domain: int | None
+
+    def of(self, samples: Samples) -> Samples:
+        """Samples as this cluster sees them."""
+        images, labels = samples
+        if isinstance(images, MappedSamples):
+            return self._of_mapped(images, labels)
+        if isinstance(images, ByteImages):
+            found = self.shift.apply_to_bytes(images, labels, self.cluster, self.setting)
+            if found is not None:
+                values = np.ascontiguousarray(found[0].values)
+                return ByteImages(values, found[0].normalizations, found[0].which), _of_type(found[1])
+            images = np.asarray(images)
+        images, labels = self.shift.apply(images, labels, self.cluster, self.setting)
+        of_images = np.float32 if np.issubdtype(images.dtype, np.floating) else images.dtype
+        return np.ascontiguousarray(images, of_images), _of_type(labels)
+
+    def _of_mapped(self, images: MappedSamples, labels: np.ndarray) -> Samples:
+        """Batches are shifted when they are read; of labels there is no such form."""
+
+        def read(indices: np.ndarray) -> np.ndarray:
+            unused = np.zeros(len(indices), labels.dtype)
+            seen = self.shift.apply(images.read(indices), unused, self.cluster, self.setting)[0]
+            return np.ascontiguousarray(seen, images.sample_dtype)
+
+        unseen = np.broadcast_to(np.zeros((), images.sample_dtype), images.shape)
+        pieces = [
+            self.shift.apply(unseen[part], labels[part], self.cluster, self.setting)[1]
+            for part in (slice(first, first + _ROWS) for first in range(0, len(labels), _ROWS))
+        ]
+        return dataclasses.replace(images, read=read), _of_type(np.concatenate(pieces))
+
+    def own(self, dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
+        """Those of an evaluation set's samples on which this cluster is measured."""
+        if self.domain is not None:
+            return indices[dataset.domains[split][indices] == self.domain]
+        if self.labels is not None:
+            return indices[np.isin(dataset.samples(split)[1][indices], self.labels)]
+        return indices
+
+    def same_as(self, other: "View") -> bool:
+        """Whether both see the same samples before the shift."""
+        return self.labels == other.labels and self.domain == other.domain
+
+
+def views_of(dataset: Dataset, partition: Partition, shift: Shift, num_clusters: int) -> list[View]:
+    """Every cluster's view.
+
+    Raises:
+        ScenarioError: if the clusters do not fit the data.
+    """
+    by_domain = partition.by_domain
+    if by_domain and dataset.num_domains != num_clusters:
+        raise ScenarioError(
+            f"partition: domains needs data of one domain for each of the {num_clusters} clusters; {dataset.name} has "
+            f"{dataset.num_domains}."
+        )
+    labels = partition.cluster_labels(num_clusters, dataset.num_classes) or [None] * num_clusters
+    views = []
+    for cluster in range(num_clusters):
+        domain = cluster if by_domain else None
+        mean, std = dataset.mean, dataset.std
+        if mean.ndim == 2:
+            mean, std = (None, None) if domain is None else (mean[domain], std[domain])
+        black = None if mean is None else -mean / std
+        setting = Setting(num_clusters, dataset.num_classes, black)
+        views.append(View(cluster, shift, setting, labels[cluster], domain))
+    return views
+
+
+def _of_type(labels: np.ndarray) -> np.ndarray:
+    """Labels in the one type that learning takes: int64, of a regression float32."""
+    return np.ascontiguousarray(labels, np.float32 if np.issubdtype(labels.dtype, np.floating) else np.int64)

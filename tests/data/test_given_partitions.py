@@ -1,0 +1,126 @@
+"""Partitions by a column of the data, and from a file."""
+
+import numpy as np
+import pytest
+
+from ddlsim.data import Dataset
+from ddlsim.data.given_partitions import ByColumn, FromFile
+from ddlsim.errors import ScenarioError
+from ddlsim.scenario import load
+
+SPEAKERS = np.array(["ann", "bob", "cid", "ann", "dot", "bob", "ann", "eve"])
+
+
+def spoken(columns=True, test=("ann", "bob", "cid", "dot", "eve")):
+    x, y = np.zeros((8, 3), np.float32)[:, None, :, None], np.arange(8) % 2
+    tests = np.array(test)
+    by_split = {"speaker": {"train": SPEAKERS, "test": tests}} if columns else None
+    zero = np.zeros(1, np.float32)
+    return Dataset("plays", x, y, x[: len(tests)], y[: len(tests)], 2, zero, zero + 1, "plays.npz", columns=by_split)
+
+
+def dealt(partition, nodes=2, data=None, pool=None):
+    pool = np.arange(8) if pool is None else pool
+    return partition.deal(data or spoken(), pool, np.zeros(nodes, np.int64), np.random.default_rng(1))
+
+
+def test_a_column_gives_each_node_all_samples_of_its_own_values():
+    own = dealt(ByColumn(column="speaker"))
+    assert sorted(np.concatenate(own)) == list(range(8))
+    assert not set(SPEAKERS[own[0]]) & set(SPEAKERS[own[1]]) and [len(set(SPEAKERS[each])) for each in own] == [3, 2]
+
+
+def test_values_per_node_leaves_the_rest_out():
+    assert [len(set(SPEAKERS[own])) for own in dealt(ByColumn(column="speaker", values_per_node=2))] == [2, 2]
+
+
+def test_values_with_few_samples_are_left_out():
+    own = dealt(ByColumn(column="speaker", min_samples=2))
+    assert {name for each in own for name in SPEAKERS[each]} == {"ann", "bob"}
+
+
+def test_own_test_samples_are_of_the_node_s_values():
+    partition, data = ByColumn(column="speaker", own_test=True), spoken()
+    own = dealt(partition, data=data)
+    tests = partition.deal_test(data, np.arange(5), own, np.zeros(2, np.int64), np.random.default_rng(2))
+    for train, test in zip(own, tests, strict=True):
+        assert set(data.columns["speaker"]["test"][test]) == set(SPEAKERS[train])
+
+
+@pytest.mark.parametrize(
+    ("partition", "data", "text"),
+    [
+        (ByColumn(column="author"), None, r"plays.npz has no column author; its columns: speaker\. Name one of these"),
+        (ByColumn(column="speaker"), spoken(columns=False), r"no column speaker; its columns: none\..*speaker_train"),
+        (ByColumn(column="speaker", values_per_node=3), None, r"2 nodes with 3 values each need 6 .* has 5 of 5"),
+        (ByColumn(column="speaker", min_samples=3), None, r"need 2 values .* at least 3 samples.* has 1 of 5"),
+    ],
+)
+def test_a_column_that_cannot_be_dealt_is_told(partition, data, text):
+    with pytest.raises(ScenarioError, match=text):
+        dealt(partition, data=data)
+
+
+def test_a_node_without_test_samples_of_its_values_is_told():
+    partition, data = ByColumn(column="speaker", own_test=True), spoken(test=("ann",))
+    own = dealt(partition, data=data)
+    with pytest.raises(ScenarioError, match=r"node [01] has the values .* of which there is no test sample"):
+        partition.deal_test(data, np.arange(1), own, np.zeros(2, np.int64), np.random.default_rng(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("p.json", "[[0, 2], [1, 7, 3]]"),
+        ("p.json", '{"1": [1, 7, 3], "0": [0, 2]}'),
+        ("p.json", '{"train": [[0, 2], [1, 7, 3]]}'),
+        ("p.npz", {"0": [0, 2], "1": [1, 7, 3]}),
+        ("p.npz", {"train_0": [0, 2], "train_1": [1, 7, 3]}),
+    ],
+)
+def test_a_file_says_which_samples_a_node_has(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content) if isinstance(content, str) else np.savez(path, **content)
+    partition = FromFile(path=str(path))
+    assert [own.tolist() for own in dealt(partition)] == [[0, 2], [1, 7, 3]]
+    without = dealt(partition, pool=np.array([0, 1, 3]))  # the others are held out
+    assert [own.tolist() for own in without] == [[0], [1, 3]]
+
+
+def test_a_file_goes_by_node_ids_wherever_their_clusters_are(tmp_path):
+    (tmp_path / "p.json").write_text("[[0], [1], [2], [3]]")
+    partition, node_cluster = FromFile(path=str(tmp_path / "p.json")), np.array([1, 0, 1, 0])
+    own = partition.deal(spoken(), np.arange(8), node_cluster, np.random.default_rng(0))
+    assert [each.tolist() for each in own] == [[0], [1], [2], [3]]
+
+
+def test_a_file_may_give_nodes_test_samples_of_their_own(tmp_path):
+    (tmp_path / "p.json").write_text('{"train": [[0], [1]], "test": [[4], [0, 1]]}')
+    partition = FromFile(path=str(tmp_path / "p.json"))
+    tests = partition.deal_test(spoken(), np.arange(5), [], np.zeros(2, np.int64), np.random.default_rng(0))
+    assert [own.tolist() for own in tests] == [[4], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("[[0]]", r"p.json must have exactly the nodes 0..1; it lacks 1\. Change the file or nodes.clusters"),
+        ('{"0": [0], "1": [1], "7": [2]}', "it has 7"),
+        ("[[0], [8]]", r"node 1: the data has 8 training samples, numbered from 0; got 8"),
+        ("[[0], [-1]]", "got -1"),
+        ("[[0], [1, 1]]", "node 1 has sample 1 twice"),
+        ("[[0], [0.5]]", "node 1: expected a list of whole numbers"),
+        ("[[0], [[1], [2, 3]]]", "node 1: expected a list of whole numbers"),
+        ("7", "expected a list of indices for every node.*got int"),
+        ("[[0]", "cannot be read as JSON"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_told(tmp_path, content, text):
+    (tmp_path / "p.json").write_text(content)
+    with pytest.raises(ScenarioError, match=text):
+        dealt(FromFile(path=str(tmp_path / "p.json")))
+
+
+def test_a_partition_file_that_is_not_there_is_told_before_data_is_read():
+    with pytest.raises(ScenarioError, match=r"partition.path: no file nowhere.json \(looked in"):
+        load("scenarios/smoke.yaml", ["partition={name: file, path: nowhere.json}"])
