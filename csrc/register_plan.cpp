@@ -42,20 +42,30 @@ void train(Plan& plan, Address flat, Address images, Address labels, int64_t cou
     plan.train(at<float>(flat), samples, first, batches, optimizer);
 }
 
-Optimizer make_optimizer(bool adam, double rate, double momentum, double weight_decay, std::array<double, 2> betas,
+Optimizer make_optimizer(bool adam, bool decoupled, std::vector<double> rates, double momentum, double weight_decay,
+                         bool weights_decay_alone, std::array<double, 2> betas, double epsilon, double proximal,
+                         double clip_norm, double clip_value, Address control, double label_smoothing,
                          std::array<Address, 2> moments, std::array<bool, 2> trained, std::array<int64_t, 2> steps) {
-    return {adam,
-            rate,
-            momentum,
-            weight_decay,
-            betas[0],
-            betas[1],
-            at<float>(moments[0]),
-            at<float>(moments[1]),
-            trained[0],
-            trained[1],
-            steps[0],
-            steps[1]};
+    return {.adam = adam,
+            .decoupled = decoupled,
+            .rates = std::move(rates),
+            .momentum = momentum,
+            .weight_decay = weight_decay,
+            .beta1 = betas[0],
+            .beta2 = betas[1],
+            .epsilon = epsilon,
+            .weights_decay_alone = weights_decay_alone,
+            .proximal = proximal,
+            .clip_norm = clip_norm,
+            .clip_value = clip_value,
+            .control = at<const float>(control),
+            .label_smoothing = label_smoothing,
+            .first = at<float>(moments[0]),
+            .second = at<float>(moments[1]),
+            .trains_core = trained[0],
+            .trains_head = trained[1],
+            .core_steps = steps[0],
+            .head_steps = steps[1]};
 }
 
 }  // namespace
@@ -74,8 +84,9 @@ void register_plan(py::module_& m) {
              }),
              py::kw_only(), "inputs"_a, "outputs"_a, "weight"_a, "bias"_a, "relu"_a);
     py::class_<Optimizer>(m, "Optimizer")
-        .def(py::init(&make_optimizer), py::kw_only(), "adam"_a, "rate"_a, "momentum"_a, "weight_decay"_a, "betas"_a,
-             "moments"_a, "trained"_a, "steps"_a);
+        .def(py::init(&make_optimizer), py::kw_only(), "adam"_a, "decoupled"_a, "rates"_a, "momentum"_a,
+             "weight_decay"_a, "weights_decay_alone"_a, "betas"_a, "epsilon"_a, "proximal"_a, "clip_norm"_a,
+             "clip_value"_a, "control"_a, "label_smoothing"_a, "moments"_a, "trained"_a, "steps"_a);
     py::class_<Plan>(m, "Plan")
         .def(py::init(&make_plan), "image_shape"_a, "convs"_a, "linears"_a, "num_columns"_a, "core_linears"_a)
         .def_property_readonly("feature_stride", &Plan::feature_stride)

@@ -48,6 +48,7 @@ public:
     int64_t out_channels() const { return spec_.outputs; }
     int64_t grad_pixel() const { return channels_; }
     int64_t num_values() const;
+    int64_t num_weights() const { return panels_.size(); }  // packed, the first of its values
 
 private:
     NormReluPool output_of(int64_t image, bool keep);

@@ -30,6 +30,7 @@ public:
     int64_t num_inputs() const { return spec_.inputs; }
     int64_t num_outputs() const { return spec_.outputs; }
     int64_t columns() const { return columns_; }
+    int64_t num_weights() const { return panels_.size(); }  // packed, the first of its values
     int64_t num_values() const { return panels_.size() + columns_; }
 
 private:

@@ -37,6 +37,7 @@ Plan::Plan(const Network& network) : network_(network) {
         require(!spec.groups || spec.outputs % spec.groups == 0, "channels do not divide into groups");
         convs_.emplace_back(spec, height, width, place, convs_.empty());
         const Conv& conv = convs_.back();
+        weights_.emplace_back(place, place + conv.num_weights());
         place += conv.num_values();
         channels = conv.out_channels(), height = conv.out_height(), width = conv.out_width();
     }
@@ -48,6 +49,7 @@ Plan::Plan(const Network& network) : network_(network) {
         require(spec.inputs == inputs, "a linear layer does not fit what comes before it");
         const bool of_images = linears_.empty() && !convs_.empty();
         linears_.emplace_back(spec, of_images ? pixel_order(channels, height * width) : pixel_order(1, inputs), place);
+        weights_.emplace_back(place, place + linears_.back().num_weights());
         place += linears_.back().num_values();
         if (static_cast<int64_t>(linears_.size()) == network.core_linears) core_values_ = place;
         inputs = spec.outputs;

@@ -3,6 +3,8 @@
 // Values, gradients and the optimizer's state stay packed as the layers want them during a call. A plan is used by one
 // thread at a time, and everything runs on that thread in a fixed order.
 #pragma once
+#include <utility>
+
 #include "conv.h"
 #include "linear.h"
 
@@ -16,8 +18,15 @@ struct Samples {
 };
 
 struct Optimizer {
-    bool adam;
-    double rate, momentum, weight_decay, beta1, beta2;
+    bool adam, decoupled;  // decoupled: the decay is taken off the values and is no part of the gradient
+    std::vector<double> rates;  // per step
+    double momentum, weight_decay, beta1, beta2, epsilon;
+    bool weights_decay_alone;  // and neither biases nor normalizations
+    // What is done to gradients before, in this order; see ddlsim/learning/optimizing/updates.py.
+    double proximal;               // times the distance from the values at the start is added
+    double clip_norm, clip_value;  // infinity: none
+    const float* control;          // flat, added; null: nothing
+    double label_smoothing;        // share of the target that is spread over all classes
     float* first;  // flat state (momentum; Adam's first moment), changed in place; null: zeros that are forgotten
     float* second;
     bool trains_core, trains_head;
@@ -51,11 +60,13 @@ private:
     void take_image(const float* planes, int64_t image);
     void convolve(int64_t image, int64_t slot, bool keep);
     void forward_linears(size_t first, size_t stop, const float* inputs, int64_t stride, int64_t count);
-    void loss_gradient(const Samples& samples, const int64_t* rows, int64_t count);
+    void loss_gradient(const Samples& samples, const int64_t* rows, int64_t count, double smoothing);
     void step(const Samples& samples, const int64_t* rows, int64_t count, const Optimizer& optimizer);
     void backward_linears(int64_t count, const Optimizer& optimizer);
     void backward_convs(int64_t count);
+    void correct_gradients(const Optimizer& optimizer);
     void update(const Optimizer& optimizer, int64_t steps_done);
+    void update_range(const Optimizer& optimizer, int64_t first, int64_t stop, double rate, double decay, double steps);
     void move_optimizer_state(const Optimizer& optimizer, bool in);
 
     Network network_;
@@ -64,7 +75,8 @@ private:
     int64_t num_features_, feature_row_;  // of the convolutions, and floats per row of them
     int64_t core_values_, num_values_;    // packed
     int64_t room_ = 0, conv_room_ = 0;    // images
-    Floats values_, gradients_, first_, second_, features_;
+    std::vector<std::pair<int64_t, int64_t>> weights_;  // packed [first, stop) of every layer's weights, ascending
+    Floats values_, gradients_, first_, second_, features_, start_, control_;
 };
 
 }  // namespace ddlsim::train

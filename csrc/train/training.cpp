@@ -21,12 +21,24 @@ void Plan::train(float* flat, const Samples& samples, const int64_t* rows, const
             throw std::out_of_range("labels must lie in 0.." + std::to_string(num_outputs() - 1) +
                                     ", the outputs of the network: got " + std::to_string(samples.labels[rows[i]]));
     }
+    if (optimizer.rates.size() != batches.size())
+        throw std::invalid_argument("there must be a rate for each of the " + std::to_string(batches.size()) +
+                                    " batches, got " + std::to_string(optimizer.rates.size()));
     if (batches.empty()) return;
     reserve(*std::max_element(batches.begin(), batches.end()), true);
     if (!gradients_.size())
         gradients_ = Floats(num_values_), first_ = Floats(num_values_), second_ = Floats(num_values_);
     load(flat, true, true);
     move_optimizer_state(optimizer, true);
+    if (optimizer.proximal > 0) {
+        start_ = Floats(num_values_);
+        std::copy_n(values_.data(), num_values_, start_.data());
+    }
+    if (optimizer.control) {
+        control_ = Floats(num_values_);
+        for (const Conv& conv : convs_) conv.pack(optimizer.control, control_.data());
+        for (const Linear& linear : linears_) linear.pack(optimizer.control, control_.data());
+    }
     int64_t done = 0;
     for (const int64_t count : batches) {
         step(samples, rows, count, optimizer);
@@ -55,13 +67,13 @@ void Plan::step(const Samples& samples, const int64_t* rows, int64_t count, cons
         convolve(i, i, true);
     }
     forward_linears(0, linears_.size(), features_.data(), feature_row_, count);
-    loss_gradient(samples, rows, count);
+    loss_gradient(samples, rows, count, optimizer.label_smoothing);
     backward_linears(count, optimizer);
     if (optimizer.trains_core && !convs_.empty()) backward_convs(count);
 }
 
-// Of the mean over the batch of -log softmax(outputs)[label].
-void Plan::loss_gradient(const Samples& samples, const int64_t* rows, int64_t count) {
+// Of the mean over the batch of -log softmax(outputs)[label]; a share of the target may be spread over all classes.
+void Plan::loss_gradient(const Samples& samples, const int64_t* rows, int64_t count, double smoothing) {
     const Linear& last = linears_.back();
     const int64_t classes = last.num_outputs();
     for (int64_t n = 0; n < count; ++n) {
@@ -73,7 +85,10 @@ void Plan::loss_gradient(const Samples& samples, const int64_t* rows, int64_t co
         for (int64_t c = 0; c < last.columns(); ++c)
             grad[c] =
                 c < classes ? static_cast<float>(std::exp(logits[c] - largest) / sum / static_cast<double>(count)) : 0;
-        grad[samples.labels[rows[n]]] -= 1.0f / static_cast<float>(count);
+        if (smoothing > 0)
+            for (int64_t c = 0; c < classes; ++c)
+                grad[c] -= static_cast<float>(smoothing / static_cast<double>(classes * count));
+        grad[samples.labels[rows[n]]] -= static_cast<float>(1 - smoothing) / static_cast<float>(count);
     }
 }
 
@@ -113,22 +128,75 @@ void Plan::backward_convs(int64_t count) {
     for (Conv& conv : convs_) conv.finish_gradients(gradients_.data());
 }
 
+// Proximal term, clipping, control variate; what lies between the layers' own values is zero and stays so.
+void Plan::correct_gradients(const Optimizer& optimizer) {
+    const int64_t first = optimizer.trains_core ? 0 : core_values_;
+    const int64_t stop = optimizer.trains_head ? num_values_ : core_values_;
+    float* const gradients = gradients_.data();
+    if (optimizer.proximal > 0) {
+        const float mu = static_cast<float>(optimizer.proximal);
+        const float* const values = values_.data();
+        const float* const start = start_.data();
+        for (int64_t i = first; i < stop; ++i) gradients[i] += mu * (values[i] - start[i]);
+    }
+    if (std::isfinite(optimizer.clip_norm)) {
+        double squares = 0;
+        for (int64_t i = first; i < stop; ++i) squares += static_cast<double>(gradients[i]) * gradients[i];
+        const double scale = optimizer.clip_norm / (std::sqrt(squares) + 1e-6);  // as clip_grad_norm_
+        if (!(scale >= 1))
+            for (int64_t i = first; i < stop; ++i) gradients[i] *= static_cast<float>(scale);
+    }
+    if (std::isfinite(optimizer.clip_value)) {
+        const float most = static_cast<float>(optimizer.clip_value);
+        for (int64_t i = first; i < stop; ++i)
+            gradients[i] = gradients[i] > most ? most : gradients[i] < -most ? -most : gradients[i];  // NaN stays
+    }
+    if (optimizer.control)
+        for (int64_t i = first; i < stop; ++i) gradients[i] += control_.data()[i];
+}
+
+// steps_done: of this training, this one included.
 void Plan::update(const Optimizer& optimizer, int64_t steps_done) {
+    correct_gradients(optimizer);
+    const double rate = optimizer.rates[steps_done - 1];
     for (const bool head : {false, true}) {
         if (!(head ? optimizer.trains_head : optimizer.trains_core)) continue;
         const int64_t first = head ? core_values_ : 0, stop = head ? num_values_ : core_values_;
         const double steps = static_cast<double>(steps_done + (head ? optimizer.head_steps : optimizer.core_steps));
-        const bool remembers = optimizer.adam || optimizer.momentum > 0;
-        simd::kernels().update({stop - first, values_.data() + first, gradients_.data() + first,
-                                remembers ? first_.data() + first : nullptr,
-                                optimizer.adam ? second_.data() + first : nullptr, static_cast<float>(optimizer.rate),
-                                static_cast<float>(optimizer.momentum), static_cast<float>(optimizer.weight_decay),
-                                static_cast<float>(optimizer.beta1), static_cast<float>(optimizer.beta2), 1e-8f,
-                                static_cast<float>(optimizer.rate / (1 - std::pow(optimizer.beta1, steps))),
-                                static_cast<float>(std::sqrt(1 - std::pow(optimizer.beta2, steps)))});
+        if (!optimizer.weights_decay_alone) {
+            update_range(optimizer, first, stop, rate, optimizer.weight_decay, steps);
+            continue;
+        }
+        int64_t at = first;
+        for (const auto& [from, to] : weights_) {
+            if (from < first || to > stop) continue;
+            update_range(optimizer, at, from, rate, 0, steps);
+            update_range(optimizer, from, to, rate, optimizer.weight_decay, steps);
+            at = to;
+        }
+        update_range(optimizer, at, stop, rate, 0, steps);
     }
     if (optimizer.trains_core)
         for (Conv& conv : convs_) conv.prepare(values_.data());
+}
+
+void Plan::update_range(const Optimizer& optimizer, int64_t first, int64_t stop, double rate, double decay,
+                        double steps) {
+    if (first >= stop) return;
+    float* const values = values_.data();
+    if (optimizer.decoupled && decay > 0) {
+        const float rest = static_cast<float>(1 - rate * decay);
+        for (int64_t i = first; i < stop; ++i) values[i] *= rest;
+    }
+    const bool remembers = optimizer.adam || optimizer.momentum > 0;
+    simd::kernels().update({stop - first, values + first, gradients_.data() + first,
+                            remembers ? first_.data() + first : nullptr,
+                            optimizer.adam ? second_.data() + first : nullptr, static_cast<float>(rate),
+                            static_cast<float>(optimizer.momentum), optimizer.decoupled ? 0.0f : static_cast<float>(decay),
+                            static_cast<float>(optimizer.beta1), static_cast<float>(optimizer.beta2),
+                            static_cast<float>(optimizer.epsilon),
+                            static_cast<float>(rate / (1 - std::pow(optimizer.beta1, steps))),
+                            static_cast<float>(std::sqrt(1 - std::pow(optimizer.beta2, steps)))});
 }
 
 }  // namespace ddlsim::train

@@ -25,6 +25,8 @@ ALGORITHMS = Registry(
         "adpsgd": ".adpsgd:ADPSGD",
         "mapl": ".mapl:MAPL",
         "fedavg": ".fedavg:FedAvg",
+        "fedprox": ".fedprox:FedProx",
+        "scaffold": ".scaffold:Scaffold",
         "fedsim": ".fedsim:FedSim",
         "fedclassavg": ".fedclassavg:FedClassAvg",
         "fedproto": ".fedproto:FedProto",

@@ -19,7 +19,7 @@ from ddlsim.evaluation.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     from ddlsim.learning.job_types import Model
-    from ddlsim.node.node import Node, Steps
+    from ddlsim.node.node import Node, Steps, Verb
 
 
 @dataclass
@@ -55,11 +55,15 @@ class FedAvg(Algorithm):
                 average = node.merge([m.payload["model"] for m in inbox], [share / sum(shares) for share in shares])
                 node.send([m.src for m in inbox], round_num, model=average)
             return
-        (model,) = state.model = yield node.train(state.model)
+        (model,) = state.model = yield self.local_training(node, state)
         node.send(node.peers(round_num), round_num, model=model, samples=node.num_samples)
         inbox = yield node.receive(round_num, wait=True)
         for message in inbox:
             state.model = (message.payload["model"],)
+
+    def local_training(self, node: "Node", state: State) -> "Verb":
+        """A node's own part of a round."""
+        return node.train(state.model)
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
         return None if node.is_server else EvaluationCandidates([state.model])

@@ -41,13 +41,11 @@ class FedClassAvg(MeanHeads):
 
     def local_loss(self, step: LocalStep) -> "torch.Tensor":
         """Contrast on features, cross-entropy of the first view, distance of the head from where it started."""
-        from torch.nn import functional as F
-
         from ddlsim.learning import losses
 
         features = step.module.core(step.images)
         first = slice(step.batch_size)
-        loss = F.cross_entropy(step.module.head(features[first]), step.labels[first])
+        loss = step.task_loss(step.module.head(features[first]), step.labels[first])
         loss = loss + self.contrastive * losses.supervised_contrastive(
             features, step.labels, self.temperature, self.variant
         )

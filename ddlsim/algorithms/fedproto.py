@@ -73,14 +73,12 @@ class FedProto(Algorithm):
 
     def local_loss(self, step: LocalStep) -> "torch.Tensor":
         """Cross-entropy, and the distance of features from the global prototype of their class."""
-        from torch.nn import functional as F
-
         from ddlsim.learning import losses
 
         features = step.module.core(step.images)
         step.collect(features, step.labels)
         distance = losses.distance_to_targets(features, step.labels, step.targets)
-        return F.cross_entropy(step.module.head(features), step.labels) + self.proto_weight * distance
+        return step.task_loss(step.module.head(features), step.labels) + self.proto_weight * distance
 
     def _average(self, node: "Node", received: "list[dict[int, Params]]") -> "dict[int, Params]":
         """Per class the mean over the nodes that hold it."""

@@ -152,13 +152,11 @@ class MAPL(Algorithm):
 
     def local_loss(self, step: LocalStep) -> "torch.Tensor":
         """Algorithm 1, lines 3 to 8: cross-entropy, contrast among samples and to prototypes, prototypes apart."""
-        from torch.nn import functional as F
-
         from ddlsim.learning import losses
 
         features = step.module.core(step.images)
         projections, prototypes = step.module.projection(features), step.module.prototypes.vectors
-        terms = F.cross_entropy(step.module.head(features), step.labels)
+        terms = step.task_loss(step.module.head(features), step.labels)
         if self.contrastive:
             found = losses.supervised_contrastive(projections, step.labels, self.temperature, self.variant)
             terms = terms + self.contrastive * found

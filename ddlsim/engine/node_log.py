@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from ddlsim.evaluation.measurements import Measurements
     from ddlsim.evaluation.monitor import Records
     from ddlsim.learning.job_types import Model
-    from ddlsim.learning.optimizer_state import Kept
+    from ddlsim.learning.optimizing.state import Kept
 
 
 class NodeLog:

@@ -161,6 +161,7 @@ class Simulation:
             stage = algorithm.round if member.round_num < rounds else algorithm.finish
             if newcomer:
                 stage = algorithm.join
+            member.node.round_num = member.round_num
             steps, outcome = stage(member.node, member.state, member.round_num), None
             try:
                 while (

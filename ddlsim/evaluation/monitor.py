@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ddlsim.evaluation.candidates import Snapshot
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
-    from ddlsim.learning.optimizer_state import Kept
+    from ddlsim.learning.optimizing.state import Kept
 
 
 class Records(Protocol):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ddlsim.learning.bank import Params, Row, Rows
 from ddlsim.learning.objective import Objective
-from ddlsim.learning.optimizer_state import OptimizerState
+from ddlsim.learning.optimizing.state import OptimizerState
 
 Model = tuple[Params, ...]
 """A whole model as its parts in row order: (model,), or (core, head) and what else its architecture has."""
@@ -70,6 +70,9 @@ class TrainSpec(JobSpec):
         objective: what is minimized, without its targets; None: the task's loss.
         targets: its targets by label.
         seed: of the augmentation of images and of dropout; None: there is neither.
+        rates: learning rate per update.
+        proximal: mu of the proximal term; 0: none.
+        control: what is added to every gradient, over the trained values of the whole model; None: nothing.
         means: by label the mean of its features, see Objective.
         last_pass: number of steps, the last ones, whose features count in these means.
         local: the node's own buffers before; None: those of a fresh module.
@@ -77,7 +80,7 @@ class TrainSpec(JobSpec):
     """
 
     kind = "training"
-    reads_in = ("model", "moments", "targets", "local")
+    reads_in = ("model", "moments", "targets", "local", "control")
     writes_in = ("trained", "new_moments", "means", "new_local")
 
     node: int
@@ -92,6 +95,9 @@ class TrainSpec(JobSpec):
     objective: Objective | None = None
     targets: Mapping[int, RowRef] = dataclasses.field(default_factory=dict)
     seed: int | None = None
+    rates: tuple[float, ...] = ()
+    proximal: float = 0.0
+    control: RowRef | None = None
     means: Mapping[int, RowRef] = dataclasses.field(default_factory=dict)
     last_pass: int = 0
     local: RowRef | None = None

@@ -34,8 +34,10 @@ from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.learning.layout import CORE, MODEL, Buffers, Entry, Part
 from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.objective import Objective
-from ddlsim.learning.optimizer_state import Kept, rows_kept
-from ddlsim.learning.trainings import Request, make_training
+from ddlsim.learning.optimizing.schedules import rates
+from ddlsim.learning.optimizing.state import Kept, KeptRows
+from ddlsim.learning.optimizing.updates import updates_of
+from ddlsim.learning.trainings import Request, Terms, make_training
 
 if TYPE_CHECKING:
     from ddlsim.data.prepared import PreparedData
@@ -85,6 +87,9 @@ class Learner:
             )
             for name, build in builders.items()
         }
+        self._kept_rows = KeptRows(training)
+        for architecture in self.architectures.values():
+            self._kept_rows.check(architecture.layout.parts[MODEL])
         self.rows = Rows(device)
         self.backends = make_backends(self.rows, self.architectures, self.data, training, chunk, device, threads)
         self.jobs = Jobs([spec.kind for spec in KINDS], self.backends.run)
@@ -225,8 +230,9 @@ class Learner:
         only: str | None,
         kept: Kept | None,
         objective: Objective | None,
+        terms: Terms = Terms(),  # noqa: B008  frozen
     ) -> tuple[Model, Kept, dict[int, Params]]:
-        """Local SGD.
+        """Local training.
 
         Args:
             node: the node that has the samples.
@@ -236,23 +242,52 @@ class Learner:
             only: trains that part and returns the others unchanged; None: all.
             kept: what the node kept of its last training; None: nothing.
             objective: what is minimized; None: the task's loss.
+            terms: where in the run the training stands, and what the algorithm adds to its gradients.
 
         Returns:
             The trained model, what the node keeps then (moments unless training.optimizer_state is `fresh`), and by
             label the class means, if the objective collects them.
         """
         assert rng is not None
-        settings, architecture = self._training, self.architecture_of(node)
+        settings, architecture, kept = self._training, self.architecture_of(node), kept or Kept()
         batches = draw_batches(rng, self.num_samples(node), settings.batch_size, steps, settings.drop_last)
         noisy = settings.augmentation != "none" or architecture.layout.draws_noise
         seed = int(rng.integers(2**63 - 1)) if noisy else None
         last_pass = min(steps, self.steps_per_epoch(node))
         labels = self._labels_of(node, batches[-last_pass:]) if objective and objective.class_means else []
-        asked = Request(node, model, batches, only, kept or Kept(), objective, seed, labels, last_pass)
+        asked = Request(
+            node=node,
+            model=model,
+            batches=batches,
+            only=only,
+            kept=kept,
+            objective=objective,
+            seed=seed,
+            rates=self.learning_rates(steps, kept, terms),
+            proximal=settings.proximal + terms.proximal,
+            control=terms.control,
+            labels=labels,
+            last_pass=last_pass,
+        )
         mean_part = self._mean_part(node) if labels else None
-        made = make_training(self.rows, asked, rows_kept(settings), mean_part, architecture.layout.local)
+        made = make_training(self.rows, asked, self._kept_rows, mean_part, architecture.layout.local)
         self._submit(made.spec, made.reads, made.writes)
         return made.trained, made.kept, made.means
+
+    def learning_rates(self, steps: int, kept: Kept | None, terms: Terms) -> list[float]:
+        """The learning rate of every update of a training.
+
+        Args:
+            steps: its mini-batches.
+            kept: what the node kept of its last training.
+            terms: where in the run it stands.
+        """
+        settings, batches = self._training, 0 if kept is None else kept.batches
+        starts = range(0, updates_of(steps, settings.accumulate) * settings.accumulate, settings.accumulate)
+        per_round = settings.schedule is None or settings.schedule.per == "round"
+        total = terms.rounds if per_round else terms.rounds * terms.local_steps
+        updates = [(terms.round_num, batches + start) for start in starts]
+        return rates(settings.schedule, settings.learning_rate, updates, total)
 
     def losses(
         self,

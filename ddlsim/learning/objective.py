@@ -24,6 +24,7 @@ class LocalStep:
         batch_size: b, samples in the batch.
         start: the trained parameters by name as they were when the training began, e.g. "head.weight".
         targets: what the algorithm handed over, by label.
+        task_loss: (outputs, labels) -> the task's mean loss, with training.label_smoothing.
         collect: (features [n, D], labels [n]) to count them in the class means, see Objective.
     """
 
@@ -33,6 +34,7 @@ class LocalStep:
     batch_size: int
     start: "Mapping[str, torch.Tensor]"
     targets: "Mapping[int, torch.Tensor]"
+    task_loss: "Callable[[torch.Tensor, torch.Tensor], torch.Tensor]"
     collect: "Callable[[torch.Tensor, torch.Tensor], None]"
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.layout import Buffers, Part
     from ddlsim.learning.objective import Objective
-    from ddlsim.learning.optimizer_state import Kept
+    from ddlsim.learning.optimizing.state import Kept
+    from ddlsim.learning.trainings import Terms
 
 MODEL = "model"
 
@@ -158,6 +159,7 @@ class SizeLearner:
         only: str | None,
         kept: "Kept | None",
         objective: "Objective | None",
+        terms: "Terms | None" = None,
     ) -> "tuple[Model, Kept | None, dict[int, Params]]":
         """A model as large as it was, and what the optimizer kept; with class means, those of all classes."""
         if only is None and objective is None:
@@ -169,6 +171,10 @@ class SizeLearner:
             size = self._classifier_sizes(model[1].part)[0] // self._num_classes
             means = {label: self._params(SizedPart("class mean", size, (size,))) for label in range(self._num_classes)}
         return trained, kept, means
+
+    def learning_rates(self, steps: int, kept: "Kept | None", terms: "Terms") -> list[float]:
+        """All alike; no gradient is multiplied by them."""
+        return [1.0] * steps
 
     def trained_values(self, params: "Params") -> "Params":
         """A row without buffers."""

@@ -9,7 +9,26 @@ from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.job_types import Model, TrainSpec
 from ddlsim.learning.layout import Part
 from ddlsim.learning.objective import Objective
-from ddlsim.learning.optimizer_state import Kept, OptimizerState
+from ddlsim.learning.optimizing.state import Kept, KeptRows, OptimizerState
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Where in the run a training stands, and what the algorithm adds to its gradients.
+
+    Args:
+        round_num: the round, from 0.
+        rounds: of the run.
+        local_steps: mini-batches of a round of this node.
+        proximal: mu of a proximal term, beside that of the scenario.
+        control: what is added to every gradient, over the trained values of a whole model; None: nothing.
+    """
+
+    round_num: int = 0
+    rounds: int = 1
+    local_steps: int = 1
+    proximal: float = 0.0
+    control: Params | None = None
 
 
 @dataclass(frozen=True)
@@ -24,6 +43,9 @@ class Request:
         kept: what the node kept of its last training.
         objective: what is minimized; None: the task's loss.
         seed: of random numbers drawn in it; None: none are.
+        rates: learning rate per update.
+        proximal: mu of the proximal term.
+        control: what is added to every gradient; None: nothing.
         labels: whose mean features are wanted.
         last_pass: number of steps, the last ones, whose features count in these means.
     """
@@ -35,6 +57,9 @@ class Request:
     kept: Kept
     objective: Objective | None
     seed: int | None
+    rates: Sequence[float]
+    proximal: float
+    control: Params | None
     labels: Sequence[int]
     last_pass: int
 
@@ -60,13 +85,15 @@ class Training:
     means: dict[int, Params]
 
 
-def make_training(rows: Rows, asked: Request, moments_kept: int, mean_part: Part | None, local_part: Part) -> Training:
+def make_training(
+    rows: Rows, asked: Request, kept_rows: KeptRows, mean_part: Part | None, local_part: Part
+) -> Training:
     """Numbers the rows of a training: the trained parts, moments, means, own buffers.
 
     Args:
         rows: of the run.
         asked: see there.
-        moments_kept: rows per part that the optimizer keeps.
+        kept_rows: what the optimizer keeps of each part.
         mean_part: what the mean of a label's features is; None: no labels are asked for.
         local_part: the architecture's own buffers of a node, perhaps none.
     """
@@ -74,12 +101,12 @@ def make_training(rows: Rows, asked: Request, moments_kept: int, mean_part: Part
     moves = [asked.only in (None, params.part.name) for params in model]
     trained = tuple(rows.new(params.part) if own else params for params, own in zip(model, moves, strict=True))
     moments = [
-        tuple(rows.new(params.part) if own else None for _ in range(moments_kept))
+        tuple(rows.new(row) if own else None for row in kept_rows.of(params.part))
         for params, own in zip(model, moves, strict=True)
     ]
     means = {} if mean_part is None else {label: rows.new(mean_part) for label in asked.labels}
     local = rows.new(local_part) if local_part.size else None
-    before = [kept.moments.get(params.part.name) for params in model] if moments_kept else []
+    before = [kept.moments.get(params.part.name) for params in model] if kept_rows.kept else []
     targets = dict(asked.objective.targets) if asked.objective else {}
     spec = TrainSpec(
         node=asked.node,
@@ -94,15 +121,25 @@ def make_training(rows: Rows, asked: Request, moments_kept: int, mean_part: Part
         objective=asked.objective and asked.objective.without_targets(),
         targets={label: params.serial for label, params in targets.items()},
         seed=asked.seed,
+        rates=tuple(asked.rates),
+        proximal=asked.proximal,
+        control=_number(asked.control),
         means={label: params.serial for label, params in means.items()},
         last_pass=asked.last_pass,
         local=_number(kept.local),
         new_local=_number(local),
     )
-    reads = [*model, *(row for each in before if each for row in each.rows), *targets.values(), kept.local]
+    reads = [
+        *model,
+        *(row for each in before if each for row in each.rows),
+        *targets.values(),
+        kept.local,
+        asked.control,
+    ]
     made = [params for params, own in zip(trained, moves, strict=True) if own]
     writes = [*made, *(row for of_part in moments for row in of_part), *means.values(), local]
-    keeps = Kept(_moments_then(asked, moves, moments) if moments_kept else kept.moments, local)
+    moments_then = _moments_then(asked, moves, moments) if kept_rows.kept else kept.moments
+    keeps = Kept(moments_then, local, kept.batches + len(asked.batches))
     return Training(spec, _held(reads), _held(writes), trained, keeps, means)
 
 
@@ -112,7 +149,7 @@ def _moments_then(asked: Request, moves: Sequence[bool], rows: Sequence[tuple]) 
     for params, own, new in zip(asked.model, moves, rows, strict=True):
         if own:
             last = asked.kept.moments.get(params.part.name)
-            found[params.part.name] = OptimizerState(len(asked.batches) + (last.steps if last else 0), new)
+            found[params.part.name] = OptimizerState(len(asked.rates) + (last.steps if last else 0), new)
     return found
 
 

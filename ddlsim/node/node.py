@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.objective import Objective
-    from ddlsim.learning.optimizer_state import Kept
+    from ddlsim.learning.optimizing.state import Kept
+    from ddlsim.learning.trainings import Terms
     from ddlsim.node.ports import Ports
 
 
@@ -59,6 +60,7 @@ class Node:
         "id",
         "is_server",
         "kept",
+        "round_num",
     )
 
     def __init__(self, node_id: int, ports: "Ports", best: "BestModel | None" = None, times_lost: int = 0):
@@ -71,6 +73,7 @@ class Node:
         self._local_steps: int | None = None  # the same in all rounds
         self._peers: tuple[int, Sequence[int]] = (-1, ())  # of the round asked for last
         self.kept: Kept | None = None  # by the learner, of its trainings
+        self.round_num = 0  # the engine keeps it up to date
 
     # -- what a node knows -----------------------------------------------------------------------------------------
 
@@ -156,6 +159,8 @@ class Node:
         only: str | None = None,
         objective: "Objective | None" = None,
         after_step: "Callable[[Model], Model] | None" = None,
+        proximal: float = 0.0,
+        control: "Params | None" = None,
     ) -> Verb:
         """Local SGD steps on this node's samples; outcome: the trained model, part by part.
 
@@ -172,17 +177,20 @@ class Node:
                 gradient by a control variate. Each step is then a pass of its own over the samples, so that it draws
                 its mini-batch from all of them, and with training.optimizer_state `fresh` it has a new optimizer. Not
                 with an objective that collects class means.
+            proximal: mu of a term mu / 2 |w - w_0|^2 in the loss, w_0 being the given model; beside training.proximal.
+            control: what is added to every gradient: a control variate, over the trained values of a model of one
+                part (see `trained_values`).
         """
         compute, clock = self._compute, self._clock
         steps = self.local_steps if steps is None else steps
-        rng = self._batch_rng("training batches")
+        rng, terms = self._batch_rng("training batches"), self._terms(proximal, control)
         if after_step is None:
-            trained, kept, means = compute.train_towards(self.id, model, steps, rng, only, self.kept, objective)
+            trained, kept, means = compute.train_towards(self.id, model, steps, rng, only, self.kept, objective, terms)
         else:
             assert objective is None or not objective.class_means
             trained, kept, means = model, self.kept, {}
             for _ in range(steps):
-                trained, kept, means = compute.train_towards(self.id, trained, 1, rng, only, kept, objective)
+                trained, kept, means = compute.train_towards(self.id, trained, 1, rng, only, kept, objective, terms)
                 trained = after_step(trained)
         validation, batches = None, 0
         if self._best is not None:
@@ -193,6 +201,10 @@ class Node:
         passes = steps * (1 if objective is None else objective.views)
         event = clock.after(clock.computing_s(self.id, passes + batches * FORWARD_SHARE))
         return event, partial(self._trained, outcome, trained, kept, validation)
+
+    def learning_rates(self, steps: int | None = None) -> list[float]:
+        """The learning rate of every update of the next training (of local_steps mini-batches by default)."""
+        return self._compute.learning_rates(self.local_steps if steps is None else steps, self.kept, self._terms())
 
     def losses(
         self,
@@ -411,6 +423,11 @@ class Node:
         return dict(zip(others, self._compute.value(job), strict=True))
 
     # --------------------------------------------------------------------------------------------------------------
+
+    def _terms(self, proximal: float = 0.0, control: "Params | None" = None) -> "Terms":
+        from ddlsim.learning.trainings import Terms
+
+        return Terms(self.round_num, self._run.rounds, self.local_steps, proximal, control)
 
     def _batch_rng(self, purpose: str) -> np.random.Generator | None:
         """The stream that draws mini-batches; none where there are no samples to draw."""

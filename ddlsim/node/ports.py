@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.objective import Objective
-    from ddlsim.learning.optimizer_state import Kept
+    from ddlsim.learning.optimizing.state import Kept
+    from ddlsim.learning.trainings import Terms
     from ddlsim.messages.message import Message
 
 
@@ -120,10 +121,14 @@ class Compute(Protocol):
         only: str | None,
         kept: "Kept | None",
         objective: "Objective | None",
+        terms: "Terms" = ...,
     ) -> "tuple[Model, Kept | None, dict[int, Params]]":
         """The trained model, what the node keeps of the training (the optimizer's state, its own buffers; `kept` is
         that of its last one), and per label the means of features.
         """
+
+    def learning_rates(self, steps: int, kept: "Kept | None", terms: "Terms") -> list[float]:
+        """The learning rate of every update of a training."""
 
     def losses(
         self,

@@ -37,6 +37,7 @@ from ddlsim.scenario.merge import merge
 from ddlsim.scenario.model import Scenario
 from ddlsim.scenario.problems import Problem, ScenarioProblems, did_you_mean, in_order
 from ddlsim.scenario.renamed import RenamedWarning, with_present_names
+from ddlsim.scenario.shorthand import in_short
 from ddlsim.scenario.tree import Tree, parse_file
 from ddlsim.scenario.validate import check_section
 from ddlsim.tasks.metric import Metric
@@ -220,6 +221,8 @@ def settings_of(tree: Tree) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RenamedWarning)  # files with former names are told of when they are read
         said = with_present_names(tree).plain()
+    if isinstance(said.get("training"), dict):
+        said["training"] = in_short(said["training"])
     return {key: value for key, value in said.items() if key not in NO_SETTINGS}
 
 

@@ -117,8 +117,18 @@ def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     training = scenario.training
     if training.epochs and training.local_steps:
         yield ("training", "epochs"), "a round is so many epochs or so many local_steps; set the other to null"
-    if training.optimizer_state == "kept" and training.optimizer == "sgd" and not training.momentum:
+    if training.optimizer_state == "kept" and training.optimizer.moments == ():
         yield ("training", "optimizer_state"), "sgd without momentum has no state to keep; expected fresh"
+    if training.weight_decay_on == "weights" and not training.optimizer.decays:
+        text = f"{training.optimizer.name} has no weight_decay that could be left out of biases; expected all"
+        yield ("training", "weight_decay_on"), text
+    if training.label_smoothing and not scenario.learned.has_classes:
+        yield ("training", "label_smoothing"), f"needs a class per sample, but {_subject(scenario)}"
+    if training.schedule is not None:
+        known, warmup = scenario.rounds, training.schedule.warmup
+        if training.schedule.per == "round" and warmup >= known:
+            text = f"expected less than the run's rounds ({known}), got {warmup}"
+            yield ("training", "schedule", "warmup"), text
     if scenario.validation.source == "none":
         for place, needed in (
             (("training", "early_stopping"), training.early_stopping is not None),

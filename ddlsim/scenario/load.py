@@ -11,6 +11,7 @@ from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
 from ddlsim.scenario.own_parts import with_given_parts, with_whole_paths
 from ddlsim.scenario.problems import Mark, Problem, ScenarioProblems, in_order
 from ddlsim.scenario.renamed import present_path, with_present_names
+from ddlsim.scenario.shorthand import long_path
 from ddlsim.scenario.tree import Tree, from_plain, parse_file, parse_value
 from ddlsim.scenario.validate import validate
 
@@ -270,7 +271,7 @@ def _parse_override(text: str) -> tuple[tuple[str, ...], Tree]:
     if path[0] == "extends":
         raise ScenarioProblems([Problem(mark, "extends", "can only stand in a file")])
     given = parse_value(value, mark, ".".join(path))
-    path = present_path(path, given)
+    path = long_path(present_path(path, given), given)
     for key in reversed(path):  # values are found by their path from the top
         given = Tree({key: given}, mark)
     given = with_present_names(given)

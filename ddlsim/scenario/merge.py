@@ -6,6 +6,7 @@ part that stood there belong to another one. Everything else replaces what was t
 
 from ddlsim.scenario.parts import PART_PATHS
 from ddlsim.scenario.problems import Mark
+from ddlsim.scenario.shorthand import is_training, with_long_names
 from ddlsim.scenario.tree import Tree
 
 
@@ -16,6 +17,8 @@ def is_part(path: tuple[str, ...]) -> bool:
 
 def merge(below: Tree, above: Tree, path: tuple[str, ...] = ()) -> Tree:
     """`above` laid over `below`; both stay as they are, values keep the place where they were written."""
+    if is_training(path):
+        below, above = with_long_names(below), with_long_names(above)
     if not (below.is_mapping and above.is_mapping) or (is_part(path) and "name" in above.value):
         return above
     merged = dict(below.value)
@@ -35,6 +38,8 @@ def put(tree: Tree, path: tuple[str, ...], value: Tree) -> Tree:
 def _put(tree: Tree | None, rest: tuple[str, ...], value: Tree, path: tuple[str, ...]) -> Tree:
     if not rest:
         return value
+    if tree is not None and is_training(path):
+        tree = with_long_names(tree)
     here = dict(tree.value) if tree is not None and tree.is_mapping else {}
     key = rest[0]
     if rest == ("name",) and is_part(path) and "name" in here and here["name"].value != value.value:

@@ -76,31 +76,44 @@ class Training(_Section):
     """What one round of local training is.
 
     Args:
-        optimizer: sgd or adam.
+        optimizer: any of torch.optim by name, with its keys: {name: adamw, weight_decay: 0.05}; keys of torch's optimizers
+            (momentum, betas, ...) may stand in this section too.
         learning_rate: step size, above 0.
-        momentum: of sgd, 0 up to below 1.
-        weight_decay: 0 or more.
+        schedule: how the learning rate changes over rounds or steps; null: it does not.
         batch_size: samples per step.
         local_steps: steps per round; null with epochs, 10 if neither is given.
         epochs: instead of local_steps: passes over a node's samples per round, each with a smaller last batch.
-        optimizer_state: fresh: a new optimizer every round; kept: momentum and Adam's moments stay with the node.
+        optimizer_state: fresh: a new optimizer every round; kept: what it remembers (momentum, ...) stays with the node.
         drop_last: whether a smaller last batch of a pass is left out, unless it is the only one.
-        betas: Adam's decay rates of its two moments, each 0 up to below 1.
+        accumulate: mini-batches whose mean gradient makes one update; local_steps and epochs count mini-batches.
+        clip_norm: L2 norm that the gradient of a model is scaled down to; null: any.
+        clip_value: size that each value of the gradient is cut off at; null: any.
+        weight_decay_on: all: every parameter decays; weights: those with more than one dimension alone, so neither
+            biases nor normalizations.
+        label_smoothing: share of the target that is spread over all classes, 0 up to below 1.
+        proximal: mu of FedProx's term mu / 2 |w - w_0|^2, w_0 being what the local training began with; 0: none.
+        precision: float32, or bf16: forward pass and loss in bfloat16 where torch.autocast holds that to be safe;
+            parameters, gradients and evaluations stay float32.
         augmentation: of training images, always anew. none; crop_flip: moved by up to 4 pixels and flipped; color:
             cropped and resized, flipped, jittered in color, sometimes gray (see learning/augmenting.py).
         early_stopping: when a node stops by its validation loss; null: never.
     """
 
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Annotated[Any, NamedPart("optimizer")]
     learning_rate: Annotated[float, Gt(0), Le(1e30)]
-    momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
-    weight_decay: Annotated[float, Ge(0), Le(1e30)] = 0.0
+    schedule: Annotated[Any, NamedPart("schedule")] | None = None
     batch_size: Count = 8
     local_steps: StepCount | None = None
     epochs: StepCount | None = None
     optimizer_state: Literal["fresh", "kept"] = "fresh"
     drop_last: bool = False
-    betas: tuple[Annotated[float, Ge(0), Lt(1)], Annotated[float, Ge(0), Lt(1)]] = (0.9, 0.999)
+    accumulate: Count = 1
+    clip_norm: Annotated[float, Gt(0)] | None = None
+    clip_value: Annotated[float, Gt(0)] | None = None
+    weight_decay_on: Literal["all", "weights"] = "all"
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
+    proximal: Annotated[float, Ge(0), Le(1e30)] = 0.0
+    precision: Literal["float32", "bf16"] = "float32"
     augmentation: Literal["none", "crop_flip", "color"] = "none"
     early_stopping: EarlyStopping | None = None
 
@@ -278,7 +291,7 @@ DEFAULTS: dict[str, Any] = {
     "partition": {"name": "uniform"},
     "shift": {"name": "none"},
     "validation": {},
-    "training": {},
+    "training": {"optimizer": {"name": "sgd"}},
     "topology": {"name": "random_regular", "degree": 4},
     "network": {
         "links": {"name": "uniform", "uplink_mbps": 100, "downlink_mbps": 100, "latency_ms": 20},
@@ -289,6 +302,16 @@ DEFAULTS: dict[str, Any] = {
     "records": {},
 }
 """What a scenario lies on: sections and parts that it need not give."""
+
+
+_TRAINING_FROM_THE_START = frozenset(
+    "optimizer learning_rate batch_size local_steps epochs optimizer_state drop_last augmentation early_stopping".split()
+)
+
+
+def _default(key: str) -> Any:
+    """Of a key of the section `training` that came later: left out at its default, so that runs keep their names."""
+    return Training.model_fields[key].default
 
 
 def to_plain(scenario: Scenario) -> dict[str, Any]:
@@ -313,5 +336,8 @@ def _plain(key: str, value: Any) -> Any:
             del found["target"]  # the same run as before there was this key
         if isinstance(value, Records) and value.models is None:
             del found["models"]  # what is kept of a run changes nothing in it
+        if isinstance(value, Training):
+            added = Training.model_fields.keys() - _TRAINING_FROM_THE_START
+            found = {name: own for name, own in found.items() if name not in added or own != _default(name)}
         return found
     return parts.plain(value)

@@ -21,7 +21,7 @@ def with_given_parts(mapping: dict[str, Any]) -> dict[str, Any]:
     for key in parts.TABLES:
         if key in found:
             found[key] = _given(key, found[key])
-    for section in ("network", "fallback"):
+    for section in ("network", "training", "fallback"):
         if isinstance(found.get(section), dict):
             found[section] = with_given_parts(found[section])
     return found
@@ -65,7 +65,7 @@ def with_whole_paths(tree: Tree) -> Tree:
     for key, child in tree.value.items():
         if key in parts.TABLES:
             child = _with_whole_path(child)
-        elif key in ("network", "fallback"):
+        elif key in ("network", "training", "fallback"):
             child = with_whole_paths(child)
         found[key] = child
     return Tree(found, tree.mark, tree.key)

@@ -34,10 +34,15 @@ TABLES = {
     "compression": "ddlsim.messages.compression:COMPRESSIONS",
     "devices": "ddlsim.devices:DEVICES",
     "churn": "ddlsim.churn:CHURNS",
+    "optimizer": "ddlsim.learning.optimizing:OPTIMIZERS",
+    "schedule": "ddlsim.learning.optimizing:SCHEDULES",
 }
 """Key in the scenario -> table of the names that may stand there."""
 
-PART_PATHS = tuple(("network", key) if key in ("links", "compression") else (key,) for key in TABLES)
+SECTIONS = {"links": "network", "compression": "network", "optimizer": "training", "schedule": "training"}
+"""Key of a named part -> the section that it stands in; others stand at the top."""
+
+PART_PATHS = tuple((SECTIONS[key], key) if key in SECTIONS else (key,) for key in TABLES)
 """Where named parts stand in a scenario."""
 
 

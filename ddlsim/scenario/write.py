@@ -12,6 +12,7 @@ from ruamel.yaml.representer import RoundTripRepresenter
 from ddlsim import own_code
 from ddlsim.scenario.model import Scenario, to_plain
 from ddlsim.scenario.own_parts import origins
+from ddlsim.scenario.shorthand import as_version_0_1_had_it
 
 
 class _Representer(RoundTripRepresenter):
@@ -40,6 +41,7 @@ def digest(scenario: Scenario) -> str:
     its text.
     """
     said = {key: value for key, value in to_plain(scenario).items() if key not in ("name", "description", "paper")}
+    said["training"] = as_version_0_1_had_it(said["training"])
     said = _by_contents(said)
     given = [own for own in origins(scenario) if own.get("source")]
     if given:

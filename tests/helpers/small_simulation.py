@@ -40,7 +40,7 @@ class NoLearning:
     def steps_per_epoch(self, node):
         return 1
 
-    def train_towards(self, node, model, steps, rng, only, kept, objective):
+    def train_towards(self, node, model, steps, rng, only, kept, objective, terms=None):
         return model, kept, {}
 
     def merge(self, sources, weights):

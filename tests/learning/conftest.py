@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from local_training import local_training
 from torch import nn
 
 from ddlsim.learning.backends.choose import make_backends
@@ -43,18 +44,6 @@ def prepared_data(num_nodes: int = 3, samples: int = 20) -> SimpleNamespace:
     )
 
 
-SETTINGS = dict(
-    optimizer="sgd",
-    learning_rate=0.1,
-    momentum=0.0,
-    weight_decay=0.0,
-    batch_size=4,
-    drop_last=False,
-    betas=(0.9, 0.999),
-    augmentation="none",
-)
-
-
 @pytest.fixture
 def make_learner():
     made = []
@@ -71,7 +60,7 @@ def make_learner():
         learner = Learner(
             builders or {"tiny": lambda: TinyNet(batch_norm)},
             prepared_data(),
-            SimpleNamespace(**SETTINGS | changes),
+            local_training(**changes),
             torch.device(device),
             threads,
             10,

@@ -1,13 +1,13 @@
 """Native plans compute what PyTorch computes: gradients, trainings, features and outputs, on every instruction set."""
 
 import copy
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from local_training import local_training
 from torch import nn
 from torch.nn import functional as F
 
@@ -15,12 +15,12 @@ from ddlsim import native
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.learning.backends.native_plan import NativePlan, NoPlan, network_of
-from ddlsim.learning.backends.workspace import ModelWorkspace, sgd_steps
+from ddlsim.learning.backends.workspace import ModelWorkspace, local_steps
 from ddlsim.learning.layout import Layout
 from ddlsim.models import MODELS
 from ddlsim.models.split import SplitModel
 
-SGD = SimpleNamespace(optimizer="sgd", learning_rate=1.0, momentum=0.0, weight_decay=0.0, betas=(0.9, 0.999))
+SGD = local_training(learning_rate=1.0)
 
 
 def workspace_of(build) -> ModelWorkspace:
@@ -45,7 +45,7 @@ def check_gradients(workspace: ModelWorkspace, shape, batch: int, classes: int) 
     images, labels = torch.randn(batch + 2, *shape), torch.randint(0, classes, (batch + 2,))
     rows = np.random.default_rng(0).permutation(batch + 2)[:batch]
     before = workspace.flat.clone()
-    plan_of(workspace, shape).train(images, labels, [rows], SGD, None, None)
+    plan_of(workspace, shape).train(images, labels, [rows], SGD, None, None, [1.0])
     found = (before - workspace.flat).double()
     workspace.flat.copy_(before)
     exact = workspace.module.double()
@@ -146,6 +146,9 @@ def test_convolutions_in_tiles_have_autograds_gradients(isa, size, padding, batc
         {"weight_decay": 0.1},
         {"optimizer": "adam", "learning_rate": 1e-3},
         {"optimizer": "adam", "learning_rate": 1e-3, "weight_decay": 0.1, "betas": (0.8, 0.99)},
+        {"optimizer": "adamw", "learning_rate": 1e-3, "weight_decay": 10, "eps": 1e-4, "weight_decay_on": "weights"},
+        {"momentum": 0.5, "weight_decay": 1, "weight_decay_on": "weights", "clip_norm": 0.5},
+        {"clip_value": 0.001, "label_smoothing": 0.3, "proximal": 2},
     ],
 )
 @pytest.mark.parametrize("only", [None, "core", "head"])
@@ -154,18 +157,24 @@ def test_training_is_pytorchs(isa, changes, only):
     workspace = workspace_of(lambda: MODELS["fashion_cnn"]().build((1, 28, 28), 10))
     images, labels = torch.randn(30, 1, 28, 28), torch.randint(0, 10, (30,))
     batches = [*np.random.default_rng(0).permutation(40).reshape(5, 8) % 30, np.array([3, 1, 2])]
-    training = SimpleNamespace(**vars(SGD) | {"learning_rate": 0.02} | changes)
-    start = workspace.flat.clone()
-    sgd_steps(
+    training = local_training(**{"learning_rate": 0.02} | changes)
+    control = 0.1 * torch.randn_like(workspace.flat) if only is None and "proximal" in changes else None
+    start, rates = workspace.flat.clone(), [training.learning_rate / (1 + step) for step in range(len(batches))]
+    local_steps(
         workspace,
         [(images[batch], labels[batch]) for batch in batches],
         training,
-        lambda x, y: F.cross_entropy(workspace.module(x), y),
+        lambda x, y: F.cross_entropy(workspace.module(x), y, label_smoothing=training.label_smoothing),
         only,
+        rates=rates,
+        proximal=training.proximal,
+        control=control,
     )
     expected = workspace.flat.clone()
     workspace.flat.copy_(start)
-    plan_of(workspace, (1, 28, 28)).train(images, labels, batches, training, only, None)
+    plan_of(workspace, (1, 28, 28)).train(
+        images, labels, batches, training, only, None, rates, training.proximal, control
+    )
     # Adam divides by the gradient's own size: where that is rounding, so is the direction of a step of size 1e-3
     torch.testing.assert_close(workspace.flat, expected, rtol=1e-4, atol=1e-5 if "optimizer" not in changes else 2e-4)
     moved = (workspace.flat != start).nonzero().flatten()
@@ -183,7 +192,7 @@ def test_of_equal_pixels_the_first_gets_the_gradient(isa):
         workspace.module.core[0].weight.fill_(1.0)
         workspace.module.core[0].bias.zero_()
     before = workspace.flat.clone()
-    plan_of(workspace, (1, 4, 4)).train(image, torch.tensor([1]), [np.array([0])], SGD, None, None)
+    plan_of(workspace, (1, 4, 4)).train(image, torch.tensor([1]), [np.array([0])], SGD, None, None, [1.0])
     found = before - workspace.flat
     workspace.flat.copy_(before)
     loss = F.cross_entropy(workspace.module(image), torch.tensor([1]))
@@ -219,7 +228,7 @@ def test_a_node_trains_to_the_same_bits_whatever_the_plan_did_before():
     start, plan, found = workspace.flat.clone(), plan_of(workspace, (3, 32, 32)), []
     for batches in ([np.arange(8)], [np.arange(20)], [np.arange(8)]):
         workspace.flat.copy_(start)
-        plan.train(images, labels, batches, SGD, None, None)
+        plan.train(images, labels, batches, SGD, None, None, [1.0] * len(batches))
         plan.outputs(plan.features(images))
         found.append(workspace.flat.clone())
     assert torch.equal(found[0], found[2])
@@ -265,7 +274,7 @@ def test_a_row_or_label_that_does_not_exist_is_refused_untouched(bad):
     before = workspace.flat.clone()
     with pytest.raises(IndexError):
         rows = np.array(bad.get("rows", [3]))
-        plan_of(workspace, (1, 2, 2)).train(torch.ones(4, 1, 2, 2), labels, [rows], SGD, None, None)
+        plan_of(workspace, (1, 2, 2)).train(torch.ones(4, 1, 2, 2), labels, [rows], SGD, None, None, [1.0])
     assert torch.equal(before, workspace.flat)
 
 

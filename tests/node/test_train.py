@@ -17,7 +17,7 @@ class Compute:
     def __init__(self):
         self.calls, self.validated = [], []
 
-    def train_towards(self, node, model, steps, rng, only, kept, objective):
+    def train_towards(self, node, model, steps, rng, only, kept, objective, terms=None):
         self.calls.append((model, steps, kept))
         return (model[0] + steps,), (kept or 0) + steps, {}
 

@@ -68,10 +68,18 @@ class NativeBackend:
         inputs, labels, batches = gathered(*self._data.train[job.node], job.batches)
         plan = workspace.plan(inputs)
         assert plan is not None, "why_not has found that there is one"
-        plan.train(inputs, labels, batches, self._training, job.only, moments)
+        control = None if job.control is None else job.control.values()
+        plan.train(inputs, labels, batches, self._training, job.only, moments, job.rates, job.proximal, control)
         store_outcome(workspace, job, moments)
 
     def _why_not_train(self, job: TrainSpec) -> str:
+        training = self._training
+        if why := training.optimizer.why_not_native:
+            return why
+        if training.accumulate > 1:
+            return "gradients are accumulated"
+        if training.precision != "float32":
+            return f"the precision is {training.precision}"
         if job.objective is not None:
             return "the algorithm has a loss of its own"
         if job.seed is not None:

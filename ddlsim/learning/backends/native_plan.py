@@ -8,6 +8,7 @@ ReLU and 2x2 max pooling; then linear layers with ReLU between them. Everything 
 `network_of` says why. DDLSIM_NATIVE_TRAINING=0 turns plans off.
 """
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from ddlsim import native
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.dropout import OwnDropout
 from ddlsim.learning.layout import CORE, HEAD, MODEL, Layout
-from ddlsim.learning.optimizer_state import OpenOptimizerState
+from ddlsim.learning.optimizing.optimizers import SGD, AdamW
+from ddlsim.learning.optimizing.state import OpenState
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
@@ -98,9 +100,12 @@ class NativePlan:
         batches: Sequence[np.ndarray],
         settings: "Training",
         only: str | None,
-        moments: OpenOptimizerState | None,
+        moments: OpenState | None,
+        rates: Sequence[float],
+        proximal: float = 0.0,
+        control: torch.Tensor | None = None,
     ) -> None:
-        """Steps of mean cross-entropy on the flat vector, in place; see worker.sgd_steps.
+        """Steps of mean cross-entropy on the flat vector, in place; see workspace.py: local_steps.
 
         Args:
             images: [n, C, H, W], of which `batches` holds rows.
@@ -109,15 +114,28 @@ class NativePlan:
             settings: scenario section `training`.
             only: "core" or "head" to train that part alone.
             moments: what the optimizer remembers, changed in place.
+            rates: learning rate per step.
+            proximal: mu of the proximal term.
+            control: [P] added to every gradient; None: nothing.
         """
         flats = [flat.data_ptr() for flat in moments.flats] if moments else []
         first_head = len(self._flat) - 1  # the head has the last column
+        rule = settings.optimizer
+        adam = not isinstance(rule, SGD)
         optimizer = native.extension().Optimizer(
-            adam=settings.optimizer == "adam",
-            rate=settings.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            betas=tuple(settings.betas),
+            adam=adam,
+            decoupled=isinstance(rule, AdamW) or getattr(rule, "decoupled_weight_decay", False),
+            rates=list(rates),
+            momentum=0.0 if adam else rule.momentum,
+            weight_decay=rule.weight_decay,
+            weights_decay_alone=settings.weight_decay_on == "weights",
+            betas=rule.betas if adam else (0.0, 0.0),
+            epsilon=rule.eps if adam else 0.0,
+            proximal=proximal,
+            clip_norm=math.inf if settings.clip_norm is None else settings.clip_norm,
+            clip_value=math.inf if settings.clip_value is None else settings.clip_value,
+            control=0 if control is None else control.data_ptr(),
+            label_smoothing=settings.label_smoothing,
             moments=[*flats, 0, 0][:2],
             trained=[only in (None, part) for part in (CORE, HEAD)],
             steps=[moments.steps_at(column) if moments else 0 for column in (0, first_head)],

@@ -8,12 +8,13 @@ import torch
 from ddlsim.learning.backends.base import OTHER_KIND
 from ddlsim.learning.backends.evaluating import losses_of, predictions_of
 from ddlsim.learning.backends.workers import Workers, WorkspaceOf
-from ddlsim.learning.backends.workspace import ClassMeans, ModelWorkspace, loss_function, sgd_steps
+from ddlsim.learning.backends.workspace import ClassMeans, ModelWorkspace, local_steps, loss_function
 from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import seed_dropouts
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec
 from ddlsim.learning.node_datasets import NodeDatasets
-from ddlsim.learning.optimizer_state import OpenOptimizerState, rows_kept
+from ddlsim.learning.optimizing.state import OpenState
+from ddlsim.learning.optimizing.smoothing import training_loss
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
@@ -37,6 +38,7 @@ class OneByOneBackend:
         self._workers = workers
         self._data = data
         self._training = training
+        self._loss = training_loss(data.loss, training.label_smoothing)
         self._chunk = chunk
 
     def use_training(self, training: "Training") -> None:
@@ -65,8 +67,18 @@ class OneByOneBackend:
         if job.seed is not None:
             seed_dropouts(workspace.dropouts, job.seed)
         means = ClassMeans(job.means, len(job.batches) - job.last_pass)
-        loss_of = loss_function(workspace, job.objective, job.targets, self._data.loss, means)
-        sgd_steps(workspace, self._batches(job), self._training, loss_of, job.only, moments)
+        loss_of = loss_function(workspace, job.objective, job.targets, self._loss, means)
+        local_steps(
+            workspace,
+            self._batches(job),
+            self._training,
+            loss_of,
+            job.only,
+            moments,
+            job.rates,
+            job.proximal,
+            None if job.control is None else job.control.values(),
+        )
         means.store(job.means)
         store_outcome(workspace, job, moments)
 
@@ -90,16 +102,16 @@ def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:
                 row.allocate()
 
 
-def load_start(workspace: ModelWorkspace, job: TrainSpec, training: "Training") -> OpenOptimizerState | None:
+def load_start(workspace: ModelWorkspace, job: TrainSpec, training: "Training") -> OpenState | None:
     """Loads what a training begins with; returns what the optimizer remembers, if anything."""
     workspace.load(job.model)
     workspace.load_local(job.local)
     if not job.moments:
         return None
-    return OpenOptimizerState(job.moments, job.sizes, rows_kept(training), workspace.flat.device)
+    return OpenState(training.optimizer, job.moments, job.sizes, workspace.flat.device)
 
 
-def store_outcome(workspace: ModelWorkspace, job: TrainSpec, moments: OpenOptimizerState | None) -> None:
+def store_outcome(workspace: ModelWorkspace, job: TrainSpec, moments: OpenState | None) -> None:
     """Writes what a training has made to its rows."""
     workspace.store(job.trained, job.sizes)
     workspace.store_local(job.new_local)

@@ -21,12 +21,13 @@ from ddlsim.learning.backends.stacked_evaluating import stacked_losses, stacked_
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
 from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
 from ddlsim.learning.backends.workers import Workers
-from ddlsim.learning.backends.workspace import make_optimizer
 from ddlsim.learning.bank import Row
 from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
 from ddlsim.learning.node_datasets import NodeDatasets
-from ddlsim.learning.optimizer_state import OpenOptimizerState, rows_kept
+from ddlsim.learning.optimizing.state import OpenState, StackedState
+from ddlsim.learning.optimizing.updates import Updates
+from ddlsim.learning.optimizing.smoothing import training_loss
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
@@ -53,7 +54,8 @@ class StackedBackend:
         self._chunk = chunk
         self._device = device = workers.device
         self._pool = SamplePool(data.train)
-        self._stacked = {name: StackedModels(workers.workspace(name), data.loss) for name in workers.architectures}
+        loss = training_loss(data.loss, training.label_smoothing)
+        self._stacked = {name: StackedModels(workers.workspace(name), loss, training) for name in workers.architectures}
         self._graphs = StepGraphs(CudaRecorder(device) if device.type == "cuda" else None)
         if device.type == "cuda":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -102,12 +104,16 @@ class StackedBackend:
             sizes = tuple(len(batch) for batch in job.batches)
             steps = tuple(0 if kept is None else kept.steps for kept in job.moments)
             pool = self._pool.pool_of[job.node]
-            key = (job.architecture, pool, sizes, job.only, len(job.sizes), steps, self._own_way(job))
+            key: tuple = (job.architecture, pool, sizes, job.only, len(job.sizes), steps, job.rates, job.proximal)
+            key += (job.control is None, self._own_way(job))
             found[key].append(place)
         return list(found.values())
 
     def _own_way(self, job: TrainSpec) -> str:
         """Why a job trains alone whatever its model; empty for the others."""
+        optimizer = self._training.optimizer
+        if not optimizer.by_value or (job.moments and optimizer.moments is None):
+            return f"the optimizer is {optimizer.name}"
         if job.objective is not None:
             return "the algorithm has a loss of its own"
         if job.seed is not None:
@@ -136,28 +142,33 @@ class StackedBackend:
         weights = whole[:, trained].clone()
         others = torch.cat([whole[:, : trained.start], whole[:, trained.stop :]], dim=1)
         moments = self._open_moments(jobs)
-        state = None
-        if moments:
-            kept = [torch.stack(rows)[:, trained] for rows in zip(*(each.flats for each in moments), strict=True)]
-            state = [(moments[0].steps_at(trained.start), kept)]
-        update = make_optimizer([weights], self._training, state)
+        state = StackedState(self._training.optimizer, moments, trained) if moments else None
+        apart = self._training.weight_decay_on == "weights"  # else one tensor, which is quicker
+        views = partial(models.views, only, apart)
+        control = None
+        if jobs[0].control is not None:
+            control = views(torch.stack([job.control.values() for job in jobs if job.control is not None]))
+        places = models.places(only, apart)
+        named = [(name, columns, tensor) for (name, columns), tensor in zip(places, views(weights), strict=True)]
+        updates = Updates(self._training, named, jobs[0].rates, jobs[0].proximal, control, state, stacked=True)
         gradients, key = models.gradients(only), (models.layout.architecture, only)
         for rows in self._pool.rows([job.node for job in jobs], [job.batches for job in jobs]):
             images, labels = self._pool.gather(jobs[0].node, rows)
             found = self._graphs.call(key, gradients, weights, others, images, labels)
-            with torch.no_grad():
-                update([found])
+            updates.take(views(found))
+        updates.finish()
         whole[:, trained] = weights
         allocate_outputs(jobs)  # only now: a wave that runs out of memory begins again
         _store(jobs, whole)
         for place, (job, own) in enumerate(zip(jobs, moments, strict=False)):
-            for flat, values in zip(own.flats, kept, strict=True):
+            assert state is not None
+            for flat, values in zip(own.flats, state.flats, strict=True):
                 flat[trained] = values[place]
             own.store(job.new_moments)
 
-    def _open_moments(self, jobs: Sequence[TrainSpec]) -> list[OpenOptimizerState]:
-        count = rows_kept(self._training)
-        return [OpenOptimizerState(job.moments, job.sizes, count, self._device) for job in jobs if job.moments]
+    def _open_moments(self, jobs: Sequence[TrainSpec]) -> list[OpenState]:
+        optimizer = self._training.optimizer
+        return [OpenState(optimizer, job.moments, job.sizes, self._device) for job in jobs if job.moments]
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 

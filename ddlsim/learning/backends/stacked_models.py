@@ -9,21 +9,28 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from ddlsim.learning.backends.workspace import ModelWorkspace
+from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
 from ddlsim.learning.bank import Row
 from ddlsim.learning.layout import CORE, HEAD, MODEL, Entry, Layout
 from ddlsim.learning.tested import Loss
+
+if TYPE_CHECKING:
+    from ddlsim.scenario.model import Training
 
 Gradients = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """(trained values [N, W], the others [N, P - W], images [N, b, C, H, W], labels [N, b]) -> gradients [N, W]."""
 
 SAME = 1e-3
 """How far stacked values may lie from those of one model alone, relative to the largest: a wrong one is far beyond."""
+
+SAME_BF16 = 5e-2
+"""The same for gradients of a forward pass in bfloat16, whose values have three digits."""
 
 TRAINING, EVALUATION = "training", "evaluation"
 
@@ -33,13 +40,15 @@ class StackedModels:
 
     Args:
         workspace: a module on the device, whose structure is used; `why_not` loads models into it.
-        loss: of the task.
+        loss: what training lowers.
+        training: scenario section `training`.
     """
 
-    def __init__(self, workspace: ModelWorkspace, loss: Loss):
+    def __init__(self, workspace: ModelWorkspace, loss: Loss, training: "Training"):
         self.workspace = workspace
         self.layout: Layout = workspace.layout
         self._loss = loss
+        self._training = training
         self._gradients_of = cache(self._make_gradients)
         self.reasons: dict[str, str] = {}
         """What `why_not` has found, about TRAINING and EVALUATION; a resumed run begins with it."""
@@ -50,8 +59,25 @@ class StackedModels:
 
     def trained_columns(self, only: str | None) -> slice:
         """The columns of a whole model's row that are trained; one range, since there are no buffers between them."""
-        chosen = [e for e in self.layout.parts[MODEL].entries if only is None or e.name.startswith(only + ".")]
+        chosen = self._trained_entries(only)
         return slice(chosen[0].start, chosen[-1].stop)
+
+    def _trained_entries(self, only: str | None) -> list[Entry]:
+        return [e for e in self.layout.parts[MODEL].entries if only is None or e.name.startswith(only + ".")]
+
+    def places(self, only: str | None, apart: bool) -> list[tuple[str, slice]]:
+        """Names and columns, among the trained ones, of every parameter if `apart`, else of all together."""
+        first = self.trained_columns(only)
+        if not apart:
+            return [("", slice(0, first.stop - first.start))]
+        return [(e.name, slice(e.start - first.start, e.stop - first.start)) for e in self._trained_entries(only)]
+
+    def views(self, only: str | None, apart: bool, matrix: torch.Tensor) -> list[torch.Tensor]:
+        """A matrix [N, W] over the trained columns as its parameters, [N, *shape] each, if `apart`; else as it is."""
+        if not apart:
+            return [matrix]
+        each = zip(self._trained_entries(only), self.places(only, apart), strict=True)
+        return [matrix[:, columns].view(len(matrix), *entry.shape) for entry, (_, columns) in each]
 
     def gradients(self, only: str | None) -> Gradients:
         """The gradient of every row's loss on its own batch, by the part that is trained (None: all)."""
@@ -106,6 +132,7 @@ class StackedModels:
 
     def _make_gradients(self, only: str | None) -> Gradients:
         module, loss_of, start = self.workspace.module, self._loss, self.trained_columns(only).start
+        training = self._training
         entries = self.layout.parts[MODEL].entries
 
         def loss(own: torch.Tensor, others: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -116,7 +143,8 @@ class StackedModels:
 
         def gradients(*inputs: torch.Tensor) -> torch.Tensor:
             module.train()
-            return stacked(*inputs)
+            with autocast(training, inputs[0].device):
+                return stacked(*inputs)
 
         return gradients
 
@@ -134,10 +162,11 @@ class StackedModels:
         for model, x, y, row in zip(models, images, labels, found, strict=True):
             self.workspace.load(model)
             parameters = self.workspace.trained()
-            loss = self._loss(self.workspace.module.train()(x), y)
+            with autocast(self._training, x.device):
+                loss = self._loss(self.workspace.module.train()(x), y)
             alone = torch.autograd.grad(loss, parameters, materialize_grads=True)
             expected = torch.cat([gradient.reshape(-1) for gradient in alone])  # in the order of the columns
-            if not _same(row, expected):
+            if not _same(row, expected, SAME if self._training.precision == "float32" else SAME_BF16):
                 return False
         return True
 
@@ -166,7 +195,7 @@ def _views(entries: Sequence[Entry], flat: torch.Tensor) -> dict[str, torch.Tens
     return {entry.name: entry.view(flat) for entry in entries}
 
 
-def _same(found: torch.Tensor, expected: torch.Tensor) -> bool:
+def _same(found: torch.Tensor, expected: torch.Tensor, most: float = SAME) -> bool:
     finite = expected[expected.isfinite()]
-    within = SAME * (finite.abs().max().item() if finite.numel() else 1.0) + 1e-6
+    within = most * (finite.abs().max().item() if finite.numel() else 1.0) + 1e-6
     return found.shape == expected.shape and torch.allclose(found, expected, atol=within, rtol=0, equal_nan=True)

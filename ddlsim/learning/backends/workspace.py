@@ -5,6 +5,7 @@ Where the module's layers have a native plan (native_plan.py), it computes in th
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,7 +18,8 @@ from ddlsim.learning.dropout import own_dropouts
 from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.layout import MODEL, named_tensors
 from ddlsim.learning.objective import LocalStep, Objective
-from ddlsim.learning.optimizer_state import OpenOptimizerState, torch_state
+from ddlsim.learning.optimizing.state import OpenState
+from ddlsim.learning.optimizing.updates import Updates
 from ddlsim.learning.tested import Loss
 
 if TYPE_CHECKING:
@@ -130,9 +132,9 @@ class ModelWorkspace:
             parameter.requires_grad_(only is None or name.startswith(only + "."))
         return [parameter for _, parameter, _ in self._parameters if parameter.requires_grad]
 
-    def trained_columns(self) -> list[slice]:
-        """Where the parameters that are trained at present lie in the flat vector, in the order of `trained`."""
-        return [columns for _, parameter, columns in self._parameters if parameter.requires_grad]
+    def named_trained(self) -> list[tuple[str, slice, torch.Tensor]]:
+        """Name, columns of the flat vector and tensor of the parameters that are trained at present, as in `trained`."""
+        return [(name, columns, parameter) for name, parameter, columns in self._parameters if parameter.requires_grad]
 
     def gather_buffers(self) -> None:
         """Brings buffers that the module has replaced, instead of writing into them, back into the flat vectors."""
@@ -162,24 +164,28 @@ def _plan_of(workspace: ModelWorkspace, image_shape: tuple[int, ...]) -> NativeP
     return plan if same else "its forward does more than its layers"
 
 
-def sgd_steps(
+def local_steps(
     workspace: ModelWorkspace,
     batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
     settings: "Training",
     loss_of: StepLoss,
     only: str | None,
-    moments: OpenOptimizerState | None = None,
+    state: OpenState | None = None,
+    rates: Sequence[float] = (),
+    proximal: float = 0.0,
+    control: torch.Tensor | None = None,
 ) -> None:
-    """Local training: one optimizer step per batch, in place on the workspace.
-
-    A fresh optimizer each call unless its moments are given. Plain SGD is one fused update without optimizer state.
+    """Local training on mini-batches, in place on the workspace; see optimizing/updates.py.
 
     Args:
         batches: (images [b, C, H, W], labels [b]) per step.
         settings: scenario section `training`.
         loss_of: what is lowered, see loss_function.
         only: "core", "head", ... to train that part and keep the others, their statistics included.
-        moments: what the optimizer remembers, changed in place.
+        state: what the optimizer remembers, changed in place; None: it begins afresh.
+        rates: learning rate per update.
+        proximal: mu of the proximal term.
+        control: [W] added to the gradient of the trained values of the whole model; None: nothing.
     """
     parameters = workspace.trained(only)
     kept = _frozen_columns(workspace, only)
@@ -189,21 +195,27 @@ def sgd_steps(
             for images, labels in batches:
                 loss_of(images, labels)
         return
-    state = None
-    if moments is not None:
-        state = [
-            (moments.steps_at(columns.start), [flat[columns].view(parameter.shape) for flat in moments.flats])
-            for columns, parameter in zip(workspace.trained_columns(), parameters, strict=True)
-        ]
-    update = make_optimizer(parameters, settings, state)
+    offsets = None
+    if control is not None:
+        each = control.split([parameter.numel() for parameter in parameters])
+        offsets = [values.view(parameter.shape) for values, parameter in zip(each, parameters, strict=True)]
+    updates = Updates(settings, workspace.named_trained(), rates, proximal, offsets, state)
     for images, labels in batches:
-        loss = loss_of(images, labels)
-        gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)  # a loss may leave a part out
-        with torch.no_grad():
-            update(gradients)
+        with autocast(settings, images.device):
+            loss = loss_of(images, labels)
+        # a loss may leave a part out
+        updates.take(torch.autograd.grad(loss, parameters, materialize_grads=True))
+    updates.finish()
     workspace.gather_buffers()
     for columns, values in kept:
         columns.copy_(values)
+
+
+def autocast(settings: "Training", device: torch.device) -> AbstractContextManager:
+    """Where forward pass and loss are computed, in bfloat16 if training.precision says so."""
+    if settings.precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
 def loss_function(
@@ -231,7 +243,9 @@ def loss_function(
     def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         means.next_step()
         return objective.loss(
-            LocalStep(workspace.module, images, labels, len(labels) // objective.views, start, aims, means.collect)
+            LocalStep(
+                workspace.module, images, labels, len(labels) // objective.views, start, aims, task_loss, means.collect
+            )
         )
 
     return loss
@@ -283,38 +297,3 @@ def _frozen_columns(workspace: ModelWorkspace, only: str | None) -> list[tuple[t
         if not entry.trainable and not entry.name.startswith(only + ".")
         for columns in (flat[entry.start : entry.stop],)
     ]
-
-
-def make_optimizer(
-    parameters: Sequence[torch.Tensor],
-    settings: "Training",
-    state: Sequence[tuple[int, Sequence[torch.Tensor]]] | None = None,
-) -> Callable[[Sequence[torch.Tensor]], None]:
-    """An optimizer as one function: gradients in, parameters updated in place.
-
-    Args:
-        parameters: tensors to update; every rule here works element by element, so they may hold one model or many.
-        settings: scenario section `training`.
-        state: per parameter the steps it has taken and its moments, changed in place; None: a fresh optimizer.
-    """
-    rate = settings.learning_rate
-    if settings.optimizer == "sgd" and not settings.momentum and not settings.weight_decay:
-
-        def plain_sgd(gradients: Sequence[torch.Tensor]) -> None:
-            torch._foreach_add_(list(parameters), list(gradients), alpha=-rate)
-
-        return plain_sgd
-    optimizer: torch.optim.Optimizer
-    if settings.optimizer == "sgd":
-        optimizer = torch.optim.SGD(parameters, rate, settings.momentum, weight_decay=settings.weight_decay)
-    else:
-        optimizer = torch.optim.Adam(parameters, rate, settings.betas, weight_decay=settings.weight_decay)
-    for parameter, (steps, moments) in zip(parameters, state or [], strict=False):
-        optimizer.state[parameter] = torch_state(settings, steps, moments)
-
-    def step(gradients: Sequence[torch.Tensor]) -> None:
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        optimizer.step()
-
-    return step

@@ -1,0 +1,34 @@
+"""FedProx: FedAvg whose local losses hold models near the one that they started from.
+
+Source: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated optimization in heterogeneous networks", MLSys 2020,
+Algorithm 2: node k minimizes F_k(w) + mu / 2 |w - w^t|^2, w^t being the server's model, by SGD from there. The paper's
+other idea, that slow nodes hand in what they have after fewer epochs, is protocol.deadline_s with training.local_steps
+here: what comes too late is left out, as in FedAvg.
+
+Without a server any algorithm gets the same term by the scenario's key training.proximal, w^t being the model that a
+node's local training begins with.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from annotated_types import Ge, Le
+
+from ddlsim.algorithms.fedavg import FedAvg, State
+
+if TYPE_CHECKING:
+    from ddlsim.node.node import Node, Verb
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedProx(FedAvg):
+    """Federated averaging with a proximal term in the local losses.
+
+    Args:
+        mu: weight of the term, 0 or more; 0 is FedAvg. The paper's are 0.001, 0.01, 0.1 and 1.
+    """
+
+    mu: Annotated[float, Ge(0), Le(1e30)] = 0.01
+
+    def local_training(self, node: "Node", state: State) -> "Verb":
+        return node.train(state.model, proximal=self.mu)

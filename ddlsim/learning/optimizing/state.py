@@ -1,0 +1,261 @@
+"""What a node keeps from one local training to the next: the optimizer's memory, its own buffers, how far it has come.
+
+Rows of the bank, like models: immutable values that a training takes and makes anew, so a training that is aborted
+leaves the node's old ones as they were. Of SGD and Adam there is a row per moment, with the columns of the part that it
+is of (those of buffers stay zero), as the fast ways of training want them. Of any other optimizer there is one row per
+part, with whatever tensors and numbers the optimizer has in its state for each parameter, which a step on zeros tells.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ddlsim.errors import ScenarioError
+from ddlsim.learning.bank import Params, Row
+from ddlsim.learning.layout import WORD, Entry, Part
+from ddlsim.learning.optimizing.optimizers import Optimizer
+
+if TYPE_CHECKING:
+    from ddlsim.scenario.model import Training
+
+
+@dataclass(frozen=True)
+class OptimizerState:
+    """The optimizer's memory of one part of a node's model.
+
+    Args:
+        steps: updates done so far; Adam's bias correction needs it.
+        rows: one per moment, or one with all there is: handles with a node, numbers in a job's specification, rows
+            where it is computed.
+    """
+
+    steps: int
+    rows: tuple
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What one training leaves to the next evaluations and trainings of the same node; it is never sent.
+
+    Args:
+        moments: of the model's parts, by name.
+        local: the buffers that are the node's own; None: as a fresh module has them, or there are none.
+        batches: mini-batches that the node has trained on so far.
+    """
+
+    moments: Mapping[str, OptimizerState] = field(default_factory=dict)
+    local: Params | None = None
+    batches: int = 0
+
+
+class KeptRows:
+    """Which rows an optimizer keeps of a part of a model.
+
+    Args:
+        settings: scenario section `training`.
+    """
+
+    def __init__(self, settings: "Training"):
+        self._optimizer: Optimizer = settings.optimizer
+        self.kept = settings.optimizer_state == "kept"
+        self._found: dict[Part, tuple[Part, ...]] = {}
+
+    def of(self, part: Part) -> tuple[Part, ...]:
+        """What each row is made like; nothing where an optimizer begins afresh.
+
+        Raises:
+            ScenarioError: if the optimizer does not take the part's parameters, or its state cannot be kept.
+        """
+        if not self.kept:
+            return ()
+        if self._optimizer.moments is not None:
+            return (part,) * len(self._optimizer.moments)
+        if part not in self._found:
+            self._found[part] = (state_part(self._optimizer, part),)
+        return self._found[part]
+
+    def check(self, part: Part) -> None:
+        """Whether the optimizer takes parameters of these shapes, and its state can be kept if it has to.
+
+        Raises:
+            ScenarioError: if not.
+        """
+        if self._optimizer.moments is None:
+            state_part(self._optimizer, part, self.kept)
+
+
+def state_part(optimizer: Optimizer, part: Part, kept: bool = True) -> Part:
+    """The layout of a row that holds an optimizer's state of the trained parameters of a part.
+
+    Entries are named "parameter:key" and keep their types; numbers are float64 or int64.
+
+    Args:
+        kept: false: only whether the optimizer works is of interest.
+
+    Raises:
+        ScenarioError: if the optimizer refuses the parameters, or has other things in its state.
+    """
+    shapes = {entry.name: entry.shape for entry in part.entries if entry.trainable}
+    tensors = {name: torch.zeros(shape, requires_grad=True) for name, shape in shapes.items()}
+    if not tensors:
+        return Part(part.architecture, f"{part.name} state", ())
+    try:
+        made = optimizer.make(list(tensors.values()), 0.1)
+        for tensor in tensors.values():
+            tensor.grad = torch.zeros_like(tensor)
+        made.step()
+    except Exception as error:  # whatever an optimizer does with shapes that it is not made for
+        text = " ".join(str(error).split())
+        raise ScenarioError(
+            f"training.optimizer: {optimizer.name} cannot train the {part.name} of {part.architecture}: "
+            f"{type(error).__name__}: {text:.200} Choose another optimizer or model."
+        ) from error
+    entries: list[Entry] = []
+    start = 0
+    for name, tensor in tensors.items() if kept else ():
+        for key, value in made.state[tensor].items():
+            if value is None:
+                continue
+            values = _as_tensor(value)
+            if values is None:
+                raise ScenarioError(
+                    f"training.optimizer_state: {optimizer.name} remembers {key!r}, a {type(value).__name__}, which "
+                    "cannot be kept between rounds: only tensors and numbers can. Set optimizer_state: fresh."
+                )
+            start = -(-start // 2) * 2  # views of 8-byte types begin at a multiple of their size
+            stop = start + -(-values.numel() * values.dtype.itemsize // WORD)
+            entries.append(Entry(f"{name}:{key}", tuple(values.shape), start, stop, False, values.dtype))
+            start = stop
+    return Part(part.architecture, f"{part.name} state", tuple(entries))
+
+
+def _as_tensor(value: Any) -> torch.Tensor | None:
+    """A value of an optimizer's state as a tensor; None: it is neither a tensor nor a number."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, bool | int):
+        return torch.tensor(int(value), dtype=torch.int64)
+    return torch.tensor(value, dtype=torch.float64) if isinstance(value, float) else None
+
+
+class OpenState:
+    """The optimizer's memory in one training while it runs.
+
+    Args:
+        optimizer: whose it is.
+        before: per part what was kept, or None where nothing was.
+        sizes: per part its number of values.
+        device: where the model is.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, before: Sequence[OptimizerState | None], sizes: Sequence[int], device: torch.device
+    ):
+        self._optimizer = optimizer
+        self._before = before
+        self._sizes = list(sizes)
+        self._steps = [0 if kept is None else kept.steps for kept in before]
+        self._values: dict[str, Any] = {}  # of an optimizer without moments: "parameter:key" -> value
+        self.flats = [torch.zeros(sum(sizes), device=device) for _ in optimizer.moments or ()]
+        """One flat tensor per moment, over the columns of the whole model."""
+        for index, flat in enumerate(self.flats):
+            for kept, part in zip(before, flat.split(self._sizes), strict=True):
+                if kept is not None:
+                    part.copy_(kept.rows[index].values())
+
+    def steps_at(self, column: int) -> int:
+        """Updates done by the part that this column lies in."""
+        for size, steps in zip(self._sizes, self._steps, strict=True):
+            if column < size:
+                return steps
+            column -= size
+        raise IndexError(column)
+
+    def put_into(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:
+        """Gives an optimizer the memory of parameters: name in the module, columns of the flat vector, tensor.
+
+        Moments are views, which its steps change in place.
+        """
+        if self._optimizer.moments is not None:
+            for _, columns, parameter in parameters:
+                moments = [flat[columns].view(parameter.shape) for flat in self.flats]
+                made.state[parameter] = torch_state(self._optimizer, self.steps_at(columns.start), moments)
+            return
+        found: dict[str, dict[str, Any]] = {}
+        for kept in self._before:
+            if kept is None:
+                continue
+            row = kept.rows[0]
+            for entry in row.part.entries:
+                name, _, key = entry.name.rpartition(":")
+                found.setdefault(name, {})[key] = entry.view(row.values()).clone()
+        for name, _, parameter in parameters:
+            if name in found:
+                made.state[parameter] = {
+                    key: value if value.dtype not in (torch.int64, torch.float64) or value.dim() else value.item()
+                    for key, value in found[name].items()
+                }
+
+    def take_from(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:
+        """Takes the memory back after the last step."""
+        if self._optimizer.moments is None:
+            for name, _, parameter in parameters:
+                for key, value in made.state[parameter].items():
+                    self._values[f"{name}:{key}"] = _as_tensor(value)
+
+    def store(self, outputs: Sequence[Row | None]) -> None:
+        """Writes the present memory to rows: all moments of the first part, then of the second; None skips one."""
+        if self._optimizer.moments is None:
+            for row in outputs:
+                if row is not None:
+                    row.values().zero_()
+                    for entry in row.part.entries:
+                        entry.view(row.values()).copy_(self._values[entry.name])
+            return
+        remaining = iter(outputs)
+        for start, size in zip(_starts(self._sizes), self._sizes, strict=True):
+            for flat in self.flats:
+                row = next(remaining)
+                if row is not None:
+                    row.values().copy_(flat[start : start + size])
+
+
+class StackedState:
+    """The moments of one training of many models, which all have done as many updates.
+
+    Args:
+        optimizer: one with moments.
+        each: per model what it remembers.
+        trained: columns of a whole model that are trained.
+
+    Attributes:
+        flats: one matrix [N, W] per moment.
+    """
+
+    def __init__(self, optimizer: Optimizer, each: Sequence[OpenState], trained: slice):
+        self._optimizer = optimizer
+        self._steps = each[0].steps_at(trained.start)
+        self.flats = [torch.stack(rows)[:, trained] for rows in zip(*(one.flats for one in each), strict=True)]
+
+    def put_into(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:
+        """See OpenState; tensors hold a row per model."""
+        for _, columns, parameter in parameters:
+            moments = [flat[:, columns].view(parameter.shape) for flat in self.flats]
+            made.state[parameter] = torch_state(self._optimizer, self._steps, moments)
+
+    def take_from(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:
+        """Steps have changed the moments in place."""
+
+
+def torch_state(optimizer: Optimizer, steps: int, moments: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The moments of one tensor as torch.optim keeps them; its steps then change them in place."""
+    names = optimizer.moments or ()
+    if names == ("momentum_buffer",):
+        return {"momentum_buffer": moments[0]}
+    return {"step": torch.tensor(float(steps)), **dict(zip(names, moments, strict=True))}
+
+
+def _starts(sizes: Sequence[int]) -> list[int]:
+    return [sum(sizes[:index]) for index in range(len(sizes))]

@@ -1,0 +1,188 @@
+"""The table of optimizers: what torch.optim has, by name, and classes of one's own.
+
+A class's signature is its schema: each keyword beside the parameters and `lr` is a key, with torch's default, and the
+class itself says which values it takes. Left out are keywords that choose how torch computes (foreach, fused, ...), not
+what. Classes that need more than a gradient per parameter (LBFGS: a loss that it calls again; SparseAdam: sparse
+gradients) are no optimizers of a scenario.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any, get_args
+
+from ddlsim import own_code
+from ddlsim.errors import ScenarioError
+from ddlsim.learning.optimizing.optimizers import Optimizer
+from ddlsim.registry import Registry
+
+if TYPE_CHECKING:
+    import torch
+
+NOT_KEYS = {"self", "params", "lr", "foreach", "fused", "capturable", "differentiable", "maximize"}
+LEFT_OUT = {"LBFGS": "calls the loss several times a step", "SparseAdam": "takes sparse gradients alone"}
+
+BY_VALUE = {"Adadelta", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"}
+"""Classes of torch.optim that update every value by itself."""
+
+
+class OptimizerTable(Registry):
+    """See Registry; names are torch's in any case (`adamw`, `AdamW`)."""
+
+    def __getitem__(self, name: str) -> type[Optimizer]:
+        if own_code.is_place(name):
+            return _checked(own_code.short(name), own_code.load_class(name))
+        if not isinstance(name, str):
+            raise KeyError(name)
+        if name.lower() in self._entries:
+            return self._load(self._entries[name.lower()])
+        if name in self._given:
+            return self._given[name]
+        plugins = self._find_plugins()
+        if name in plugins:
+            return _checked(name, plugins[name].load())
+        found = _of_torch()
+        if name.lower() not in found:
+            why = next((why for left, why in LEFT_OUT.items() if left.lower() == name.lower()), None)
+            if why:
+                raise ScenarioError(f"{name} {why}, which local training does not offer. Choose another optimizer.")
+            raise KeyError(name)
+        return part_of(found[name.lower()])
+
+    def __iter__(self) -> Iterator[str]:
+        names = [*self._entries, *self._find_plugins(), *_of_torch()]
+        return iter(dict.fromkeys(names))
+
+    def name_given(self, cls: type) -> str:
+        """See Registry; takes a torch.optim.Optimizer class."""
+        made = cls if issubclass(cls, Optimizer) else _checked(cls.__name__, cls)
+        found = self._known_name(made)
+        if found is None:
+            found = cls.__name__ if cls.__name__.lower() not in _of_torch() else f"{cls.__module__}.{cls.__qualname__}"
+            self._given[found] = made
+        return found
+
+    def about(self, part: object) -> dict[str, Any] | None:
+        """See Registry."""
+        assert isinstance(part, Optimizer)
+        name = self.name_of(part)
+        if name in self._entries or name in _of_torch():
+            return None
+        return {"kind": self.kind, "name": name, **own_code.about(_class_of(type(part)))}
+
+    def _known_name(self, cls: type) -> str | None:
+        own = {self._load(place): name for name, place in self._entries.items()}
+        if cls in own:
+            return own[cls]
+        torch_class = _class_of(cls)
+        place = own_code.place_of(torch_class)
+        if place:
+            return place
+        given = next((name for name, known in self._given.items() if known is cls), None)
+        return given or next((name for name, known in _of_torch().items() if known is torch_class), None)
+
+
+@cache
+def _of_torch() -> "dict[str, type[torch.optim.Optimizer]]":
+    """The optimizers of torch.optim by their names in lower case."""
+    import torch
+
+    each = ((name, getattr(torch.optim, name)) for name in dir(torch.optim))
+    return {
+        name.lower(): found
+        for name, found in each
+        if isinstance(found, type) and issubclass(found, torch.optim.Optimizer) and found is not torch.optim.Optimizer
+        if name not in LEFT_OUT
+    }
+
+
+def _checked(name: str, cls: type) -> type[Optimizer]:
+    """A class from outside as a part.
+
+    Raises:
+        ScenarioError: if it is no optimizer, or cannot be told its parameters and learning rate.
+    """
+    import torch
+
+    if not issubclass(cls, torch.optim.Optimizer):
+        raise ScenarioError(f"optimizer {name!r}: {cls.__qualname__} must extend torch.optim.Optimizer.")
+    keywords = inspect.signature(cls).parameters
+    if "lr" not in keywords or "params" not in keywords:
+        raise ScenarioError(
+            f"optimizer {name!r}: {cls.__qualname__}.__init__ must take `params` and `lr`, as those of torch.optim do; "
+            f"it takes {', '.join(keywords) or 'nothing'}."
+        )
+    return part_of(cls)
+
+
+@cache
+def part_of(torch_class: Any) -> type[Optimizer]:
+    """The part that stands for an optimizer class."""
+    fields: list[Any] = []
+    for key, keyword in inspect.signature(torch_class).parameters.items():
+        if key in NOT_KEYS or keyword.kind in (keyword.VAR_POSITIONAL, keyword.VAR_KEYWORD):
+            continue
+        default = list(keyword.default) if isinstance(keyword.default, list) else keyword.default
+        if default is keyword.empty:
+            fields.append((key, Any))
+        elif isinstance(default, list):
+            fields.append((key, list, dataclasses.field(default_factory=lambda value=default: list(value))))
+        else:
+            fields.append((key, _type_of(keyword), dataclasses.field(default=default)))
+    about = (
+        f"torch.optim.{torch_class.__name__}" if torch_class.__module__.startswith("torch.") else torch_class.__name__
+    )
+    namespace = {
+        "__doc__": f"{about}; keys and defaults are those of the class.",
+        "__post_init__": _try,
+        "torch_class": _constant(torch_class),
+        "by_value": torch_class.__module__.startswith("torch.") and torch_class.__name__ in BY_VALUE,
+        "__module__": torch_class.__module__,
+    }
+    return dataclasses.make_dataclass(
+        torch_class.__name__, fields, bases=(Optimizer,), frozen=True, kw_only=True, namespace=namespace
+    )
+
+
+def _class_of(cls: Any) -> Any:
+    """The optimizer class that a part stands for."""
+    return cls.torch_class(None)
+
+
+def _constant(value: Any) -> Any:
+    return lambda _: value
+
+
+def _type_of(keyword: inspect.Parameter) -> Any:
+    """What a key takes: what its default is, with whole numbers among numbers."""
+    default = keyword.default
+    if isinstance(default, bool):
+        return bool
+    if isinstance(default, int | float):
+        whole = isinstance(default, int) and (keyword.annotation is int or keyword.annotation is keyword.empty)
+        return (int | float if keyword.annotation is keyword.empty else int) if whole else float
+    if isinstance(default, tuple):
+        return tuple[tuple(float | None if value is None else float for value in default)]  # type: ignore[misc]
+    if isinstance(default, str):
+        return str
+    if type(None) in get_args(keyword.annotation):
+        named = [each for each in get_args(keyword.annotation) if each in (bool, int, float, str)]
+        if named:
+            return named[0] | None
+    return Any
+
+
+def _try(self: Optimizer) -> None:
+    """The class itself says which values it takes.
+
+    Raises:
+        ScenarioError: with what the class says.
+    """
+    import torch
+
+    try:
+        self.make([torch.zeros(2, 2, requires_grad=True)], 0.1)
+    except Exception as error:  # whatever a class of a user's raises
+        text = " ".join(str(error).split())
+        raise ScenarioError(f"{self.name} refuses these keys: {type(error).__name__}: {text:.200}") from error

@@ -1,0 +1,151 @@
+"""From the gradients of mini-batches to changed parameters: accumulation, proximal term, clipping, control variates, step.
+
+In this order, as in a plain loop over batches:
+
+1. gradients of `training.accumulate` mini-batches are averaged (of the last ones of a training, as many as there are);
+2. the proximal term adds mu (w - w_0), w_0 being the parameters at the start of the training, as the gradient of
+   mu / 2 |w - w_0|^2 in the loss (Li et al., "Federated optimization in heterogeneous networks", MLSys 2020);
+3. `clip_norm` scales the gradient of a model whose L2 norm is larger down to it (torch.nn.utils.clip_grad_norm_), and
+   `clip_value` cuts each value off (clip_grad_value_);
+4. a control variate is added (SCAFFOLD's c - c_i): it corrects what has been sampled, and is not clipped itself;
+5. the optimizer steps, with the update's own learning rate.
+
+Tensors hold one model's parameters, or a row for each of many models: all of this works row by row.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from ddlsim.learning.optimizing.state import OpenState, StackedState
+
+if TYPE_CHECKING:
+    from ddlsim.scenario.model import Training
+
+CLIP_EPSILON = 1e-6
+"""Added to a norm before division, as clip_grad_norm_ does."""
+
+
+class Updates:
+    """The optimizer of one training.
+
+    Args:
+        settings: scenario section `training`.
+        named: (name in the module, columns of the flat vector, tensor) of the parameters. Tensors are changed in place.
+        rates: learning rate per update.
+        proximal: mu; 0: no proximal term.
+        control: per tensor what is added to its gradient; None: nothing.
+        state: what the optimizer remembers; None: it begins afresh.
+        stacked: whether the first dimension of every tensor is that of models.
+    """
+
+    def __init__(
+        self,
+        settings: "Training",
+        named: Sequence[tuple[str, slice, torch.Tensor]],
+        rates: Sequence[float],
+        proximal: float = 0.0,
+        control: Sequence[torch.Tensor] | None = None,
+        state: "OpenState | StackedState | None" = None,
+        stacked: bool = False,
+    ):
+        self._settings = settings
+        self._named = list(named)
+        self._parameters = [tensor for _, _, tensor in self._named]
+        self._rates = rates
+        self._done = 0
+        self._proximal = proximal
+        self._start = [tensor.detach().clone() for tensor in self._parameters] if proximal else []
+        self._control = control
+        self._state = state
+        self._stacked = stacked
+        self._sums: list[torch.Tensor] = []
+        self._summed = 0
+        optimizer = settings.optimizer
+        self._plain = optimizer.moments == () and not optimizer.weight_decay  # one fused update without state
+        self._made: torch.optim.Optimizer | None = None
+        if not self._plain:
+            self._made = optimizer.make(self._groups(), settings.learning_rate)
+            if state is not None:
+                state.put_into(self._made, self._named)
+
+    @torch.no_grad()
+    def take(self, gradients: Sequence[torch.Tensor]) -> None:
+        """The gradients of one more mini-batch; every so many of them make an update."""
+        every = self._settings.accumulate
+        if every == 1:
+            self._step(list(gradients))
+            return
+        if self._sums:
+            torch._foreach_add_(self._sums, list(gradients))
+        else:
+            self._sums = [gradient.clone() for gradient in gradients]
+        self._summed += 1
+        if self._summed == every:
+            self._step_on_sums()
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """After the last mini-batch."""
+        if self._summed:
+            self._step_on_sums()
+        if self._made is not None and self._state is not None:
+            self._state.take_from(self._made, self._named)
+
+    def _step_on_sums(self) -> None:
+        torch._foreach_div_(self._sums, self._summed)
+        sums, self._sums, self._summed = self._sums, [], 0
+        self._step(sums)
+
+    def _step(self, gradients: list[torch.Tensor]) -> None:
+        gradients = self._corrected(gradients)
+        rate, self._done = self._rates[self._done], self._done + 1
+        if self._made is None:
+            torch._foreach_add_(self._parameters, gradients, alpha=-rate)
+            return
+        for group in self._made.param_groups:
+            group["lr"] = rate
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self._made.step()
+
+    def _corrected(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+        settings = self._settings
+        if self._proximal:
+            pairs = zip(gradients, self._parameters, self._start, strict=True)
+            gradients = [gradient + self._proximal * (now - start) for gradient, now, start in pairs]
+        if settings.clip_norm is not None:
+            gradients = clipped_by_norm(gradients, settings.clip_norm, self._stacked)
+        if settings.clip_value is not None:
+            gradients = [gradient.clamp(-settings.clip_value, settings.clip_value) for gradient in gradients]
+        if self._control is not None:
+            gradients = [gradient + own for gradient, own in zip(gradients, self._control, strict=True)]
+        return gradients
+
+    def _groups(self) -> "list[torch.Tensor] | list[dict]":
+        """All parameters, or those that decay and those that do not."""
+        if self._settings.weight_decay_on == "all":
+            return self._parameters
+        decays = [tensor.dim() - self._stacked > 1 for tensor in self._parameters]
+        weights = [tensor for tensor, own in zip(self._parameters, decays, strict=True) if own]
+        others = [tensor for tensor, own in zip(self._parameters, decays, strict=True) if not own]
+        groups: list[dict] = [{"params": weights}, {"params": others, "weight_decay": 0.0}]
+        return [group for group in groups if group["params"]]
+
+
+def clipped_by_norm(gradients: Sequence[torch.Tensor], most: float, stacked: bool = False) -> list[torch.Tensor]:
+    """Gradients scaled down to an L2 norm of at most `most` over all tensors, of each model where they are stacked."""
+    if stacked:
+        norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
+    else:
+        norms = torch.stack(torch._foreach_norm(list(gradients))).norm()
+    scale = (most / (norms + CLIP_EPSILON)).clamp(max=1.0)
+    if not stacked:
+        return [gradient * scale for gradient in gradients]
+    return [gradient * scale.view(-1, *[1] * (gradient.dim() - 1)) for gradient in gradients]
+
+
+def updates_of(batches: int, accumulate: int) -> int:
+    """How many updates a training on so many mini-batches makes."""
+    return -(-batches // accumulate)

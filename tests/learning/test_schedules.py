@@ -1,0 +1,84 @@
+"""Learning-rate schedules have the values of torch's schedulers, and begin after warm-up."""
+
+import pytest
+import torch
+from torch.optim import lr_scheduler as torchs
+
+from ddlsim.learning.optimizing import SCHEDULES
+from ddlsim.learning.optimizing.schedules import Constant, Cosine, CosineRestarts, Linear, Step, rates
+from ddlsim.learning.trainings import Terms
+
+LENGTH = 12
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "make"),
+    [
+        ("StepLR", {"every": 3, "gamma": 0.5}, lambda o: torchs.StepLR(o, 3, 0.5)),
+        ("MultiStepLR", {"milestones": (2, 7), "gamma": 0.5}, lambda o: torchs.MultiStepLR(o, [2, 7], 0.5)),
+        ("ExponentialLR", {"gamma": 0.8}, lambda o: torchs.ExponentialLR(o, 0.8)),
+        ("LinearLR", {"start": 0.2, "end": 0.9, "length": 5}, lambda o: torchs.LinearLR(o, 0.2, 0.9, 5)),
+        ("PolynomialLR", {"power": 2.0}, lambda o: torchs.PolynomialLR(o, LENGTH, 2.0)),
+        ("CosineAnnealingLR", {"end": 0.1}, lambda o: torchs.CosineAnnealingLR(o, LENGTH, 0.05)),
+        (
+            "CosineAnnealingWarmRestarts",
+            {"length": 2, "growth": 2},
+            lambda o: torchs.CosineAnnealingWarmRestarts(o, 2, 2),
+        ),
+        ("OneCycleLR", {}, lambda o: torchs.OneCycleLR(o, 0.5, LENGTH, cycle_momentum=False)),
+        (
+            "OneCycleLR",
+            {"shape": "linear", "rise": 0.5, "start": 0.1, "end": 0.01},
+            lambda o: torchs.OneCycleLR(
+                o,
+                0.5,
+                LENGTH,
+                pct_start=0.5,
+                div_factor=10,
+                final_div_factor=100,
+                anneal_strategy="linear",
+                cycle_momentum=False,
+            ),
+        ),
+    ],
+)
+def test_rates_are_torchs(name, keys, make):
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.5)
+    scheduler, expected = make(optimizer), []
+    for _ in range(LENGTH):
+        expected.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    schedule = SCHEDULES[name](**keys)
+    assert rates(schedule, 0.5, [(i, -1) for i in range(LENGTH)], LENGTH) == pytest.approx(expected)
+
+
+def test_warm_up_grows_evenly_and_then_the_schedule_begins():
+    schedule = Step(every=2, gamma=0.1, warmup=4)
+    assert [schedule.at(i, 10) for i in range(8)] == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1, 0.1, 0.1])
+
+
+def test_a_cosine_ends_with_the_run_whatever_its_warm_up():
+    assert Cosine(warmup=3, end=0.1).at(10, 10) == pytest.approx(0.1)
+    assert Cosine().at(25, 10) == 0.0
+
+
+def test_restarts_far_on_are_found_at_once():
+    assert CosineRestarts(length=3).factor(3 * 10**12, 1) == 1.0
+
+
+def test_rounds_or_steps_are_counted():
+    updates = [(5, 100), (5, 101)]
+    assert rates(Linear(end=0.0), 1.0, updates, 10) == [0.5, 0.5]
+    assert rates(Linear(end=0.0, per="step"), 1.0, updates, 1000) == pytest.approx([0.9, 0.899])
+    assert rates(None, 0.3, updates, 10) == [0.3, 0.3]
+    assert rates(Constant(), 0.3, updates, 10) == [0.3, 0.3]
+
+
+def test_a_node_goes_on_where_its_steps_were(make_learner):
+    learner = make_learner(schedule={"name": "linear", "per": "step"}, accumulate=2)
+    model, terms = learner.init_models(0)[0], Terms(round_num=3, rounds=5, local_steps=4)
+    import numpy as np
+
+    _, kept, _ = learner.train_towards(0, model, 4, np.random.default_rng(0), None, None, None, terms)
+    assert learner.learning_rates(4, kept, terms) == pytest.approx([0.1 * (1 - 4 / 20), 0.1 * (1 - 6 / 20)])
