@@ -1,14 +1,14 @@
 """SCAFFOLD: a server and its nodes correct local steps by what they know of everybody's gradients.
 
 Source: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: stochastic controlled averaging for federated
-learning", ICML 2020, Algorithm 1 with option II, all nodes in every round. Node i keeps a control variate c_i, the server
-their mean c; both begin at 0. From the server's model x a node takes K steps y := y - a (g_i(y) - c_i + c), then
+learning", ICML 2020, Algorithm 1 with option II, all nodes in every round. Node i keeps a control variate c_i, the
+server their mean c; both begin at 0. From the server's model x a node takes K steps y := y - a (g_i(y) - c_i + c), then
 
     c_i+ = c_i - c + (x - y) / (K a),
 
-and sends y - x and c_i+ - c_i. The server sets x := x + eta_g mean(y - x) and c := c + |S| / N mean(c_i+ - c_i), S being
-the N nodes' subset that was heard, and sends both back. K a is the sum of the learning rates of the round's updates,
-so schedules are right. Each message holds a control variate beside the model: twice the bytes but for buffers.
+and sends y - x and c_i+ - c_i. The server sets x := x + eta_g mean(y - x) and c := c + |S| / N mean(c_i+ - c_i), where
+S are those of the N nodes that were heard, and sends both back. K a is the sum of the learning rates of the round's
+updates, so schedules are right. Each message holds a control variate beside the model: twice the bytes but for buffers.
 
 Where we differ, or the paper leaves it open:
 
@@ -21,8 +21,8 @@ Where we differ, or the paper leaves it open:
 
 Without a server the correction is gradient tracking: `gtsgd` with several local steps is K-GT (Liu, Lin, Koloskova,
 Stich, "Decentralized gradient tracking with local steps", 2023), in which gossip takes the place of the server's means.
-On the complete graph, where its mixing weights are 1 / N, it computes the models of SCAFFOLD with eta_g = 1; a test says
-so.
+On the complete graph, where its mixing weights are 1 / N, it computes the models of SCAFFOLD with eta_g = 1; a test
+says so.
 """
 
 from dataclasses import dataclass

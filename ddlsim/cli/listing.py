@@ -21,6 +21,8 @@ TABLE_OF = {
     "compressions": "compression",
     "devices": "devices",
     "churns": "churn",
+    "optimizers": "optimizer",
+    "schedules": "schedule",
 }
 """What is listed -> the key in a scenario under which it may stand."""
 

@@ -37,7 +37,8 @@ from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.schedules import rates
 from ddlsim.learning.optimizing.state import Kept, KeptRows
 from ddlsim.learning.optimizing.updates import updates_of
-from ddlsim.learning.trainings import Request, Terms, make_training
+from ddlsim.learning.terms import Terms
+from ddlsim.learning.trainings import Request, make_training
 
 if TYPE_CHECKING:
     from ddlsim.data.prepared import PreparedData

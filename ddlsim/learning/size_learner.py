@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.layout import Buffers, Part
     from ddlsim.learning.objective import Objective
     from ddlsim.learning.optimizing.state import Kept
-    from ddlsim.learning.trainings import Terms
+    from ddlsim.learning.terms import Terms
 
 MODEL = "model"
 

@@ -15,6 +15,7 @@ import numpy as np
 from ddlsim import rng as random_streams
 from ddlsim.aggregation import metropolis_hastings
 from ddlsim.devices.base import FORWARD_SHARE
+from ddlsim.learning.terms import Terms
 from ddlsim.messages.message import PUSH, RESPONSE, SCORE
 from ddlsim.node.deferred import Deferred
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.objective import Objective
     from ddlsim.learning.optimizing.state import Kept
-    from ddlsim.learning.trainings import Terms
     from ddlsim.node.ports import Ports
 
 
@@ -424,9 +424,7 @@ class Node:
 
     # --------------------------------------------------------------------------------------------------------------
 
-    def _terms(self, proximal: float = 0.0, control: "Params | None" = None) -> "Terms":
-        from ddlsim.learning.trainings import Terms
-
+    def _terms(self, proximal: float = 0.0, control: "Params | None" = None) -> Terms:
         return Terms(self.round_num, self._run.rounds, self.local_steps, proximal, control)
 
     def _batch_rng(self, purpose: str) -> np.random.Generator | None:

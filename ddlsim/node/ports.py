@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.objective import Objective
     from ddlsim.learning.optimizing.state import Kept
-    from ddlsim.learning.trainings import Terms
+    from ddlsim.learning.terms import Terms
     from ddlsim.messages.message import Message
 
 

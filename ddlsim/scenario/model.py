@@ -76,14 +76,14 @@ class Training(_Section):
     """What one round of local training is.
 
     Args:
-        optimizer: any of torch.optim by name, with its keys: {name: adamw, weight_decay: 0.05}; keys of torch's optimizers
-            (momentum, betas, ...) may stand in this section too.
+        optimizer: any of torch.optim by name, with its keys: {name: adamw, weight_decay: 0.05}; keys of torch's
+            optimizers (momentum, betas, ...) may stand in this section too.
         learning_rate: step size, above 0.
         schedule: how the learning rate changes over rounds or steps; null: it does not.
         batch_size: samples per step.
         local_steps: steps per round; null with epochs, 10 if neither is given.
         epochs: instead of local_steps: passes over a node's samples per round, each with a smaller last batch.
-        optimizer_state: fresh: a new optimizer every round; kept: what it remembers (momentum, ...) stays with the node.
+        optimizer_state: fresh: a new optimizer every round; kept: what it remembers stays with the node.
         drop_last: whether a smaller last batch of a pass is left out, unless it is the only one.
         accumulate: mini-batches whose mean gradient makes one update; local_steps and epochs count mini-batches.
         clip_norm: L2 norm that the gradient of a model is scaled down to; null: any.
@@ -305,7 +305,8 @@ DEFAULTS: dict[str, Any] = {
 
 
 _TRAINING_FROM_THE_START = frozenset(
-    "optimizer learning_rate batch_size local_steps epochs optimizer_state drop_last augmentation early_stopping".split()
+    {"optimizer", "learning_rate", "batch_size", "local_steps", "epochs", "optimizer_state", "drop_last"}
+    | {"augmentation", "early_stopping"}
 )
 
 

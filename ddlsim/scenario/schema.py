@@ -7,6 +7,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from ddlsim import own_code
 from ddlsim.scenario import parts
 from ddlsim.scenario.model import DEFAULTS, Scenario, _Section
+from ddlsim.scenario.shorthand import NAMED, OPTIMIZER_KEYS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
@@ -47,13 +48,16 @@ def _section(cls: type[_Section], path: tuple[str, ...]) -> Schema:
     properties: Schema = {}
     for key, field in cls.model_fields.items():
         if key in parts.TABLES:
-            properties[key] = {"$ref": f"#/$defs/{key}"}
+            ref = {"$ref": f"#/$defs/{key}"}
+            properties[key] = {"anyOf": [{"type": "string"}, ref]} if key in NAMED else ref
         elif isinstance(field.annotation, type) and issubclass(field.annotation, _Section):
             properties[key] = _section(field.annotation, (*path, key))
         else:
             properties[key] = _inlined(_untitled(plain["properties"][key]), plain.get("$defs", {}))
         if key in docs:
             properties[key]["description"] = docs[key]
+    if path == ("training",):
+        properties.update({key: {"description": "Of the optimizer."} for key in sorted(OPTIMIZER_KEYS)})
     found = {
         "type": "object",
         "description": parts.first_line(cls),
@@ -69,6 +73,8 @@ def _part(key: str) -> Schema:
     about = f"One of: {', '.join(known)}; or a class in a file, ./mine.py:Mine."
     in_file = {"type": "string", "pattern": own_code.PATTERN}
     every: Schema = {"name": {"anyOf": [{"enum": [*known, *known.aliases]}, in_file], "description": about}}
+    if key == "optimizer":  # torch's own names, in any case
+        every["name"] = {"type": "string", "description": about}
     branches = []
     for name in known:
         then = part_keys(known[name], name)
@@ -78,7 +84,7 @@ def _part(key: str) -> Schema:
             which = {"enum": [name, *known.aliases_of(name)]}
             then["properties"]["name"] = {**which, "description": then["description"]}
         branches.append({"if": {"properties": {"name": which}, "required": ["name"]}, "then": then})
-    nullable = key in ("churn", "task")
+    nullable = key in ("churn", "schedule", "task")
     # Without a name a part lies on another file's part, whose keys are not known here.
     return {
         "type": ["object", "null"] if nullable else "object",

@@ -1,7 +1,7 @@
 """Short ways to write the optimizer and the learning-rate schedule, made into the long one before anything is merged.
 
-`training: {optimizer: adamw, eps: 1e-6}` is `training: {optimizer: {name: adamw, eps: 1e-6}}`, and `schedule: cosine` is
-`schedule: {name: cosine}`. Keys of torch's optimizers may stand beside the name, those of other classes only under it.
+`training: {optimizer: adamw, eps: 1e-6}` is `training: {optimizer: {name: adamw, eps: 1e-6}}`, and `schedule: cosine`
+is `schedule: {name: cosine}`. Keys of torch's optimizers may stand beside the name, those of other classes under it.
 """
 
 from typing import Any
@@ -11,9 +11,31 @@ from ddlsim.scenario.tree import Tree
 NAMED = ("optimizer", "schedule")
 
 OPTIMIZER_KEYS = frozenset(
-    "adjust_lr_fn alpha amsgrad beta2_decay betas centered d dampening decoupled_weight_decay eps etas "
-    "initial_accumulator_value lambd lr_decay momentum momentum_decay nesterov ns_coefficients ns_steps rho "
-    "step_sizes t0 weight_decay".split()
+    {
+        "adjust_lr_fn",
+        "alpha",
+        "amsgrad",
+        "beta2_decay",
+        "betas",
+        "centered",
+        "d",
+        "dampening",
+        "decoupled_weight_decay",
+        "eps",
+        "etas",
+        "initial_accumulator_value",
+        "lambd",
+        "lr_decay",
+        "momentum",
+        "momentum_decay",
+        "nesterov",
+        "ns_coefficients",
+        "ns_steps",
+        "rho",
+        "step_sizes",
+        "t0",
+        "weight_decay",
+    }
 )
 """The keys of the optimizers of torch.optim, which may stand in the section `training` itself."""
 
@@ -61,7 +83,7 @@ def long_path(path: tuple[str, ...], given: Tree) -> tuple[str, ...]:
 
 
 def in_short(training: dict[str, Any]) -> dict[str, Any]:
-    """Plain data of the section `training` with the optimizer's keys beside its name, as far as they may stand there."""
+    """Plain data of the section `training` with the optimizer's keys beside its name, where they may stand there."""
     optimizer = training.get("optimizer")
     if not isinstance(optimizer, dict):
         return training

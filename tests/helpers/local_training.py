@@ -9,6 +9,6 @@ from ddlsim.scenario.tree import from_plain
 
 
 def local_training(**keys: Any) -> Training:
-    """Plain SGD with the rate 0.1 on batches of four, unless keys say otherwise; the optimizer's may stand among them."""
+    """Plain SGD with the rate 0.1 on batches of four, unless keys say otherwise, the optimizer's among them."""
     whole = {"optimizer": "sgd", "learning_rate": 0.1, "batch_size": 4, **keys}
     return Training.model_validate(with_long_names(from_plain(whole, Mark("test"))).plain())

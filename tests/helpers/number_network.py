@@ -26,9 +26,15 @@ class QuadraticNode(NumberNode):
     def with_trained_values(self, params, values):
         return values
 
-    def train(self, model, steps=None, after_step=None):
+    def learning_rates(self):
+        return [self.rate] * self.local_steps
+
+    def train(self, model, steps=None, after_step=None, proximal=0.0, control=None):
+        (start,) = model
         for _ in range(self.local_steps if steps is None else steps):
-            model = (model[0] - self.rate * self.gradient(model[0]),)
+            gradient = self.gradient(model[0]) + proximal * (model[0] - start)
+            gradient = gradient if control is None else gradient + control
+            model = (model[0] - self.rate * gradient,)
             model = after_step(model) if after_step else model
         return "train", model
 

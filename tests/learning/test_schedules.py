@@ -6,7 +6,7 @@ from torch.optim import lr_scheduler as torchs
 
 from ddlsim.learning.optimizing import SCHEDULES
 from ddlsim.learning.optimizing.schedules import Constant, Cosine, CosineRestarts, Linear, Step, rates
-from ddlsim.learning.trainings import Terms
+from ddlsim.learning.terms import Terms
 
 LENGTH = 12
 

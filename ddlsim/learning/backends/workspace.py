@@ -133,7 +133,7 @@ class ModelWorkspace:
         return [parameter for _, parameter, _ in self._parameters if parameter.requires_grad]
 
     def named_trained(self) -> list[tuple[str, slice, torch.Tensor]]:
-        """Name, columns of the flat vector and tensor of the parameters that are trained at present, as in `trained`."""
+        """Name, columns of the flat vector and tensor of the parameters that are trained now, as in `trained`."""
         return [(name, columns, parameter) for name, parameter, columns in self._parameters if parameter.requires_grad]
 
     def gather_buffers(self) -> None:

@@ -4,8 +4,8 @@ The rate of an update is `training.learning_rate` times a factor. Where a schedu
 torch.optim.lr_scheduler, its factor is that one's closed form, and the tests compare them. Momentum is never scheduled.
 
 How far a node is: `per: round` counts the rounds of the run, so nodes that were away come back to the rate of the
-others; `per: step` counts the mini-batches that the node has trained on so far, whose whole number is taken to be rounds
-times local steps (training.local_steps or epochs). A node that has lost its state begins its steps anew.
+others; `per: step` counts the mini-batches that the node has trained on so far, whose whole number is taken to be
+rounds times local steps (training.local_steps or epochs). A node that has lost its state begins its steps anew.
 """
 
 import math
@@ -216,7 +216,7 @@ class OneCycle(Schedule):
 def rates(
     schedule: Schedule | None, learning_rate: float, updates: Sequence[tuple[int, int]], total: int
 ) -> list[float]:
-    """The learning rates of updates; see `Position` for what is counted.
+    """The learning rates of updates; the file's head says what is counted.
 
     Args:
         schedule: None: always the full rate.

@@ -9,16 +9,13 @@ gradients) are no optimizers of a scenario.
 import dataclasses
 import inspect
 from collections.abc import Iterator
-from functools import cache
-from typing import TYPE_CHECKING, Any, get_args
+from functools import cache, partial
+from typing import Any, get_args
 
 from ddlsim import own_code
 from ddlsim.errors import ScenarioError
 from ddlsim.learning.optimizing.optimizers import Optimizer
 from ddlsim.registry import Registry
-
-if TYPE_CHECKING:
-    import torch
 
 NOT_KEYS = {"self", "params", "lr", "foreach", "fused", "capturable", "differentiable", "maximize"}
 LEFT_OUT = {"LBFGS": "calls the loss several times a step", "SparseAdam": "takes sparse gradients alone"}
@@ -84,7 +81,7 @@ class OptimizerTable(Registry):
 
 
 @cache
-def _of_torch() -> "dict[str, type[torch.optim.Optimizer]]":
+def _of_torch() -> dict[str, Any]:
     """The optimizers of torch.optim by their names in lower case."""
     import torch
 
@@ -97,7 +94,7 @@ def _of_torch() -> "dict[str, type[torch.optim.Optimizer]]":
     }
 
 
-def _checked(name: str, cls: type) -> type[Optimizer]:
+def _checked(name: str, cls: Any) -> type[Optimizer]:
     """A class from outside as a part.
 
     Raises:
@@ -127,9 +124,14 @@ def part_of(torch_class: Any) -> type[Optimizer]:
         if default is keyword.empty:
             fields.append((key, Any))
         elif isinstance(default, list):
-            fields.append((key, list, dataclasses.field(default_factory=lambda value=default: list(value))))
+            fields.append((key, list, dataclasses.field(default_factory=partial(list, default))))
         else:
-            fields.append((key, _type_of(keyword), dataclasses.field(default=default)))
+            kind = _type_of(keyword)
+            if kind is float:
+                default = float(default)
+            elif isinstance(default, tuple):
+                default = tuple(float(value) if isinstance(value, int) else value for value in default)
+            fields.append((key, kind, dataclasses.field(default=default)))
     about = (
         f"torch.optim.{torch_class.__name__}" if torch_class.__module__.startswith("torch.") else torch_class.__name__
     )

@@ -1,4 +1,4 @@
-"""From the gradients of mini-batches to changed parameters: accumulation, proximal term, clipping, control variates, step.
+"""From gradients of mini-batches to changed parameters: accumulation, proximal term, clipping, control variates, step.
 
 In this order, as in a plain loop over batches:
 

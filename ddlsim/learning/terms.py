@@ -1,0 +1,26 @@
+"""What a training needs to know of the run, and of the algorithm, beside its samples."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddlsim.learning.bank import Params
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Where in the run a training stands, and what the algorithm adds to its gradients.
+
+    Args:
+        round_num: the round, from 0.
+        rounds: of the run.
+        local_steps: mini-batches of a round of this node.
+        proximal: mu of a proximal term, beside that of the scenario.
+        control: what is added to every gradient, over the trained values of a whole model; None: nothing.
+    """
+
+    round_num: int = 0
+    rounds: int = 1
+    local_steps: int = 1
+    proximal: float = 0.0
+    control: "Params | None" = None

@@ -1,0 +1,122 @@
+"""SCAFFOLD and FedProx against the equations of their papers in plain NumPy."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from number_network import QuadraticNode, play, quadratics
+from number_node import NumberNode, message
+
+from ddlsim.algorithms.fedprox import FedProx
+from ddlsim.algorithms.gtsgd import GTSGD
+from ddlsim.algorithms.scaffold import Scaffold
+
+RATE, STEPS, NODES = 0.05, 4, 4
+SERVER = NODES
+
+
+def nodes_and_start():
+    curvatures, centers = quadratics(NODES)
+    start = np.random.default_rng(1).normal(size=centers.shape[1])
+    star = ((SERVER,),) * NODES
+    nodes = [QuadraticNode(i, star, curvatures[i], centers[i], start, RATE, STEPS) for i in range(NODES)]
+    for node in nodes:
+        node.is_server, node.num_samples = False, 10
+    server = NumberNode(SERVER, NODES, tuple(range(NODES)), ((start,),))
+    server.is_server = True
+    return nodes, server, start
+
+
+def play_with_server(algorithm, rounds, heard=lambda round_num, node: True):
+    """Rounds of nodes that train, send to a server, and get its answer if they were heard; states after each round."""
+    nodes, server, _ = nodes_and_start()
+    states = [algorithm.start(node) for node in nodes]
+    own = algorithm.start(server)
+    seen = []
+    for round_num in range(rounds):
+        lives, inbox = [], []
+        for node, state in zip(nodes, states, strict=True):
+            life = algorithm.round(node, state, round_num)
+            assert life.send(next(life)[1])[0] == "wait"
+            ((_, _, payload),) = node.sent
+            node.sent.clear()
+            lives.append(life)
+            if heard(round_num, node.id):
+                inbox.append(message(node.id, **payload))
+        life = algorithm.round(server, own, round_num)
+        next(life)
+        with pytest.raises(StopIteration):
+            life.send(inbox)
+        ((receivers, _, answer),) = server.sent
+        server.sent.clear()
+        for node, life in zip(nodes, lives, strict=True):
+            with pytest.raises(StopIteration):
+                life.send([message(SERVER, **answer)] if node.id in receivers else [])
+        seen.append(SimpleNamespace(nodes=[vars(state).copy() for state in states], server=vars(own).copy()))
+    return seen
+
+
+@pytest.mark.parametrize("global_rate", [1.0, 0.5])
+def test_scaffold_is_algorithm_1_with_option_2(global_rate):
+    nodes, _, x = nodes_and_start()
+    c, own = np.zeros_like(x), np.zeros((NODES, len(x)))
+    for found in play_with_server(Scaffold(global_rate=global_rate), 8):
+        models, then = [], []
+        for node in nodes:
+            y = x
+            for _ in range(STEPS):
+                y = y - RATE * (node.gradient(y) - own[node.id] + c)
+            models.append(y)
+            then.append(own[node.id] - c + (x - y) / (STEPS * RATE))
+        x = x + global_rate * np.mean([y - x for y in models], axis=0)
+        c, own = c + np.mean(np.array(then) - own, axis=0), np.array(then)
+        assert found.server["model"] == pytest.approx(x, abs=1e-12)
+        assert found.server["common"] == pytest.approx(c, abs=1e-12)
+        for node in range(NODES):
+            assert found.nodes[node]["model"] == pytest.approx(x, abs=1e-12)
+            assert found.nodes[node]["control"] == pytest.approx(own[node], abs=1e-12)
+
+
+def test_scaffold_ends_where_the_mean_gradient_is_zero_and_fedavg_does_not():
+    curvatures, centers = quadratics(NODES)
+    best = np.linalg.solve(curvatures.sum(0), np.einsum("nij,nj->i", curvatures, centers))
+    assert play_with_server(Scaffold(), 300)[-1].server["model"] == pytest.approx(best, abs=1e-9)
+    fedavg = play_with_server(FedProx(mu=0.0), 300)[-1].nodes[0]["model"][0]
+    assert np.abs(fedavg - best).max() > 1e-3
+
+
+def test_nodes_that_are_not_heard_leave_the_servers_variate_the_mean_of_all():
+    def heard(round_num, node):
+        return (round_num + node) % 3 != 0
+
+    x, c = None, None
+    for number, found in enumerate(play_with_server(Scaffold(), 5, heard)):
+        changes = [n for n in range(NODES) if heard(number, n)]
+        assert all(found.nodes[n]["model"] is found.server["model"] for n in changes)
+        x, c = found.server["model"], found.server["common"]
+    assert np.isfinite(x).all() and np.isfinite(c).all()
+
+
+def test_on_the_complete_graph_gradient_tracking_with_local_steps_is_scaffold():
+    curvatures, centers = quadratics(NODES)
+    _, _, start = nodes_and_start()
+    graph = tuple(tuple(j for j in range(NODES) if j != i) for i in range(NODES))
+    nodes = [QuadraticNode(i, graph, curvatures[i], centers[i], start, RATE, STEPS) for i in range(NODES)]
+    with_gossip = play(GTSGD(shared_init=True), nodes, 8)
+    with_server = play_with_server(Scaffold(), 8)
+    for gossip, server in zip(with_gossip, with_server, strict=True):
+        for state in gossip:
+            assert state["model"] == pytest.approx(server.server["model"], abs=1e-12)
+
+
+def test_fedprox_pulls_to_the_servers_model():
+    nodes, _, x = nodes_and_start()
+    for found in play_with_server(FedProx(mu=3.0), 5):
+        models = []
+        for node in nodes:
+            y = x
+            for _ in range(STEPS):
+                y = y - RATE * (node.gradient(y) + 3.0 * (y - x))
+            models.append(y)
+        x = np.mean(models, axis=0)
+        assert found.nodes[2]["model"][0] == pytest.approx(x, abs=1e-12)

@@ -1,0 +1,155 @@
+"""The optimizer and the schedule of a scenario: short ways, keys of their own, and what is wrong with them."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from ddlsim.learning.optimizing import OPTIMIZERS
+from ddlsim.learning.optimizing.optimizers import SGD, Adam, AdamW
+from ddlsim.learning.optimizing.schedules import Cosine
+from ddlsim.learning.optimizing.table import NOT_KEYS, part_of
+from ddlsim.scenario import ScenarioProblems, digest, from_mapping, load, to_yaml
+from ddlsim.scenario.parts import keys_of
+from ddlsim.scenario.shorthand import OPTIMIZER_KEYS
+
+SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+
+
+def training(*overrides: str):
+    return load(SMOKE, tuple(f"training.{text}" for text in overrides)).training
+
+
+def problem(*overrides: str) -> str:
+    with pytest.raises(ScenarioProblems) as caught:
+        training(*overrides)
+    return str(caught.value)
+
+
+def test_keys_of_the_optimizer_may_stand_beside_its_name():
+    assert training("optimizer=sgd", "momentum=0.9").optimizer == SGD(momentum=0.9)
+    assert training("betas=[0.9, 0.95]", "optimizer=adamw").optimizer == AdamW(betas=(0.9, 0.95))
+    assert training("optimizer={name: AdamW, eps: 1e-6}", "weight_decay=0.5").optimizer == AdamW(
+        eps=1e-6, weight_decay=0.5
+    )
+
+
+def test_a_file_changes_one_key_of_what_it_extends(tmp_path):
+    (tmp_path / "below.yaml").write_text(f"extends: {SMOKE}\ntraining: {{optimizer: adam, betas: [0.8, 0.9]}}\n")
+    above = tmp_path / "above.yaml"
+    above.write_text("extends: below.yaml\ntraining: {weight_decay: 0.1, schedule: cosine}\n")
+    found = load(above).training
+    assert found.optimizer == Adam(betas=(0.8, 0.9), weight_decay=0.1) and found.schedule == Cosine()
+    above.write_text("extends: below.yaml\ntraining: {optimizer: sgd}\n")
+    assert load(above).training.optimizer == SGD()
+
+
+def test_what_a_run_writes_down_loads_again_and_keeps_its_name(tmp_path):
+    scenario = load(
+        SMOKE, ("training={optimizer: rprop, etas: [0.4, 1.1], learning_rate: 1, schedule: {name: cosine}}",)
+    )
+    (tmp_path / "again.yaml").write_text(to_yaml(scenario))
+    again = load(tmp_path / "again.yaml")
+    assert again.training == scenario.training and digest(again) == digest(scenario)
+
+
+def test_version_0_1_wrote_keys_of_both_optimizers_which_load():
+    old = ("momentum=0.0", "weight_decay=0.0", "betas=[0.9, 0.999]")
+    assert digest(load(SMOKE)) == "ab48b4af"  # as that version had it
+    text = "training={optimizer: sgd, learning_rate: 0.05, local_steps: 5, " + ", ".join(
+        each.replace("=", ": ") for each in old
+    )
+    assert load(SMOKE, (text + "}",)).training == load(SMOKE).training
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["optimizer=rmsprp"], "unknown name 'rmsprp'. Did you mean 'rmsprop'?"),
+        (
+            ["optimizer={name: rmsprop, alhpa: 0.5}"],
+            "training.optimizer.alhpa: unknown key 'alhpa'. Did you mean 'alpha'?",
+        ),
+        (["optimizer=adam", "momentum=0.9"], "unknown key 'momentum'. Allowed here: name, betas, eps"),
+        (["optimizer=nadam", "betas=[0.9, 1.5]"], "NAdam refuses these keys: ValueError: Invalid beta"),
+        (["optimizer=lbfgs"], "lbfgs calls the loss several times a step"),
+        (["optimizer={name: sgd, nesterov: true}"], "nesterov needs momentum above 0"),
+        (["optimizer={name: adam, eps: high}"], "training.optimizer.eps: expected a number"),
+        (["schedule=cosin"], "Did you mean 'cosine'?"),
+        (["schedule={name: multi_step, milestones: [5, 2]}"], "milestones must ascend, got [5, 2]"),
+        (["schedule={name: cosine, warmup: 6}"], "expected less than the run's rounds (6), got 6"),
+        (["optimizer=rprop", "weight_decay_on=weights"], "Rprop has no weight_decay"),
+        (["clip_norm=0"], "training.clip_norm: expected a number above 0"),
+        (["optimizer_state=kept"], "sgd without momentum has no state to keep"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(overrides, words):
+    assert words in problem(*overrides)
+
+
+def test_smoothed_labels_need_classes():
+    with pytest.raises(ScenarioProblems, match=r"training.label_smoothing: synthetic_regression is a regression"):
+        overrides = ("data={name: synthetic_regression, test_samples: 20}", "shift={name: none}")
+        load(SMOKE, (*overrides, "partition={name: random}", "evaluation={every: 2}", "training.label_smoothing=0.1"))
+
+
+def test_an_own_optimizer_is_named_by_its_file(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        textwrap.dedent("""
+        import torch
+        class Half(torch.optim.SGD):
+            def __init__(self, params, lr, share=0.5):
+                super().__init__(params, lr * share)
+        class NoRate(torch.optim.Optimizer):
+            def __init__(self, params):
+                super().__init__(params, {})
+        """)
+    )
+    file = tmp_path / "s.yaml"
+    file.write_text(f"extends: {SMOKE}\ntraining: {{optimizer: {{name: './mine.py:Half', share: 0.25}}}}\n")
+    optimizer = load(file).training.optimizer
+    assert optimizer.make([torch.zeros(1)], 1.0).param_groups[0]["lr"] == 0.25
+    assert OPTIMIZERS.about(optimizer)["path"].endswith("mine.py")
+    file.write_text(f"extends: {SMOKE}\ntraining: {{optimizer: './mine.py:NoRate'}}\n")
+    with pytest.raises(ScenarioProblems, match=r"NoRate.__init__ must take `params` and `lr`"):
+        load(file)
+
+
+def test_python_gives_a_class():
+    class Mine(torch.optim.Adagrad):
+        pass
+
+    mapping = {
+        "rounds": 2,
+        "nodes": {"clusters": [6]},
+        "algorithm": {"name": "el"},
+        "model": {"name": "linear"},
+        "data": {"name": "synthetic_regression"},
+        "partition": {"name": "random"},
+        "training": {"optimizer": {"name": Mine, "lr_decay": 0.5}, "learning_rate": 0.1},
+    }
+    assert from_mapping(mapping).training.optimizer.lr_decay == 0.5
+
+
+def test_the_keys_that_are_written_out_are_torchs():
+    for part in (SGD, Adam, AdamW):
+        torchs = part_of(getattr(torch.optim, part.__name__))
+        assert {field.name for field in keys_of(part)} == {field.name for field in keys_of(torchs)}
+        assert all(getattr(part(), field.name) == getattr(torchs(), field.name) for field in keys_of(part))
+
+
+def test_every_key_of_torch_may_stand_beside_the_name():
+    found = {field.name for name in OPTIMIZERS for field in keys_of(OPTIMIZERS[name])}
+    assert OPTIMIZER_KEYS - found <= {"adjust_lr_fn", "ns_coefficients", "ns_steps", "decoupled_weight_decay"}
+    assert found - NOT_KEYS <= OPTIMIZER_KEYS
+
+
+def test_sgd_adam_and_adamw_are_checked_without_torch():
+    code = (
+        f"import sys; from ddlsim.scenario import load; load({str(SMOKE)!r}, ('training.optimizer=adamw',"
+        "'training.schedule=cosine')); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
