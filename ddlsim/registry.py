@@ -74,6 +74,11 @@ class Registry(Mapping[str, type]):
         """The entry-point group of classes from outside: the plural of the kind."""
         return f"ddlsim.{self.kind.removesuffix('y')}ies" if self.kind.endswith("y") else f"ddlsim.{self.kind}s"
 
+    @property
+    def own_names(self) -> list[str]:
+        """The names that ddlsim itself defines."""
+        return list(self._entries)
+
     def aliases_of(self, name: str) -> list[str]:
         """Other names that stand for this one."""
         return [alias for alias, meant in self.aliases.items() if meant == name]

@@ -15,6 +15,7 @@ Where we differ, or the paper leaves it open:
 - A round ends with the new x, which is tested; in the first all nodes have the same x and c = 0, so none fetches it.
   A node that gets no answer goes on from its own y, with the c that it had; what it lacked in x is then in its next
   y - x, which it takes against the last x that it got.
+- Nodes that are away keep their c_i, as those do that the paper does not sample in a round; c counts them in.
 - Buffers (BatchNorm statistics) are averaged with the model; they have no control variates.
 - With momentum or Adam, x - y over the rates is no gradient, and the variates are those of updates; the paper has SGD.
 - Clipping acts before the correction, weight decay after it.

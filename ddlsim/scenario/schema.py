@@ -5,6 +5,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from ddlsim import own_code
+from ddlsim.registry import Registry
 from ddlsim.scenario import parts
 from ddlsim.scenario.model import DEFAULTS, Scenario, _Section
 from ddlsim.scenario.shorthand import NAMED, OPTIMIZER_KEYS
@@ -70,11 +71,11 @@ def _section(cls: type[_Section], path: tuple[str, ...]) -> Schema:
 def _part(key: str) -> Schema:
     """A named part: the name decides which other keys there are (if-then per name)."""
     known = parts.table(key)
+    if key == "optimizer":
+        return _optimizer(known)
     about = f"One of: {', '.join(known)}; or a class in a file, ./mine.py:Mine."
     in_file = {"type": "string", "pattern": own_code.PATTERN}
     every: Schema = {"name": {"anyOf": [{"enum": [*known, *known.aliases]}, in_file], "description": about}}
-    if key == "optimizer":  # torch's own names, in any case
-        every["name"] = {"type": "string", "description": about}
     branches = []
     for name in known:
         then = part_keys(known[name], name)
@@ -93,6 +94,16 @@ def _part(key: str) -> Schema:
         "else": {"properties": {key: {} for key in every}, "additionalProperties": False},
         "allOf": branches,
     }
+
+
+def _optimizer(known: Registry) -> Schema:
+    """Optimizers: names and keys of most of them are torch's, which is not asked here."""
+    about = f"{', '.join(known.own_names)}, any other of torch.optim, or a class in a file, ./mine.py:Mine."
+    branches: list[Schema] = []
+    for name in known.own_names:
+        is_it = {"properties": {"name": {"const": name}}, "required": ["name"]}
+        branches.append({"if": is_it, "then": part_keys(known[name], name)})
+    return {"type": "object", "properties": {"name": {"type": "string", "description": about}}, "allOf": branches}
 
 
 def part_keys(cls: type, name: str) -> Schema:

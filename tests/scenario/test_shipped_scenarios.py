@@ -88,8 +88,8 @@ def test_schema_holds_texts_and_defaults_of_every_named_part():
         if branch["if"]["properties"]["name"].get("const") == "facade"
     )
     assert (heads["default"], heads["minimum"]) == (2, 1) and "number of heads" in heads["description"]
-    names = {key: [*table(key), *table(key).aliases] for key in TABLES}
-    assert all(definitions[key]["properties"]["name"]["anyOf"][0]["enum"] == names[key] for key in TABLES)
+    names = {key: [*table(key), *table(key).aliases] for key in TABLES if key != "optimizer"}  # torch's are open
+    assert all(definitions[key]["properties"]["name"]["anyOf"][0]["enum"] == names[key] for key in names)
     json.dumps(definitions)
 
 
