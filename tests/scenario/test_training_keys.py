@@ -91,7 +91,9 @@ def test_what_is_wrong_is_said_with_its_place(overrides, words):
 
 
 def test_smoothed_labels_need_classes():
-    with pytest.raises(ScenarioProblems, match=r"training.label_smoothing: synthetic_regression is a regression"):
+    with pytest.raises(
+        ScenarioProblems, match=r"training.label_smoothing: needs a class per sample, but synthetic_regression"
+    ):
         overrides = ("data={name: synthetic_regression, test_samples: 20}", "shift={name: none}")
         load(SMOKE, (*overrides, "partition={name: random}", "evaluation={every: 2}", "training.label_smoothing=0.1"))
 

@@ -13,8 +13,8 @@ from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import seed_dropouts
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec
 from ddlsim.learning.node_datasets import NodeDatasets
-from ddlsim.learning.optimizing.state import OpenState
 from ddlsim.learning.optimizing.smoothing import training_loss
+from ddlsim.learning.optimizing.state import OpenState
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training

@@ -25,9 +25,9 @@ from ddlsim.learning.bank import Row
 from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
 from ddlsim.learning.node_datasets import NodeDatasets
+from ddlsim.learning.optimizing.smoothing import training_loss
 from ddlsim.learning.optimizing.state import OpenState, StackedState
 from ddlsim.learning.optimizing.updates import Updates
-from ddlsim.learning.optimizing.smoothing import training_loss
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
