@@ -18,18 +18,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from ddlsim.learning.allocator import keep_freed_memory
 from ddlsim.learning.learner import Learner
 from ddlsim.models import MODELS
+from ddlsim.scenario.model import Training
 
 SAMPLES, BATCH, EPOCHS, PEERS, CLASSES, RATE = 400, 8, 3, 5, 10, 1e-3
-SETTINGS = SimpleNamespace(
-    optimizer="adam",
-    learning_rate=RATE,
-    momentum=0.0,
-    weight_decay=0.0,
-    batch_size=BATCH,
-    drop_last=False,
-    betas=(0.9, 0.999),
-    augmentation="none",
-)
+SETTINGS = Training.model_validate({"optimizer": {"name": "adam"}, "learning_rate": RATE, "batch_size": BATCH})
 
 
 def make_learner(nodes: int) -> Learner:

@@ -20,19 +20,11 @@ from ddlsim.learning.allocator import keep_freed_memory
 from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.learner import Learner
 from ddlsim.models import MODELS
+from ddlsim.scenario.model import Training
 
 NODES, STEPS, BATCH, HEADS, DEGREE, CLASSES = 32, 10, 8, 2, 4, 10
 THREADS = len(os.sched_getaffinity(0))
-SETTINGS = SimpleNamespace(
-    optimizer="sgd",
-    learning_rate=0.01,
-    momentum=0.0,
-    weight_decay=0.0,
-    batch_size=BATCH,
-    drop_last=False,
-    betas=(0.9, 0.999),
-    augmentation="none",
-)
+SETTINGS = Training.model_validate({"optimizer": {"name": "sgd"}, "learning_rate": 0.01, "batch_size": BATCH})
 
 
 def make_learner(samples: int = 200, test_samples: int = 50, device: str = "cpu") -> Learner:

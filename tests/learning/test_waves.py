@@ -131,7 +131,7 @@ def test_evaluation_counts_every_test_image(make_learner, tiny_net):
     job = learner.test([(core, head), (core, other)], test_set=1)
     found = learner.value(job)
     images, labels = learner.data.evaluation("test", 1)
-    for head_params, (confusion, loss) in zip((head, other), found, strict=True):
+    for head_params, (_, loss, confusion) in zip((head, other), found, strict=True):
         module = module_of(learner, tiny_net, (core, head_params)).eval()
         with torch.no_grad():
             logits = module(images)
@@ -150,7 +150,7 @@ def test_same_model_is_evaluated_once(make_learner):
     first, second, other = learner.test([model], 0), learner.test([model], 0), learner.test([model], 1)
     learner.jobs.force([first, second, other])
     assert calls == [2]
-    assert (first.value[0][0] == second.value[0][0]).all()
+    assert (first.value[0].confusion == second.value[0].confusion).all()
 
 
 def kept_training(learner, module, node: int, calls: int, make) -> torch.Tensor:
