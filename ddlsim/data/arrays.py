@@ -14,6 +14,7 @@ from annotated_types import Gt
 
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset, Task
+from ddlsim.data.items import as_array, is_tensor, read_items
 from ddlsim.data.own import Pair, as_labels, as_samples, own_dataset
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.units import Count
@@ -122,15 +123,15 @@ def _pair(split: str, given: Any, task: str, layout: str | None) -> Pair:
             raise ScenarioError(f"{WHERE}: {split}: expected (samples, labels), got a tuple of {len(given)}.")
         x, y = given
     elif hasattr(given, "__len__") and hasattr(given, "__getitem__") and not isinstance(given, Mapping | np.ndarray):
-        x, y = _read_items(split, given)
+        x, y = read_items(WHERE, split, given)
     else:
         todo = " An iterable data set can be read into a list: list(data)." if hasattr(given, "__iter__") else ""
         raise ScenarioError(
             f"{WHERE}: {split}: expected (samples, labels) or a data set with len() and [i], got a "
             f"{type(given).__name__}.{todo}"
         )
-    first = layout == "channels_first" or (layout is None and _is_tensor(x))
-    x, y = _array(f"x_{split}", x), _array(f"y_{split}", y)
+    first = layout == "channels_first" or (layout is None and is_tensor(x))
+    x, y = as_array(WHERE, f"x_{split}", x), as_array(WHERE, f"y_{split}", y)
     if x.ndim == 4 and first:
         x = np.moveaxis(x, 1, 3)
     elif x.ndim == 4 and layout is None and x.shape[1] in (1, 3) and x.shape[3] > 4 and x.dtype.kind in "uf":
@@ -148,74 +149,6 @@ def _pair(split: str, given: Any, task: str, layout: str | None) -> Pair:
     return as_samples(WHERE, f"x_{split}", x), as_labels(WHERE, f"y_{split}", y, task)
 
 
-def _read_items(split: str, data: Any) -> tuple[Any, np.ndarray]:
-    """All items of a data set with `len` and `[i]`; tensors are stacked with their channels first."""
-    tensors = getattr(data, "tensors", None)
-    if isinstance(tensors, tuple) and len(tensors) == 2:  # a TensorDataset
-        return tensors
-    count = len(data)
-    if count == 0:
-        raise DataDamaged(f"{WHERE}: {split}: expected at least one sample, got a {type(data).__name__} with none.")
-    samples: np.ndarray | None = None
-    labels, first = [], False
-    for index in range(count):
-        item = data[index]
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            raise DataDamaged(
-                f"{WHERE}: {split}: item {index} of the {type(data).__name__} is {_told(item)}, expected a pair "
-                "(sample, label). Wrap it in a Dataset whose __getitem__ returns such pairs."
-            )
-        sample = _array(f"sample {index} of {split}", item[0])
-        if samples is None:
-            first = _is_tensor(item[0]) and sample.ndim == 3
-            samples = np.empty((count, *sample.shape), sample.dtype)
-        if sample.shape != samples.shape[1:] or sample.dtype != samples.dtype:
-            raise DataDamaged(
-                f"{WHERE}: {split}: sample {index} is {sample.dtype} {list(sample.shape)}, the first is "
-                f"{samples.dtype} {list(samples.shape[1:])}; all must be alike. Resize or pad them."
-            )
-        samples[index] = sample
-        label = _array(f"label {index} of {split}", item[1])
-        if labels and label.shape != labels[0].shape:
-            raise DataDamaged(
-                f"{WHERE}: {split}: label {index} has shape {list(label.shape)}, the first {list(labels[0].shape)}."
-            )
-        labels.append(label)
-    assert samples is not None
-    return np.moveaxis(samples, 1, 3) if first else samples, np.stack(labels)
-
-
-def _array(key: str, value: Any) -> np.ndarray:
-    """An array, tensor, picture or list of numbers as an array.
-
-    Raises:
-        DataDamaged: if it is none of these.
-    """
-    try:
-        found = value.detach().cpu().numpy() if _is_tensor(value) else value
-        found = found if isinstance(found, np.ndarray) else np.asarray(found)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DataDamaged(f"{WHERE}: {key}: expected an array or tensor, got {_told(value)}: {error}") from error
-    if found.dtype == object:
-        raise DataDamaged(
-            f"{WHERE}: {key}: expected an array or tensor of numbers, got {_told(value)}. Give a transform that "
-            "makes a tensor, and samples of one shape."
-        )
-    return found
-
-
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "detach") and hasattr(value, "numpy")
-
-
-def _told(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"a {type(value).__name__} with keys {', '.join(map(str, list(value)[:6]))}"
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return f"a {type(value).__name__}"
-
-
 def _columns(given: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]] | None:
     """Columns of the training set, or of several splits."""
     found = {}
@@ -223,5 +156,5 @@ def _columns(given: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]] | Non
         by_split = values if isinstance(values, Mapping) else {"train": values}
         if "train" not in by_split:
             raise ScenarioError(f"{WHERE}: columns: {name} must have values for train, got {', '.join(by_split)}.")
-        found[name] = {split: _array(f"columns: {name}", own) for split, own in by_split.items()}
+        found[name] = {split: as_array(WHERE, f"columns: {name}", own) for split, own in by_split.items()}
     return found or None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
@@ -22,6 +22,9 @@ from ddlsim.data.own import per_channel
 from ddlsim.data.readers import damaged, read_keras_npz
 from ddlsim.errors import DataDamaged
 from ddlsim.rng import stream
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif"})
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -189,6 +192,13 @@ def _read_image(path: Path, size: int) -> np.ndarray:
             image = opened.convert("RGB")
     except (OSError, UnidentifiedImageError, ValueError, SyntaxError) as error:
         raise damaged(path, str(error)) from error
+    return squared(image, size)
+
+
+def squared(image: "Image", size: int) -> np.ndarray:
+    """A picture with its short side resized and its middle cut out, uint8 [size, size] or [size, size, C]."""
+    from PIL import Image
+
     width, height = image.size
     short = min(width, height)
     width, height = math.floor(size * width / short), math.floor(size * height / short)

@@ -1,0 +1,210 @@
+"""Data sets of Hugging Face's `datasets`: of the hub, of local csv, json, parquet and arrow files, or saved to disk."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+
+from ddlsim.data.base import DataSettings
+from ddlsim.data.dataset import DataSearch, Dataset, Task
+from ddlsim.data.images import squared
+from ddlsim.data.items import as_array
+from ddlsim.data.own import as_labels, as_samples, own_dataset
+from ddlsim.data.split import split_off
+from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.units import Count
+
+BUILDERS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet", ".arrow": "arrow"}
+"""Suffix of a file -> what reads it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HuggingFace(DataSettings):
+    """A data set of Hugging Face `datasets`: of the hub by its name, or local files (csv, json, parquet, arrow).
+
+    Needs the extra `hf`. Inputs are one column of images, of lists of numbers (features, token ids) or of numbers, or
+    several columns of numbers, which become a table [N, F]. Strings as labels become classes in alphabetical order.
+
+    Args:
+        path: a name of the hub (user/name); or a file, a folder with train.csv and test.csv or the like, or one made by
+            save_to_disk, relative to the working directory or to one of the data folders.
+        inputs: name of the column of inputs, or of several.
+        label: name of the column of labels.
+        config: the hub's name of a part of the data set.
+        revision: commit or tag of the hub, so that the data stays the same.
+        train: the training split, such as train or train[:80%].
+        test: the test split; null: test_fraction of the training split, the same for every seed.
+        validation: a validation split, for validation.source own; null: there is none.
+        test_fraction: part of the training split that is the test set, where test is null.
+        columns: further columns to keep, by which `by_column` can deal samples.
+        task: classification: labels are classes; regression: numbers; see `ddlsim list tasks`.
+        num_classes: number of labels; null: the highest label + 1.
+        size: height and width of images, after resizing the short side and cutting the middle out; null: they have one.
+        mean: per channel or one for all, on the scale 0..1 of images; null: 0.5 for images, 0 for numbers.
+        std: likewise; null: 0.5 for images, 1 for numbers.
+    """
+
+    path: str
+    inputs: Annotated[tuple[str, ...], MinLen(1)]
+    label: str
+    config: str | None = None
+    revision: str | None = None
+    train: str = "train"
+    test: str | None = "test"
+    validation: str | None = None
+    test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2
+    columns: tuple[str, ...] = ()
+    task: Task = "classification"
+    num_classes: Count | None = None
+    size: Annotated[int, Ge(1), Le(10_000)] | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[Annotated[float, Gt(0)], ...] | None = None
+
+    @property
+    def own_validation(self) -> bool:
+        """Whether a validation split is named."""
+        return self.validation is not None
+
+    def load(self, search: DataSearch) -> Dataset:
+        """The data set.
+
+        Raises:
+            DataMissing: if `datasets` is not installed, or the data is neither here nor on the hub.
+            DataDamaged: if a column is missing or of another kind. ScenarioError: if there is no such split.
+        """
+        names = {"train": self.train, "test": self.test, "validation": self.validation}
+        read = {split: self._split(name, search) for split, name in names.items() if name is not None}
+        for split, rows in read.items():
+            self._check_columns(split, rows)
+        x = {split: self._inputs(split, rows) for split, rows in read.items()}
+        y = self._labels(read)
+        columns = {name: {split: np.asarray(rows[name][:]) for split, rows in read.items()} for name in self.columns}
+        if self.test is None:
+            train, test = split_off(self.path, y["train"], self.test_fraction)
+            for by_split in (x, y, *columns.values()):
+                by_split["test"], by_split["train"] = by_split["train"][test], by_split["train"][train]
+        splits = {split: (x[split], y[split]) for split in x}
+        found = own_dataset(
+            "hf", f"hf:{self.path}", splits, self.task, self.num_classes, self.mean, self.std, columns or None
+        )
+        return dataclasses.replace(found, name=self.path)
+
+    def _split(self, name: str, search: DataSearch) -> Any:
+        """One split, a datasets.Dataset."""
+        try:
+            import datasets
+        except ImportError as error:
+            raise DataMissing(f"data: hf needs Hugging Face's datasets ({error}): pip install 'ddlsim[hf]'.") from error
+        place = self._place(search)
+        try:
+            if place is None:
+                return self._of_hub(datasets, name, search)
+            if place.is_dir() and ((place / "dataset_dict.json").is_file() or (place / "state.json").is_file()):
+                return _saved(datasets, place, name)
+            if place.is_dir():
+                return datasets.load_dataset(str(place), split=name)
+            keys = {"sep": "\t"} if place.suffix == ".tsv" else {}
+            return datasets.load_dataset(_builder(place), data_files=str(place), split=name, **keys)
+        except (DataMissing, DataDamaged, ScenarioError):
+            raise
+        except Exception as error:
+            text = " ".join(str(error).split())
+            if isinstance(error, ValueError) and ("split" in text.lower() or "instruction" in text.lower()):
+                raise ScenarioError(
+                    f"data: {self.path} has no split {name}: {text:.200} Name one by data.train and data.test, "
+                    "or set data.test: null, which takes data.test_fraction of the training split."
+                ) from error
+            raise DataDamaged(f"{self.path} cannot be read: {type(error).__name__}: {text:.300}") from error
+
+    def _place(self, search: DataSearch) -> Path | None:
+        """The file or folder; None: it is none."""
+        here = Path(self.path).expanduser()
+        if here.exists():
+            return here.absolute()
+        return next(search.candidates([self.path]), None)
+
+    def _of_hub(self, datasets: Any, name: str, search: DataSearch) -> Any:
+        wanted = f"a folder or file {self.path}; or, on a machine that reaches the hub, the name of a data set there"
+        if Path(self.path).suffix in BUILDERS or self.path.startswith((".", "/", "~")):
+            raise search.missing("hf", [self.path], f"data.path names {wanted}.")
+        offline = None if search.download else os.environ.get("HF_HUB_OFFLINE", "1")
+        config = datasets.DownloadConfig(local_files_only=bool(offline))
+        try:
+            return datasets.load_dataset(
+                self.path, self.config, split=name, revision=self.revision, download_config=config
+            )
+        except (OSError, ConnectionError) as error:
+            why = " ".join(str(error).split())[:300] if search.download else "downloading is switched off"
+            raise search.missing("hf", [self.path], f"data.path names {wanted}.", why) from error
+
+    def _check_columns(self, split: str, rows: Any) -> None:
+        for key, name in (*(("inputs", name) for name in self.inputs), ("label", self.label)):
+            self._check_column(key, name, split, rows)
+        for name in self.columns:
+            self._check_column("columns", name, split, rows)
+        if len(rows) == 0:
+            raise DataDamaged(f"{self.path}: split {split} has no rows.")
+
+    def _check_column(self, key: str, name: str, split: str, rows: Any) -> None:
+        if name not in rows.column_names:
+            raise DataDamaged(
+                f"data.{key}: {self.path} has no column {name} in its {split} split; it has "
+                f"{', '.join(rows.column_names)}."
+            )
+
+    def _inputs(self, split: str, rows: Any) -> np.ndarray:
+        where, key = self.path, f"data.inputs: {', '.join(self.inputs)} ({split})"
+        if len(self.inputs) > 1:
+            table = [as_array(where, key, rows[name][:]) for name in self.inputs]
+            wrong = [name for name, values in zip(self.inputs, table, strict=True) if values.ndim != 1]
+            if wrong or any(values.dtype.kind not in "iufb" for values in table):
+                raise DataDamaged(
+                    f"{where}: {key}: several columns must be of one number each; take one column instead."
+                )
+            return as_samples(where, key, np.stack(table, axis=1).astype(np.float32))
+        values = rows[self.inputs[0]][:]
+        if isinstance(values[0], str):
+            raise DataDamaged(
+                f"{where}: {key}: expected images or numbers, got text. Turn it into token ids first, by "
+                "datasets.Dataset.map, and keep these by save_to_disk; or use a data set of texts (ddlsim list "
+                "datasets)."
+            )
+        if hasattr(values[0], "convert"):  # a picture
+            values = [self._picture(picture) for picture in values]
+        found = as_array(where, key, values)
+        if found.ndim == 1:
+            found = found[:, None].astype(np.float32)
+        return as_samples(where, key, found)
+
+    def _picture(self, picture: Any) -> np.ndarray:
+        plain = picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
+        return squared(plain, self.size) if self.size else np.asarray(plain)
+
+    def _labels(self, read: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Per split its labels; strings are numbered in alphabetical order over all splits."""
+        key = f"data.label: {self.label}"
+        values = {split: as_array(self.path, key, rows[self.label][:]) for split, rows in read.items()}
+        if self.task != "regression" and values["train"].dtype.kind in "US":
+            names = np.unique(np.concatenate(list(values.values())))
+            values = {split: np.searchsorted(names, own) for split, own in values.items()}
+        return {split: as_labels(self.path, f"{key} ({split})", own, self.task) for split, own in values.items()}
+
+
+def _saved(datasets: Any, place: Path, name: str) -> Any:
+    found = datasets.load_from_disk(str(place))
+    if not isinstance(found, Mapping):
+        return found
+    if name not in found:
+        raise ScenarioError(f"data: {place} has no split {name}; it has {', '.join(found)}.")
+    return found[name]
+
+
+def _builder(place: Path) -> str:
+    if place.suffix not in BUILDERS:
+        raise ScenarioError(f"data.path: {place}: expected a file that ends in {', '.join(BUILDERS)}.")
+    return BUILDERS[place.suffix]

@@ -1,0 +1,93 @@
+"""Samples one by one, as PyTorch data sets and lists give them, as arrays."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ddlsim.errors import DataDamaged
+
+
+def read_items(
+    where: str, split: str, data: Any, change: Callable[[Any], Any] = lambda sample: sample
+) -> tuple[Any, Any]:
+    """All items of a data set with `len` and `[i]` that gives pairs (sample, label).
+
+    Args:
+        where: origin, for messages.
+        split: name of the split, for messages.
+        data: the data set; of a TensorDataset the tensors are taken as they are.
+        change: what is done to every sample, such as resizing a picture.
+    Returns:
+        Samples [n, ...], images [n, H, W, C] (tensors have their channels first), and labels [n, ...]; tensors of a
+        TensorDataset.
+    Raises:
+        DataDamaged: if items are no pairs, or differ in shape or type; says which.
+    """
+    tensors = getattr(data, "tensors", None)
+    if isinstance(tensors, tuple) and len(tensors) == 2:
+        return tensors
+    count = len(data)
+    if count == 0:
+        raise DataDamaged(f"{where}: {split}: expected at least one sample, got a {type(data).__name__} with none.")
+    samples: np.ndarray | None = None
+    labels: list[np.ndarray] = []
+    channels_first = False
+    for index in range(count):
+        item = data[index]
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise DataDamaged(
+                f"{where}: {split}: item {index} of the {type(data).__name__} is {told(item)}, expected a pair "
+                "(sample, label). Wrap it in a Dataset whose __getitem__ returns such pairs."
+            )
+        sample = as_array(where, f"sample {index} of {split}", change(item[0]))
+        if samples is None:
+            channels_first = is_tensor(item[0]) and sample.ndim == 3
+            samples = np.empty((count, *sample.shape), sample.dtype)
+        if sample.shape != samples.shape[1:] or sample.dtype != samples.dtype:
+            raise DataDamaged(
+                f"{where}: {split}: sample {index} is {sample.dtype} {list(sample.shape)}, the first is "
+                f"{samples.dtype} {list(samples.shape[1:])}; all must be alike. Resize or pad them."
+            )
+        samples[index] = sample
+        label = as_array(where, f"label {index} of {split}", item[1])
+        if labels and label.shape != labels[0].shape:
+            raise DataDamaged(
+                f"{where}: {split}: label {index} has shape {list(label.shape)}, the first {list(labels[0].shape)}."
+            )
+        labels.append(label)
+    assert samples is not None
+    return np.moveaxis(samples, 1, 3) if channels_first else samples, np.stack(labels)
+
+
+def as_array(where: str, key: str, value: Any) -> np.ndarray:
+    """An array, tensor, picture or list of numbers as an array.
+
+    Raises:
+        DataDamaged: if it is none of these.
+    """
+    try:
+        found = value.detach().cpu().numpy() if is_tensor(value) else value
+        found = found if isinstance(found, np.ndarray) else np.asarray(found)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataDamaged(f"{where}: {key}: expected an array or tensor, got {told(value)}: {error}") from error
+    if found.dtype == object:
+        raise DataDamaged(
+            f"{where}: {key}: expected an array or tensor of numbers, got {told(value)}. Give a transform that "
+            "makes a tensor, and samples of one shape."
+        )
+    return found
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is a torch tensor, found without importing torch."""
+    return hasattr(value, "detach") and hasattr(value, "numpy")
+
+
+def told(value: Any) -> str:
+    """What a value is, for messages."""
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} with keys {', '.join(map(str, list(value)[:6]))}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,83 @@
+"""Data sets of torchvision by the names of their classes."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from torchvision import datasets
+
+from ddlsim.data import DataSearch
+from ddlsim.data.torchvision_sets import Torchvision
+from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+
+NOWHERE = DataSearch(download=False)
+
+
+class Split:
+    """A class with splits, as torchvision's newer ones: images 2 x 3 in two gray values, or of several sizes."""
+
+    def __init__(self, root, split="train", alike=True, download=False):
+        if split not in ("train", "test"):
+            raise ValueError(f"Unknown value '{split}' for argument split. Valid values are {{'train', 'test'}}.")
+        self.count, self.alike = {"train": 4, "test": 2}[split], alike
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return Image.new("L", (3, 2 if self.alike else 2 + index), index), index % 2
+
+
+@pytest.fixture(autouse=True)
+def split_class(monkeypatch, tmp_path):
+    monkeypatch.setattr(datasets, "Split", Split, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def test_a_class_with_splits_gives_train_and_test(tmp_path):
+    data = Torchvision(dataset="Split").load(DataSearch(tmp_path, download=False))
+    assert data.train_images.shape == (4, 2, 3, 1) and data.test_labels.tolist() == [0, 1] and data.name == "Split"
+    assert data.train_images[3].max() == 3 and data.train_images.dtype == np.uint8
+
+
+def test_a_class_without_splits_is_split_by_class():
+    arguments = (("size", 20), ("num_classes", 2))
+    data = Torchvision(dataset="FakeData", arguments=arguments, size=8, test_fraction=0.25).load(NOWHERE)
+    assert data.train_images.shape[1:] == (8, 8, 3) and len(data.train_labels) + len(data.test_labels) == 20
+    assert set(data.test_labels) == {0, 1}
+
+
+def test_images_of_several_sizes_need_one(tmp_path):
+    keys = {"dataset": "Split", "arguments": (("alike", False),)}
+    search = DataSearch(tmp_path, download=False)
+    with pytest.raises(DataDamaged, match=r"sample 1 is uint8 \[3, 3\], the first is uint8 \[2, 3\].*Give data.size"):
+        Torchvision(**keys).load(search)
+    assert Torchvision(**keys, size=2).load(search).train_images.shape == (4, 2, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ({"dataset": "SVNH"}, r"torchvision.datasets has no class SVNH. Did you mean .*SVHN"),
+        ({"dataset": "Split", "arguments": (("colour", 1),)}, r"Split has no argument colour; it has root, split"),
+        ({"dataset": "Split", "test_split": "val"}, r"Split: Unknown value 'val' for argument split. Valid values are"),
+    ],
+)
+def test_a_wrong_class_or_argument_is_told(tmp_path, keys, text):
+    with pytest.raises(ScenarioError, match=text):
+        Torchvision(**keys).load(DataSearch(tmp_path, download=False))
+
+
+def test_data_that_is_not_here_is_missing(tmp_path):
+    with pytest.raises(DataMissing, match=r"SVHN is not on this machine.*downloading is switched off"):
+        Torchvision(dataset="SVHN").load(DataSearch(tmp_path, download=False))
+
+
+def test_data_that_is_not_here_is_downloaded(tmp_path, monkeypatch):
+    class Fetched(Split):
+        def __init__(self, root, split="train", download=False):
+            if not download:
+                raise RuntimeError("Dataset not found.")
+            super().__init__(root, split)
+
+    monkeypatch.setattr(datasets, "Fetched", Fetched, raising=False)
+    assert len(Torchvision(dataset="Fetched").load(DataSearch(tmp_path)).train_labels) == 4
