@@ -11,9 +11,12 @@ from ddlsim.errors import ScenarioError
 
 if TYPE_CHECKING:
     from ddlsim.runs.callbacks import Callback
+    from ddlsim.runs.progress import Mode
     from ddlsim.scenario import Scenario
 
-Progress = Literal["auto", "plain", "none"]
+Progress = Literal["auto", "log", "plain", "none"]
+_MODES: "dict[str, Mode]" = {"auto": "bar", "log": "auto", "plain": "plain", "none": "none"}
+"""What progress is called here -> in ddlsim/runs/progress.py."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -42,6 +45,7 @@ def run(
     force: bool = False,
     resume: bool = False,
     checkpoint_every: str = "10m",
+    checkpoint_keep: str | None = None,
     profile: bool = False,
     command: list[str] | None = None,
 ) -> Run:
@@ -64,14 +68,16 @@ def run(
         callbacks: objects of classes that extend `ddlsim.Callback`.
         out: the run directory; by default runs/<scenario>/<algorithm>-s<seed>-<digest> below the working directory, as
             with the command line.
-        progress: auto: a bar on a terminal and in a notebook (there with tqdm), nothing elsewhere; plain: lines on
-            standard error; none.
+        progress: auto: a bar on a terminal and in a notebook (there with tqdm), nothing elsewhere; log: a bar on a
+            terminal, lines on standard error elsewhere; plain: lines; none.
         data_dir: where to look for data first.
         fallback: whether the scenario's fallback may be run if its data is missing.
         download: whether data that is missing may be downloaded.
         force: run again although the directory holds this run.
         resume: continue the run if the directory holds it and it was stopped.
         checkpoint_every: how often the run can be resumed from: 30s, 10m, 50r (rounds); 0: never.
+        checkpoint_keep: how many checkpoints are kept, also when the run is done, such as "5" or "all"; None: two until
+            then.
         profile: keep where wall time went (`profile` in the summary).
         command: for the manifest; by default the program's own arguments.
     Returns:
@@ -94,8 +100,8 @@ def run(
         device=checked.compute_device,
         force=force,
         profile=profile,
-        progress="bar" if progress == "auto" else progress,
-        checkpoint_every=parse_every(checkpoint_every),
+        progress=_mode(progress),
+        checkpoint_every=parse_every(checkpoint_every, checkpoint_keep),
         resume_torn=resume,
         command=command,
         callbacks=callbacks,
@@ -155,9 +161,7 @@ def resume(
         out: directory of the branch; by default beside the run's.
         algorithm, model, data, topology: what Python code had given the run, if no file and no package names it: the
             class or object again, the same as then.
-        callbacks, progress, data_dir, download, checkpoint_every, profile: see `run`.
-        checkpoint_keep: how many checkpoints are kept, also when the run is done, such as "5" or "all"; None: two until
-            then.
+        callbacks, progress, data_dir, download, checkpoint_every, checkpoint_keep, profile: see `run`.
         device: auto, cpu or cuda, instead of the scenario's `compute_device`.
         anyway: go on although code, libraries or device are others than before.
     Returns:
@@ -182,7 +186,7 @@ def resume(
         device=device,
         anyway=anyway,
         profile=profile,
-        progress="bar" if progress == "auto" else progress,
+        progress=_mode(progress),
         checkpoint_every=parse_every(checkpoint_every, checkpoint_keep),
         from_round=from_round,
         set=changes,
@@ -204,8 +208,15 @@ def load(directory: str | Path) -> Run:
     return found
 
 
+def _mode(progress: str) -> "Mode":
+    if progress not in _MODES:
+        raise ScenarioError(f"progress: expected {', '.join(_MODES)}, got {progress!r}.")
+    return _MODES[progress]
+
+
 def _ended(directory: Path, summary: dict[str, Any]) -> Run:
     found = Run(directory)
+    found.__dict__["summary"] = summary  # it has been read already
     if summary["status"] == "interrupted":
         raise Interrupted(found)
     return found

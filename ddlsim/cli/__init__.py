@@ -9,7 +9,21 @@ from typing import Annotated
 
 import typer
 
-from ddlsim.cli import check, data, doctor, export, listing, network, new, reproduce, results, resume, run, sweep
+from ddlsim.cli import (
+    check,
+    compare,
+    data,
+    doctor,
+    export,
+    listing,
+    network,
+    new,
+    reproduce,
+    results,
+    resume,
+    run,
+    sweep,
+)
 from ddlsim.cli.exits import Commands
 
 app = typer.Typer(
@@ -42,7 +56,7 @@ def options(
     """Read by Commands.invoke: whatever a command raises is turned into a message and an exit code there."""
 
 
-for module in (run, resume, sweep, reproduce, check, new, listing, results, export, data, network, doctor):
+for module in (run, resume, sweep, reproduce, check, new, listing, results, compare, export, data, network, doctor):
     module.register(app)
 
 

@@ -1,40 +1,19 @@
-"""ddlsim report and ddlsim compare: what runs achieved."""
+"""ddlsim report: what a run achieved."""
 
 from contextlib import nullcontext, suppress
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ddlsim.cli.compare import Runs
 from ddlsim.cli.exits import FAILED
 from ddlsim.errors import DdlsimError, RecordsDamaged, ScenarioError
 
-Runs = Annotated[list[Path], typer.Argument(help="Run directories, or folders with runs below them.", metavar="RUN...")]
-
-
-class Format(StrEnum):
-    """How a comparison is printed."""
-
-    table = "table"
-    md = "md"
-    csv = "csv"
-    json = "json"
-
-
-class Figure(StrEnum):
-    """What a figure of several runs shows."""
-
-    quality = "quality"
-    merges = "merges"
-    sweep = "sweep"
-    fair = "fair"
-
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Adds the command."""
     app.command()(report)
-    app.command()(compare)
 
 
 def report(
@@ -99,37 +78,6 @@ def _plots(runs: list[Path], plots: Path, damaged: list[DdlsimError]) -> None:
             with suppress(RecordsDamaged) if damaged else nullcontext():
                 for path in save_plots(run, plots / below):
                     typer.echo(path)
-
-
-def compare(
-    runs: Runs,
-    format: Annotated[Format, typer.Option(help="How to print it.")] = Format.table,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="File for a figure.")] = None,
-    figure: Annotated[
-        Figure,
-        typer.Option(
-            help="quality: over time, and bytes by cause; merges: accuracy before and after each merge, a "
-            "panel per run; sweep: quality over the values of a setting; fair: fair accuracy over rounds."
-        ),
-    ] = Figure.quality,
-    over: Annotated[str, typer.Option(help="Of a sweep, the setting's dotted key.")] = "algorithm.tau",
-) -> None:
-    """Show runs side by side, seeds of one setting in one row."""
-    from ddlsim.report import compare
-    from ddlsim.report.text import printable
-
-    damaged: list[DdlsimError] = []
-    text = compare(runs, "json" if as_json else format.value, damaged.append)
-    if text:
-        typer.echo(printable(text).rstrip("\n"))
-    _tell(damaged)
-    if plot:
-        from ddlsim.report.side_by_side import save_comparison
-
-        save_comparison(runs, plot, figure.value, over)
-    if damaged:
-        raise typer.Exit(FAILED)
 
 
 def _tell(damaged: list[DdlsimError]) -> None:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ddlsim.cli.exits import FAILED, INTERRUPTED
-from ddlsim.cli.run import CheckpointEvery, CheckpointKeep, Device, show
+from ddlsim.cli.run import CheckpointEvery, CheckpointKeep, Device, end
 
 
 def register(app: typer.Typer) -> None:
@@ -67,6 +66,4 @@ def resume(
         out=out,
         command=["ddlsim", *sys.argv[1:]],
     )
-    show(summary, as_json)
-    if summary["status"] != "done":
-        raise typer.Exit(INTERRUPTED if summary["status"] == "interrupted" else FAILED)
+    end(summary, as_json)

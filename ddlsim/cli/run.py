@@ -98,29 +98,34 @@ def run(
     changes = [f"{key}={value}" for key, value in options.items() if value is not None]
     checked = load(scenario, [*overrides, *changes])
 
-    from ddlsim import runs
-    from ddlsim.runs.checkpoint import parse_every
+    from ddlsim.api import start
 
-    every = parse_every(checkpoint_every, checkpoint_keep)
     try:
-        summary = runs.run(
+        found = start.run(
             checked,
             out=out,
             data_dir=data_dir,
             fallback=fallback,
             download=download,
-            device=checked.compute_device,
             force=force,
             profile=profile,
-            progress="none" if quiet else "auto",
-            checkpoint_every=every,
-            resume_torn=resume_torn,
+            progress="none" if quiet else "log",
+            checkpoint_every=checkpoint_every,
+            checkpoint_keep=checkpoint_keep,
+            resume=resume_torn,
             command=["ddlsim", *sys.argv[1:]],
         )
+    except start.Interrupted as stop:
+        found = stop.run
     except Exception as error:
         if out is not None and not hasattr(error, "run_dir"):
             error.run_dir = out  # type: ignore[attr-defined]  # the log's place, see exits.py
         raise
+    end(found.summary, as_json)
+
+
+def end(summary: dict, as_json: bool) -> None:
+    """Prints a summary, and ends with the exit code that goes with it."""
     show(summary, as_json)
     if summary["status"] != "done":
         raise typer.Exit(INTERRUPTED if summary["status"] == "interrupted" else FAILED)

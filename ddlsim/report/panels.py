@@ -1,11 +1,9 @@
-"""Figures of several runs beyond side_by_side.py's: what merges did in each, what a setting does to quality, and fair
-accuracy over rounds.
+"""Figures of several runs beyond side_by_side.py's: what merges did in each, and what a setting does to quality.
 
 All come from records alone: `accuracy_before_merge` and `accuracy_after_merge` (algorithm.record_merges), evaluations,
 and `validation_loss` where the best model is evaluated.
 """
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +11,10 @@ import numpy as np
 
 from ddlsim import metrics
 from ddlsim.errors import ScenarioError
+from ddlsim.report.comparing.curves import check_alike
+from ddlsim.report.comparing.groups import Group, group, settings_of
 from ddlsim.report.contacts import merge_accuracy
-from ddlsim.report.frame import COLORS, DASHES, need_matplotlib
+from ddlsim.report.frame import COLORS, DASHES, need_matplotlib, styles
 from ddlsim.report.records import Records
 
 if TYPE_CHECKING:
@@ -28,38 +28,6 @@ def title_of(records: Records) -> str:
     directory = records.directory.resolve()
     name = directory.name
     return f"{directory.parent.name}, {name.replace('-', ' ')}" if name.startswith("seed-") else name
-
-
-def fair_figure(runs: Sequence[Records]) -> "Figure":
-    """Fair accuracy in percent over rounds, a line per run, as in figures 10 to 12 of the FACADE paper.
-
-    Raises:
-        ScenarioError: if a run is not judged by accuracy, or has not been evaluated.
-    """
-    need_matplotlib()
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for index, records in enumerate(runs):
-        if records.metric != "accuracy" or not len(records.evaluations):
-            raise ScenarioError(
-                f"{records.directory}: expected a run with accuracies, which it has none of (fair accuracy is defined "
-                "for classifications that are judged by accuracy)."
-            )
-        fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
-        per_cluster = metrics.over_clusters(records.evaluations.quality, records.node_cluster)
-        axes.plot(
-            records.evaluations.round,
-            100 * metrics.fair_accuracy(per_cluster, fair_lambda),
-            DASHES[index % len(DASHES)],
-            color=COLORS[index % len(COLORS)],
-            label=title_of(records),
-        )
-    axes.set(xlabel="rounds", ylabel="fair accuracy (%)")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    return figure
 
 
 def merge_panels(runs: Sequence[Records]) -> "Figure":
@@ -125,50 +93,47 @@ def sweep_figure(runs: Sequence[Records], key: str) -> "Figure":
     need_matplotlib()
     from matplotlib.figure import Figure
 
-    kinds = {records.metric for records in runs}
-    if len(kinds) > 1:
-        raise ScenarioError(f"compare: runs measured by {' and '.join(sorted(kinds))} do not share an axis.")
-    lines: dict[str, dict[float, list[tuple[float, float]]]] = {}
-    settings = [_settings(records.scenario) for records in runs]
+    check_alike(runs)
+    settings = [settings_of(records.scenario) for records in runs]
     categories = _categories(runs, [own.get(key) for own in settings], key)
-    shared = {name for name in settings[0] if all(own.get(name) == settings[0][name] for own in settings)}
-    for records, own in zip(runs, settings, strict=True):
-        value = categories.index(str(own[key])) if categories else float(own[key])
-        differs = [
-            f"{name.rsplit('.', 1)[-1]}={own[name]}"
-            for name in own
-            if name not in {*shared, key, *_NAMES} and not _goes_with(name, key)
-        ]
-        lines.setdefault(", ".join(differs), {}).setdefault(value, []).append(_outcome(records))
-    both = all(np.isfinite(loss) for line in lines.values() for found in line.values() for _, loss in found)
+    groups = sorted(group(runs, apart=key), key=lambda own: own.label)
+    lines = [_outcomes(own, key, categories) for own in groups]
+    both = all(np.isfinite(loss) for line in lines for found in line.values() for _, loss in found)
     figure = Figure(figsize=(9 if both else 5.5, 3.6), layout="constrained")
     panels = figure.subplots(1, 2 if both else 1, squeeze=False)[0]
     metric = runs[0].judged_by
+    colors = [style["color"] for style in styles(len(lines))]
     for index, axes in enumerate(panels):
-        for number, (label, found) in enumerate(sorted(lines.items())):
+        for number, found in enumerate(lines):
             values = sorted(found)
+            beside = 0.6 * ((number + 0.5) / len(lines) - 0.5) if categories else 0.0  # none hides another
             columns = [np.array([outcome[index] for outcome in found[value]]) for value in values]
             axes.errorbar(
-                values,
+                [value + beside for value in values],
                 [(1 if index else metric.scale) * column.mean() for column in columns],
                 [(1 if index else metric.scale) * column.std() for column in columns],
-                label=label or None,
+                label=groups[number].label,
                 marker="o",
                 markersize=4,
                 capsize=2,
-                color=COLORS[number % len(COLORS)],
+                color=colors[number],
                 linestyle="none" if categories else DASHES[number % len(DASHES)],
             )
-        positive = not categories and all(value > 0 for line in lines.values() for value in line)
+        positive = not categories and all(value > 0 for line in lines for value in line)
         axes.set(xlabel=key, xscale="log" if positive else "linear", yscale=metric.axis_scale)
         if categories:
             axes.set_xticks(range(len(categories)), categories)
+            axes.set_xlim(-0.5, len(categories) - 0.5)
         axes.grid(alpha=0.3)
     panels[0].set_ylabel(metric.axis)
     if both:
         panels[1].set_ylabel("lowest validation loss")
-    if any(lines):
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize="small")
+    if len(lines) > 1:
+        longest = max(len(own.label) for own in groups)
+        columns = max(1, int(figure.get_figwidth() / (0.6 + 0.068 * longest)))
+        figure.set_figheight(3.6 + 0.19 * -(-len(groups) // columns))
+        handles = panels[0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
     return figure
 
 
@@ -181,24 +146,13 @@ def _categories(runs: Sequence[Records], values: Sequence[Any], key: str) -> lis
     return [] if numbers else sorted(set(map(str, values)))
 
 
-def _goes_with(name: str, key: str) -> bool:
-    """Whether a setting belongs to the part whose name is drawn over: other names have other keys."""
-    part, _, last = key.rpartition(".")
-    return last == "name" and name.startswith(f"{part}.")
-
-
-_NAMES = ("name", "seed", "description")
-"""Keys by which runs may differ and still be one line."""
-
-
-def _settings(scenario: dict, path: str = "") -> dict[str, Any]:
-    """Every key of a scenario by its dotted path; lists as text."""
-    found: dict[str, Any] = {}
-    for name, value in scenario.items():
-        if isinstance(value, dict):
-            found |= _settings(value, f"{path}{name}.")
-        else:
-            found[f"{path}{name}"] = json.dumps(value) if isinstance(value, list) else value
+def _outcomes(own: Group, key: str, categories: list[str]) -> dict[float, list[tuple[float, float]]]:
+    """Place of a value along the axis -> the outcomes of its runs."""
+    found: dict[float, list[tuple[float, float]]] = {}
+    for records in own.runs:
+        value = settings_of(records.scenario)[key]
+        place = categories.index(str(value)) if categories else float(value)
+        found.setdefault(place, []).append(_outcome(records))
     return found
 
 

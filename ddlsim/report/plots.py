@@ -10,6 +10,8 @@ import numpy as np
 
 from ddlsim import metrics
 from ddlsim.report.collaboration import matrices_figure, network_figure, read_graphs, sparsity_figure
+from ddlsim.report.comparing.curves import Axis
+from ddlsim.report.comparing.lines import axis_of
 from ddlsim.report.contacts import contact_figures
 from ddlsim.report.distribution import class_counts, distribution_figure
 from ddlsim.report.frame import COLORS, DASHES, need_matplotlib, new_figure, written_below
@@ -18,8 +20,6 @@ from ddlsim.report.records import Records, read
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Axis = Literal["rounds", "time", "bytes"]
 
 
 def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", "pdf", "svg"] = "png") -> list[Path]:
@@ -71,19 +71,18 @@ def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
     """What the nodes are judged by (shares in percent) per cluster and over all nodes, over rounds, simulated time or
     bytes of all nodes."""
     evaluations = records.evaluations
-    x, label = {
-        "rounds": (evaluations.round, "rounds"),
-        "time": (evaluations.time_s / 3600, "simulated time (h)"),
-        "bytes": (evaluations.bytes_sent / 1e9, "bytes sent by all nodes (GB)"),
-    }[axis]
+    x = {"rounds": evaluations.round, "time": evaluations.time_s, "bytes": evaluations.bytes_sent}[axis]
+    label, unit = axis_of(axis, [x])
+    x = x / unit
     figure, axes = new_figure(records)
     sizes = np.bincount(records.node_cluster)
     metric = records.judged_by
     for cluster, curve in enumerate(metrics.over_clusters(evaluations.quality, records.node_cluster).T):
         color, dash = COLORS[cluster % len(COLORS)], DASHES[cluster % len(DASHES)]
-        axes.plot(x, metric.scale * curve, dash, color=color, label=f"cluster {cluster} ({sizes[cluster]} nodes)")
+        name = f"cluster {cluster} ({sizes[cluster]} nodes)"
+        axes.plot(x, metric.scale * curve, dash, color=color, label=name, marker="o", markersize=3)
     everyone = metrics.over_nodes(evaluations.quality)
-    axes.plot(x, metric.scale * everyone, color="0.5", linewidth=1, label="all nodes")
+    axes.plot(x, metric.scale * everyone, color="0.5", linewidth=1, label="all nodes", marker="o", markersize=2)
     axes.set_xlabel(label)
     axes.set_ylabel(metric.axis)
     axes.set_yscale(metric.axis_scale)

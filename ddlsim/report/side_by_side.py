@@ -4,36 +4,59 @@ Needs matplotlib, the optional extra `plot`.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from ddlsim import metrics
 from ddlsim.errors import ScenarioError
-from ddlsim.report.frame import written_below
-from ddlsim.report.panels import fair_figure, merge_panels, sweep_figure
-from ddlsim.report.plots import COLORS, need_matplotlib
+from ddlsim.report.comparing.curves import Axis, Band, check_alike
+from ddlsim.report.comparing.lines import axis_of, lines_figure, notes
+from ddlsim.report.frame import need_matplotlib, styles, written_below
+from ddlsim.report.panels import merge_panels, sweep_figure, title_of
 from ddlsim.report.records import Records, find_runs, read
 from ddlsim.report.summary import summary_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FigureName = Literal["quality", "merges", "sweep", "fair"]
+FigureName = Literal["lines", "quality", "merges", "sweep", "fair"]
 
 CAUSES = (("payload", ""), ("header", "//"), ("wasted", "xx"), ("in_flight", ".."))
 """What became of the bytes sent, one beside the other, with the hatch of its bar."""
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What a figure of lines shows; see comparing/lines.py."""
+
+    x: Axis = "time"
+    y: str | None = None
+    group_by: Sequence[str] | None = None
+    band: Band = "std"
+    at: float | None = None
+
+
 def save_comparison(
-    run_dirs: Iterable[str | Path], path: str | Path, figure: FigureName = "quality", over: str = "algorithm.tau"
-) -> None:
+    run_dirs: Iterable[str | Path],
+    path: str | Path,
+    figure: FigureName = "lines",
+    over: str = "algorithm.tau",
+    drawn: Drawn | None = None,
+) -> list[str]:
     """Writes the figure; the file's ending (png, pdf, svg) names its format.
 
     Args:
         run_dirs: run directories, or folders with runs below them.
         path: the file.
-        figure: quality and bytes (here), or merges, sweep or fair (panels.py).
+        figure: lines (comparing/lines.py); quality and bytes (here); merges or sweep (panels.py); or fair: lines of
+            fair accuracy over rounds.
         over: of a sweep, the scenario's dotted key.
+        drawn: of lines, what they show.
+    Returns:
+        What a reader of the lines must know.
     Raises:
         DataMissing: if matplotlib is not installed.
         ScenarioError: if a path is no run and holds none, the runs are not measured alike or did not record what is to
@@ -45,10 +68,21 @@ def save_comparison(
         found = path.suffix or "no ending"
         raise ScenarioError(f"{path}: expected a file ending in .png, .pdf or .svg, got {found!r}.")
     runs = [read(run) for run in find_runs(run_dirs)]
-    drawn = sweep_figure(runs, over) if figure == "sweep" else _FIGURES[figure](runs)
+    drawn = drawn or Drawn()
+    if figure == "fair":
+        drawn = Drawn("rounds", "fair_accuracy", drawn.group_by, drawn.band)
+    said: list[str] = []
+    if figure in ("lines", "fair"):
+        made = lines_figure(runs, drawn.x, drawn.y, drawn.group_by, drawn.band, drawn.at)
+        said = notes(runs, drawn.group_by)
+    elif figure == "sweep":
+        made = sweep_figure(runs, over)
+    else:
+        made = merge_panels(runs) if figure == "merges" else comparison_figure(runs)
     settings = {"pdf.fonttype": 42, "svg.hashsalt": "ddlsim"}  # the same runs give the same file
     with written_below(path.parent, "--plot"), matplotlib.rc_context(settings):
-        drawn.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+        made.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return said
 
 
 def comparison_figure(runs: Sequence[Records]) -> "Figure":
@@ -59,33 +93,29 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
     need_matplotlib()
     from matplotlib.figure import Figure
 
-    kinds = {records.metric for records in runs}
-    if len(kinds) > 1:
-        raise ScenarioError(f"compare: runs measured by {' and '.join(sorted(kinds))} do not share an axis.")
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    check_alike(runs)
+    figure = Figure(figsize=(9, 3.4 + 0.2 * len(runs)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2, 1))
-    longest_s = max((records.evaluations.time_s[-1] for records in runs if len(records.evaluations)), default=0.0)
-    unit, unit_s = ("h", 3600) if longest_s >= 7200 else ("min", 60)
-    for index, records in enumerate(runs):
-        color = COLORS[index % len(COLORS)]
-        _draw_curves(left, records, color, unit_s)
-        _draw_bytes(right, index, summary_of(records)["bytes"], color)
-    left.set_xlabel(f"simulated time ({unit})")
+    x_title, unit_s = axis_of("time", [records.evaluations.time_s for records in runs])
+    traffic = [summary_of(records)["bytes"] for records in runs]
+    totals = [np.array([sum(sent[cause] or 0 for cause, _ in CAUSES)], dtype=float) for sent in traffic]
+    bytes_title, unit_bytes = axis_of("bytes", totals)
+    for index, (records, style) in enumerate(zip(runs, styles(len(runs)), strict=True)):
+        _draw_curves(left, records, style, unit_s)
+        _draw_bytes(right, index, traffic[index], style["color"], unit_bytes)
+    left.set_xlabel(x_title)
     left.set_ylabel(f"{runs[0].judged_by.axis}, dashed: worst cluster")
     left.grid(alpha=0.3)
     if left.get_legend_handles_labels()[0]:  # network-only runs have no curves
-        left.legend(fontsize=8)
-    right.set_yticks(range(len(runs)), [records.directory.name for records in runs])
+        figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    right.set_yticks(range(len(runs)), [title_of(records) for records in runs])
     right.invert_yaxis()
-    right.set_xlim(0, 1.04 * max(bar.get_x() + bar.get_width() for bar in right.patches) if right.patches else 1)
-    right.set_xlabel("GB sent by all nodes (crossed: wasted)")
+    right.set_xlim(0, 1.04 * max(float(total[0]) for total in totals) / unit_bytes or 1)
+    right.set_xlabel(f"{bytes_title}\n(crossed: wasted)")
     return figure
 
 
-_FIGURES = {"quality": comparison_figure, "merges": merge_panels, "fair": fair_figure}
-
-
-def _draw_curves(axes, records: Records, color: str, unit_s: float) -> None:
+def _draw_curves(axes, records: Records, style: dict, unit_s: float) -> None:
     evaluations = records.evaluations
     if not len(evaluations):
         return
@@ -95,16 +125,17 @@ def _draw_curves(axes, records: Records, color: str, unit_s: float) -> None:
     sizes = [int((records.node_cluster == cluster).sum()) for cluster in range(curves.shape[1])]
     largest = max(range(len(sizes)), key=lambda cluster: (sizes[cluster], -cluster))
     times = evaluations.time_s / unit_s
-    axes.plot(times, curves[:, largest], "-", color=color, label=records.directory.name)
+    mark = {"color": style["color"], "marker": style["marker"], "markersize": 3}
+    axes.plot(times, curves[:, largest], "-", label=title_of(records), **mark)
     others = [cluster for cluster in range(len(sizes)) if cluster != largest]
     if others:
-        axes.plot(times, curves[:, min(others, key=lambda cluster: last[cluster])], "--", color=color)
+        axes.plot(times, curves[:, min(others, key=lambda cluster: last[cluster])], "--", **mark)
 
 
-def _draw_bytes(axes, row: int, traffic: dict, color: str) -> None:
+def _draw_bytes(axes, row: int, traffic: dict, color: str, unit: float) -> None:
     left = 0.0
     for cause, hatch in CAUSES:
-        width = (traffic[cause] or 0) / 1e9
+        width = (traffic[cause] or 0) / unit
         if width == 0:
             continue
         axes.barh(

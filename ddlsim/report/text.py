@@ -133,9 +133,10 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def _cell(value: object) -> object:
-    if value is None:
-        return ""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    if not isinstance(value, str):
+        return "" if value is None else value
+    value = value.replace("\r\n", "\n").replace("\r", "\n")  # csv quotes no lone \r, which would begin a new row
+    return f"'{value}" if value.startswith(_FORMULA) else value
 
 
 def printable(text: str) -> str:

@@ -1,5 +1,6 @@
 """`import ddlsim` is quick: what it names is imported when it is used first."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +40,11 @@ def test_every_name_is_there_and_has_a_text(name):
 def test_a_name_that_is_not_there_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'ddlsim' has no attribute 'runn'"):
         ddlsim.runn  # noqa: B018
+
+
+def test_the_public_functions_say_what_each_argument_is():
+    import inspect
+
+    for function in (ddlsim.run, ddlsim.resume, ddlsim.compare, ddlsim.sweep):
+        for name in inspect.signature(function).parameters:
+            assert re.search(rf"^ +(\w+, )*{name}(, \w+)*: ", function.__doc__, re.M), (function.__name__, name)

@@ -19,11 +19,11 @@ def records(make_run):
     return read(make_run())
 
 
-@pytest.mark.parametrize(("axis", "x"), [("rounds", [2, 4]), ("bytes", [603e-9, 1203e-9])])
+@pytest.mark.parametrize(("axis", "x"), [("rounds", [2, 4]), ("time", [22, 42]), ("bytes", [0.603, 1.203])])
 def test_quality_figure_draws_a_line_per_cluster_and_one_for_all(records, axis, x):
     (axes,) = quality_figure(records, axis).axes
     assert [line.get_ydata().tolist() for line in axes.lines[:2]] == [[60.0, 90.0], [40.0, 60.0]]
-    assert len(axes.lines) == 3
+    assert len(axes.lines) == 3 and all(line.get_marker() == "o" for line in axes.lines)
     assert axes.lines[0].get_xdata() == pytest.approx(x)
 
 

@@ -11,14 +11,15 @@ def test_largest_cluster_is_solid_and_the_worst_other_dashed(make_run):
     left, _ = comparison_figure([read(make_run("a")), read(make_run("b", seed=1))]).axes
     assert [line.get_linestyle() for line in left.lines] == ["-", "--", "-", "--"]
     assert [line.get_ydata().tolist() for line in left.lines[:2]] == [[60.0, 90.0], [40.0, 60.0]]
-    assert left.lines[0].get_xdata().tolist() == pytest.approx([22 / 60, 42 / 60])
+    assert left.lines[0].get_xdata().tolist() == pytest.approx([22, 42])
 
 
 def test_bars_are_bytes_by_cause_and_together_all_that_was_sent(make_run):
     _, right = comparison_figure([read(make_run("a"))]).axes
-    assert [bar.get_width() * 1e9 for bar in right.patches] == pytest.approx([1143, 60, 7])
-    assert [bar.get_x() * 1e9 for bar in right.patches] == pytest.approx([0, 1143, 1203])
+    assert [bar.get_width() * 1e3 for bar in right.patches] == pytest.approx([1143, 60, 7])
+    assert [bar.get_x() * 1e3 for bar in right.patches] == pytest.approx([0, 1143, 1203])
     assert [label.get_text() for label in right.get_yticklabels()] == ["a"]
+    assert right.get_xlabel().startswith("sent by all nodes (kB)")
 
 
 def test_the_same_runs_give_the_same_file(make_run, tmp_path):
@@ -33,8 +34,9 @@ def test_unknown_ending_is_an_error(make_run, tmp_path):
         save_comparison([make_run("a")], tmp_path / "figure.xyz")
 
 
-def test_runs_without_evaluations_are_drawn_without_a_warning(make_run, tmp_path, recwarn):
-    save_comparison([make_run("a", rows=[])], tmp_path / "new" / "figure.svg")
+@pytest.mark.parametrize("figure", ["lines", "quality"])
+def test_runs_without_evaluations_are_drawn_without_a_warning(make_run, tmp_path, recwarn, figure):
+    save_comparison([make_run("a", rows=[])], tmp_path / "new" / "figure.svg", figure)
     assert (tmp_path / "new" / "figure.svg").is_file()
     assert [str(warning.message) for warning in recwarn] == []
 

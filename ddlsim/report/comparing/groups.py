@@ -50,18 +50,24 @@ def settings_of(scenario: dict[str, Any], path: str = "") -> Settings:
     return found
 
 
-def group(runs: Sequence[Records], by: Sequence[str] | None = None) -> list[Group]:
+def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str | None = None) -> list[Group]:
     """Runs in groups, in the order in which they come.
 
     Args:
         runs: any.
         by: dotted keys (algorithm.name) whose values tell groups apart, or name, the scenario's; None: every key but
             the seed does.
+        apart: a key that does not tell groups apart, nor do the keys of the part that it names; None: there is none.
     Raises:
         ScenarioError: if no run has one of these keys.
     """
     whole = [settings_of(records.scenario) for records in runs]
-    names = [key for own in whole for key in own if key not in APART and key.partition(".")[0] not in APART]
+    names = [
+        key
+        for own in whole
+        for key in own
+        if key.partition(".")[0] not in APART and not (apart is not None and apart in (key, _part_of(key)))
+    ]
     keys = list(dict.fromkeys(names)) if by is None else list(by)
     for key in keys if by is not None else ():
         if not any(key in own for own in whole):

@@ -63,6 +63,7 @@ def lines_figure(
     if target is not None:
         axes.axhline(scale * target, color="0.4", linewidth=0.9, linestyle=":")
     axes.set_xlabel(x_title)
+    axes.locator_params(axis="x", integer=x == "rounds")
     view = "" if y in (None, shown.name) else f", {y}".replace("_", " ")
     axes.set_ylabel(f"{shown.words}{view}{' (%)' if shown.share else ''}")
     axes.grid(alpha=0.3)

@@ -166,7 +166,7 @@ def _csv(rows: list[Row]) -> tuple[list[str], list[list]]:
 
 
 def _round_text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f}"
+    return "-" if value is None else f"{value:.0f}" if value == round(value) else f"{value:.1f}"
 
 
 def _or_dash(value: object) -> str:

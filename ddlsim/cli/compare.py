@@ -1,0 +1,120 @@
+"""ddlsim compare: several runs side by side, in a table and a figure."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ddlsim.cli.exits import FAILED, say
+from ddlsim.errors import DdlsimError, ScenarioError
+
+Runs = Annotated[list[Path], typer.Argument(help="Run directories, or folders with runs below them.", metavar="RUN...")]
+
+
+class Format(StrEnum):
+    """How a comparison is printed; table and md are former names of text and markdown."""
+
+    text = "text"
+    csv = "csv"
+    markdown = "markdown"
+    latex = "latex"
+    json = "json"
+    table = "table"
+    md = "md"
+
+
+class Figure(StrEnum):
+    """What a figure of several runs shows."""
+
+    lines = "lines"
+    quality = "quality"
+    merges = "merges"
+    sweep = "sweep"
+    fair = "fair"
+
+
+class Axis(StrEnum):
+    """What lines are drawn over."""
+
+    bytes = "bytes"
+    time = "time"
+    rounds = "rounds"
+
+
+class Band(StrEnum):
+    """What is drawn around a line."""
+
+    std = "std"
+    ci = "ci"
+    none = "none"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(compare)
+
+
+def compare(
+    runs: Runs,
+    format: Annotated[
+        Format, typer.Option(help="How to print it; table and md are former names of text and markdown.")
+    ] = Format.text,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    group_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY,...",
+            help="Keys of the scenario that make rows and lines, e.g. algorithm.name,topology.name; what else differs "
+            "is averaged. By default every key makes them, but for the seed.",
+        ),
+    ] = None,
+    at: Annotated[
+        float | None, typer.Option(help="Show the cost of reaching this value (0.7), instead of the scenario's target.")
+    ] = None,
+    y: Annotated[
+        str | None,
+        typer.Option(
+            "--y",
+            help="What lines show and --at is a value of: accuracy, mse, minority, majority, worst_cluster, "
+            "best_cluster, worst_node, fair_accuracy, cluster_0, or another recorded metric.",
+        ),
+    ] = None,
+    x: Annotated[Axis, typer.Option("--x", help="What lines are drawn over.")] = Axis.time,
+    band: Annotated[
+        Band, typer.Option(help="Around a line: std: one deviation over seeds; ci: 95 % confidence of the mean.")
+    ] = Band.std,
+    plot: Annotated[Path | None, typer.Option(help="File for a figure (png, pdf, svg).")] = None,
+    figure: Annotated[
+        Figure,
+        typer.Option(
+            help="lines: a line per setting, see --x and --y; quality: clusters over time, and bytes by cause; merges: "
+            "accuracy before and after each merge, a panel per run; sweep: quality over the values of a setting; "
+            "fair: lines of fair accuracy over rounds."
+        ),
+    ] = Figure.lines,
+    over: Annotated[str, typer.Option(help="Of a sweep, the setting's dotted key.")] = "algorithm.tau",
+) -> None:
+    """Show runs side by side, seeds of one setting in one row and one line."""
+    from ddlsim.report.comparing.rows import Target
+    from ddlsim.report.comparing.tables import compare
+    from ddlsim.report.text import printable
+
+    keys = None if group_by is None else [key.strip() for key in group_by.split(",") if key.strip()]
+    if keys == []:
+        raise ScenarioError("--group-by: expected dotted keys of the scenario, e.g. algorithm.name,topology.name.")
+    damaged: list[DdlsimError] = []
+    target = None if at is None else Target(at, y)
+    text = compare(runs, "json" if as_json else format.value, damaged.append, keys, target)
+    if text:
+        typer.echo(printable(text).rstrip("\n"))
+    for error in damaged:
+        say(f"!! left out: {error}")
+    if plot:
+        from ddlsim.report.side_by_side import Drawn, save_comparison
+
+        drawn = Drawn(x.value, y, keys, band.value, at)
+        for note in save_comparison(runs, plot, figure.value, over, drawn):
+            say(f"{plot}: {note}")
+    if damaged:
+        raise typer.Exit(FAILED)

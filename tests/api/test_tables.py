@@ -1,0 +1,131 @@
+"""Tables of a run and of several, with pandas and without; models, figures and what a notebook shows."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import ddlsim
+from ddlsim.api import frames
+from ddlsim.errors import ScenarioError
+
+EVALUATIONS = ["round", "time_s", "bytes", "node", "cluster", "metric", "value"]
+
+
+@pytest.fixture
+def no_pandas(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+
+
+def test_evaluations_have_a_row_per_evaluation_node_and_metric(finished):
+    found = frames.evaluations(finished.records)
+    assert list(found) == EVALUATIONS and len({len(column) for column in found.values()}) == 1
+    accuracy = found["metric"] == "accuracy"
+    assert accuracy.sum() == 3 * 3  # after rounds 1 and 2, and after the last exchange
+    assert found["node"][accuracy].tolist() == [0, 1, 2] * 3 and found["cluster"][accuracy].tolist() == [0, 0, 1] * 3
+    last = accuracy & (found["round"] == 3)
+    assert found["value"][last].mean() == pytest.approx(finished.summary["accuracy"]["all"])
+    assert set(found["bytes"][last]) == {finished.summary["bytes"]["total"]}
+
+
+def test_rounds_have_means_over_nodes_and_clusters(finished):
+    found, summary = frames.rounds(finished.records), finished.summary
+    assert found["round"].tolist() == [1, 2, 3]
+    assert found["accuracy"][-1] == summary["accuracy"]["all"]
+    assert found["accuracy_std"][-1] == pytest.approx(summary["accuracy"]["std"])
+    assert [found["accuracy_0"][-1], found["accuracy_1"][-1]] == summary["accuracy"]["clusters"]
+    assert found["fair_accuracy"][-1] == summary["fair_accuracy"]
+
+
+def test_messages_and_links_add_up_to_the_bytes_of_the_run(finished):
+    traffic, links = frames.messages(finished.records), frames.links(finished.records)
+    names = ("payload_bytes", "header_bytes", "wasted_bytes", "in_flight_bytes")
+    assert sum(traffic[name].sum() for name in names) == finished.summary["bytes"]["total"]
+    assert links["node"].tolist() == [0, 1, 2] and links["sent_bytes"].sum() == finished.summary["bytes"]["total"]
+
+
+def test_rows_are_all_that_was_recorded_or_one_name(finished):
+    assert set(frames.rows(finished.records, "test_loss")["name"]) == {"test_loss"}
+    assert set(frames.rows(finished.records)["name"]) >= {"accuracy", "test_loss", "bytes_sent"}
+    assert len(frames.rows(finished.records, "nothing")["value"]) == 0
+
+
+def test_a_network_only_run_has_a_timetable(scenario, tmp_path):
+    run = ddlsim.run(scenario(learning="none"), out=tmp_path / "run")
+    found = frames.rounds(run.records)
+    assert found["round"].tolist()[:2] == [1, 2] and (found["first_s"] <= found["last_s"]).all()
+    assert len(frames.evaluations(run.records)["value"]) == 0
+
+
+def test_with_pandas_tables_are_frames(finished):
+    pandas = pytest.importorskip("pandas")
+    table = finished.evaluations()
+    assert isinstance(table, pandas.DataFrame) and list(table.columns) == EVALUATIONS
+    means = table[table.metric == "accuracy"].groupby("round").value.mean()
+    assert means.iloc[-1] == pytest.approx(finished.summary["accuracy"]["all"])
+    for each in (finished.rounds(), finished.messages(), finished.links(), finished.rows()):
+        assert isinstance(each, pandas.DataFrame) and len(each)
+
+
+def test_without_pandas_tables_are_dictionaries_of_arrays(finished, no_pandas):
+    for table in (finished.evaluations(), finished.rounds(), ddlsim.compare(finished).frame()):
+        assert isinstance(table, dict) and all(isinstance(column, np.ndarray) for column in table.values())
+
+
+def test_a_model_computes_what_its_values_say(finished):
+    import torch
+
+    module, values = finished.model(1), finished.state_dict(1)
+    assert not module.training and module(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+    assert all(torch.equal(own, values[name]) for name, own in module.state_dict().items())
+    with pytest.raises(ScenarioError, match="there is no model of node 7"):
+        finished.state_dict(7)
+
+
+def test_a_notebook_shows_the_summary_without_obeying_it(finished, monkeypatch):
+    evil = {**finished.summary, "scenario": "<script>alert(1)</script>", "labels": ["<b>x"]}
+    run = ddlsim.load(finished.dir)
+    run.__dict__["summary"] = evil
+    shown = run._repr_html_()
+    assert "accuracy %, all nodes" in shown and str(finished.dir) in shown
+    assert "<script>" not in shown and "&lt;script&gt;" in shown and "NOTE: &lt;b&gt;x" in shown
+
+
+def test_a_figure_shows_itself(finished):
+    pytest.importorskip("matplotlib")
+    figure = finished.plot(x="bytes", y="worst_cluster")
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    (line,) = figure.axes[0].lines
+    assert len(line.get_xdata()) == 3 and line.get_marker() == "o"
+
+
+def test_a_comparison_takes_runs_directories_and_folders(finished):
+    by_folder = ddlsim.compare(finished.dir.parent)
+    assert len(by_folder) == len(ddlsim.compare([finished])) == len(ddlsim.compare([str(finished.dir)])) == 1
+    frame = ddlsim.compare(finished, at=0.01).frame()
+    assert frame["reached"][0] == 1 and frame["target_round_mean"][0] == 1 and frame["runs"][0] == 1
+    with pytest.raises(ScenarioError, match="expected at least one run"):
+        ddlsim.compare([])
+
+
+def test_a_sweep_has_a_run_per_combination_and_runs_only_what_is_missing(scenario, tmp_path):
+    from ddlsim.algorithms.el import EpidemicLearning
+
+    def sweep():
+        grid = {"algorithm": ["local", EpidemicLearning], "topology.name": ["ring", "complete"]}
+        return ddlsim.sweep(scenario(learning="none"), grid, seeds=[0, 1], out=tmp_path / "sweep")
+
+    first = sweep()
+    names = {run.dir.relative_to(tmp_path / "sweep").as_posix() for run in first.runs}
+    assert len(names) == 8 and "algorithm=EpidemicLearning,topology.name=ring/seed-1" in names
+    assert len(first.frame()["setting"]) == 4
+    (first.runs[0].dir / "summary.json").unlink()
+    began = {run.dir: run.manifest["started"] for run in sweep().runs}
+    again = [path for path in names if (tmp_path / "sweep" / f"{path}.earlier-1").exists()]
+    assert len(again) == 1 and len(began) == 8
+
+
+def test_a_sweep_with_a_bad_combination_runs_nothing(scenario, tmp_path):
+    with pytest.raises(ScenarioError, match="rounds: expected a number of at least 1"):
+        ddlsim.sweep(scenario(learning="none"), {"rounds": [1, 0]}, out=tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()

@@ -1,0 +1,63 @@
+"""ddlsim compare on the command line: what its options show, and what is said to wrong ones."""
+
+import pytest
+from typer.testing import CliRunner
+
+import ddlsim
+from ddlsim.cli import app
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder with two algorithms, two seeds each."""
+    folder = tmp_path_factory.mktemp("runs")
+    changes = {"rounds": 2, "evaluation.every": 1, "nodes.clusters": [2, 1], "topology": {"name": "ring"}}
+    small = {**changes, "training.local_steps": 1, "model": {"name": "mlp", "hidden": [4]}}
+    for algorithm in ("local", "dpsgd"):
+        for seed in (0, 1):
+            place = folder / algorithm / f"seed-{seed}"
+            ddlsim.run("smoke", set=small, algorithm={"name": algorithm}, seed=seed, out=place)
+    return folder
+
+
+def compare(*words):
+    done = CliRunner().invoke(app, ["compare", *map(str, words)])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_every_option_of_the_lines_draws_a_file(runs, tmp_path):
+    pytest.importorskip("matplotlib")
+    for number, words in enumerate(
+        [[], ["--x", "bytes", "--y", "minority"], ["--band", "ci", "--at", "0.3"], ["--figure", "fair"]]
+    ):
+        code, _, err = compare(runs, "--plot", tmp_path / f"{number}.svg", *words)
+        assert code == 0, err
+        text = (tmp_path / f"{number}.svg").read_text()
+        assert text.count('id="line2d') > 20 and text.count('id="FillBetween') == 2
+
+
+def test_rows_are_grouped_and_the_cost_of_a_value_is_shown(runs):
+    code, out, _ = compare(runs, "--group-by", "algorithm.name", "--at", "0.0001", "--y", "worst_node")
+    assert code == 0 and "first evaluation with worst_node at or above 0.01 %" in out
+    assert [line.split()[0] for line in out.splitlines()[2:4]] == ["dpsgd", "local"]
+
+
+@pytest.mark.parametrize("format", ["text", "csv", "markdown", "latex", "json", "table", "md"])
+def test_every_format_names_both_algorithms(runs, format):
+    code, out, _ = compare(runs, "--format", format)
+    assert code == 0 and "dpsgd" in out and "local" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--group-by", "algorithm.nix"], "--group-by algorithm.nix: no run has this key."),
+        (["--group-by", ","], "--group-by: expected dotted keys"),
+        (["--y", "nix", "--plot", "x.svg"], "--y nix: "),
+        (["--y", "nix", "--at", "0.5"], "--y nix: "),
+    ],
+)
+def test_wrong_options_are_one_clear_error(runs, words, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = compare(runs, *words)
+    assert code == 2 and text in err and not (tmp_path / "x.svg").exists()

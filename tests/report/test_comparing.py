@@ -1,0 +1,243 @@
+"""Settings told apart and averaged over seeds: groups, curves, lines, costs to a target, and tables of them."""
+
+import csv
+import io
+import re
+
+import numpy as np
+import pytest
+
+from ddlsim.errors import ScenarioError
+from ddlsim.report.comparing.curves import curve_of, mean_curve, quantile_975
+from ddlsim.report.comparing.groups import group
+from ddlsim.report.comparing.rows import Target
+from ddlsim.report.comparing.tables import compare
+from ddlsim.report.records import read
+from ddlsim.report.text import comma_separated, latex, markdown, unit_of_bytes, unit_of_seconds
+
+
+def shifted(rows, by):
+    return [row | {"value": row["value"] + by} if row["name"] == "accuracy" else row for row in rows]
+
+
+@pytest.fixture
+def settings(make_run):
+    """Makes runs of given algorithms (YAML) with seeds; returns their records."""
+
+    def make(algorithms, seeds=(0,), more=""):
+        found = []
+        for number, algorithm in enumerate(algorithms):
+            for seed in seeds:
+                rows = shifted(make_run.rows(), 0.1 * seed)
+                path = make_run(f"{number}/seed-{seed}", seed=seed, rows=rows, algorithm=algorithm.split(",")[0])
+                text = f"name: tiny\nseed: {seed}\nrounds: 4\nalgorithm: {{name: {algorithm}}}\n{more}"
+                (path / "scenario.yaml").write_text(text)
+                found.append(read(path))
+        return found
+
+    return make
+
+
+def labels(runs, by=None):
+    return [own.label for own in group(runs, by)]
+
+
+def test_seeds_are_one_group_that_goes_by_its_algorithm(settings):
+    (own,) = group(settings(["el"], (0, 1, 2)))
+    assert own.seeds == [0, 1, 2] and own.label == "el" and own.mixed == ()
+
+
+def test_a_label_has_what_differs_and_nothing_else(settings):
+    found = labels(settings(["'facade', heads: 2", "'facade', heads: 3", "el, volume: 1"]))
+    assert found == ["facade, heads=2", "facade, heads=3", "el"]
+
+
+def test_keys_of_one_name_are_told_apart_by_their_sections(make_run):
+    runs = []
+    for number, (nodes, size) in enumerate([(1, 2), (2, 1)]):
+        path = make_run(str(number))
+        (path / "scenario.yaml").write_text(f"seed: 0\nmodel: {{size: {nodes}}}\ntraining: {{size: {size}}}\n")
+        runs.append(read(path))
+    assert labels(runs) == ["model.size=1, training.size=2", "model.size=2, training.size=1"]
+
+
+def test_scenarios_that_differ_in_much_go_by_their_names(make_run):
+    runs = []
+    for name, value in (("first", 1), ("second", 2)):
+        path = make_run(name)
+        keys = "".join(f"key_{key}: {value}\n" for key in range(6))
+        (path / "scenario.yaml").write_text(f"name: {name}\nseed: 0\n{keys}")
+        runs.append(read(path))
+    assert labels(runs) == ["first", "second"]
+
+
+def test_chosen_keys_average_what_else_differs_and_say_so(settings):
+    runs = settings(["facade, heads: 2", "facade, heads: 3", "el"])
+    facade, el = group(runs, ["algorithm.name"])
+    assert (facade.label, len(facade.runs), facade.mixed) == ("facade", 2, ("algorithm.heads",))
+    assert (el.label, len(el.runs)) == ("el", 1)
+
+
+def test_a_key_that_no_run_has_is_told_with_a_near_one(settings):
+    with pytest.raises(ScenarioError, match=r"--group-by heads: no run has this key.* Did you mean algorithm.heads\?"):
+        group(settings(["facade, heads: 2"]), ["heads"])
+
+
+@pytest.mark.parametrize(
+    ("measure", "values"),
+    [
+        (None, [16 / 30, 24 / 30]),
+        ("minority", [0.4, 0.6]),
+        ("majority", [0.6, 0.9]),
+        ("worst_cluster", [0.4, 0.6]),
+        ("best_cluster", [0.6, 0.9]),
+        ("worst_node", [0.4, 0.6]),
+        ("cluster_0", [0.6, 0.9]),
+        ("fair_accuracy", [2 / 3 * 0.5 + 0.8 / 3, 2 / 3 * 0.75 + 0.7 / 3]),
+        ("test_loss", [1.0, 1.0]),
+    ],
+)
+def test_measures_of_two_evaluations(make_run, measure, values):
+    curve = curve_of(read(make_run()), "rounds", measure)
+    assert curve.y == pytest.approx(values) and curve.x.tolist() == [2, 4]
+
+
+def test_an_unknown_measure_lists_those_of_the_run(make_run):
+    with pytest.raises(
+        ScenarioError, match=r"--y nix: .* Known: accuracy, test_loss, bytes_sent, minority, .*cluster_1"
+    ):
+        curve_of(read(make_run()), "rounds", "nix")
+
+
+def test_the_mean_of_seeds_has_bands_of_a_deviation_or_of_confidence(settings):
+    (own,) = group(settings(["el"], (0, 1, 2)))
+    curve = mean_curve(own, "bytes")
+    assert curve.y == pytest.approx([16 / 30 + 0.1, 24 / 30 + 0.1])
+    assert (
+        curve.x.tolist() == [603, 1203] and curve.runs == 3
+    )  # 200, 201 and 202 bytes of the three nodes, and 400, ...
+    assert curve.spread == pytest.approx([0.1 * np.sqrt(2 / 3)] * 2)
+    assert mean_curve(own, "bytes", band="ci").spread == pytest.approx([4.303 * 0.1 / np.sqrt(3)] * 2)
+    assert not mean_curve(own, "bytes", band="none").spread.any()
+
+
+def test_quantiles_are_those_of_student():
+    scipy_stats = pytest.importorskip("scipy.stats")
+    for freedom in (1, 2, 3, 10, 29, 30, 31, 40, 100, 10_000):
+        assert quantile_975(freedom) == pytest.approx(scipy_stats.t.ppf(0.975, freedom), abs=6e-4)
+
+
+def test_a_line_ends_where_the_shortest_of_its_runs_ends(make_run):
+    from ddlsim.report.comparing.lines import notes
+
+    long, short = make_run("a"), make_run("b", seed=1, rows=[row for row in make_run.rows() if row["round"] <= 2])
+    runs = [read(long), read(short)]
+    assert mean_curve(group(runs)[0], "rounds").round.tolist() == [2]
+    assert notes(runs) == ["facade: ends at round 2, where the shortest of 2 runs ends"]
+
+
+def test_one_line_per_setting_with_a_mark_at_each_evaluation_and_a_band(settings):
+    pytest.importorskip("matplotlib")
+    from ddlsim.report.comparing.lines import lines_figure
+
+    figure = lines_figure(settings(["el", "dac"], (0, 1)), "bytes", target=0.7)
+    (axes,) = figure.axes
+    el, dac, target = axes.lines
+    assert [line.get_label() for line in (el, dac)] == ["el (2 seeds)", "dac (2 seeds)"]
+    assert el.get_marker() not in ("", "None") and len(axes.collections) == 2
+    assert el.get_ydata() == pytest.approx([100 * 16 / 30 + 5, 85]) and el.get_xdata() == pytest.approx([0.603, 1.203])
+    assert axes.get_xlabel() == "sent by all nodes (kB)" and target.get_ydata()[0] == 70
+
+
+def test_no_color_comes_twice_however_many_lines():
+    pytest.importorskip("matplotlib")
+    from ddlsim.report.frame import styles
+
+    for count in (1, 7, 8, 30):
+        assert len({style["color"] for style in styles(count)}) == count
+
+
+def test_nothing_of_many_long_labels_is_cut_off(settings):
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    from ddlsim.report.comparing.lines import lines_figure
+
+    figure = lines_figure(settings([f"el, a_key_with_a_long_name: a_long_value_{number}" for number in range(9)]))
+    FigureCanvasAgg(figure).draw()
+    whole = figure.bbox
+    for text in figure.legends[0].get_texts():
+        box = text.get_window_extent()
+        assert whole.x0 <= box.x0 and box.x1 <= whole.x1 and whole.y0 <= box.y0 and box.y1 <= whole.y1
+    assert figure.axes[0].get_window_extent().height > 150
+
+
+@pytest.mark.parametrize(
+    ("largest", "unit"), [(0, "B"), (999, "B"), (5e3, "kB"), (1.2e6, "MB"), (3e9, "GB"), (4e15, "TB")]
+)
+def test_bytes_have_the_unit_of_their_range(largest, unit):
+    assert unit_of_bytes(largest)[0] == unit
+
+
+@pytest.mark.parametrize(("largest", "unit"), [(0, "s"), (119, "s"), (121, "min"), (7300, "h"), (200_000, "d")])
+def test_seconds_have_the_unit_of_their_range(largest, unit):
+    assert unit_of_seconds(largest)[0] == unit
+
+
+def test_the_cost_of_a_target_is_a_mean_over_the_seeds_that_reached_it(settings):
+    runs = [records.directory for records in settings(["el"], (0, 1, 2))]
+    (row,) = csv.DictReader(io.StringIO(compare(runs, "csv", target=Target(0.72, "worst_cluster"))))
+    assert (row["reached"], row["measure"], row["target"]) == ("1", "worst_cluster", "0.72")  # only 0.6 + 0.2 is above
+    assert float(row["target_bytes_mean"]) == 1203 and float(row["target_sim_time_s_mean"]) == 42
+    text = compare(runs, target=Target(0.65))
+    assert "to target: first evaluation with accuracy over all nodes at or above 65.00 %" in text
+
+
+def test_costs_have_deviations_and_a_target_never_reached_is_said(settings):
+    runs = [records.directory for records in settings(["el"], (0, 2))]  # 53.3 and 80 %; 73.3 and 100 %
+    text = compare(runs, target=Target(0.65))
+    assert "3 ± 1" in text and "903 B ± 300 B" in text and "32.0s ± 10.0s" in text
+    assert compare(runs, target=Target(0.99)).count("(1/2)") == 3
+    assert compare(runs, target=Target(0.999, "minority")).count("not reached") == 3
+
+
+def test_rows_by_chosen_keys_have_their_values(settings):
+    runs = [records.directory for records in settings(["facade, heads: 2", "facade, heads: 3", "el"])]
+    text = compare(runs, by=["algorithm.name"])
+    assert re.search(r"^facade +cifar10 +2 ", text, re.M) and re.search(r"^el +cifar10 +1 ", text, re.M)
+    assert "facade: averaged over runs that differ in algorithm.heads" in text
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\n=1", "＝1+1"])
+def test_no_text_in_a_csv_is_a_formula(text):
+    (row,) = list(csv.reader(io.StringIO(comma_separated(["name"], [[text]]))))[1:]
+    assert row == [f"'{text}"]
+
+
+def test_a_carriage_return_begins_no_row_in_a_csv():
+    rows = list(csv.reader(io.StringIO(comma_separated(["name"], [["a\r=1"], ["\r=1"]]))))
+    assert rows == [["name"], ["a\n=1"], ["'\n=1"]]
+
+
+def test_a_scenario_with_the_name_of_a_formula_is_text_in_the_csv(make_run):
+    text = compare([make_run(scenario='=HYPERLINK("http://x")', labels=["@cmd"])], "csv")
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert row["scenario"].startswith("'=") and row["labels"].startswith("'@")
+
+
+def test_latex_escapes_what_latex_would_obey():
+    text = latex(["a_b", "50 %"], [[r"\input{x} & ~^#$", "1 ± 2"]])
+    assert r"a\_b & 50 \% \\" in text
+    assert r"\textbackslash{}input\{x\} \& \textasciitilde{}\textasciicircum{}\#\$ & 1 $\pm$ 2 \\" in text
+    assert text.startswith(r"\begin{tabular}{lr}") and text.endswith(r"\end{tabular}")
+
+
+def test_a_line_break_does_not_break_a_markdown_table():
+    assert markdown(["a"], [["b\n| c"]]).splitlines()[-1] == r"| b \| c |"
+
+
+def test_latex_has_a_row_per_setting_and_notes_as_comments(settings):
+    runs = [records.directory for records in settings(["el", "dac"])]
+    lines = compare(runs, "latex").splitlines()
+    assert lines[0] == r"\begin{tabular}{lll" + "r" * (lines[2].count("&") - 2) + "}"
+    assert lines[2].count("&") == lines[4].count("&") == lines[5].count("&")
