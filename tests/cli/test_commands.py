@@ -27,7 +27,7 @@ def ddlsim(tmp_path, monkeypatch):
 
 @pytest.fixture
 def replaced(monkeypatch):
-    """Puts something else in the place of runs.run; returns the calls it got."""
+    """Puts something else in the place of runs.run_in_directory; returns the calls it got."""
 
     def replace(outcome):
         calls = []
@@ -36,9 +36,9 @@ def replaced(monkeypatch):
             calls.append((scenario, options))
             if isinstance(outcome, BaseException):
                 raise outcome
-            return outcome
+            return Path("run"), outcome
 
-        monkeypatch.setattr(runs, "run", run)
+        monkeypatch.setattr(runs, "run_in_directory", run)
         return calls
 
     return replace
@@ -92,6 +92,7 @@ def test_run_hands_its_options_on(ddlsim, replaced):
         "progress": "none",
         "checkpoint_every": Every(rounds=50),
         "resume_torn": True,
+        "callbacks": (),
     }
 
 
