@@ -122,14 +122,14 @@ def test_a_combination_that_is_refused_counts_as_failed_and_the_others_run(ddlsi
 
 
 def test_a_run_that_fails_is_listed_with_its_cause_and_the_others_run(ddlsim, started, monkeypatch):
-    real = runs.run
+    real = runs.run_in_directory
 
     def run(scenario, **options):
         if scenario.seed == 1:
             raise RuntimeError("broken")
         return real(scenario, **options)
 
-    monkeypatch.setattr(runs, "run", run)
+    monkeypatch.setattr(runs, "run_in_directory", run)
     done = ddlsim("sweep", "base.yaml", "--seeds", "0..2")
     assert done.exit_code == 5
     assert "1 of 3 runs failed:\n  seed 1: Failed: RuntimeError: broken" in done.stderr

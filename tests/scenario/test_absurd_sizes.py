@@ -152,7 +152,7 @@ def test_no_memory_is_told_with_what_to_do(write, monkeypatch):
     def no_memory(*_, **__):
         raise MemoryError("Unable to allocate 8.00 PiB")
 
-    monkeypatch.setattr(runs, "run", no_memory)
+    monkeypatch.setattr(runs, "run_in_directory", no_memory)
     done = RUNNER.invoke(app, ["run", write()])
     assert done.exit_code == 1
     assert "not enough memory; fewer nodes, a smaller model or smaller batches need less" in done.output
