@@ -102,7 +102,7 @@ class Learner:
         """Trainings that are enqueued from now on have these settings; those that are pending run first."""
         if self.jobs.past is None:
             self.jobs.run_all()
-        self._training = training
+        self._training, self._kept_rows = training, KeptRows(training)
         self.backends.use_training(training)
 
     # -- models ----------------------------------------------------------------------------------------------------

@@ -27,7 +27,12 @@ MAY_CHANGE = (
     "evaluation",
     "records",
     "training.learning_rate",
+    "training.schedule",
     "training.weight_decay",
+    "training.clip_norm",
+    "training.clip_value",
+    "training.label_smoothing",
+    "training.proximal",
     "training.local_steps",
     "training.epochs",
 )
@@ -47,7 +52,8 @@ _WHY_NOT = {
     "learning": "there is nothing learned to go on from, or no end to it",
     "compute_device": "it changes no key of the experiment; --device says where the rest is computed",
     "fallback": "the run's data has been found",
-    "training": "optimizers and samples are under way with it; learning_rate, weight_decay, local_steps, epochs may",
+    "training": "optimizers and samples are under way with it; learning_rate, schedule, weight_decay, clip_norm, "
+    "clip_value, label_smoothing, proximal, local_steps, epochs may",
     "network.fidelity": "messages on their way are carried by the network as it was made",
     "evaluation.evaluated_model": "the best models of earlier rounds are not known",
     "evaluation.batch_size": "it changes no result",
@@ -103,7 +109,14 @@ def changes(before: "Scenario", after: "Scenario") -> dict[str, tuple[Any, Any]]
     """Dotted key -> its value in both, for all keys that differ; MISSING where one has none."""
     from ddlsim.scenario.model import to_plain
 
-    return dict(_differences("", to_plain(before), to_plain(after)))
+    return dict(_differences("", _as_typed(to_plain(before)), _as_typed(to_plain(after))))
+
+
+def _as_typed(plain: dict[str, Any]) -> dict[str, Any]:
+    """With keys of the optimizer in the section `training`, as far as they may stand there."""
+    from ddlsim.scenario.shorthand import in_short
+
+    return {**plain, "training": in_short(plain["training"])}
 
 
 def refuse_fixed(changed: dict[str, tuple[Any, Any]], scenario: "Scenario") -> None:

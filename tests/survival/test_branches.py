@@ -106,6 +106,7 @@ def test_more_rounds_are_not_computed_from_the_start(parent, tmp_path, monkeypat
         "network.links={name: 4g}",
         "training.learning_rate=0.001",
         "training.local_steps=2",
+        "training={learning_rate: 0.05, local_steps: 5, label_smoothing: 0.5, schedule: linear, weight_decay: 0.1}",
         "algorithm.fanout=2",
         "evaluation.every=1",
     ],

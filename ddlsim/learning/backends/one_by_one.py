@@ -38,7 +38,6 @@ class OneByOneBackend:
         self._workers = workers
         self._data = data
         self._training = training
-        self._loss = training_loss(data.loss, training.label_smoothing)
         self._chunk = chunk
 
     def use_training(self, training: "Training") -> None:
@@ -66,8 +65,9 @@ class OneByOneBackend:
         moments = load_start(workspace, job, self._training)
         if job.seed is not None:
             seed_dropouts(workspace.dropouts, job.seed)
+        task_loss = training_loss(self._data.loss, self._training.label_smoothing)
         means = ClassMeans(job.means, len(job.batches) - job.last_pass)
-        loss_of = loss_function(workspace, job.objective, job.targets, self._loss, means)
+        loss_of = loss_function(workspace, job.objective, job.targets, task_loss, means)
         local_steps(
             workspace,
             self._batches(job),

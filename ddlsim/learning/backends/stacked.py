@@ -56,7 +56,7 @@ class StackedBackend:
         self._pool = SamplePool(data.train)
         loss = training_loss(data.loss, training.label_smoothing)
         self._stacked = {name: StackedModels(workers.workspace(name), loss, training) for name in workers.architectures}
-        self._graphs = StepGraphs(CudaRecorder(device) if device.type == "cuda" else None)
+        self._graphs = self._new_graphs()
         if device.type == "cuda":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
             torch.backends.cudnn.deterministic = True
@@ -64,6 +64,9 @@ class StackedBackend:
     def use_training(self, training: "Training") -> None:
         """See Backend."""
         self._training = training
+        for models in self._stacked.values():
+            models.use_training(training_loss(self._data.loss, training.label_smoothing), training)
+        self._graphs = self._new_graphs()
 
     def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
         """See Backend."""
@@ -94,6 +97,9 @@ class StackedBackend:
 
     def close(self) -> None:
         """Nothing to end."""
+
+    def _new_graphs(self) -> StepGraphs:
+        return StepGraphs(CudaRecorder(self._device) if self._device.type == "cuda" else None)
 
     # -- training --------------------------------------------------------------------------------------------------
 

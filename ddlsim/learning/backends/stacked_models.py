@@ -65,6 +65,11 @@ class StackedModels:
     def _trained_entries(self, only: str | None) -> list[Entry]:
         return [e for e in self.layout.parts[MODEL].entries if only is None or e.name.startswith(only + ".")]
 
+    def use_training(self, loss: Loss, training: "Training") -> None:
+        """Gradients from now on are those of another loss."""
+        self._loss, self._training = loss, training
+        self._gradients_of = cache(self._make_gradients)
+
     def places(self, only: str | None, apart: bool) -> list[tuple[str, slice]]:
         """Names and columns, among the trained ones, of every parameter if `apart`, else of all together."""
         first = self.trained_columns(only)
