@@ -83,6 +83,13 @@ class Registry(Mapping[str, type]):
         """Other names that stand for this one."""
         return [alias for alias, meant in self.aliases.items() if meant == name]
 
+    def origin_of(self, name: str) -> str:
+        """Where a listed name comes from: built-in, or the package whose entry point it is, with its version."""
+        if name in self._entries:
+            return "built-in"
+        package = getattr(self._find_plugins().get(name), "dist", None)
+        return f"entry point of {package.name} {package.version}" if package else "entry point"
+
     def name_of(self, part: object) -> str:
         """The name that stands for a part's class in a scenario: that in this table, or a file's path with the class.
 

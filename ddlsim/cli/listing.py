@@ -40,6 +40,7 @@ def list_names(
 ) -> None:
     """List what a scenario can name, with keys and defaults."""
     from ddlsim.report.text import printable
+    from ddlsim.scenario import parts
 
     rows = rows_of(kind.value)
     if as_json:
@@ -48,12 +49,16 @@ def list_names(
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
         also = f" (also {', '.join(row['aliases'])})" if row.get("aliases") else ""
-        typer.echo(printable(f"{row['name']:{width}}  {row['about']}{also}").rstrip())
+        origin = f" [{row['from']}]" if row.get("from", "built-in") != "built-in" else ""
+        typer.echo(printable(f"{row['name']:{width}}  {row['about']}{also}{origin}").rstrip())
         keys = row.get("keys", [])
         key_width = max((len(key["key"]) for key in keys), default=0)
         for key in keys:
             default = "required" if key["required"] else f"default {_shown(key['default'])}"
             typer.echo(f"{'':{width}}    {key['key']:{key_width}}  {key['type']}, {default}. {key['about']}".rstrip())
+    if kind.value in TABLE_OF:
+        group = parts.table(TABLE_OF[kind.value]).group
+        typer.echo(f"Others: a class in a file (name: ./mine.py:Mine), or an entry point in the group {group}.")
 
 
 def rows_of(kind: str) -> list[dict[str, Any]]:
@@ -77,6 +82,7 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
             "name": name,
             "about": parts.first_line(known[name]),
             "aliases": known.aliases_of(name),
+            "from": known.origin_of(name),
             "keys": _keys(TABLE_OF[kind], name),
         }
         for name in known
@@ -128,6 +134,8 @@ def type_text(schema: dict[str, Any]) -> str:
         if "prefixItems" in schema:
             return "list of (" + ", ".join(type_text(one) for one in schema["prefixItems"]) + ")"
         return f"list of {type_text(schema.get('items', {}))}"
+    if schema.get("type") == "object" and "properties" not in schema:
+        return "mapping"
     if schema.get("type") == "object":
         return "{" + ", ".join(schema.get("properties", {})) + "}"
     words = {"integer": "int", "number": "number", "string": "text", "boolean": "true | false", "null": "null"}

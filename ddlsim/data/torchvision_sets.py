@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -29,7 +29,7 @@ class Torchvision(DataSettings):
 
     Args:
         dataset: name of a class in torchvision.datasets.
-        arguments: further arguments of the class, as pairs such as [[split, letters]] of EMNIST.
+        arguments: further arguments of the class, by name, such as {split: letters} of EMNIST.
         train_split: the training set's name, where the class takes one.
         test_split: the test set's, such as val where there is no test.
         size: height and width after resizing the short side and cutting the middle out; null: images have one size.
@@ -40,7 +40,7 @@ class Torchvision(DataSettings):
     """
 
     dataset: str
-    arguments: tuple[tuple[str, Argument], ...] = ()
+    arguments: dict[str, Argument] = field(default_factory=dict, hash=False)
     train_split: str = "train"
     test_split: str = "test"
     size: Annotated[int, Ge(1), Le(10_000)] | None = None
@@ -60,7 +60,7 @@ class Torchvision(DataSettings):
         """
         cls = self._class()
         parameters = inspect.signature(cls).parameters
-        by_split = _split_arguments(parameters, dict(self.arguments), self.train_split, self.test_split)
+        by_split = _split_arguments(parameters, self.arguments, self.train_split, self.test_split)
         where = f"torchvision.datasets.{self.dataset}"
         if not by_split:
             everything = self._read(where, "train", self._open(cls, {}, search))
@@ -94,7 +94,7 @@ class Torchvision(DataSettings):
 
     def _open(self, cls: Any, more: dict[str, Any], search: DataSearch) -> Any:
         """The first data folder's that has it, else downloaded into the first."""
-        arguments = {**dict(self.arguments), **more}
+        arguments = {**self.arguments, **more}
         parameters = inspect.signature(cls).parameters
         unknown = [key for key in arguments if key not in parameters]
         if unknown:

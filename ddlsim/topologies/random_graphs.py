@@ -184,3 +184,25 @@ class WattsStrogatz(RandomTopology):
             return nx.watts_strogatz_graph(num_nodes, self.degree, self.rewire_probability, seed=draw_seed)
 
         return self.drawn(num_nodes, round_num, seed, draw)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarabasiAlbert(RandomTopology):
+    """Scale-free: nodes come one after the other and prefer neighbors that have many (Barabasi and Albert, 1999).
+
+    Args:
+        edges: links that every new node brings; below the number of nodes.
+    """
+
+    edges: Count = 2
+
+    def check(self, num_nodes: int) -> None:
+        """Raise ScenarioError if a node brings as many links as there are nodes."""
+        if self.edges >= num_nodes:
+            raise ScenarioError(f"topology.edges: must be below the number of nodes ({num_nodes}), got {self.edges}.")
+
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+        """The graph of a round: `networkx.barabasi_albert_graph`."""
+        import networkx as nx
+
+        return self.drawn(num_nodes, round_num, seed, lambda s: nx.barabasi_albert_graph(num_nodes, self.edges, seed=s))

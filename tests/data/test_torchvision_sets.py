@@ -40,14 +40,14 @@ def test_a_class_with_splits_gives_train_and_test(tmp_path):
 
 
 def test_a_class_without_splits_is_split_by_class():
-    arguments = (("size", 20), ("num_classes", 2))
+    arguments = {"size": 20, "num_classes": 2}
     data = Torchvision(dataset="FakeData", arguments=arguments, size=8, test_fraction=0.25).load(NOWHERE)
     assert data.train_images.shape[1:] == (8, 8, 3) and len(data.train_labels) + len(data.test_labels) == 20
     assert set(data.test_labels) == {0, 1}
 
 
 def test_images_of_several_sizes_need_one(tmp_path):
-    keys = {"dataset": "Split", "arguments": (("alike", False),)}
+    keys = {"dataset": "Split", "arguments": {"alike": False}}
     search = DataSearch(tmp_path, download=False)
     with pytest.raises(DataDamaged, match=r"sample 1 is uint8 \[3, 3\], the first is uint8 \[2, 3\].*Give data.size"):
         Torchvision(**keys).load(search)
@@ -58,7 +58,7 @@ def test_images_of_several_sizes_need_one(tmp_path):
     ("keys", "text"),
     [
         ({"dataset": "SVNH"}, r"torchvision.datasets has no class SVNH. Did you mean .*SVHN"),
-        ({"dataset": "Split", "arguments": (("colour", 1),)}, r"Split has no argument colour; it has root, split"),
+        ({"dataset": "Split", "arguments": {"colour": 1}}, r"Split has no argument colour; it has root, split"),
         ({"dataset": "Split", "test_split": "val"}, r"Split: Unknown value 'val' for argument split. Valid values are"),
     ],
 )

@@ -1,0 +1,111 @@
+"""Any graph generator of networkx by its name: barabasi_albert_graph, hypercube_graph, random_geometric_graph, ..."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddlsim.errors import ScenarioError
+from ddlsim.topologies.random_graphs import RandomTopology
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+Argument = bool | int | float | str | None
+_NONE = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromNetworkx(RandomTopology):
+    """A graph generator of networkx by its name, with its arguments; by default one graph for all rounds.
+
+    The generator's argument `n` is the number of nodes and `seed` follows the scenario's, unless `arguments` has them;
+    others have the generator's own defaults. The graph must be undirected and have as many nodes as the scenario;
+    its nodes are numbered in their order, links of a node to itself are left out.
+
+    Args:
+        generator: name of a function of networkx, with or without `_graph` at its end.
+        arguments: its arguments by name, such as {m: 2} of barabasi_albert_graph.
+        dynamic: a new graph in each round, of a generator that draws; false: one graph for all rounds.
+    """
+
+    generator: str
+    arguments: dict[str, Argument] = field(default_factory=dict, hash=False)
+    dynamic: bool = False
+
+    def check(self, num_nodes: int) -> None:
+        """Raise ScenarioError if there is no such generator, or it does not take the arguments."""
+        self._call(num_nodes, 0)
+
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+        """The graph of a round.
+
+        Raises:
+            ScenarioError: if networkx refuses the arguments, or the graph does not have these nodes.
+        """
+        return self.drawn(num_nodes, round_num, seed, lambda draw_seed: self._draw(num_nodes, draw_seed))
+
+    def _draw(self, num_nodes: int, seed: int) -> "nx.Graph":
+        import networkx as nx
+
+        make, arguments = self._call(num_nodes, seed)
+        try:
+            found = make(**arguments)
+        except Exception as error:  # generators check their arguments in many ways
+            shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+            raise ScenarioError(
+                f"topology.arguments: networkx.{make.__name__}({shown}): {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(found, nx.Graph) or found.is_directed():
+            kind = "a directed graph" if isinstance(found, nx.Graph) else f"a {type(found).__name__}"
+            raise ScenarioError(
+                f"topology.generator: networkx.{make.__name__} gives {kind}; links carry both ways. Use a generator of "
+                "undirected graphs."
+            )
+        if len(found) != num_nodes:
+            raise ScenarioError(
+                f"topology.arguments: networkx.{make.__name__} gives a graph of {len(found)} nodes, the scenario has "
+                f"{num_nodes}. Change the generator's sizes or nodes.clusters."
+            )
+        graph = nx.Graph(nx.convert_node_labels_to_integers(nx.create_empty_copy(found, with_data=False)))
+        numbers = {node: number for number, node in enumerate(found)}
+        graph.add_edges_from((numbers[a], numbers[b]) for a, b in found.edges() if a != b)
+        return graph
+
+    def _call(self, num_nodes: int, seed: int) -> tuple[Any, dict[str, Any]]:
+        """The generator and what it is called with."""
+        make = _generator(self.generator)
+        parameters = inspect.signature(make).parameters
+        own: Mapping[str, Any] = self.arguments
+        unknown = [key for key in own if key not in parameters]
+        arguments = {"n": num_nodes, "seed": seed} if not unknown else {}
+        arguments = {key: value for key, value in arguments.items() if key in parameters} | dict(own)
+        named = {key for key, each in parameters.items() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)}
+        missing = [key for key in parameters if key in named - set(arguments) and parameters[key].default is _NONE]
+        if unknown or missing:
+            what = f"has no argument {unknown[0]}" if unknown else f"needs {' and '.join(missing)}"
+            known = ", ".join(key for key in parameters if key not in ("create_using", "backend", "backend_kwargs"))
+            raise ScenarioError(f"topology.arguments: networkx.{make.__name__} {what}; its arguments: {known}.")
+        return make, arguments
+
+
+def _generator(name: str) -> Any:
+    """The function of networkx.
+
+    Raises:
+        ScenarioError: if there is none of this name among its generators.
+    """
+    import difflib
+
+    import networkx as nx
+
+    for each in (name, f"{name}_graph"):
+        found = getattr(nx, each, None)
+        if callable(found) and getattr(found, "__module__", "").startswith("networkx.generators"):
+            return found
+    known = [
+        key for key, each in vars(nx).items() if getattr(each, "__module__", "").startswith("networkx.generators.")
+    ]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise ScenarioError(f"topology.generator: networkx has no graph generator {name}.{hint}")
