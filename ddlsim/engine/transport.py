@@ -10,7 +10,7 @@ from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.engine.pull_store import PullStore
 from ddlsim.messages.encoder import MessageEncoder
 from ddlsim.messages.message import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Message, to_one
-from ddlsim.messages.payload import payload_sizes
+from ddlsim.messages.payload import content_bytes, payload_sizes
 from ddlsim.messages.payload_breakdown import PayloadBreakdown
 from ddlsim.node.deferred import Deferred
 
@@ -230,7 +230,8 @@ class NetworkTransport:
         """One message to all receivers, its parameters as they are."""
         header_bytes = self.network.header_bytes
         if len(payload) == 1:  # nearly always
-            ((_, size),) = payload_sizes(payload)
+            (content,) = payload.values()
+            size = content_bytes(content)
             return Message(sender, receivers, round_num, kind, payload, size, header_bytes, keys=keys)
         sizes = payload_sizes(payload)
         size = sum(num_bytes for _, num_bytes in sizes)

@@ -38,23 +38,22 @@ def is_parameters(leaf: Any) -> bool:
 def leaf_bytes(leaf: Any) -> int:
     """Bytes on the wire of a leaf that is sent as it is: parameters as float32, arrays, and 8 for a number."""
     if is_parameters(leaf):
-        return leaf.size * FLOAT32_BYTES
+        return leaf.part.size * FLOAT32_BYTES
     if isinstance(leaf, np.ndarray):
         return leaf.nbytes
     wire_bytes = getattr(leaf, "wire_bytes", None)  # of a deferred value
     return SCALAR_BYTES if wire_bytes is None else wire_bytes
 
 
+def content_bytes(value: Any) -> int:
+    """Bytes on the wire of one content of a payload, sent as it is: a leaf, or mappings and lists of leaves."""
+    if is_parameters(value) or not isinstance(value, (dict, list, tuple, Mapping)):
+        return leaf_bytes(value)
+    sizes: list[int] = []
+    walk(value, lambda leaf, _: sizes.append(leaf_bytes(leaf)))
+    return sum(sizes)
+
+
 def payload_sizes(payload: Mapping[str, Any]) -> Sizes:
     """Bytes by content of a payload that is sent as it is."""
-    sizes = dict.fromkeys(payload, 0)
-
-    def add(leaf: Any, path: Path) -> None:
-        sizes[path[0]] += leaf_bytes(leaf)
-
-    for key, value in payload.items():
-        if isinstance(value, (Mapping, list, tuple)):
-            walk(value, add, (key,))
-        else:  # nearly always: without the walk
-            sizes[key] = leaf_bytes(value)
-    return tuple(sizes.items())
+    return tuple([(key, content_bytes(value)) for key, value in payload.items()])

@@ -255,9 +255,14 @@ class Network:
         """What was put on the wire until now, per ordered pair of nodes."""
         return with_flying(self._core.traffic(), self._transport.flying(self._env.now), self.num_nodes)
 
-    def use(self) -> NodeUse:
-        """What became of it, and how full links were until now, per node."""
-        return node_use(self._transport.account(), self.traffic, self._env.now, self._takes_time)
+    def use(self, traffic: Traffic | None = None) -> NodeUse:
+        """What became of it, and how full links were until now, per node.
+
+        Args:
+            traffic: that of this moment, if the caller has it already; putting all pairs in order takes long.
+        """
+        traffic = self.traffic if traffic is None else traffic
+        return node_use(self._transport.account(), traffic, self._env.now, self._takes_time)
 
     def unused(self, message: Message) -> None:
         """A message to one node has arrived and was of no use: its bytes count as wasted."""

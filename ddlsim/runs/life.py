@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -342,9 +343,10 @@ def _last_records(life: Life) -> list[Callable[[], None]]:
     if life.simulation is not None:
         path, simulation, detail = life.path, life.simulation, life.scenario.records.detail
         network = simulation.network
+        traffic = cache(lambda: network.traffic)
         writes += [
-            lambda: write_communication(path / "communication.jsonl", network.traffic, detail),
-            lambda: write_links(path / "links.jsonl", network.use(), detail),
+            lambda: write_communication(path / "communication.jsonl", traffic(), detail),
+            lambda: write_links(path / "links.jsonl", network.use(traffic()), detail),
             lambda: write_contents(path / "contents.jsonl", simulation.transport.contents),
         ]
     if life.models is not None and life.models.held:
