@@ -178,7 +178,8 @@ class Node:
                 gradient by a control variate. Each step is then a pass of its own over the samples, so that it draws
                 its mini-batch from all of them, and with training.optimizer_state `fresh` it has a new optimizer. Not
                 with an objective that collects class means.
-            proximal: mu of a term mu / 2 |w - w_0|^2 in the loss, w_0 being the given model; beside training.proximal.
+            proximal: mu of a term `mu / 2 |w - w_0|^2` in the loss, with the given model as w_0; beside
+                training.proximal.
             control: what is added to every gradient: a control variate, over the trained values of a model of one
                 part (see `trained_values`).
         """

@@ -99,9 +99,9 @@ class Callback:
 
     They are called in the order in which they are given, in the process and thread of the run, whose simulated time
     stands still meanwhile: nothing that they do changes a result. Raising `StopRun` in `on_round` or `on_evaluation`
-        ends
-    the run at once: its status is then `stopped`, and its summary says after which round and why. Any other exception
-    ends it as failed; what was computed until then is kept. A resumed run does not call them for what it repeats.
+    ends the run at once: its status is then `stopped`, and its summary says after which round and why. Any other
+    exception ends it as failed; what was computed until then is kept. A resumed run does not call them for what it
+    repeats.
     """
 
     def on_start(self, started: Started) -> None:
