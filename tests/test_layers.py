@@ -14,6 +14,7 @@ LEVELS = [
     {"cli"},
     {"api"},
     {"reproduce"},
+    {"contract", "sweeps"},
     {"runs"},
     {"change"},
     {"build"},

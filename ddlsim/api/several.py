@@ -178,7 +178,7 @@ def sweep(
 
 def _names(key: str, values: Sequence[Any]) -> list[str]:
     """A name for a folder per value of a key, each another one."""
-    from ddlsim.runs.sweep import label_of
+    from ddlsim.sweeps.points import label_of
 
     labels = []
     for value in values:

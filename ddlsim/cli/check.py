@@ -62,7 +62,7 @@ def _try_out(path: str, scenario) -> None:
 
     if not origins(scenario):
         return
-    from ddlsim.runs.contract import contract_problems
+    from ddlsim.contract.trial import contract_problems
 
     found = contract_problems(scenario, lambda text: typer.echo(f"{path}: {text}", err=True))
     if found:
@@ -79,7 +79,7 @@ def _matrix_line(path: str, overrides: list[str]) -> str:
 
 
 def _sweep_line(path: str, overrides: list[str]) -> str:
-    from ddlsim.runs.sweep_file import read_sweep
+    from ddlsim.sweeps.file import read_sweep
 
     points = read_sweep(path, None, overrides)
     refused = [point for point in points if point.scenario is None]

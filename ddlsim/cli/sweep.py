@@ -10,10 +10,11 @@ import typer
 from ddlsim.cli import completion
 from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, say
 from ddlsim.cli.run import Overrides
+from ddlsim.cli.search import Pruner, Search, run_search, wanted_search
 from ddlsim.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from ddlsim.runs.sweep import Point
+    from ddlsim.sweeps.points import Point
 
 
 class Emit(StrEnum):
@@ -42,6 +43,16 @@ def sweep(
     emit: Annotated[
         Emit | None, typer.Option(help="Run nothing; print a command for each missing run, or a script for sbatch.")
     ] = None,
+    search: Annotated[
+        Search | None,
+        typer.Option(help="Choose values by what earlier runs reached; --grid takes KEY=LOW..HIGH[:log] too."),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Runs of a search, those of earlier commands counted.")] = 50,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="What a search makes best, a metric of the task or worst_cluster, fair_accuracy, test_loss."),
+    ] = None,
+    pruner: Annotated[Pruner, typer.Option(help="What stops a run of a search before its end.")] = Pruner.median,
     data_dir: Annotated[Path | None, typer.Option(help="Where to look for data first.")] = None,
     fallback: Annotated[
         bool, typer.Option("--fallback/--no-fallback", help="Run the scenario's fallback if its data is missing.")
@@ -55,15 +66,25 @@ def sweep(
 
     Every run has a process of its own: one that fails or is killed ends no other one. Failures are listed at the end,
     and the exit code is then 5. A run that was stopped is resumed from its last checkpoint.
+
+    With --search optuna, not all combinations are run: Optuna chooses the next values by what the runs so far have
+    reached, and stops runs that others have long been better than (docs/resume.md).
     """
+    options = [] if data_dir is None else ["--data-dir", str(data_dir)]
+    options += [*([] if fallback else ["--no-fallback"]), *([] if download else ["--no-download"])]
+    if search is not None:
+        if seeds is not None or emit is not None:
+            raise ScenarioError("--search: takes neither --seeds nor --emit; --set seed=3 gives all its runs a seed.")
+        words = [*options, "-q"]
+        wanted = wanted_search(scenario, grid, overrides, out, trials, metric, pruner.value, words)
+        run_search(wanted, jobs, quiet)
+        return
     folder, points = _points(scenario, grid, seeds, overrides, out)
     refused = [(point.name, point.refusal) for point in points if point.scenario is None]
     there = [point for point in points if point.summary() is not None]
     missing = [point for point in points if point.scenario is not None and point not in there]
-    options = [] if data_dir is None else ["--data-dir", str(data_dir)]
-    options += [*([] if fallback else ["--no-fallback"]), *([] if download else ["--no-download"])]
     if emit is not None:
-        from ddlsim.runs import emit as texts
+        from ddlsim.sweeps import emit as texts
 
         if missing:
             script = emit is Emit.slurm
@@ -91,8 +112,8 @@ def _points(
     scenario: str, grid: list[str], seeds: str | None, overrides: list[str], out: Path | None
 ) -> "tuple[Path, list[Point]]":
     """The folder of the runs, and all of them."""
-    from ddlsim.runs.sweep import Base, parse_grid, parse_seeds, points
-    from ddlsim.runs.sweep_file import read_sweep
+    from ddlsim.sweeps.points import Base, parse_grid, parse_seeds, points
+    from ddlsim.sweeps.file import read_sweep
     from ddlsim.scenario.find import find, is_sweep
     from ddlsim.scenario.load import read_tree
 
@@ -111,8 +132,8 @@ def _points(
 def _run(missing: "list[Point]", options: list[str], jobs: int, quiet: bool) -> list[tuple[str, str]]:
     """Runs them; what failed, with its cause."""
     from ddlsim.report.text import seconds_text
-    from ddlsim.runs import pool
-    from ddlsim.runs.emit import words_of
+    from ddlsim.sweeps import pool
+    from ddlsim.sweeps.emit import words_of
     from ddlsim.tasks.metric import Metric
 
     meant = {point.name: point for point in missing}

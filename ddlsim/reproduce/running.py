@@ -13,7 +13,7 @@ from pathlib import Path
 from ddlsim.errors import ScenarioError
 from ddlsim.reproduce.matrix import Cell, Matrix, is_meant
 from ddlsim.runs.directory import complete_summary, same_scenario, write_json
-from ddlsim.runs.pool import Job, run_jobs
+from ddlsim.sweeps.pool import Job, run_jobs
 from ddlsim.scenario import Scenario, to_yaml
 
 ORIGIN = "origin.json"

@@ -1,7 +1,7 @@
 """A run's life: its data, directory, start, end and summary; and many runs side by side.
 
 run.py is the way of one run, with loading.py (data and device), directory.py and lock.py (where it writes),
-manifest.py, profile.py, progress.py and interrupts.py; pool.py starts many, each in a process of its own.
+manifest.py, profile.py, progress.py and interrupts.py.
 """
 
 from ddlsim.runs.loading import Loaded, choose_device, load_data, prepare

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from ddlsim.cli import app
 from ddlsim.reproduce import read_matrix, reproduce, running, runs_of
-from ddlsim.runs import pool
+from ddlsim.sweeps import pool
 
 
 @pytest.fixture

@@ -59,12 +59,12 @@ def run_jobs(jobs: Sequence[Job], at_once: int = 1) -> Iterator[Ended]:
         KeyboardInterrupt: as it comes; the processes are interrupted too, and have ended when it leaves this function.
     """
     waiting = list(reversed(jobs))
-    running: dict[int, _Started] = {}
+    running: dict[int, Started] = {}
     try:
         while waiting or running:
             for slot in range(at_once):
                 if slot not in running and waiting:
-                    running[slot] = _start(waiting.pop(), _cores(slot, at_once))
+                    running[slot] = start(waiting.pop(), cores(slot, at_once))
             ended = [slot for slot, started in running.items() if started.process.poll() is not None]
             for slot in ended:
                 yield running.pop(slot).ended()
@@ -79,12 +79,21 @@ def run_jobs(jobs: Sequence[Job], at_once: int = 1) -> Iterator[Ended]:
 
 
 @dataclass(frozen=True)
-class _Started:
+class Started:
+    """A process under way.
+
+    Args:
+        job: what it is to do.
+        process: the process.
+        said: what it says on standard error.
+    """
+
     job: Job
     process: subprocess.Popen
     said: IO[str]
 
     def ended(self) -> Ended:
+        """How it has ended; called once, when it has."""
         code = self.process.returncode
         with self.said:
             self.said.seek(0)
@@ -92,7 +101,8 @@ class _Started:
         return Ended(self.job, code, _cause(code, lines))
 
 
-def _start(job: Job, cores: set[int]) -> _Started:
+def start(job: Job, cores: set[int]) -> Started:
+    """Starts a process on these cores; none: on all."""
     said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  # closed when it is read
     command = [sys.executable, "-m", "ddlsim", *job.words]
     paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]  # this very ddlsim, wherever we are
@@ -106,16 +116,16 @@ def _start(job: Job, cores: set[int]) -> _Started:
     if cores and process.poll() is None:
         with suppress(ProcessLookupError):  # it may have ended already
             os.sched_setaffinity(process.pid, cores)  # before the process starts threads, which inherit this
-    return _Started(job, process, said)
+    return Started(job, process, said)
 
 
-def _cores(slot: int, at_once: int) -> set[int]:
+def cores(slot: int, at_once: int) -> set[int]:
     """The share of one of several processes; empty where a process cannot be bound to cores."""
     if not hasattr(os, "sched_setaffinity"):
         return set()
-    cores = sorted(os.sched_getaffinity(0))
-    share = max(1, len(cores) // at_once)
-    return {cores[(slot * share + i) % len(cores)] for i in range(share)}
+    all_cores = sorted(os.sched_getaffinity(0))
+    share = max(1, len(all_cores) // at_once)
+    return {all_cores[(slot * share + i) % len(all_cores)] for i in range(share)}
 
 
 def _cause(code: int, lines: list[str]) -> str:

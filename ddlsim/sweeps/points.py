@@ -170,14 +170,15 @@ def points(
         if meant is None or tuple(value.label for value in combination) in meant
     ]
     drawn: Sequence[int | None] = seeds or [None]
-    found = [_point(base, combination, seed) for seed in drawn for combination in combinations]
+    found = [point_of(base, combination, seed) for seed in drawn for combination in combinations]
     name, times = Counter(point.name for point in found).most_common(1)[0]
     if times > 1:
         raise ScenarioError(f"{times} runs of the sweep have the name {name!r}. Give every value once.")
     return found
 
 
-def _point(base: Base, combination: Sequence[Value], seed: int | None) -> Point:
+def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Point:
+    """The run of one combination."""
     from ddlsim.scenario.load import apply_overrides, finish
     from ddlsim.scenario.merge import merge
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from ddlsim.runs import pool
-from ddlsim.runs.pool import Job, run_jobs
+from ddlsim.sweeps import pool
+from ddlsim.sweeps.pool import Job, run_jobs
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Sweeps as files; see sweep.py for the form."""
+"""Sweeps as files; see points.py for the form."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from annotated_types import Ge, MinLen
 from pydantic import BaseModel, ConfigDict
 
 from ddlsim.errors import ScenarioError
-from ddlsim.runs.sweep import Base, Point, Value, points, values_of_key
+from ddlsim.sweeps.points import Base, Point, Value, points, values_of_key
 from ddlsim.scenario.find import find
 from ddlsim.scenario.load import extended
 from ddlsim.scenario.problems import Problem, ScenarioProblems, did_you_mean

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.errors import ScenarioError
-from ddlsim.runs import pool
-from ddlsim.runs.sweep import parse_grid, parse_seeds
-from ddlsim.runs.sweep_file import read_sweep
+from ddlsim.sweeps import pool
+from ddlsim.sweeps.points import parse_grid, parse_seeds
+from ddlsim.sweeps.file import read_sweep
 from ddlsim.scenario import load
 
 BASE = """\

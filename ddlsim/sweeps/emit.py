@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddlsim.runs.sweep import Point
+from ddlsim.sweeps.points import Point
 
 SLURM = """\
 #!/bin/bash

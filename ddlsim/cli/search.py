@@ -1,0 +1,116 @@
+"""ddlsim sweep --search optuna: settings are chosen by what earlier runs have reached."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, say
+from ddlsim.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from optuna import Study
+
+    from ddlsim.sweeps.search import Search as Wanted
+
+
+class Search(StrEnum):
+    """What chooses settings."""
+
+    optuna = "optuna"
+
+
+class Pruner(StrEnum):
+    """What stops a run before its end."""
+
+    median = "median"
+    hyperband = "hyperband"
+    none = "none"
+
+
+def wanted_search(
+    scenario: str,
+    grid: Sequence[str],
+    overrides: Sequence[str],
+    out: Path | None,
+    trials: int,
+    metric: str | None,
+    pruner: str,
+    options: Sequence[str],
+) -> "Wanted":
+    """What the command asks for; the arguments are those of the command.
+
+    Raises:
+        ScenarioError: if it cannot be done.
+    """
+    from ddlsim.sweeps.search import Search as Wanted
+    from ddlsim.sweeps.search_space import aim_named, parse_dimension
+    from ddlsim.sweeps.points import Base
+    from ddlsim.scenario.find import find, is_sweep
+    from ddlsim.scenario.load import apply_overrides, finish, read_tree
+
+    file = find(scenario)
+    if is_sweep(file):
+        raise ScenarioError(f"--search: {file} is a sweep file. Name a scenario, and what to search by --grid.")
+    if not grid:
+        raise ScenarioError("--search needs --grid KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A,B: what it searches.")
+    space = tuple(map(parse_dimension, grid))
+    shared = finish(apply_overrides(read_tree(file), overrides), file.stem)
+    base = Base(file.stem, read_tree(file), tuple(overrides), out or Path("runs") / f"search-{file.stem}", scenario)
+    return Wanted(base, shared, space, aim_named(metric, shared), trials, pruner, tuple(options))
+
+
+def run_search(wanted: "Wanted", jobs: int, quiet: bool) -> None:
+    """Searches, and prints the best runs."""
+    from ddlsim.sweeps import search as searching
+
+    aim, trials = wanted.aim, wanted.trials
+    failed: list[searching.Ended] = []
+
+    def tell(ended: searching.Ended, count: int) -> None:
+        if ended.state == "failed":
+            failed.append(ended)
+        value = "" if ended.value is None else f" {aim.name} {aim.metric.text(ended.value)}"
+        if not quiet:
+            say(f"[{count}/{trials}] {ended.name}: {ended.state.upper()}{value}{ended.cause and f': {ended.cause}'}")
+
+    try:
+        study = searching.search(wanted, jobs, tell)
+    except KeyboardInterrupt:
+        say("Interrupted. The same command goes on with the search.")
+        raise typer.Exit(INTERRUPTED) from None
+    typer.echo(_told(study, wanted))
+    if failed:
+        say(f"{len(failed)} of {trials} runs failed:")
+        for each in failed:
+            say(f"  {each.name}: {each.cause}")
+        raise typer.Exit(RUNS_FAILED)
+
+
+def _told(study: "Study", wanted: "Wanted") -> str:
+    """The five best trials, and how many there are of each kind."""
+    from optuna.trial import TrialState
+
+    from ddlsim.report.text import columns
+
+    ended = study.get_trials(deepcopy=False)
+    complete = [frozen for frozen in ended if frozen.state == TrialState.COMPLETE]
+    best = sorted(complete, key=lambda frozen: frozen.value, reverse=not wanted.aim.metric.falling)[:5]
+    keys = [each.key for each in wanted.space]
+    rows = [
+        [
+            f"trial-{frozen.number:04d}",
+            wanted.aim.metric.text(frozen.value),
+            *(f"{value:.4g}" if isinstance(value := frozen.params[key], float) else str(value) for key in keys),
+        ]
+        for frozen in best
+    ]
+    pruned = sum(frozen.state == TrialState.PRUNED for frozen in ended)
+    head = (
+        f"{len(ended)} trials: {len(complete)} complete, {pruned} pruned, {len(ended) - len(complete) - pruned} failed."
+    )
+    if not best:
+        return head
+    return f"{head} The best of them, in {wanted.base.out}:\n{columns(['run', wanted.aim.name, *keys], rows)}"

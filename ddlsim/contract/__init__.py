@@ -1,0 +1,1 @@
+"""The written contracts of parts from outside, tried out by `ddlsim check`."""

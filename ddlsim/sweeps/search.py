@@ -1,0 +1,246 @@
+"""A search for good settings by Optuna: runs in processes of their own, stopped where others have long been better.
+
+Ask and tell: Optuna says which values the next run has, and is told the run's metric at every evaluation. Where its
+pruner finds the run hopeless, the process gets SIGTERM, ends after its round, and counts as pruned. The study is a
+journal in the folder of the runs, search.journal, so the same command again goes on with it: runs that were under way
+are resumed, further ones follow until there are as many as were asked for.
+
+Source: Akiba et al., "Optuna: A Next-generation Hyperparameter Optimization Framework", KDD 2019.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.sweeps import pool
+from ddlsim.sweeps.emit import words_of
+from ddlsim.sweeps.search_space import Aim, Choice, Range
+from ddlsim.sweeps.points import Base, Point, point_of
+
+if TYPE_CHECKING:
+    import optuna
+
+    from ddlsim.scenario import Scenario
+
+JOURNAL = "search.journal"
+INTERRUPTED = 130
+"""Exit code of a run that a signal ended after its round."""
+
+PRUNERS = ("median", "hyperband", "none")
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched.
+
+    Args:
+        base: what all runs have in common.
+        scenario: what all trials share, checked.
+        space: what differs.
+        aim: what is to be good.
+        trials: how many runs there are to be in the end, those of earlier commands counted.
+        pruner: median (worse than the median of the others at that round), hyperband or none.
+        options: further words of `ddlsim run`.
+    """
+
+    base: Base
+    scenario: "Scenario"
+    space: tuple[Range | Choice, ...]
+    aim: Aim
+    trials: int
+    pruner: str = "median"
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a trial ended.
+
+    Args:
+        name: of the trial, with its values.
+        state: complete, pruned or failed.
+        value: of the aim, the last one that is known.
+        cause: why it failed.
+    """
+
+    name: str
+    state: str
+    value: float | None
+    cause: str = ""
+
+
+@dataclass
+class _Trial:
+    """A run under way."""
+
+    trial: "optuna.Trial"
+    point: Point
+    process: pool.Started
+    told: set[int]
+    size: int = -1
+    value: float | None = None
+    pruned: bool = False
+
+
+def search(wanted: Search, at_once: int, tell: Callable[[Ended, int], None]) -> "optuna.Study":
+    """Runs until the study has as many trials as are wanted.
+
+    Args:
+        wanted: what is searched.
+        at_once: how many runs are under way side by side.
+        tell: called with every trial that has ended, and how many have.
+    Raises:
+        ScenarioError: if Optuna is not installed, or the folder holds another study.
+        KeyboardInterrupt: as it comes; the runs are interrupted too, and the same command goes on with them.
+    """
+    study = open_study(wanted)
+    from optuna.trial import TrialState
+
+    underway: dict[int, _Trial] = {}
+    left = [_reopened(study, frozen) for frozen in study.trials if not frozen.state.is_finished()]
+    try:
+        while True:
+            for slot in range(at_once):
+                if slot in underway or (not left and len(study.trials) >= wanted.trials):
+                    continue
+                trial = left.pop(0) if left else study.ask()
+                started = _start(wanted, study, trial, pool.cores(slot, at_once))
+                if isinstance(started, Ended):
+                    study.tell(trial, state=TrialState.FAIL)
+                    tell(started, _count(study))
+                else:
+                    underway[slot] = started
+            if not underway:
+                if not left and len(study.trials) >= wanted.trials:
+                    return study
+                continue
+            for slot, one in list(underway.items()):
+                ended = one.process.process.poll() is not None  # asked first, so that nothing comes after what is read
+                _look(wanted, one, ended)
+                if ended:
+                    tell(_close(study, underway.pop(slot)), _count(study))
+            time.sleep(pool.POLL_S)
+    finally:
+        for one in underway.values():
+            one.process.process.terminate()
+        for one in underway.values():
+            one.process.process.wait()
+            one.process.said.close()
+
+
+def open_study(wanted: Search) -> "optuna.Study":
+    """The study in the folder of the runs, made if it is not there.
+
+    Raises:
+        ScenarioError: if Optuna is not installed, or the folder holds a study of something else.
+    """
+    from ddlsim.scenario import digest
+
+    try:
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+    except ImportError as error:
+        raise ScenarioError(
+            "--search optuna: Optuna is not installed. Install it with `pip install 'ddlsim[optuna]'`."
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    pruners: dict[str, Callable[[], Any]] = {
+        "median": optuna.pruners.MedianPruner,
+        "hyperband": optuna.pruners.HyperbandPruner,
+        "none": optuna.pruners.NopPruner,
+    }
+    folder = wanted.base.out
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = str(folder / JOURNAL)
+        storage = JournalStorage(JournalFileBackend(path, lock_obj=JournalFileOpenLock(path)))
+    except OSError as error:
+        raise ScenarioError(f"--out {folder}: cannot be written to: {error.strerror or error}.") from error
+    study = optuna.create_study(
+        storage=storage,
+        study_name=wanted.base.name,
+        direction="minimize" if wanted.aim.metric.falling else "maximize",
+        pruner=pruners[wanted.pruner](),
+        load_if_exists=True,
+    )
+    # A sampler begins anew with every process: another seed, or it would propose what it has proposed before.
+    study.sampler = optuna.samplers.TPESampler(seed=len(study.trials), constant_liar=True)
+    about = {
+        "metric": wanted.aim.name,
+        "space": [repr(each) for each in wanted.space],
+        "scenario": digest(wanted.scenario),
+    }
+    held = study.user_attrs.get("search")
+    if held is None:
+        study.set_user_attr("search", about)
+    elif held != about:
+        differ = ", ".join(sorted(key for key in {*held, *about} if held.get(key) != about.get(key)))
+        raise ScenarioError(
+            f"--out {folder}: holds a search with another {differ}. Name another folder, or give what it was given."
+        )
+    return study
+
+
+def _reopened(study: "optuna.Study", frozen: "optuna.trial.FrozenTrial") -> "optuna.Trial":
+    """A trial that was under way when an earlier process ended."""
+    import optuna
+
+    return optuna.Trial(study, frozen._trial_id)
+
+
+def _start(wanted: Search, study: "optuna.Study", trial: "optuna.Trial", cores: set[int]) -> _Trial | Ended:
+    """The run of a trial, or why there is none."""
+    values = [each.suggest(trial) for each in wanted.space]
+    name = f"trial {trial.number} ({', '.join(value.option for value in values)})"
+    place = wanted.base.out / f"trial-{trial.number:04d}"
+    point = replace(point_of(wanted.base, values, None), name=name, directory=place)
+    if point.scenario is None:
+        return Ended(name, "failed", None, point.refusal)
+    told = set(study.trials[trial.number].intermediate_values)
+    return _Trial(trial, point, pool.start(pool.Job(name, words_of(point, wanted.options)), cores), told)
+
+
+def _look(wanted: Search, one: _Trial, ended: bool) -> None:
+    """Tells Optuna of evaluations since the last look, and stops a run that its pruner finds hopeless."""
+    from ddlsim.report.records import read
+
+    try:
+        size = (one.point.directory / "metrics.jsonl").stat().st_size
+        if size == one.size:
+            return
+        records = read(one.point.directory)
+    except (OSError, DdlsimError):  # it has hardly begun, or a row is half written
+        return
+    one.size = size
+    for step, value in wanted.aim.curve(records, ended):
+        one.value = value
+        if step in one.told:
+            continue
+        one.told.add(step)
+        one.trial.report(one.value, step)
+        if not ended and not one.pruned and one.trial.should_prune():
+            one.pruned = True
+            one.process.process.terminate()
+
+
+def _close(study: "optuna.Study", one: _Trial) -> Ended:
+    """Tells Optuna how a trial has ended."""
+    from optuna.trial import TrialState
+
+    how = one.process.ended()
+    if one.point.summary() is not None and one.value is not None:
+        study.tell(one.trial, one.value)
+        return Ended(one.point.name, "complete", one.value)
+    if one.pruned and how.code == INTERRUPTED:
+        study.tell(one.trial, state=TrialState.PRUNED)
+        return Ended(one.point.name, "pruned", one.value)
+    study.tell(one.trial, state=TrialState.FAIL)
+    return Ended(one.point.name, "failed", one.value, how.cause or "it has ended without an evaluation")
+
+
+def _count(study: "optuna.Study") -> int:
+    """Trials that have ended."""
+    return sum(frozen.state.is_finished() for frozen in study.get_trials(deepcopy=False))

@@ -1,0 +1,117 @@
+"""Searches by Optuna, with real runs in processes of their own."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ddlsim.cli import app
+from ddlsim.errors import ScenarioError
+from ddlsim.sweeps.search_space import Choice, Range, parse_dimension
+
+optuna = pytest.importorskip("optuna", reason="the extra `optuna` is not installed")
+
+from ddlsim.cli.search import wanted_search  # noqa: E402
+from ddlsim.sweeps.search import open_study, search  # noqa: E402
+
+SMOKE = "scenarios/smoke.yaml"
+SMALL = ["nodes.clusters=[2, 2]", "topology={name: ring}", "model={name: mlp, hidden: [4]}", "evaluation.every=1"]
+RATE = "training.learning_rate=0.01..1:log"
+
+
+def asked(out, trials, rounds=2, grid=(RATE,), metric=None):
+    settings = [*SMALL, f"rounds={rounds}"]
+    return wanted_search(SMOKE, grid, settings, out, trials, metric, "median", ["-q", "--no-download"])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a.b=0.001..0.1:log", Range("a.b", 0.001, 0.1, True, False)),
+        ("a.b=1..20", Range("a.b", 1, 20, False, True)),
+        ("a.b=1e-3 .. 2", Range("a.b", 0.001, 2, False, False)),
+        ("a.b=-1.5..1.5", Range("a.b", -1.5, 1.5, False, False)),
+    ],
+)
+def test_a_range_is_of_floats_or_of_whole_numbers(text, found):
+    assert parse_dimension(text) == found
+
+
+def test_what_is_no_range_is_a_choice():
+    found = parse_dimension("topology.name=ring,complete")
+    assert isinstance(found, Choice) and [value.option for value in found.values] == [
+        "topology.name=ring",
+        "topology.name=complete",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a=2..1", "from a lower to a higher bound"),
+        ("a=0..1:log", "bounds above 0 for orders of magnitude"),
+        ("a=0..1:sqrt", "expected :log or nothing behind a range, got :sqrt"),
+    ],
+)
+def test_a_wrong_range_is_refused(text, why):
+    with pytest.raises(ScenarioError, match=why):
+        parse_dimension(text)
+
+
+def test_the_same_search_again_runs_what_is_missing_and_another_one_is_refused(tmp_path):
+    ended = []
+    search(asked(tmp_path / "s", 2), 2, lambda one, count: ended.append((one.state, count)))
+    assert sorted(ended) == [("complete", 1), ("complete", 2)]
+    study = search(asked(tmp_path / "s", 3), 1, lambda one, count: ended.append((one.state, count)))
+    assert ended[2:] == [("complete", 3)]
+    for frozen in study.trials:
+        summary = json.loads((tmp_path / "s" / f"trial-{frozen.number:04d}" / "summary.json").read_text())
+        assert frozen.value == pytest.approx(summary["accuracy"]["all"])
+        assert list(frozen.intermediate_values) == [1, 2, 3]  # 3: after the last exchange
+    with pytest.raises(ScenarioError, match="holds a search with another metric, space"):
+        open_study(asked(tmp_path / "s", 3, grid=["training.learning_rate=0.01..2:log"], metric="worst_cluster"))
+
+
+def test_a_run_that_is_worse_than_the_others_is_stopped_and_counts_as_pruned(tmp_path):
+    wanted = asked(tmp_path / "s", 6, rounds=5000)
+    study = open_study(wanted)
+    space = {"training.learning_rate": optuna.distributions.FloatDistribution(0.01, 1, log=True)}
+    better = {"intermediate_values": {1: 1.0}, "value": 1.0, "distributions": space}
+    for rate in (0.02, 0.03, 0.04, 0.05, 0.06):
+        study.add_trial(optuna.create_trial(params={"training.learning_rate": rate}, **better))
+    ended = []
+    search(wanted, 1, lambda one, count: ended.append((one.state, one.cause, count)))
+    assert ended == [("pruned", "", 6)]
+    assert open_study(wanted).trials[5].state == optuna.trial.TrialState.PRUNED
+    assert json.loads((tmp_path / "s" / "trial-0005" / "summary.json").read_text())["status"] == "interrupted"
+
+
+def test_a_trial_that_an_earlier_process_left_is_taken_up_again(tmp_path):
+    wanted = asked(tmp_path / "s", 1)
+    left = open_study(wanted).ask()
+    rate = left.suggest_float("training.learning_rate", 0.01, 1, log=True)
+    study = search(wanted, 1, lambda *_: None)
+    assert [frozen.params for frozen in study.trials] == [{"training.learning_rate": rate}]
+    assert study.trials[0].state == optuna.trial.TrialState.COMPLETE
+
+
+def test_values_that_cannot_be_run_are_failures_that_are_listed(tmp_path):
+    words = ["sweep", SMOKE, "--search", "optuna", "--trials", "2", "--grid", "training.momentum=1.5..2.5", "-q"]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "s")])
+    assert done.exit_code == 5
+    assert "2 trials: 0 complete, 0 pruned, 2 failed." in done.output
+    assert "training.momentum: expected a number below 1" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--grid", RATE, "--metric", "accurcy"], "--metric accurcy: unknown. Did you mean 'accuracy'?"),
+        ([], "--search needs --grid"),
+        (["--grid", RATE, "--seeds", "0..3"], "--search: takes neither --seeds nor --emit"),
+    ],
+)
+def test_a_search_that_cannot_be_made_is_one_clear_error(tmp_path, words, why):
+    done = CliRunner().invoke(app, ["sweep", SMOKE, "--search", "optuna", "--out", str(tmp_path / "s"), *words])
+    assert done.exit_code == 2 and why in done.output
+    assert not (tmp_path / "s").exists()
