@@ -2,14 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ddlsim.cli import completion
 from ddlsim.cli.exits import message_of
 from ddlsim.cli.run import Overrides
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+
+if TYPE_CHECKING:
+    from ddlsim.scenario import Scenario
 
 
 def register(app: typer.Typer) -> None:
@@ -24,8 +27,12 @@ def check(
         typer.Argument(help="Scenario files, or names.", metavar="SCENARIO...", autocompletion=completion.scenarios),
     ],
     overrides: Overrides = [],  # noqa: B006
+    data: Annotated[
+        bool, typer.Option("--data", help="Also read the data, where it is, and deal it to the nodes as a run does.")
+    ] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Where to look for data first.")] = None,
 ) -> None:
-    """Check scenarios (and matrices of them) without touching data; every error at once.
+    """Check scenarios (and matrices of them) without touching data, unless --data is given; every error at once.
 
     Classes that are not ddlsim's own (./mine.py:Mine) are tried out as well: a few nodes, two rounds, no learning.
     """
@@ -43,7 +50,9 @@ def check(
                 continue
             scenario = load(path, overrides)
             _try_out(path, scenario)
-        except ScenarioError as error:
+            if data:
+                _deal(scenario, data_dir)
+        except (ScenarioError, DataMissing, DataDamaged) as error:
             typer.echo(message_of(error), err=True)
             failed = True
         else:
@@ -68,6 +77,15 @@ def _try_out(path: str, scenario) -> None:
     if found:
         count = f"{len(found)} error" + ("s" if len(found) > 1 else "")
         raise ScenarioError("\n".join([*(f"{path}: {text}" for text in found), f"{count}; nothing was run."]))
+
+
+def _deal(scenario: "Scenario", data_dir: Path | None) -> None:
+    """Reads the data and deals it; raises what a run would raise before its first round."""
+    from ddlsim.runs import load_data, prepare
+
+    loaded = load_data(scenario, data_dir, fallback=False, download=False)
+    prepared = prepare(loaded)
+    scenario.model.check(prepared.image_shape)
 
 
 def _matrix_line(path: str, overrides: list[str]) -> str:

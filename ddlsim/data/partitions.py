@@ -33,6 +33,9 @@ class Partition(Part, ABC):
     by_domain: ClassVar[bool] = False
     """Whether clusters see their own domain only."""
 
+    deals_apart: ClassVar[bool] = False
+    """Whether it is known that no sample goes to two nodes, so that there cannot be more nodes than samples."""
+
     def deal(
         self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
     ) -> list[np.ndarray]:
@@ -128,6 +131,8 @@ class Random(Partition):
         samples_per_node: no node gets more than this; null: all there are.
     """
 
+    deals_apart: ClassVar[bool] = True
+
     samples_per_node: Count | None = None
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
@@ -150,6 +155,8 @@ class Uniform(_OfClasses):
     Args:
         samples_per_node: no node gets more than this, rounded down to equal numbers of all labels; null: all there are.
     """
+
+    deals_apart: ClassVar[bool] = True
 
     samples_per_node: Count | None = None
 
@@ -176,6 +183,8 @@ class Dirichlet(_OfClasses):
         alpha: concentration; small: each node has few labels; large: all nodes alike.
         min_samples: fewest samples that a node may have.
     """
+
+    deals_apart: ClassVar[bool] = True
 
     alpha: Annotated[float, Gt(0)]
     min_samples: Count = 10
@@ -206,6 +215,8 @@ class Shards(_OfClasses):
     Args:
         shards_per_node: how many; about as many labels per node.
     """
+
+    deals_apart: ClassVar[bool] = True
 
     shards_per_node: Count = 2
 
@@ -287,6 +298,8 @@ class QuantitySkew(Partition):
         alpha: concentration; small: few nodes own most; large: all own the same.
         min_samples: fewest samples that a node may have.
     """
+
+    deals_apart: ClassVar[bool] = True
 
     alpha: Annotated[float, Gt(0)]
     min_samples: Count = 10

@@ -189,14 +189,27 @@ def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, 
 
 
 def _validation(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """A share of samples that leaves none on one side, where it is known how many there are."""
+    """A share of samples that leaves none on one side, or no node's share any, where it is known how many there are."""
     source, sizes = scenario.validation.source, scenario.data.num_samples
-    if sizes is None or source not in ("train", "test"):
+    if sizes is None:
         return
-    samples = sizes[0] if source == "train" else sizes[1]
-    fraction = scenario.validation.fraction
-    if not 0 < round(fraction * samples) < samples:
-        yield ("validation", "fraction"), f"{fraction} of {samples} {source} samples leaves one side empty"
+    fraction, train, nodes = scenario.validation.fraction, sizes[0], scenario.nodes.count
+    if source in ("train", "test"):
+        samples = train if source == "train" else sizes[1]
+        held_out = round(fraction * samples)
+        if not 0 < held_out < samples:
+            yield ("validation", "fraction"), f"{fraction} of {samples} {source} samples leaves one side empty"
+            return
+        train -= held_out if source == "train" else 0
+    if not scenario.partition.deals_apart or scenario.learning == "none":
+        return
+    most = train // nodes  # of the node that has the fewest
+    if most == 0:
+        place = ("validation", "fraction") if source == "train" else ("nodes", "clusters")
+        yield place, f"{train} training samples are fewer than the {nodes} nodes"
+    elif source == "node" and max(1, round(fraction * most)) >= most:
+        text = f"{fraction} of a node's {most} samples or fewer leaves none to train on"
+        yield ("validation", "fraction"), text
 
 
 def _fits_shift(scenario: Scenario) -> None:

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -259,3 +260,15 @@ def test_an_interrupted_run_keeps_its_records_and_says_where(ddlsim, tmp_path, m
     assert kept >= {"metrics.jsonl", "communication.jsonl", "links.jsonl", "contents.jsonl", "summary.json"}
     monkeypatch.undo()
     assert ddlsim("report", str(tmp_path / "here")).exit_code == 0
+
+
+def test_check_with_data_tells_what_a_run_would_find_in_it(tmp_path):
+    file = tmp_path / "far.npz"
+    labels = np.r_[np.zeros(99, int), 2**40]
+    np.savez(file, x_train=np.zeros((100, 4), "f4"), y_train=labels, x_test=np.zeros((9, 4), "f4"), y_test=labels[:9])
+    words = ["check", "smoke", "--set", f"data={{name: npz, path: {file}}}"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    done = CliRunner().invoke(app, [*words, "--data"])
+    assert done.exit_code == 2 and "far.npz: labels must be whole numbers from 0, one after the other" in done.output
+    gone = CliRunner().invoke(app, [*words, "--data", "--set", "data.path=gone.npz"])
+    assert gone.exit_code == 2 and "gone.npz" in gone.output

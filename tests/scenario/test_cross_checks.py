@@ -102,6 +102,15 @@ def test_a_learning_rate_beyond_single_precision_is_refused(problems):
             ["validation={source: test, fraction: 0.0001}"],
             "validation.fraction: 0.0001 of 2000 test samples leaves one",
         ),
+        (
+            ["validation={source: train, fraction: 0.9999}"],
+            "validation.fraction: 1 training samples are fewer than the 8 nodes",
+        ),
+        (
+            ["validation={source: node, fraction: 0.9999}"],
+            "validation.fraction: 0.9999 of a node's 1250 samples or fewer leaves none",
+        ),
+        (["nodes.clusters=[10001]"], "nodes.clusters: 10000 training samples are fewer than the 10001 nodes"),
     ],
 )
 def test_what_the_shape_of_known_data_forbids_is_told_before_it_is_read(problems, sets, told):
