@@ -112,10 +112,10 @@ def _points(
     scenario: str, grid: list[str], seeds: str | None, overrides: list[str], out: Path | None
 ) -> "tuple[Path, list[Point]]":
     """The folder of the runs, and all of them."""
-    from ddlsim.sweeps.points import Base, parse_grid, parse_seeds, points
-    from ddlsim.sweeps.file import read_sweep
     from ddlsim.scenario.find import find, is_sweep
     from ddlsim.scenario.load import read_tree
+    from ddlsim.sweeps.file import read_sweep
+    from ddlsim.sweeps.points import Base, parse_grid, parse_seeds, points
 
     file = find(scenario)
     axes = [parse_grid(text) for text in grid]

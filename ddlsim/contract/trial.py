@@ -13,8 +13,8 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from ddlsim import own_code
-from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
 from ddlsim.contract.forgotten_yields import forgotten_yields
+from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
 from ddlsim.runs.loading import Loaded, load_data, prepare
 from ddlsim.scenario.crosscheck import cross_problems
 from ddlsim.scenario.own_parts import named_parts, origins

@@ -13,8 +13,8 @@ from pathlib import Path
 from ddlsim.errors import ScenarioError
 from ddlsim.reproduce.matrix import Cell, Matrix, is_meant
 from ddlsim.runs.directory import complete_summary, same_scenario, write_json
-from ddlsim.sweeps.pool import Job, run_jobs
 from ddlsim.scenario import Scenario, to_yaml
+from ddlsim.sweeps.pool import Job, run_jobs
 
 ORIGIN = "origin.json"
 """In a run's directory: the commit of the sources that it ran with."""

@@ -8,12 +8,12 @@ from annotated_types import Ge, MinLen
 from pydantic import BaseModel, ConfigDict
 
 from ddlsim.errors import ScenarioError
-from ddlsim.sweeps.points import Base, Point, Value, points, values_of_key
 from ddlsim.scenario.find import find
 from ddlsim.scenario.load import extended
 from ddlsim.scenario.problems import Problem, ScenarioProblems, did_you_mean
 from ddlsim.scenario.tree import Tree, parse_file
 from ddlsim.scenario.validate import check_section
+from ddlsim.sweeps.points import Base, Point, Value, points, values_of_key
 
 
 class SweepFile(BaseModel):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.sweeps import pool
 from ddlsim.sweeps.emit import words_of
-from ddlsim.sweeps.search_space import Aim, Choice, Range
 from ddlsim.sweeps.points import Base, Point, point_of
+from ddlsim.sweeps.search_space import Aim, Choice, Range
 
 if TYPE_CHECKING:
     import optuna

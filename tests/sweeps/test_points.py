@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.errors import ScenarioError
-from ddlsim.sweeps import pool
-from ddlsim.sweeps.points import parse_grid, parse_seeds
-from ddlsim.sweeps.file import read_sweep
 from ddlsim.scenario import load
+from ddlsim.sweeps import pool
+from ddlsim.sweeps.file import read_sweep
+from ddlsim.sweeps.points import parse_grid, parse_seeds
 
 BASE = """\
 rounds: 1
