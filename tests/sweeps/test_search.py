@@ -96,11 +96,11 @@ def test_a_trial_that_an_earlier_process_left_is_taken_up_again(tmp_path):
 
 
 def test_values_that_cannot_be_run_are_failures_that_are_listed(tmp_path):
-    words = ["sweep", SMOKE, "--search", "optuna", "--trials", "2", "--grid", "training.momentum=1.5..2.5", "-q"]
+    words = ["sweep", SMOKE, "--search", "optuna", "--trials", "2", "--grid", "training.learning_rate=-2.0..-1.0", "-q"]
     done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "s")])
     assert done.exit_code == 5
     assert "2 trials: 0 complete, 0 pruned, 2 failed." in done.output
-    assert "training.momentum: expected a number below 1" in done.output
+    assert "training.learning_rate: expected a number above 0" in done.output
 
 
 @pytest.mark.parametrize(
