@@ -20,8 +20,10 @@ EVERY = {
     "complete": {},
     "erdos_renyi": {"edge_probability": 0.4},
     "watts_strogatz": {"degree": 4, "rewire_probability": 0.2},
+    "barabasi_albert": {"edges": 2},
     "torus": {},
     "star": {},
+    "networkx": {"generator": "cycle_graph"},
 }
 
 
