@@ -16,7 +16,7 @@ def one_round(write):
 
 
 def test_a_killed_run_is_told_and_the_next_one_goes_on(one_round, tmp_path, monkeypatch):
-    start, started = pool._start, []
+    start, started = pool.start, []
 
     def start_and_kill_the_first(job, cores):
         found = start(job, cores)
@@ -25,7 +25,7 @@ def test_a_killed_run_is_told_and_the_next_one_goes_on(one_round, tmp_path, monk
         started.append(job)
         return found
 
-    monkeypatch.setattr(pool, "_start", start_and_kill_the_first)
+    monkeypatch.setattr(pool, "start", start_and_kill_the_first)
     runs = runs_of(one_round, tmp_path, seeds=1, patterns=["*/*"])
     outcome = reproduce(runs)
     assert [str(failure) for failure in outcome.failures] == [
