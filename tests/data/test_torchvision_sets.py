@@ -1,14 +1,21 @@
 """Data sets of torchvision by the names of their classes."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
 from torchvision import datasets
 
+import ddlsim
 from ddlsim.data import DataSearch
 from ddlsim.data.torchvision_sets import Torchvision
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
 
+ROOT = Path(ddlsim.__file__).parents[1]
 NOWHERE = DataSearch(download=False)
 
 
@@ -81,3 +88,34 @@ def test_data_that_is_not_here_is_downloaded(tmp_path, monkeypatch):
 
     monkeypatch.setattr(datasets, "Fetched", Fetched, raising=False)
     assert len(Torchvision(dataset="Fetched").load(DataSearch(tmp_path)).train_labels) == 4
+
+
+WITHOUT = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torchvision", "PIL"):
+            raise ImportError(f"no {name} here")
+
+sys.meta_path.insert(0, Blocked())
+from ddlsim.cli import main
+sys.argv = ["ddlsim", *sys.argv[1:]]
+main()
+"""
+
+
+def without_torchvision(*words, cwd):
+    command = [sys.executable, "-c", WITHOUT, *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_embedded_data_needs_no_torchvision(tmp_path):
+    smaller = ["rounds=1", "nodes.clusters=[2, 2]", "topology={name: ring}", "training.local_steps=1"]
+    options = [word for change in smaller for word in ("--set", change)]
+    done = without_torchvision("run", ROOT / "scenarios" / "smoke.yaml", *options, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    options = ["--set", "data={name: torchvision, dataset: SVHN}", "--no-fallback", "--out", "other"]
+    done = without_torchvision("run", ROOT / "scenarios" / "smoke.yaml", *options, cwd=tmp_path)
+    assert done.returncode == 3 and "SVHN comes from torchvision, which cannot be imported" in done.stderr
