@@ -4,6 +4,7 @@ Images are resized as the FACADE paper's code does: the short side to `size` pix
 square in the middle. No augmentation. Needs Pillow, which comes with torchvision.
 """
 
+import hashlib
 import math
 import os
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SPLIT_SEED = 0
 """Train and test of a folder are split alike whatever the scenario's seed, so that runs can be compared."""
+_PICTURES = 1024
+"""Pictures that are decoded before they are written to where they are kept."""
 
 Sample = tuple[Path, int]
 """An image file and its class."""
@@ -103,6 +106,8 @@ class ImageFolder(DataSettings):
         split_by: image; or folder: what lies in one folder below the class (one photographer, say) stays together.
         mean: per channel or one for all, on the scale 0..1.
         std: likewise, above 0.
+        mapped: convert the images once into files in the cache and read them by the batch, for data sets larger than
+            memory.
     """
 
     path: str
@@ -111,6 +116,7 @@ class ImageFolder(DataSettings):
     split_by: Literal["image", "folder"] = "image"
     mean: tuple[float, ...] = (0.5,)
     std: tuple[Annotated[float, Gt(0)], ...] = (0.5,)
+    mapped: bool = False
 
     def load(self, search: DataSearch) -> Dataset:
         """The data set.
@@ -127,7 +133,10 @@ class ImageFolder(DataSettings):
         else:
             classes = _class_names(root)
             splits = self._split(root, _list(root, classes), len(classes))
-        arrays = _read_splits(*splits, self.size)
+        if self.mapped:
+            arrays = _converted(*splits, self.size, list(search.roots())[-1])
+        else:
+            arrays = _read_splits(*splits, self.size)
         mean = per_channel(self.mean, 3, "data.mean", str(root))
         std = per_channel(self.std, 3, "data.std", str(root))
         return Dataset("image-folder", *arrays, len(classes), mean, std, str(root))
@@ -176,11 +185,42 @@ def _read_splits(train: list[Sample], test: list[Sample], size: int):
     arrays = []
     for samples in (train, test):
         images = np.empty((len(samples), size, size, 3), np.uint8)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # decoding runs outside Python's lock
-            for index, image in enumerate(pool.map(lambda sample: _read_image(sample[0], size), samples)):
-                images[index] = image
-        arrays += [images, np.array([label for _, label in samples], np.int64)]
+        _read_into(images, samples, size)
+        arrays += [images, _labels_of(samples)]
     return arrays
+
+
+def _converted(train: list[Sample], test: list[Sample], size: int, cache: Path):
+    """As `_read_splits`, with images in files of the cache, made by the first call."""
+    digest = hashlib.sha256(f"{size}".encode())
+    for path, label in (*train, *test):
+        found = path.stat()
+        digest.update(f"{path} {label} {found.st_size} {found.st_mtime_ns}\n".encode())
+    folder = cache / "image-folder" / digest.hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = []
+    for split, samples in (("train", train), ("test", test)):
+        place = folder / f"{split}.npy"
+        if not place.is_file():
+            draft = folder / f"{split}.{os.getpid()}.draft"
+            images = np.lib.format.open_memmap(draft, "w+", np.uint8, (len(samples), size, size, 3))
+            _read_into(images, samples, size)
+            images.flush()
+            os.replace(draft, place)
+        arrays += [np.load(place, mmap_mode="r"), _labels_of(samples)]
+    return arrays
+
+
+def _read_into(images: np.ndarray, samples: list[Sample], size: int) -> None:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # decoding runs outside Python's lock
+        for first in range(0, len(samples), _PICTURES):
+            some = samples[first : first + _PICTURES]
+            for index, image in enumerate(pool.map(lambda sample: _read_image(sample[0], size), some)):
+                images[first + index] = image
+
+
+def _labels_of(samples: list[Sample]) -> np.ndarray:
+    return np.array([label for _, label in samples], np.int64)
 
 
 def _read_image(path: Path, size: int) -> np.ndarray:

@@ -29,6 +29,8 @@ class Npz(DataSettings):
         num_classes: number of labels; null: the highest label + 1.
         mean: per channel or one for all, on the scale 0..1 of uint8 images; null: 0.5 for uint8, 0 for features.
         std: likewise; null: 0.5 for uint8, 1 for features.
+        mapped: leave samples in the file and read them by the batch, for data sets larger than memory; the file must
+            be uncompressed (numpy.savez), floating-point samples float32.
     """
 
     path: str
@@ -36,6 +38,7 @@ class Npz(DataSettings):
     num_classes: Count | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[Annotated[float, Gt(0)], ...] | None = None
+    mapped: bool = False
 
     def __post_init__(self):
         if self.task == "regression" and self.num_classes is not None:
@@ -49,7 +52,7 @@ class Npz(DataSettings):
             DataDamaged: if it cannot be read.
         """
         path = find_path(self.path, search, "npz", "a file with x_train, y_train, x_test and y_test (numpy.savez).")
-        x_train, y_train, x_test, y_test = read_keras_npz(path, self.task, integers=True)
+        x_train, y_train, x_test, y_test = read_keras_npz(path, self.task, integers=True, mapped=self.mapped)
         splits = {"train": (x_train, y_train), "test": (x_test, y_test)}
         columns = read_columns(path, tuple(splits))
         return own_dataset("npz", str(path), splits, self.task, self.num_classes, self.mean, self.std, columns)

@@ -3,6 +3,7 @@ import pytest
 
 from ddlsim.data import DataSearch
 from ddlsim.data.images import ImageFolder, Imagenette
+from ddlsim.data.mapped import is_mapped
 from ddlsim.errors import DataDamaged, DataMissing
 
 
@@ -103,3 +104,18 @@ def test_imagenette_npz_of_another_size_is_refused(tmp_path, search):
     np.savez(tmp_path / "imagenette.npz", **named)
     with pytest.raises(DataDamaged, match="64 x 64 x 3"):
         Imagenette().load(search)
+
+
+def test_a_mapped_folder_is_converted_once_and_gives_the_same(tmp_path, picture, search):
+    for name, color in (("ant", (9, 0, 0)), ("bee", (0, 9, 0))):
+        for index in range(5):
+            picture(tmp_path / "mine" / name / f"{index}.png", color=color)
+    read, mapped = (ImageFolder(path="mine", size=4, mapped=each).load(search) for each in (False, True))
+    assert is_mapped(mapped.train_images) and mapped.sha256 == read.sha256
+    (made,) = (tmp_path / "home" / ".cache" / "ddlsim" / "image-folder").glob("*/train.npy")
+    before = made.stat().st_mtime_ns
+    assert ImageFolder(path="mine", size=4, mapped=True).load(search).sha256 == read.sha256
+    assert made.stat().st_mtime_ns == before
+    picture(tmp_path / "mine" / "ant" / "0.png", color=(200, 0, 0))
+    picture(tmp_path / "mine" / "ant" / "1.png", width=9, color=(200, 0, 0))
+    assert ImageFolder(path="mine", size=4, mapped=True).load(search).sha256 != read.sha256

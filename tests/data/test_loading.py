@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ddlsim.data import DATASETS, DataSearch
+from ddlsim.data.mapped import is_mapped
 from ddlsim.data.npz import Npz
 from ddlsim.data.standard import Cifar10, Cifar100, FashionMnist, Mnist
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
@@ -314,3 +315,27 @@ def test_a_column_of_another_length_is_told(tmp_path):
         DataDamaged, match=r"column site must have one value for each of the 4 train samples, got \[3\]"
     ):
         Npz(path=str(tmp_path / "mine.npz")).load(offline(tmp_path))
+
+
+@pytest.mark.parametrize("x", [np.uint8, np.float32, np.int64])
+def test_a_mapped_npz_gives_the_same_and_stays_in_its_file(tmp_path, x):
+    train, test = np.arange(4 * 30, dtype=x).reshape(4, 30), np.arange(2 * 30, dtype=x).reshape(2, 30)
+    if x == np.uint8:
+        train, test = train.reshape(4, 5, 6), test.reshape(2, 5, 6)
+    keras_npz(tmp_path / "mine.npz", x_train=train, x_test=test)
+    read, mapped = (Npz(path=str(tmp_path / "mine.npz"), mapped=each).load(offline(None)) for each in (False, True))
+    assert is_mapped(mapped.train_images) and not is_mapped(read.train_images)
+    assert mapped.sha256 == read.sha256 and mapped.test_labels.tolist() == read.test_labels.tolist()
+
+
+def test_a_compressed_npz_cannot_be_mapped(tmp_path):
+    image = np.zeros((2, 3, 3), np.uint8)
+    np.savez_compressed(tmp_path / "c.npz", x_train=image, y_train=[0, 1], x_test=image, y_test=[0, 1])
+    with pytest.raises(ScenarioError, match=r"data.mapped: .*c.npz is compressed. Write it by numpy.savez"):
+        Npz(path=str(tmp_path / "c.npz"), mapped=True).load(offline(None))
+
+
+def test_a_mapped_npz_of_doubles_is_refused(tmp_path):
+    keras_npz(tmp_path / "mine.npz", x_train=np.ones((4, 6)), x_test=np.ones((2, 6)))
+    with pytest.raises(DataDamaged, match=r"x_train is float64; data.mapped needs float32"):
+        Npz(path=str(tmp_path / "mine.npz"), mapped=True).load(offline(None))
