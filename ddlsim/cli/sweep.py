@@ -68,7 +68,7 @@ def sweep(
     and the exit code is then 5. A run that was stopped is resumed from its last checkpoint.
 
     With --search optuna, not all combinations are run: Optuna chooses the next values by what the runs so far have
-    reached, and stops runs that others have long been better than (docs/resume.md).
+    reached, and stops runs that are worse than the others (docs/many_runs.md).
     """
     options = [] if data_dir is None else ["--data-dir", str(data_dir)]
     options += [*([] if fallback else ["--no-fallback"]), *([] if download else ["--no-download"])]
