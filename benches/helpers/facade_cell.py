@@ -139,7 +139,7 @@ def two_heads_per_node(learner: Learner) -> list[list]:
 
 def check_tested(ours: Sequence[Sequence], theirs: Sequence[Sequence]) -> None:
     """Raises AssertionError unless two evaluations agree, but for predictions that stand on the edge."""
-    for (our_confusion, our_loss), (confusion, loss) in zip(chain(*ours), chain(*theirs), strict=True):
+    for (_, our_loss, our_confusion), (confusion, loss) in zip(chain(*ours), chain(*theirs), strict=True):
         assert np.array_equal(our_confusion.sum(1), confusion.sum(1))
         assert abs(our_confusion - confusion).sum() <= 4
         assert abs(our_loss - loss) <= 1e-4

@@ -1,4 +1,4 @@
-"""ddlsim new: a file, a scenario and a test to begin one's own algorithm, model, data set or topology with."""
+"""ddlsim new: a file, a scenario and a test to begin one's own algorithm, model, data set, task or topology with."""
 
 import re
 from enum import StrEnum
@@ -20,6 +20,7 @@ class Kind(StrEnum):
     algorithm = "algorithm"
     model = "model"
     dataset = "dataset"
+    task = "task"
     topology = "topology"
 
 

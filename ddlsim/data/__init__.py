@@ -28,6 +28,11 @@ DATASETS = Registry(
         "arrays": ".arrays:Arrays",
         "joined": ".joined:Joined",
         "synthetic_regression": ".synthetic:SyntheticRegression",
+        "shakespeare": ".shakespeare:Shakespeare",
+        "ag_news": ".ag_news:AgNews",
+        "table": ".table:Table",
+        "heart_disease": ".table:HeartDisease",
+        "attributes": ".attributes:Attributes",
     },
     contract=".base:DataSettings",
 )

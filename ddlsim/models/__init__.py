@@ -27,6 +27,7 @@ MODELS = Registry(
         "sizes": ".only_sizes:Sizes",
         "lstm": ".texts:LSTM",
         "gpt": ".texts:GPT",
+        "embedding_bag": ".texts:EmbeddingBag",
         "mixed": ".mixed:Mixed",
     },
     contract=".base:ModelSettings",

@@ -23,6 +23,13 @@ class LastPosition(nn.Module):
         return features[:, -1]
 
 
+class MeanOverPositions(nn.Module):
+    """Features [n, T, D] -> their mean over positions [n, D]."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return features.mean(dim=1)
+
+
 class LSTMLayers(nn.Module):
     """Stacked LSTM layers: [n, T, D] -> the states of the last layer at every position, [n, T, units].
 

@@ -1,9 +1,10 @@
-"""Language models over token ids: a stacked LSTM and a small GPT. The head is the linear layer that makes logits.
+"""Models over token ids: a stacked LSTM, a small GPT, the mean of embeddings. The head makes the logits.
 
 Sources: the LSTM's default is LEAF's for Shakespeare (Caldas et al., "LEAF: a benchmark for federated settings", 2018:
 embedding of 8, two layers of 256 units); the GPT is GPT-2's block (Radford et al., "Language models are unsupervised
-multitask learners", 2019) with its initialization. Where we differ: the output layer does not share the embedding's
-weights, since the embedding is part of the core and the output layer is the head.
+multitask learners", 2019) with its initialization; the mean of embeddings is fastText's (Joulin et al., "Bag of tricks
+for efficient text classification", 2017) without n-grams. Where we differ: the output layer does not share the
+embedding's weights, since the embedding is part of the core and the output layer is the head.
 """
 
 from dataclasses import dataclass, replace
@@ -85,6 +86,28 @@ class LSTM(TextModel):
         self.check(image_shape)
         tokens = nn.Embedding(self.tokens or UNKNOWN_TOKENS, self.embedding)
         return self._whole([tokens, LSTMLayers(self.embedding, self.units, self.layers)], self.units, num_classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingBag(TextModel):
+    """The mean of learned embeddings of all tokens, whatever their order; for kinds of texts (fastText).
+
+    Args:
+        width: numbers per token.
+    """
+
+    width: UnitCount = 64
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, torch's default initialization."""
+        from torch import nn
+
+        from ddlsim.models.sequences import MeanOverPositions
+        from ddlsim.models.split import SplitModel
+
+        self.check(image_shape)
+        tokens = nn.Embedding(self.tokens or UNKNOWN_TOKENS, self.width)
+        return SplitModel(nn.Sequential(tokens, MeanOverPositions()), nn.Linear(self.width, num_classes))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -319,7 +319,7 @@ def _quality_lines(summary: dict) -> list[tuple[str, str]]:
         lines.append((f"{other.head}, all nodes", other.text(summary[other.name]["all"])))
     if "demographic_parity" not in summary:
         task = summary["task"].replace("_", " ")
-        return [*lines, ("fairness over classes", f"not defined: a {task} has not one class per sample")]
+        return [*lines, ("fairness over classes", f"not defined (task: {task}, no single class per sample)")]
     return [
         *lines,
         ("fair accuracy %", percent_text(summary["fair_accuracy"])),

@@ -69,7 +69,7 @@ def test_equal_heads_of_unequal_architectures_merge(mixed):
     merged = mixed.merge([head, other], [0.25, 0.75])
     mixed.jobs.force_params([merged])
     torch.testing.assert_close(merged.values(), 0.25 * head.values() + 0.75 * other.values())
-    ((confusion, _),) = mixed.value(mixed.test([(core, merged)], 0))
+    ((_, _, confusion),) = mixed.value(mixed.test([(core, merged)], 0))
     assert confusion.sum() == 25
 
 

@@ -294,4 +294,4 @@ def test_runs_with_and_without_plans_see_the_same_batches(make_learner, monkeypa
         found.append((torch.cat([params.values() for params in model]), losses.value, test.value[0]))
     torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-4, atol=1e-4)
     assert found[0][1] == pytest.approx(found[1][1], rel=1e-4)
-    assert np.array_equal(found[0][2][0], found[1][2][0])
+    assert np.array_equal(found[0][2].confusion, found[1][2].confusion)

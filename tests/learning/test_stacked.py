@@ -109,7 +109,7 @@ def test_predictions(pair, split, batch_norm):
         learner.jobs.force(jobs)
         assert not told(learner)
         found.append([tested for job in jobs for tested in job.value])
-    for (confusion, loss), (expected, its_loss) in zip(found[1], found[0], strict=True):
+    for (_, loss, confusion), (_, its_loss, expected) in zip(found[1], found[0], strict=True):
         assert confusion.dtype == expected.dtype and np.array_equal(confusion, expected)
         assert loss == pytest.approx(its_loss, rel=1e-5)
 
@@ -137,7 +137,7 @@ def test_a_pass_takes_few_images_of_many_models(pair, monkeypatch):
         jobs = [learner.test([learner.init_models(node)[0]], 0) for node in range(3)]
         learner.jobs.force(jobs)
         values.append([job.value[0] for job in jobs])
-    for (confusion, loss), (expected, its_loss) in zip(values[1], values[0], strict=True):
+    for (_, loss, confusion), (_, its_loss, expected) in zip(values[1], values[0], strict=True):
         assert np.array_equal(confusion, expected) and loss == pytest.approx(its_loss, rel=1e-5)
 
 
@@ -154,8 +154,8 @@ def test_what_cannot_be_stacked_goes_one_by_one(pair, module, reason):
     ((found, count),) = told(stacked).items()
     assert found.startswith("training: " + reason) and count == 3
     jobs = [learner.test([learner.init_models(node)[0] for node in range(2)], 0) for learner in (plain, stacked)]
-    (_, loss), (_, other) = plain.value(jobs[0])
-    (_, found_loss), (_, found_other) = stacked.value(jobs[1])
+    (_, loss, _), (_, other, _) = plain.value(jobs[0])
+    (_, found_loss, _), (_, found_other, _) = stacked.value(jobs[1])
     assert [found_loss, found_other] == pytest.approx([loss, other], rel=1e-5)
     assert [key.startswith("evaluation: " + reason) for key in told(stacked)] == [False, True]
 
@@ -219,7 +219,7 @@ def test_an_evaluation_beyond_the_memory_runs_in_halves(pair, monkeypatch):
         learner.jobs.force(jobs)
         values.append([job.value[0] for job in jobs])
     assert sizes[0] == 3 and 2 in sizes and sizes.count(1) == 3 * 3  # 25 images, ten at a time, of each model
-    for (confusion, loss), (expected, its_loss) in zip(values[1], values[0], strict=True):
+    for (_, loss, confusion), (_, its_loss, expected) in zip(values[1], values[0], strict=True):
         assert np.array_equal(confusion, expected) and loss == pytest.approx(its_loss, rel=1e-5)
     monkeypatch.setattr(StackedModels, "features", _out_of_memory)
     with pytest.raises(torch.OutOfMemoryError):

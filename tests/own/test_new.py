@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import ddlsim
 from ddlsim.cli import app
 
-KINDS = ("algorithm", "model", "dataset", "topology")
+KINDS = ("algorithm", "model", "dataset", "task", "topology")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,197 @@
+"""Shakespeare's plays for next-token prediction: each speaking role is a client, as in LEAF.
+
+Source of the split: Caldas et al., "LEAF: a benchmark for federated settings", 2018, whose text is Project Gutenberg's
+#100 of 1994. Inside the package are whole speeches of 16 roles of seven plays, about 4,000 characters each: public
+domain, in the wording of the "tiny Shakespeare" text (Karpathy's char-rnn). `text: full` reads the plays of #100, and
+downloads them where the network allows.
+
+Where we differ from LEAF: by default a label at every position, and windows that do not overlap (`stride`), so that
+evaluations see each character once; `predict: last` and `stride: 1` are LEAF's.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+from annotated_types import Ge, Gt, Lt
+
+from ddlsim.data.base import DataSettings
+from ddlsim.data.dataset import DataSearch, Dataset
+from ddlsim.data.readers import damaged
+from ddlsim.data.texts import NUM_CHARACTERS, character_ids, vocabulary, windows, word_ids, words
+from ddlsim.errors import ScenarioError
+from ddlsim.units import Count
+
+EMBEDDED = Path(__file__).parent / "embedded" / "shakespeare-mini.txt"
+URL = "https://www.gutenberg.org/files/100/old/old/1994-01-100.zip"
+FILES = ("shakespeare/100.txt", "shakespeare/1994-01-100.zip")
+LEAST_CHARACTERS = 1000
+"""Roles of the full text with fewer are left out."""
+
+_HEADING = re.compile(r"== (.+)")
+_SPEAKS = re.compile(r"^  ([A-Za-z][A-Za-z ]*)\. (.*)")
+_GOES_ON = re.compile(r"^    (\S.*)")
+_TITLE = re.compile(r"^by William Shakespeare\s*$", re.IGNORECASE)
+
+Roles = Mapping[str, str]
+"""Play and role -> what the role says, speech after speech."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shakespeare(DataSettings):
+    """What roles of Shakespeare's plays say, by character or word; the column `speaker` names the role of each sample.
+
+    The last part of each role's text is its test set.
+
+    Args:
+        text: mini: 16 roles inside the package; full: all plays (downloaded), roles of at least 1,000 characters.
+        unit: characters, of LEAF's alphabet; words, of the training texts' vocabulary.
+        vocabulary: ids in all, of words: the most frequent ones have one.
+        length: characters (or words) per sample.
+        stride: from one sample to the next of a role; null: length, so that samples do not overlap.
+        predict: each: the next one after every position; last: after the last one; speaker: which role it is (a
+            classification).
+        test_share: of each role's text, above 0 and below 1.
+    """
+
+    text: Literal["mini", "full"] = "mini"
+    unit: Literal["characters", "words"] = "characters"
+    vocabulary: Annotated[int, Ge(3)] = 2000
+    length: Count = 80
+    stride: Count | None = None
+    predict: Literal["each", "last", "speaker"] = "each"
+    test_share: Annotated[float, Gt(0), Lt(1)] = 0.2
+
+    sample_dtype: ClassVar = "int64"
+
+    @property
+    def num_tokens(self) -> int:  # type: ignore[override]
+        """See DataSettings."""
+        return NUM_CHARACTERS if self.unit == "characters" else self.vocabulary
+
+    @property
+    def task(self) -> str:  # type: ignore[override]
+        """See DataSettings."""
+        return "classification" if self.predict == "speaker" else "next_token"
+
+    def load(self, search: DataSearch) -> Dataset:
+        """The data set.
+
+        Raises:
+            DataMissing: if the full text is nowhere and did not come by download. DataDamaged: if it cannot be read.
+            ScenarioError: if no role has enough text for a sample of this length on either side.
+        """
+        roles, origin = self._roles(search)
+        stride = self.stride or self.length
+        parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {"train": [], "test": []}
+        speakers: list[str] = []
+        for role, ids in self._ids(roles).items():
+            cut = len(ids) - round(self.test_share * len(ids))
+            found = {
+                "train": windows(ids[:cut], self.length, stride, self.predict == "each"),
+                "test": windows(ids[cut:], self.length, stride, self.predict == "each"),
+            }
+            if all(len(samples) for samples, _ in found.values()):
+                for split, pair in found.items():
+                    parts[split].append(pair)
+                speakers.append(role)
+        if not speakers:
+            raise ScenarioError(
+                f"data.length: no role has text for a training and a test sample of {self.length} {self.unit}. Lower "
+                "it, or raise data.test_share."
+            )
+        columns = {split: np.repeat(speakers, [len(samples) for samples, _ in own]) for split, own in parts.items()}
+        arrays: dict[str, Any] = {}
+        for split, own in parts.items():
+            labels = np.concatenate([own_labels for _, own_labels in own])
+            if self.predict == "speaker":
+                labels = np.repeat(np.arange(len(speakers)), [len(samples) for samples, _ in own])
+            arrays |= {f"{split}_images": np.concatenate([x for x, _ in own]), f"{split}_labels": labels}
+        return Dataset(
+            name="shakespeare",
+            **arrays,
+            num_classes=len(speakers) if self.predict == "speaker" else self.num_tokens,
+            mean=np.zeros(1, np.float32),
+            std=np.ones(1, np.float32),
+            origin=origin,
+            task=self.task,
+            columns={"speaker": columns},
+            num_tokens=self.num_tokens,
+        )
+
+    def _ids(self, roles: Roles) -> dict[str, np.ndarray]:
+        """What roles say as ids of characters or words, int64 [length]."""
+        if self.unit == "characters":
+            return {role: character_ids(text) for role, text in roles.items()}
+        said = {role: words(text) for role, text in roles.items()}
+        train = (own[: len(own) - round(self.test_share * len(own))] for own in said.values())
+        known = vocabulary(train, self.vocabulary)
+        return {role: word_ids([own], known, len(own))[0] for role, own in said.items()}
+
+    def _roles(self, search: DataSearch) -> tuple[Roles, str]:
+        if self.text == "mini":
+            return _of_excerpt(EMBEDDED.read_text(encoding="utf-8")), "inside the package"
+        path, why = next(search.candidates(FILES), None), None
+        if path is None:
+            why = search.fetch(_download)
+            path = None if why else next(search.candidates(FILES), None)
+        if path is None:
+            layout = f"100.txt, Project Gutenberg's #100 of 1994, or the archive that holds it ({URL})."
+            raise search.missing("shakespeare", FILES, layout, why)
+        roles = roles_of_gutenberg(_read(path))
+        if not roles:
+            raise damaged(path, "it has no plays with speaking roles in the layout of #100 of 1994")
+        return roles, str(path)
+
+
+def _download(root: str) -> None:
+    from torchvision.datasets.utils import download_url
+
+    download_url(URL, str(Path(root) / "shakespeare"))
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.suffix != ".zip":
+            return path.read_text(encoding="latin-1")
+        with ZipFile(path) as archive:
+            name = next(name for name in archive.namelist() if name.lower().endswith(".txt"))
+            return archive.read(name).decode("latin-1")
+    except (OSError, BadZipFile, StopIteration) as error:
+        raise damaged(path, f"{type(error).__name__}: {error}") from error
+
+
+def _of_excerpt(text: str) -> Roles:
+    """Roles of the text inside the package: a line `== play / ROLE`, then what it says."""
+    pieces = _HEADING.split(text)
+    return {role: said.strip() + "\n" for role, said in zip(pieces[1::2], pieces[2::2], strict=True)}
+
+
+def roles_of_gutenberg(text: str) -> Roles:
+    """Roles of Project Gutenberg's #100 of 1994.
+
+    A play begins with its title, some lines above `by William Shakespeare`; a speech with two spaces, the role, a dot;
+    its further lines with four. Lines of other kinds (stage directions, notes of the publisher) belong to no role.
+    """
+    found: dict[str, list[str]] = {}
+    title, role = "", ""
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if _TITLE.match(line.strip()):
+            above = [each.strip() for each in lines[max(0, number - 6) : number] if each.strip()]
+            title, role = (above[-1].title() if above else ""), ""
+            continue
+        speaks, goes_on = _SPEAKS.match(line), _GOES_ON.match(line)
+        if title and speaks:
+            role = f"{title} / {speaks[1].upper()}"
+            found.setdefault(role, []).append(speaks[2])
+        elif role and goes_on:
+            found[role].append(goes_on[1])
+        elif not line.strip():
+            role = ""
+    texts = {role: "\n".join(said) + "\n" for role, said in found.items()}
+    return {role: said for role, said in texts.items() if len(said) >= LEAST_CHARACTERS}

@@ -1,0 +1,208 @@
+"""Tables of numbers and words: a CSV file of one's own, and the heart disease data of four hospitals.
+
+Source of the data inside the package: Janosi et al., "Heart Disease", UCI Machine Learning Repository, 1988 (CC BY 4.0,
+notice in embedded/LICENSE.heart-disease), dealt by hospital as in du Terrail et al., "FLamby", NeurIPS 2022; unlike
+there all rows are kept, and what is missing is filled in.
+
+Numbers are normalized by mean and standard deviation of the training rows; a missing one becomes the mean. Words become
+one feature per value of the training rows (1 where it is that), all 0 where missing.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Gt, Lt
+
+from ddlsim.data.base import DataSettings
+from ddlsim.data.dataset import DataSearch, Dataset
+from ddlsim.data.npz import find_path
+from ddlsim.errors import DataDamaged, ScenarioError
+from ddlsim.rng import stream
+from ddlsim.units import CountOrZero
+
+EMBEDDED = Path(__file__).parent / "embedded" / "heart-disease.csv"
+MISSING = ("", "?", "NA", "NaN", "nan")
+"""Cells that hold nothing."""
+MOST_CLASSES = 1000
+
+Share = Annotated[float, Gt(0), Lt(1)]
+
+
+Columns = dict[str, list[str]]
+"""Name -> the cells of a column, as text; empty where missing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(DataSettings):
+    """Your own table: a CSV file with a line of names. Columns of words can deal the rows to clusters and nodes.
+
+    Args:
+        path: the file, relative to the working directory or to one of the data folders.
+        target: column of the labels.
+        task: classification: each value of the target is a class, in order; regression: they are numbers.
+        domain: column whose values are domains, one for each cluster (partition domains), in their order; null: none.
+        leave_out: further columns that are no features.
+        test_share: of the rows (of each domain), above 0 and below 1.
+        split_seed: of the draw of test rows, the same for all seeds of a scenario.
+    """
+
+    path: str
+    target: str
+    task: Literal["classification", "regression"] = "classification"
+    domain: str | None = None
+    leave_out: tuple[str, ...] = ()
+    test_share: Share = 0.2
+    split_seed: CountOrZero = 0
+
+    def domains_for(self, num_clusters: int) -> int | None:
+        """As many as there are values: known when it is read."""
+        return None if self.domain is None else num_clusters
+
+    def load(self, search: DataSearch) -> Dataset:
+        """The data set.
+
+        Raises:
+            DataMissing: if there is no such file. DataDamaged: if it is no table. ScenarioError: if it lacks a column,
+            or a column cannot be what it is to be.
+        """
+        path = find_path(self.path, search, "table", "a CSV file with a line of names.")
+        return self.dataset("table", str(path), read_columns(path))
+
+    def dataset(self, name: str, origin: str, cells: Columns) -> Dataset:
+        """The data set of a table that has been read."""
+        named = (("target", self.target), ("domain", self.domain), *(("leave_out", each) for each in self.leave_out))
+        for key, column in named:
+            if column is not None and column not in cells:
+                raise ScenarioError(f"data.{key}: {origin} has no column {column!r}. It has {', '.join(cells)}.")
+        kept = [row for row, cell in enumerate(cells[self.target]) if cell]
+        cells = {column: [own[row] for row in kept] for column, own in cells.items()}
+        labels, classes = self._labels(origin, cells[self.target])
+        domains = np.zeros(len(labels), np.int64)
+        if self.domain is not None:
+            domains = np.unique(cells[self.domain], return_inverse=True)[1].astype(np.int64)
+        test = _test_rows(domains, self.test_share, self.split_seed)
+        apart = {self.target, self.domain, *self.leave_out}
+        features = _features({column: own for column, own in cells.items() if column not in apart}, ~test)
+        texts = {column: np.array(own) for column, own in cells.items() if column in apart or _numbers(own) is None}
+        return Dataset(
+            name,
+            features[~test],
+            labels[~test],
+            features[test],
+            labels[test],
+            classes,
+            np.zeros(1, np.float32),
+            np.ones(1, np.float32),
+            origin,
+            self.task,
+            domains=None if self.domain is None else {"train": domains[~test], "test": domains[test]},
+            columns={column: {"train": own[~test], "test": own[test]} for column, own in texts.items()},
+        )
+
+    def _labels(self, origin: str, cells: Sequence[str]) -> tuple[np.ndarray, int]:
+        """Labels, and how many classes there are (of a regression 1)."""
+        numbers = _numbers(cells)
+        if self.task == "regression":
+            if numbers is None:
+                raise ScenarioError(
+                    f"data.target: column {self.target} of {origin} holds words ({cells[0]!r}), a regression needs "
+                    "numbers. Choose another column, or task: classification."
+                )
+            return numbers.astype(np.float32), 1
+        values, labels = np.unique(cells if numbers is None else numbers, return_inverse=True)
+        if len(values) > MOST_CLASSES:
+            raise ScenarioError(
+                f"data.target: column {self.target} of {origin} has {len(values)} different values, as classes at most "
+                f"{MOST_CLASSES}. Choose another column, or task: regression."
+            )
+        return labels.astype(np.int64), len(values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeartDisease(DataSettings):
+    """Heart disease or none, of 920 patients of four hospitals (domains), 13 attributes; inside the package.
+
+    Args:
+        test_share: of each hospital's rows, above 0 and below 1.
+        split_seed: of the draw of test rows, the same for all seeds of a scenario.
+    """
+
+    test_share: Share = 0.2
+    split_seed: CountOrZero = 0
+
+    num_classes: ClassVar = 2
+
+    def domains_for(self, num_clusters: int) -> int | None:
+        """The hospitals."""
+        return 4
+
+    def load(self, search: DataSearch) -> Dataset:
+        """The data set; nothing is searched for."""
+        cells = read_columns(EMBEDDED)
+        cells["diagnosis"] = ["0" if cell == "0" else "1" for cell in cells["diagnosis"]]  # 1 to 4: how narrow
+        settings = Table(
+            path="", target="diagnosis", domain="hospital", test_share=self.test_share, split_seed=self.split_seed
+        )
+        return settings.dataset("heart_disease", "inside the package", cells)
+
+
+def read_columns(path: Path) -> Columns:
+    """The columns of a CSV file.
+
+    Raises:
+        DataDamaged: if it cannot be read, has no rows, or rows of different lengths.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataDamaged(f"{path}: cannot be read as CSV: {error}.") from error
+    names = [name.strip() for name in rows[0]] if rows else []
+    if len(rows) < 3 or len(set(names)) < len(names):
+        raise DataDamaged(f"{path}: expected a line of different names and at least two rows below it.")
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(names):
+            raise DataDamaged(f"{path}:{number}: expected {len(names)} cells, as in the first line, got {len(row)}.")
+    return {
+        name: ["" if row[at].strip() in MISSING else row[at].strip() for row in rows[1:]]
+        for at, name in enumerate(names)
+    }
+
+
+def _numbers(cells: Sequence[str]) -> np.ndarray | None:
+    """A column as float64, nan where missing; None: it holds words."""
+    try:
+        found = np.array([float(cell) if cell else np.nan for cell in cells])
+    except ValueError:
+        return None
+    return found if np.isfinite(found).any() else None
+
+
+def _test_rows(domains: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Which rows are test rows: of each domain its share, at least one."""
+    rng, found = stream(seed, "test rows"), np.zeros(len(domains), bool)
+    for domain in np.unique(domains):
+        own = rng.permutation(np.flatnonzero(domains == domain))
+        found[own[: max(1, round(share * len(own)))]] = True
+    return found
+
+
+def _features(cells: Columns, train: np.ndarray) -> np.ndarray:
+    """Features float32 [N, 1, F, 1], numbers normalized by the training rows."""
+    found: list[np.ndarray] = []
+    for column in cells.values():
+        numbers = _numbers(column)
+        if numbers is None:
+            words = np.array(column)
+            found += [words == word for word in np.unique(words[train]) if word]
+            continue
+        known = numbers[train & np.isfinite(numbers)]
+        if len(known) and known.std() > 0:
+            found.append(np.nan_to_num((numbers - known.mean()) / known.std()))
+    if not found:
+        raise ScenarioError("data: no column is left that is a feature. Leave fewer out.")
+    return np.stack(found, axis=1).astype(np.float32)[:, None, :, None]

@@ -1,0 +1,158 @@
+"""Texts by speaker, texts by word, tables, attributes, and the partition that deals samples by a column."""
+
+import numpy as np
+import pytest
+
+from ddlsim.data import DATASETS, PARTITIONS, SHIFTS, DataSearch, prepare
+from ddlsim.data.shakespeare import roles_of_gutenberg
+from ddlsim.data.texts import ALPHABET, NUM_CHARACTERS, character_ids, vocabulary, windows, word_ids, words
+from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.scenario.model import Nodes, Validation
+
+OFFLINE = DataSearch(download=False)
+
+
+def test_characters_have_leafs_ids_and_others_share_one():
+    assert NUM_CHARACTERS == 81 and ALPHABET[25] == "A"
+    assert character_ids("\n A~").tolist() == [0, 1, 25, 80]
+
+
+def test_windows_hold_what_comes_next_and_never_leave_the_text():
+    ids = np.arange(7)
+    samples, labels = windows(ids, 3, 3, each=True)
+    assert samples.tolist() == [[0, 1, 2], [3, 4, 5]] and labels.tolist() == [[1, 2, 3], [4, 5, 6]]
+    samples, labels = windows(ids, 3, 1, each=False)
+    assert len(samples) == 4 and labels.tolist() == [3, 4, 5, 6]
+    assert windows(np.arange(3), 3, 1, each=True)[0].shape == (0, 3)
+
+
+def test_words_are_ranked_by_number_and_short_texts_filled_up_from_the_left():
+    texts = [words("To be, or not to be!"), words("Be.")]
+    known = vocabulary(texts, 4)
+    assert known == {"be": 2, "to": 3}
+    assert word_ids(texts, known, 4).tolist() == [[3, 2, 1, 1], [0, 0, 0, 2]]
+
+
+def test_the_text_inside_the_package_has_sixteen_roles_with_a_test_set_each():
+    data = DATASETS["shakespeare"]().load(OFFLINE)
+    speakers, counts = np.unique(data.columns["speaker"]["train"], return_counts=True)
+    assert len(speakers) == 16 and counts.min() >= 30 and "Romeo and Juliet / JULIET" in speakers
+    assert set(data.columns["speaker"]["test"]) == set(speakers)
+    np.testing.assert_array_equal(data.train_images[:, 1:], data.train_labels[:, :-1])
+    assert "".join(ALPHABET[i] for i in data.train_images[0][:25]) == "No harm.\nI have done noth"
+
+
+def test_the_last_label_of_leaf_is_one_character_and_speakers_are_classes():
+    last = DATASETS["shakespeare"](predict="last", stride=40).load(OFFLINE)
+    assert last.train_labels.ndim == 1 and last.num_outputs == NUM_CHARACTERS
+    who = DATASETS["shakespeare"](predict="speaker").load(OFFLINE)
+    assert (who.task, who.num_outputs, who.num_tokens) == ("classification", 16, NUM_CHARACTERS)
+
+
+GUTENBERG = """
+THE TRAGEDY OF NOBODY
+
+by William Shakespeare
+
+DRAMATIS PERSONAE
+  NO ONE, a nobody
+
+  First Lord. {one}
+    {two}
+                                                     Exit
+
+  NOBODY. {three}
+"""
+
+
+def test_roles_of_the_full_text_are_read_with_their_further_lines():
+    one, two, three = "a" * 600, "b" * 600, "c" * 1200
+    roles = roles_of_gutenberg(GUTENBERG.format(one=one, two=two, three=three))
+    assert roles == {
+        "The Tragedy Of Nobody / FIRST LORD": f"{one}\n{two}\n",
+        "The Tragedy Of Nobody / NOBODY": three + "\n",
+    }
+
+
+@pytest.mark.parametrize(("name", "keys", "where"), [("shakespeare", {"text": "full"}, "100.txt"), ("ag_news", {}, "")])
+def test_texts_that_are_not_there_say_where_they_belong(tmp_path, monkeypatch, name, keys, where):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(DataMissing, match=f"{name} is not on this machine") as missing:
+        DATASETS[name](**keys).load(DataSearch(tmp_path, download=False))
+    assert f"To get it: {where}" in str(missing.value)
+
+
+def test_ag_news_is_read_from_its_two_files(tmp_path):
+    folder = tmp_path / "ag_news"
+    folder.mkdir()
+    (folder / "train.csv").write_text('"3","Oil rises","Oil, again."\n"4","Chips","New chips"\n')
+    (folder / "test.csv").write_text('"1","War","No oil"\n')
+    data = DATASETS["ag_news"](length=3, vocabulary=5).load(DataSearch(tmp_path, download=False))
+    assert data.train_labels.tolist() == [2, 3] and data.test_labels.tolist() == [0]
+    assert data.test_images.tolist() == [[1, 1, 3]] and data.num_tokens == 5  # war, no: unknown; chips and oil have ids
+    (folder / "test.csv").write_text("one,two\n")
+    with pytest.raises(DataDamaged, match=r"test.csv"):
+        DATASETS["ag_news"]().load(DataSearch(tmp_path, download=False))
+
+
+TABLE = "site,age,kind,sick\na,20,x,0\na,40,y,1\na,60,x,0\nb,30,?,1\nb,50,x,0\nb,,y,1\n"
+
+
+def table(tmp_path, text=TABLE, **keys):
+    (tmp_path / "t.csv").write_text(text)
+    return DATASETS["table"](path=str(tmp_path / "t.csv"), **{"target": "sick", "domain": "site", **keys}).load(OFFLINE)
+
+
+def test_a_table_is_normalized_by_its_training_rows_and_split_by_domain(tmp_path):
+    data = table(tmp_path, test_share=0.34)
+    assert data.train_images.shape == (4, 1, 3, 1) and data.num_classes == 2  # age, kind x, kind y
+    assert np.bincount(data.domains["train"]).tolist() == [2, 2] and np.bincount(data.domains["test"]).tolist() == [
+        1,
+        1,
+    ]
+    ages = data.train_images[:, 0, 0, 0]
+    assert abs(ages[ages != 0].mean()) < 1e-6 and set(np.unique(data.train_images[:, 0, 1:])) <= {0, 1}
+    assert set(data.columns) == {"site", "kind", "sick"}
+
+
+def test_a_table_can_be_a_regression(tmp_path):
+    data = table(tmp_path, target="age", task="regression", leave_out=("sick",), test_share=0.34)
+    assert len(data.train_labels) + len(data.test_labels) == 5  # one row has no age
+    assert data.train_labels.dtype == np.float32 and data.num_outputs == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "text", "error"),
+    [
+        ({"target": "ill"}, "data.target: .* has no column 'ill'. It has site, age, kind, sick", ScenarioError),
+        ({"target": "kind", "task": "regression"}, "holds words .* a regression needs numbers", ScenarioError),
+        ({"text": "a,b\n1,2\n3\n"}, r"t.csv:3: expected 2 cells, .* got 1", DataDamaged),
+        ({"text": "a,a\n1,2\n3,4\n"}, "a line of different names", DataDamaged),
+    ],
+)
+def test_a_table_that_cannot_be_used_says_why(tmp_path, keys, text, error):
+    with pytest.raises(error, match=text):
+        table(tmp_path, **keys)
+
+
+def test_heart_disease_has_four_hospitals():
+    data = DATASETS["heart_disease"]().load(OFFLINE)
+    sizes = np.bincount(data.domains["train"]) + np.bincount(data.domains["test"])
+    assert sizes.tolist() == [294, 303, 200, 123] and np.isfinite(data.train_images).all()
+
+
+def test_attributes_follow_from_the_class():
+    data = DATASETS["attributes"](of="fashion-mnist-mini").load(OFFLINE)
+    plain = DATASETS["fashion-mnist-mini"]().load(OFFLINE)
+    sneaker = np.flatnonzero(plain.train_labels == 7)[0]
+    assert data.train_labels[sneaker].tolist() == [0, 0, 1, 0, 0] and data.num_outputs == 5
+
+
+def test_each_node_has_one_speaker_and_is_tested_on_it():
+    data = DATASETS["shakespeare"]().load(OFFLINE)
+    partition = PARTITIONS["by_column"](column="speaker", values_per_node=1, own_test=True)
+    prepared = prepare(data, partition, SHIFTS["none"](), Validation(), Nodes(clusters=(2, 1)), 0)
+    sizes = [len(labels) for _, labels in prepared.node_train]
+    assert set(sizes) <= set(np.unique(data.columns["speaker"]["train"], return_counts=True)[1])
+    assert len(prepared.cluster_test) == 3 and prepared.test_set.tolist() == [0, 1, 2]
+    assert (prepared.num_classes, prepared.num_tokens, prepared.label_shape) == (81, 81, (80,))

@@ -1,0 +1,144 @@
+"""Runs of every task, small, with algorithms that share heads, compare models, or neither."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torn_runs import outcome, run_until, run_whole
+
+from ddlsim import runs
+from ddlsim.errors import ScenarioError
+from ddlsim.learning import learner
+from ddlsim.learning.backends.choose import make_backends
+from ddlsim.report import compare, report
+from ddlsim.scenario import from_mapping, load, with_fallback
+
+FOLDER = Path(__file__).parents[2] / "scenarios"
+TEXT = {
+    "data": {"name": "shakespeare", "length": 12},
+    "partition": {"name": "by_column", "column": "speaker", "own_test": True},
+}
+KINDS = {
+    "lstm": {**TEXT, "model": {"name": "lstm", "layers": 1, "units": 8}},
+    "gpt": {**TEXT, "model": {"name": "gpt", "layers": 1, "heads": 2, "width": 16}},
+    "words": {
+        "data": {"name": "shakespeare", "predict": "speaker", "unit": "words", "length": 8, "vocabulary": 200},
+        "partition": {"name": "random", "samples_per_node": 40},
+        "model": {"name": "embedding_bag", "width": 8},
+    },
+    "table": {
+        "data": {"name": "heart_disease"},
+        "partition": {"name": "random", "samples_per_node": 40},
+        "model": {"name": "mlp", "hidden": [8]},
+    },
+    "multi_label": {
+        "data": {"name": "attributes", "of": "fashion-mnist-mini"},
+        "partition": {"name": "random", "samples_per_node": 40},
+        "model": {"name": "mlp", "hidden": [8]},
+    },
+}
+MAIN = {"lstm": "perplexity", "gpt": "perplexity", "words": "accuracy", "table": "accuracy", "multi_label": "f1_macro"}
+BASE = {
+    "rounds": 2,
+    "nodes": {"clusters": [3, 1]},
+    "topology": {"name": "ring"},
+    "training": {"learning_rate": 0.05, "local_steps": 2},
+    "evaluation": {"every": 1},
+}
+
+
+def scenario(kind, algorithm, **changes):
+    return from_mapping({"name": "small", **BASE, **KINDS[kind], "algorithm": {"name": algorithm}, **changes})
+
+
+@pytest.fixture(params=sorted(KINDS))
+def kind(request):
+    return request.param
+
+
+@pytest.mark.parametrize("algorithm", ["facade", "el", "dac"])
+def test_algorithms_run_on_every_task(tmp_path, kind, algorithm):
+    summary = runs.run(scenario(kind, algorithm), out=tmp_path / "run")
+    assert summary["status"] == "done" and summary["metric"] == MAIN[kind]
+    assert np.isfinite(summary[MAIN[kind]]["all"])
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert {row["node"] for row in rows if row["name"] == MAIN[kind]} == {0, 1, 2, 3}
+
+
+def test_waves_as_on_a_gpu_give_the_same_run(tmp_path, kind, monkeypatch):
+    one_by_one = runs.run(scenario(kind, "facade", rounds=1), out=tmp_path / "a")
+    monkeypatch.setattr(learner, "make_backends", partial(make_backends, stacked=True))
+    stacked = runs.run(scenario(kind, "facade", rounds=1), out=tmp_path / "b", profile=True)
+    assert stacked[MAIN[kind]]["all"] == pytest.approx(one_by_one[MAIN[kind]]["all"], rel=0.02)
+    told = [reason for reason in stacked["detours"].get("stacked", {}) if reason.startswith("evaluation")]
+    assert told == []  # no evaluation was left to be computed one by one
+
+
+def test_reports_say_what_is_not_defined_and_show_the_tasks_metric(tmp_path):
+    runs.run(scenario("lstm", "el"), out=tmp_path / "text")
+    runs.run(scenario("table", "el"), out=tmp_path / "table")
+    text = report([tmp_path / "text"])
+    assert "Perplexity per cluster over rounds" in text and "token accuracy %, all nodes" in text
+    assert "not defined (task: next token, no single class per sample)" in text
+    both = compare([tmp_path / "text", tmp_path / "table"])
+    assert "ppl all" in both and "acc all" in both
+    assert "fair acc, DP and EO are not defined for runs judged by perplexity" in both
+
+
+def test_a_target_of_perplexity_is_reached_from_above(tmp_path):
+    stops = {"every": 1, "target": 70.0, "stop_at_target": True}
+    summary = runs.run(scenario("gpt", "el", rounds=30, evaluation=stops), out=tmp_path / "run")
+    assert summary["target"]["reached"] and summary["perplexity"]["all"] <= 70
+    assert summary["evaluated_round"] < 30
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "path", "text"),
+    [
+        ("lstm", {"partition": {"name": "dirichlet", "alpha": 1}}, "partition.name", "shakespeare is a next token"),
+        (
+            "lstm",
+            {"evaluation": {"target_accuracy": 0.5}},
+            "evaluation.target_accuracy",
+            "judged by perplexity; give tar",
+        ),
+        ("table", {"evaluation": {"target": 0.5, "target_accuracy": 0.5}}, "evaluation.target", "there is one target"),
+        ("table", {"task": {"name": "regresion"}}, "task.name", "Did you mean 'regression'"),
+        ("multi_label", {"task": {"name": "multi_label", "metric": "auc"}}, "task.metric", "f1_macro, f1_micro, auroc"),
+        ("multi_label", {"algorithm": "fedproto"}, "algorithm.name", "needs classes"),
+    ],
+)
+def test_what_does_not_fit_the_task_is_refused_at_the_door(kind, changes, path, text):
+    with pytest.raises(ScenarioError) as refused:
+        scenario(kind, **{"algorithm": "el", **changes})
+    assert text in {problem.path: problem.text for problem in refused.value.problems}[path]
+
+
+def test_a_model_that_does_not_fit_the_task_says_what_was_expected(tmp_path):
+    wrong = scenario("lstm", "el", model={"name": "lstm", "units": 8, "predicts": "last"})
+    with pytest.raises(ScenarioError, match=r"returns \[1, 81\] for one sample .*, expected a tensor \[1, 12, 81\]"):
+        runs.run(wrong, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["shakespeare_lstm", "shakespeare_gpt", "ag_news", "attributes"])
+def test_the_fallbacks_of_the_scenarios_begin(tmp_path, name):
+    small = with_fallback(load(FOLDER / f"{name}.yaml", ["rounds=1", "training.local_steps=1", "evaluation.every=1"]))
+    assert runs.run(small, out=tmp_path / "run")["status"] == "done"
+
+
+def test_a_torn_run_on_text_resumes_to_the_same_bytes(tmp_path, monkeypatch):
+    settings = (
+        "algorithm={name: el}",
+        "data={name: shakespeare, length: 20}",
+        "partition={name: by_column, column: speaker, values_per_node: 1, own_test: true}",
+        "shift={name: none}",
+        "model={name: lstm, units: 8, layers: 1}",
+        "evaluation={every: 1, target_accuracy: null}",
+        "rounds=3",
+    )
+    expected = run_whole(tmp_path / "whole", settings)
+    run_until(tmp_path / "torn", settings, ends=2, every=1, monkeypatch=monkeypatch)
+    runs.resume(tmp_path / "torn")
+    assert outcome(tmp_path / "torn") == expected

@@ -1,0 +1,155 @@
+"""What tasks say of losses, labels and outputs, on numbers made by hand."""
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ddlsim.errors import DataDamaged, ScenarioError
+from ddlsim.learning.task_check import check_task
+from ddlsim.learning.tested import Tally
+from ddlsim.tasks import TASKS, as_task
+from ddlsim.tasks.base import Task
+from ddlsim.tasks.metric import ACCURACY, MSE, Metric, metric_of
+
+LOGITS = torch.tensor([[[2.0, 0.0, 0.0], [0.0, 2.0, 0.0]], [[0.0, 0.0, 2.0], [2.0, 0.0, 0.0]]])
+TOKENS = torch.tensor([[0, 2], [2, -100]])
+RIGHT, WRONG = -math.log(math.exp(2) / (math.exp(2) + 2)), -math.log(1 / (math.exp(2) + 2))
+
+
+def test_padding_counts_neither_in_the_loss_nor_in_token_accuracy():
+    task = as_task("next_token")
+    assert task.loss(LOGITS, TOKENS, "none").tolist() == pytest.approx([(RIGHT + WRONG) / 2, RIGHT])
+    measures = task.measures(task.statistics(LOGITS[None], TOKENS[None])[0].numpy(), 0.0)
+    assert measures["token_accuracy"] == pytest.approx(2 / 3)
+    assert measures["perplexity"] == pytest.approx(math.exp((2 * RIGHT + WRONG) / 3))
+
+
+def test_one_label_per_sequence_is_the_token_after_its_end():
+    task = as_task("next_token")
+    outputs, labels = LOGITS[:, 0], torch.tensor([0, 2])
+    assert float(task.loss(outputs, labels)) == pytest.approx(RIGHT)
+    assert task.measures(task.statistics(outputs[None], labels[None])[0].numpy(), 0.0)["token_accuracy"] == 1
+
+
+def test_multi_label_loss_is_the_mean_of_binary_cross_entropies():
+    task = as_task("multi_label")
+    outputs, labels = torch.tensor([[0.0, 3.0], [1.0, -1.0]]), torch.tensor([[1, 1], [0, 0]])
+    expected = F.binary_cross_entropy_with_logits(outputs, labels.float())
+    assert float(task.loss(outputs, labels)) == pytest.approx(float(expected))
+    assert task.loss(outputs, labels, "none").sum() == pytest.approx(float(task.loss(outputs, labels, "sum")))
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_two_models_side_by_side_are_counted_as_each_alone(name):
+    task, rng = as_task(name), torch.Generator().manual_seed(5)
+    outputs = torch.randn(2, 6, *task.output_shape(task.num_outputs(3, (3,)), ()), generator=rng)
+    labels = {
+        "regression": torch.randn(2, 6, generator=rng),
+        "multi_label": torch.randint(0, 2, (2, 6, 3), generator=rng),
+    }.get(name, torch.randint(0, 3, (2, 6), generator=rng))
+    together, alone = Tally(task, 2, torch.device("cpu")), [Tally(task, 1, torch.device("cpu")) for _ in range(2)]
+    for part in (slice(0, 4), slice(4, 6)):
+        losses = torch.stack([task.loss(outputs[i, part], labels[i, part], "sum") for i in range(2)])
+        together.add(outputs[:, part], labels[:, part], losses)
+        for i, tally in enumerate(alone):
+            tally.add(outputs[i : i + 1, part], labels[i : i + 1, part], losses[i : i + 1])
+    for found, tally in zip(together.tested(), alone, strict=True):
+        (expected,) = tally.tested()
+        assert found.values == pytest.approx(expected.values) and found.loss == pytest.approx(expected.loss)
+        assert (found.confusion is not None) == task.has_classes
+
+
+def test_the_key_metric_chooses_what_nodes_are_judged_by():
+    assert as_task("next_token").judged_by.falling
+    chosen = TASKS["next_token"](metric="token_accuracy")
+    assert [metric.name for metric in chosen.metrics] == ["token_accuracy", "perplexity"]
+    assert [metric.name for metric in TASKS["classification"](metric="f1_macro").metrics] == ["f1_macro", "accuracy"]
+    assert as_task("classification").metrics == (ACCURACY,)
+
+
+def test_a_manifest_without_a_metric_is_read_by_its_task():
+    assert metric_of({"task": "regression"}) == MSE and metric_of({}) == ACCURACY
+    own = Metric("top3", higher_is_better=True, share=True)
+    assert metric_of({"metric": own.plain()}) == own
+
+
+def test_a_diverged_error_is_infinite_and_shares_stay():
+    assert MSE.number(math.nan) == math.inf and math.isnan(ACCURACY.number(math.nan))
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "text"),
+    [
+        ("classification", np.array([0, 3]), "must be 0..2, got 0..3"),
+        ("classification", np.array([0.5]), "must be whole numbers [n] or [n, T], got float64 [1]"),
+        ("regression", np.array([0, 1]), "must be finite float32 numbers, [n], got int64 [2]"),
+        ("next_token", np.array([[-100, -100]]), "at least one token id"),
+        ("next_token", np.array([[-1, 2]]), "must be 0..2, got -1..2"),
+        ("multi_label", np.array([[0, 2]]), "0 or 1 for each of L labels, [n, L], got int64 [1, 2], 0..2"),
+        ("multi_label", np.array([0, 1]), "0 or 1 for each of L labels"),
+    ],
+)
+def test_labels_that_do_not_fit_are_told(name, labels, text):
+    assert text in as_task(name).wrong_labels(labels, 3)
+
+
+def test_data_of_another_task_is_refused_with_what_came():
+    from ddlsim.data import Dataset
+
+    x, y, one = np.zeros((2, 4), np.float32), np.array([0, 1]), np.ones(1, np.float32)
+    whole = Dataset("own", x, y, x, y, 2, one, one, "mine.npz")
+    with pytest.raises(DataDamaged, match=r"mine.npz: train labels must be 0 or 1 for each .* \(task: multi label\)"):
+        dataclasses.replace(whole, task="multi_label")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Good(Task):
+    """A task whose methods can be spoilt."""
+
+    measured: ClassVar = (Metric("hits"),)
+
+    def loss(self, outputs, labels, reduction="mean"):
+        return F.cross_entropy(outputs, labels, reduction=reduction)
+
+    def statistics(self, outputs, labels):
+        return (outputs.argmax(-1) == labels).float().sum(dim=1, keepdim=True)
+
+    def measures(self, statistics, loss):
+        return {"hits": float(statistics[0])}
+
+
+def checked(**methods):
+    task = dataclasses.dataclass(frozen=True, kw_only=True)(type("Mine", (Good,), methods))()
+    check_task(task, torch.zeros(1, 3), torch.tensor([1]))
+
+
+@pytest.mark.parametrize(
+    ("methods", "text"),
+    [
+        ({"loss": lambda *_: None}, r"loss of Mine returns nothing \(None\) with reduction 'mean', expected a scalar"),
+        ({"loss": lambda self, x, y, reduction="mean": x}, r"a tensor float32 \[1, 3\] with .*, expected a scalar"),
+        ({"loss": lambda self, x, y, reduction="mean": x.detach().sum()}, "without a gradient"),
+        ({"loss": lambda self, x, y, reduction="mean": x.sum()}, "'none', expected one value per sample"),
+        ({"loss": lambda self, x, y, reduction="mean": x.sum()[0]}, "raises IndexError.*Choose the task"),
+        ({"statistics": lambda self, x, y: x.sum()}, r"expected a tensor \[1, ...\]"),
+        ({"measures": lambda self, s, loss: {"misses": 1.0}}, "returns misses, expected hits. Return 'hits' as well"),
+        ({"measures": lambda self, s, loss: {"hits": None}}, r"returns nothing \(None\) for hits, expected a number"),
+        ({"measures": lambda self, s, loss: 1.0}, "returns a float, expected a dict with hits"),
+    ],
+)
+def test_a_task_that_does_not_keep_its_contract_is_told_where(methods, text):
+    checked()
+    with pytest.raises(ScenarioError, match=text) as refused:
+        checked(**methods)
+    assert "test_tasks.py:" in str(refused.value)
+
+
+def test_an_unknown_metric_is_told_with_those_there_are():
+    task = dataclasses.dataclass(frozen=True, kw_only=True)(type("Mine", (Good,), {"metric": "hit"}))()
+    with pytest.raises(ScenarioError, match=r"metric: unknown metric 'hit'.* measures hits. Choose one of these"):
+        _ = task.metrics
