@@ -384,6 +384,11 @@ class Learner:
         return -(-self.data.num_samples(split, node) // self._training.batch_size)
 
     @property
+    def paths(self) -> dict[str, dict[str, int]]:
+        """Backend -> kind of job -> how many it has computed."""
+        return {name: dict(kinds) for name, kinds in self.backends.taken.items()}
+
+    @property
     def detours(self) -> dict[str, dict[str, int]]:
         """Backend -> kind of job and why this backend did not take it -> how often."""
         return self.backends.detours()

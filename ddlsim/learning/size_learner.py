@@ -122,6 +122,7 @@ class SizeLearner:
         self._serials = count()
         self.jobs = NoJobs()
         self.detours: dict[str, dict[str, int]] = {}
+        self.paths: dict[str, dict[str, int]] = {}
 
     def init_models(self, seed: int, count: int = 1, whole: bool = False, node: int = 0) -> "list[Model]":
         """The same sizes for every model of the node's architecture, (model,) or (core, head, ...)."""

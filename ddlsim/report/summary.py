@@ -16,7 +16,7 @@ from ddlsim.report.text import bytes_text, columns, number_text, percent_text, p
 from ddlsim.tasks.metric import Metric, metric_named
 
 SCHEMA_VERSION = 1
-PROFILED = ("profile", "waves", "detours")  # what a run with --profile tells beside its results
+PROFILED = ("profile", "waves", "paths", "detours")  # what a run with --profile tells beside its results
 FAIRNESS = ("fair_accuracy", "demographic_parity", "equalized_odds")
 
 
@@ -286,6 +286,8 @@ def rows(summary: dict) -> list[tuple[str, str]]:
     for kind, ran in summary.get("waves", {}).items():
         a_round, size = ran["waves"] / max(1, summary["rounds"]), ran["jobs"] / ran["waves"]
         lines.append((f"waves of {kind}", f"{number_text(a_round, 2)} a round, {number_text(size, 1)} jobs each"))
+    for backend, kinds in summary.get("paths", {}).items():
+        lines.append((f"computed {backend}", ", ".join(f"{count} {kind}" for kind, count in kinds.items())))
     for backend, reasons in summary.get("detours", {}).items():
         lines += [(f"not {backend}", f"{count} times: {reason}") for reason, count in reasons.items()]
     return lines

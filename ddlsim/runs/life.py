@@ -321,7 +321,7 @@ def _close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
         learner, manifest = life.learner, life.manifest
         manifest["profile"] = wall_profile(learner.jobs.wall_s, life.setup_s, life.data_s, recording_s, manifest)
         manifest["waves"] = wave_counts(learner.jobs.waves)
-        manifest["detours"] = learner.detours
+        manifest["paths"], manifest["detours"] = learner.paths, learner.detours
     summary = None
     try:
         write_manifest(path, life.manifest)

@@ -57,6 +57,8 @@ class Dispatcher:
         self.backends = tuple(backends)
         self.passed_on: dict[str, Counter[str]] = defaultdict(Counter)
         """Backend -> kind and reason -> how many jobs it did not take."""
+        self.taken: dict[str, Counter[str]] = defaultdict(Counter)
+        """Backend -> kind -> how many jobs it has computed."""
 
     def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
         """Computes a wave of one kind, equal jobs once; returns the jobs' values in order."""
@@ -75,6 +77,7 @@ class Dispatcher:
             taken = [place for place, reason in zip(left, reasons, strict=True) if not reason]
             if taken:
                 found = backend.run(kind, [jobs[place] for place in taken])
+                self.taken[backend.name][kind] += len(taken)
                 for place, value in zip(taken, found, strict=True):
                     values[place] = value
             left = [place for place, reason in zip(left, reasons, strict=True) if reason]

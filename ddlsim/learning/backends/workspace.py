@@ -110,7 +110,7 @@ class ModelWorkspace:
 
     def _plan_or_reason(self, images: Inputs) -> NativePlan | str:
         if images.dtype != torch.float32:
-            return f"images are {str(images.dtype).removeprefix('torch.')}"
+            return f"samples are {str(images.dtype).removeprefix('torch.')}"
         shape = tuple(images.shape[1:])
         if shape not in self._plans:
             self._plans[shape] = _plan_of(self, shape)
