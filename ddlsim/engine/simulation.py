@@ -291,7 +291,9 @@ class Simulation:
     def _leave_network(self, member: Member) -> None:
         self._records.row(self.env.now, member.id, member.completed_rounds, "online", 0)
         self._returned[member.id] = self.env.event()
-        self.transport.leaves(member.id)
+        aborted = self.transport.leaves(member.id)
+        if aborted:
+            self._records.row(self.env.now, member.id, member.completed_rounds, "aborted", aborted)
 
     def come(self, member: Member) -> None:
         """A node comes back stale, or afresh; a newcomer joins."""

@@ -8,6 +8,7 @@ import simpy
 
 from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.engine.pull_store import PullStore
+from ddlsim.messages.contacts import MOST_NODES, Contacts
 from ddlsim.messages.encoder import MessageEncoder
 from ddlsim.messages.message import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Message, to_one
 from ddlsim.messages.payload import content_bytes, payload_sizes
@@ -41,6 +42,7 @@ class NetworkTransport:
     Attributes:
         network: the links.
         contents: bytes by what messages hold, see messages/payload_breakdown.py.
+        contacts: messages of pairs by round, see messages/contacts.py; None: there are too many nodes.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class NetworkTransport:
         codec: "Codec | None" = None,
     ):
         self.contents = PayloadBreakdown()
+        self.contacts = Contacts() if len(members) <= MOST_NODES else None
         self.network = network
         self._members = members
         self._run, self._clock, self._compute = run, clock, compute
@@ -137,14 +140,19 @@ class NetworkTransport:
         """A node has no round left to do: what comes from now on is of no use."""
         self._mailboxes.close(node)
 
-    def leaves(self, node: int) -> None:
-        """A node goes away: its flows are aborted, its mail and the pulls that it has not answered are lost."""
-        self.network.remove_node(node)
+    def leaves(self, node: int) -> int:
+        """A node goes away: its flows are aborted, its mail and the pulls that it has not answered are lost.
+
+        Returns:
+            How many messages were on their way from or to it.
+        """
+        aborted = self.network.remove_node(node)
         if node in self._stores:
             for request in self._stores[node].take_waiting():
                 self.network.unused(request)
                 self.fail(request)
         self._mailboxes.clear(node)
+        return aborted
 
     def abandons_round(self, node: int) -> None:
         """What a node that has left would still have sent is waited for no longer."""
@@ -181,6 +189,8 @@ class NetworkTransport:
         if self.network.num_away:
             messages = [reachable for message in messages if (reachable := self._to_those_online(message))]
         self.contents.count(messages)
+        if self.contacts is not None:
+            self.contacts.count(messages)
         self.network.send(messages)
 
     def _to_those_online(self, message: Message) -> Message | None:

@@ -184,12 +184,18 @@ class Network:
 
     # -- nodes and links -------------------------------------------------------------------------------------------
 
-    def remove_node(self, node: int) -> None:
-        """A node leaves: messages from and to it are aborted at once; what was sent of them is wasted."""
+    def remove_node(self, node: int) -> int:
+        """A node leaves: messages from and to it are aborted at once; what was sent of them is wasted.
+
+        Returns:
+            How many there were.
+        """
         self._look_at(self._env.now)
         self.num_away += self._transport.online(node)
-        for message, receiver in self._transport.remove_node(self._env.now, node):
+        aborted = self._transport.remove_node(self._env.now, node)
+        for message, receiver in aborted:
             self._on_abort(to_one(message, receiver))
+        return len(aborted)
 
     def return_node(self, node: int) -> None:
         """A node that left is there again, with its links as they were."""

@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from ddlsim.data.prepared import PreparedData
     from ddlsim.scenario import Scenario
 
-OF_A_RUN = {LOCK, "manifest.json", "manifest.draft", "scenario.yaml", "log.txt", "samples.jsonl", "metrics.jsonl"}
+OF_A_RUN = {
+    LOCK,
+    "manifest.json",
+    "manifest.draft",
+    "scenario.yaml",
+    "log.txt",
+    "samples.jsonl",
+    "metrics.jsonl",
+    "contacts.jsonl",
+}
 """What a run that did not get far may have left."""
 
 

@@ -29,7 +29,7 @@ from ddlsim.runs.stages import Stage, write_stages
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
     from ddlsim.evaluation.evaluator import Evaluated
-    from ddlsim.runs.recorder import Recorder
+    from ddlsim.runs.recorder import ContactsFile, Recorder
     from ddlsim.scenario import Scenario
 
 
@@ -76,6 +76,7 @@ class Life:
     models: KeptModels | None = None
     simulation: "Simulation | None" = None
     checkpoints: Checkpoints | None = None
+    contacts: "ContactsFile | None" = None
     setup_s: float = 0.0
     completed: int = 0
 
@@ -136,9 +137,11 @@ def run_in(life: Life) -> dict:
 def _make(life: Life) -> "Simulation":
     """Writes the first files and makes all objects."""
     from ddlsim.build import build_simulation
-    from ddlsim.runs.recorder import Recorder
+    from ddlsim.runs.recorder import ContactsFile, Recorder
 
     scenario = life.scenario
+    if scenario.records.detail == "full":
+        life.contacts = ContactsFile(life.path / "contacts.jsonl")
     if life.repetition is None:
         write_first_files(life)
         recorder = life.recorder = Recorder(life.path / "metrics.jsonl")
@@ -219,6 +222,7 @@ def _round(life: Life, recorder: "Recorder", completed: int, time_s: float, byte
         if life.checkpoints is not None and life.simulation is not None:
             reached = life.simulation.completed_by_all, life.simulation.furthest
             life.checkpoints.round(time_s, *reached, now=life.interrupts.came or stop is not None)
+    _write_contacts(life, completed)
     life.interrupts.check()
     _next_stages(life, recorder)
     if life.repetition is None:
@@ -234,6 +238,16 @@ def _next_stages(life: Life, recorder: "Recorder") -> None:
         life.stages = tuple(left)
         follows = left[0].scenario if left else life.scenario
         change_at_once(life.simulation, ended.scenario, follows, life.learner, recorder)
+
+
+def _write_contacts(life: Life, completed: int | None = None) -> None:
+    """Messages of the rounds that are completed; of all others as well at the end."""
+    counted = life.simulation and life.simulation.transport.contacts
+    if not counted:
+        return
+    rows = counted.take(completed)
+    if life.contacts is not None:
+        life.contacts.add(rows, hold=life.repetition is not None)
 
 
 def _evaluation_teller(life: Life, recorder: "Recorder") -> "Callable[[Evaluated], None]":
@@ -345,6 +359,7 @@ def _last_records(life: Life) -> list[Callable[[], None]]:
         network = simulation.network
         traffic = cache(lambda: network.traffic)
         writes += [
+            lambda: _write_contacts(life),
             lambda: write_communication(path / "communication.jsonl", traffic(), detail),
             lambda: write_links(path / "links.jsonl", network.use(traffic()), detail),
             lambda: write_contents(path / "contents.jsonl", simulation.transport.contents),

@@ -87,6 +87,37 @@ class Recorder:
             raise
 
 
+class ContactsFile:
+    """Writes contacts.jsonl: one object per round and the messages of all pairs in it; see messages/contacts.py.
+
+    A file of an earlier process, which a resumed run writes anew, stays as it is until the first rows are written.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._held: list[dict] = []
+        self._begun = False
+
+    def add(self, rows: list[dict], hold: bool = False) -> None:
+        """Writes rows, after those that were held.
+
+        Args:
+            rows: see `Contacts.take`.
+            hold: keep them for later: a run is repeated that wrote them once before.
+        Raises:
+            RecordsFailed: if they cannot be written.
+        """
+        self._held += rows
+        if hold or not self._held:
+            return
+        with _told(self._path), self._path.open("a" if self._begun else "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in self._held)
+        self._held, self._begun = [], True
+
+
 def write_communication(path: Path, traffic: Traffic, detail: Literal["full", "total"] = "full") -> None:
     """Writes communication.jsonl: one object per ordered pair with traffic, sorted by (src, dst).
 
