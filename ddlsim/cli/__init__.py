@@ -18,8 +18,8 @@ from ddlsim.cli import (
     listing,
     network,
     new,
+    report,
     reproduce,
-    results,
     resume,
     run,
     sweep,
@@ -56,7 +56,7 @@ def options(
     """Read by Commands.invoke: whatever a command raises is turned into a message and an exit code there."""
 
 
-for module in (run, resume, sweep, reproduce, check, new, listing, results, compare, export, data, network, doctor):
+for module in (run, resume, sweep, reproduce, check, new, listing, report, compare, export, data, network, doctor):
     module.register(app)
 
 

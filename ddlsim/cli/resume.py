@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
+from ddlsim.cli.live import Live, LiveCommand, live_report
 from ddlsim.cli.run import CheckpointEvery, CheckpointKeep, Device, end
 
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command()(resume)
+    app.command(cls=LiveCommand)(resume)
 
 
 def resume(
@@ -37,6 +38,7 @@ def resume(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Tell where wall time went.")] = False,
+    live: Live = None,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Show the traceback of an unexpected error.")
     ] = False,
@@ -60,6 +62,7 @@ def resume(
         anyway=anyway,
         profile=profile,
         progress="none" if quiet else "auto",
+        callbacks=live_report(live),
         checkpoint_every=parse_every(checkpoint_every, checkpoint_keep),
         from_round=from_round,
         set=overrides,

@@ -10,6 +10,7 @@ import typer
 
 from ddlsim.cli import completion
 from ddlsim.cli.exits import FAILED, INTERRUPTED
+from ddlsim.cli.live import Live, LiveCommand, live_report
 
 Overrides = Annotated[
     list[str],
@@ -51,7 +52,7 @@ class Learning(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command()(run)
+    app.command(cls=LiveCommand)(run)
 
 
 def run(
@@ -85,6 +86,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Tell where wall time went.")] = False,
+    live: Live = None,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Show the traceback of an unexpected error.")
     ] = False,
@@ -110,6 +112,7 @@ def run(
             force=force,
             profile=profile,
             progress="none" if quiet else "log",
+            callbacks=live_report(live),
             checkpoint_every=checkpoint_every,
             checkpoint_keep=checkpoint_keep,
             resume=resume_torn,

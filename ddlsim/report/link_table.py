@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ddlsim.report.json_lines import damage_of, json_lines
-from ddlsim.report.text import bytes_text, columns, percent_text, seconds_text
+from ddlsim.report.text import bytes_text, percent_text, seconds_text
 
 KINDS = ("push", "request", "response")
 CAUSES = ("aborted", "lost", "unused")
@@ -73,28 +73,28 @@ def read_links(path: Path) -> Links | None:
         return Links(dict(zip(names, table.T, strict=True)), sum(row.get("nodes", 1) for row in rows))
 
 
-def table(links: Links) -> str:
-    """Bytes by kind and cause, use of links, queueing."""
+def lines(links: Links) -> list[tuple[str, str]]:
+    """Bytes by kind and cause, use of links, queueing: what, and its value."""
     kinds, causes = links.bytes_of(*KINDS), links.bytes_of(*CAUSES, "in_flight")
-    lines = [(f"{name} bytes", bytes_text(value)) for name, value in kinds.items() if value]
+    found = [(f"{name} bytes", bytes_text(value)) for name, value in kinds.items() if value]
     about = {
         "aborted": "wasted, sender or receiver left",
         "lost": "wasted, lost by the network",
         "unused": "wasted, arrived but unused",
         "in_flight": "in flight at the end",
     }
-    lines += [(about[name], bytes_text(value)) for name, value in causes.items() if value]
+    found += [(about[name], bytes_text(value)) for name, value in causes.items() if value]
     for link in ("uplink", "downlink"):
         use = links.utilization(link)
         if use["mean"] is not None:
             spread = f", median {percent_text(use['median'])}, max {percent_text(use['max'])}" if links.by_node else ""
-            lines.append((f"{link} utilization %", f"mean {percent_text(use['mean'])}{spread}"))
+            found.append((f"{link} utilization %", f"mean {percent_text(use['mean'])}{spread}"))
     queued_s = links.queueing_s()
     if queued_s["mean"] is not None:
-        lines.append(
+        found.append(
             ("queueing per message", f"mean {_short_text(queued_s['mean'])}, max {_short_text(queued_s['max'])}")
         )
-    return columns([], lines, left=2)
+    return found
 
 
 def _short_text(seconds: float) -> str:

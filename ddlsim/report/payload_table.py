@@ -8,7 +8,6 @@ import numpy as np
 
 from ddlsim.report.frame import COLORS, DASHES, new_figure
 from ddlsim.report.json_lines import json_lines
-from ddlsim.report.text import bytes_text, columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,15 +31,6 @@ def read_contents(directory: Path) -> tuple[np.ndarray, dict[str, np.ndarray]] |
     for row in rows:
         found.setdefault(row["content"], np.zeros(len(rounds), np.int64))[rounds == row["round"]] += row["bytes"]
     return rounds, dict(sorted(found.items(), key=lambda item: (-item[1].sum(), item[0])))
-
-
-def table(num_bytes: Mapping[str, np.ndarray]) -> str:
-    """Sums over rounds, and the mean of the rounds in which it was sent."""
-    rows = [
-        (name, bytes_text(int(values.sum())), bytes_text(float(values[values > 0].mean()) if values.any() else 0))
-        for name, values in num_bytes.items()
-    ]
-    return columns(["", "sent", "per round"], rows, left=1)
 
 
 def contents_figure(records: "Records", rounds: np.ndarray, num_bytes: Mapping[str, np.ndarray]) -> "Figure":

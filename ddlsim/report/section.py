@@ -1,6 +1,6 @@
 """What a report is made of: titled sections, each a table or a figure of plain numbers, without any layout.
 
-`sections/` computes them from records; text.py and depth.py print their tables, html/ prints them all as one page.
+`sections/` computes them from records; depth.py prints their tables as text, html/ prints all of them as one page.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,16 @@ class Table:
         rows: cells, as many per row as titles.
         left: how many columns from the left hold words.
         strong: rows (by number) that stand out.
+        title: in a text report, if it is not the section's.
+        note: a line below it that explains its cells.
     """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     left: int = 1
     strong: Sequence[int] = ()
+    title: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,7 @@ class Heat:
         choose: slider: frames are moments, on one scale of colors; select: frames are different things.
         borders: rows before which a cluster begins, for a line; of columns as well where `square`.
         categories: names of the values 0, 1, ...; colors are then those of the palette. Empty: values are numbers.
+        ramp: numbers: from the least to the largest value; share: from nothing to 1, of parts of a whole.
         square: rows and columns are the same nodes: a graph can be drawn.
         clusters: cluster of each row, for the graph; as many as rows.
     """
@@ -141,6 +146,7 @@ class Heat:
     choose: Literal["slider", "select"] = "select"
     borders: Sequence[int] = ()
     categories: Sequence[str] = ()
+    ramp: Literal["numbers", "share"] = "numbers"
     square: bool = False
     clusters: Sequence[int] = ()
 

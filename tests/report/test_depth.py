@@ -1,40 +1,49 @@
 from ddlsim.report import report
-from ddlsim.report.depth import _thinned, beside_published, communication, curve, heads
+from ddlsim.report.depth import body
 from ddlsim.report.records import read
+from ddlsim.report.section import Section
+from ddlsim.report.sections import tables
+from ddlsim.report.sections.quality import beside_published
 from ddlsim.report.summary import summary_of
 
 
-def words(text):
-    return [line.split() for line in text.splitlines()]
+def words(found):
+    """The words of a section, or of a table, as it is printed."""
+    section = found if isinstance(found, Section) else Section("x", "x", "x", table=found)
+    return [line.split() for line in body(section).splitlines()]
 
 
 def test_curve_has_a_line_per_evaluation_and_marks_the_target(make_run):
-    lines = words(curve(read(make_run()), 0.7))
+    lines = words(tables.curve(read(make_run()), 0.7))
     assert lines[2] == ["2", "22.0s", "603", "B", "53.33", "60.00", "40.00", "60.00"]
     assert lines[3][0] == "4*"
     assert "70.00" in lines[4]
 
 
 def test_curve_of_a_scenario_without_target_has_no_mark(make_run):
-    assert "*" not in curve(read(make_run()), None)
+    assert "*" not in str(words(tables.curve(read(make_run()), None)))
 
 
 def test_long_curves_are_thinned_but_keep_first_last_and_target():
-    kept = _thinned(100, 37)
+    kept = tables.thinned(100, 37)
     assert kept[0] == 0 and kept[-1] == 99 and 37 in kept
     assert len(kept) == 17
 
 
 def test_heads_counts_nodes_per_cluster(make_run):
-    lines = words(heads(read(make_run())))
+    lines = words(tables.heads(read(make_run())))
     assert lines[2] == ["2", "2", "0", "0", "1"]
 
 
 def test_communication_totals_and_traffic_between_clusters(make_run):
-    text = communication(read(make_run()))
-    assert ["messages", "12"] in words(text)
-    assert ["pairs", "with", "traffic", "3", "of", "6"] in words(text)
-    assert words(text)[-2:] == [["cluster", "0", "400", "B", "408", "B"], ["cluster", "1", "402", "B", "0", "B"]]
+    records = read(make_run())
+    totals = words(tables.totals(records))
+    assert ["messages", "12"] in totals
+    assert ["pairs", "with", "traffic", "3", "of", "6"] in totals
+    assert words(tables.between_clusters(records))[-2:] == [
+        ["cluster", "0", "400", "B", "408", "B"],
+        ["cluster", "1", "402", "B", "0", "B"],
+    ]
 
 
 def test_published_numbers_stand_beside_ours_with_the_difference(make_run):
@@ -46,7 +55,7 @@ def test_published_numbers_stand_beside_ours_with_the_difference(make_run):
 
 def test_published_numbers_are_not_called_comparable_with_fallback_data(make_run):
     records = read(make_run(paper=make_run.PAPER, data={"name": "mini", "fallback": True}))
-    assert "not comparable" in beside_published(records, summary_of(records))
+    assert "not comparable" in body(beside_published(records, summary_of(records)))
 
 
 def test_report_of_one_run_has_all_its_sections(make_run):

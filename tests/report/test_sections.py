@@ -1,7 +1,9 @@
 """What a page of one run shows, computed from hand-made records."""
 
 import numpy as np
+import pytest
 
+from ddlsim.errors import RecordsDamaged
 from ddlsim.report.html import run_page
 from ddlsim.report.records import read
 from ddlsim.report.sections.churn import online_shares
@@ -22,6 +24,8 @@ def test_page_of_a_run_holds_what_its_records_allow(make_run):
         "published",
         "pairs",
         "causes",
+        "totals",
+        "clusters",
         "heads",
         "agreement",
         "summary",
@@ -110,3 +114,54 @@ def test_scenario_tells_what_differs_from_defaults(make_run):
     assert by_key["seed"] == ("0", "") and by_key["evaluation.every"] == ("2", "40")
     assert by_key["rounds"] == ("4", "(no default)")
     assert [table.rows[i][0] for i in table.strong] == ["evaluation.every"]
+
+
+def contacts(*rows):
+    return "".join(
+        f'{{"round":{number},"src":{src},"dst":{dst},"messages":{[1] * len(src)},"bytes":{[9] * len(src)}}}\n'
+        for number, src, dst in rows
+    )
+
+
+def test_who_sends_to_whom_by_round(make_run):
+    directory = make_run()
+    (directory / "contacts.jsonl").write_text(contacts((1, [0, 1], [1, 2]), (2, [2], [0]), (1, [0], [1])))
+    figure = of(run_page(read(directory)), "contacts").figure
+    assert [frame.label for frame in figure.frames] == ["1", "2"]
+    first, second = (np.nan_to_num(frame.values).tolist() for frame in figure.frames)
+    assert first == [[0, 2, 0], [0, 0, 1], [0, 0, 0]]  # a round may come in two rows
+    assert second == [[0, 0, 0], [0, 0, 0], [1, 0, 0]]
+
+
+def test_many_rounds_are_counted_in_windows(make_run, monkeypatch):
+    monkeypatch.setattr("ddlsim.report.sections.traffic.MOST_CELLS", 9 * 4)
+    directory = make_run()
+    (directory / "contacts.jsonl").write_text(contacts(*((number, [0], [1]) for number in range(1, 11))))
+    figure = of(run_page(read(directory)), "contacts").figure
+    assert len(figure.frames) == 4
+    assert figure.frames[0].label.startswith("1–") and figure.frames[-1].label.endswith("–10")
+    assert sum(frame.values[0, 1] for frame in figure.frames) == 10
+
+
+def test_contacts_of_unknown_nodes_are_damage(make_run):
+    directory = make_run()
+    (directory / "contacts.jsonl").write_text(contacts((1, [0], [7])))
+    with pytest.raises(RecordsDamaged, match=r"contacts\.jsonl: a row is of a node"):
+        read(directory)
+
+
+def test_churn_has_its_timeline_counts_and_aborted_transfers(make_run):
+    rows = make_run.rows()
+    for time_s, node, name, value in (
+        (5, 0, "online", 0),
+        (5, 0, "aborted", 3),
+        (20, 0, "online", 1),
+        (8, 2, "online", 1),
+    ):
+        rows.append({"time_s": time_s, "node": node, "round": 1, "name": name, "value": value})
+    page = run_page(read(make_run(rows=rows)))
+    assert of(page, "online").figure.frames[0].values.shape == (3, 240)
+    count = of(page, "online-count").figure
+    assert count.x[0].values.tolist() == [0, 5, 8, 20]
+    assert count.series[0].values.tolist() == [2, 1, 2, 3]  # node 2 joins at 8
+    assert of(page, "aborted").figure.series[0].values.sum() == 3

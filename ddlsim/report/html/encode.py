@@ -139,6 +139,7 @@ def _heat(figure: Heat, budget: Budget) -> tuple[dict[str, Any], list[str]]:
         "choose": figure.choose,
         "borders": [int(border) for border in figure.borders],
         "categories": list(figure.categories),
+        "ramp": figure.ramp,
         "square": figure.square,
         "clusters": [int(cluster) for cluster in figure.clusters],
     }, notes

@@ -48,6 +48,7 @@ class Page:
         tiles: the first numbers that a reader looks for.
         loud: what must be read before any number.
         footer: a line at the end.
+        ended: whether what it shows will change no more.
     """
 
     title: str
@@ -56,6 +57,7 @@ class Page:
     tiles: Sequence[Tile] = ()
     loud: Sequence[str] = ()
     footer: str = ""
+    ended: bool = True
 
 
 def printed(page: Page, version: str = "") -> str:
@@ -91,7 +93,7 @@ def _document(page: Page, budget: Budget, version: str) -> str:
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         f"connect-src {live}; base-uri 'none'; form-action 'none'"
     )
-    told = f' data-version="{_text(version)}"' if version else ""
+    told = f' data-version="{_text(version)}" data-ended="{str(page.ended).lower()}"' if version else ""
     return f"""<!doctype html>
 <html lang="en" data-theme="auto"{told}>
 <head>
@@ -145,7 +147,10 @@ def _navigation(sections: Sequence[Section]) -> str:
     for section in sections:
         link = f'<li><a href="#{_text(section.key)}">{_text(section.title)}</a></li>'
         groups.setdefault(section.group, []).append(link)
-    return "".join(f"<strong>{_text(name)}</strong><ul>{''.join(links)}</ul>" for name, links in groups.items())
+    return "".join(
+        f'<a class="to-group" href="#group-{_slug(name)}">{_text(name)}</a><ul>{"".join(links)}</ul>'
+        for name, links in groups.items()
+    )
 
 
 def _section(section: Section, notes: Sequence[str], figure: str) -> str:
@@ -182,6 +187,7 @@ def _table(table: Table, title: str, opened: bool) -> str:
     head = f"<thead>{line(table.header, True)}</thead>" if table.header else ""
     rows = "".join(line(row, False, index in table.strong) for index, row in enumerate(table.rows))
     text = f"<table>{head}<tbody>{rows}</tbody></table>"
+    text += f'<p class="note">{_text(table.note)}</p>' if table.note else ""
     if opened:
         return f'<div class="scroll whole" tabindex="0" role="region" aria-label="{title}">{text}</div>'
     return (

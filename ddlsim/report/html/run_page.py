@@ -27,6 +27,7 @@ def run_page(records: Records, context: Context | None = None) -> Page:
         tiles(summary),
         [*loud_lines(summary), *missing(records)],
         f"Made by ddlsim from the records in {records.directory.name}; curves by uPlot (MIT license).",
+        records.status != "running",
     )
 
 

@@ -6,11 +6,11 @@
 from ddlsim.report.records import Records
 from ddlsim.report.section import Section
 from ddlsim.report.sections.about import about_run
-from ddlsim.report.sections.churn import churn
+from ddlsim.report.sections.churn import churn_sections
 from ddlsim.report.sections.context import Context
-from ddlsim.report.sections.peers import peers
-from ddlsim.report.sections.quality import quality
-from ddlsim.report.sections.traffic import traffic
+from ddlsim.report.sections.peers import peer_sections
+from ddlsim.report.sections.quality import quality_sections
+from ddlsim.report.sections.traffic import traffic_sections
 
 __all__ = ["Context", "sections"]
 
@@ -24,9 +24,9 @@ def sections(records: Records, summary: dict, context: Context | None = None) ->
         context: what the records alone cannot tell.
     """
     return [
-        *quality(records, summary),
-        *traffic(records),
-        *churn(records),
-        *peers(records),
+        *quality_sections(records, summary),
+        *traffic_sections(records),
+        *churn_sections(records),
+        *peer_sections(records),
         *about_run(records, summary, context or Context()),
     ]

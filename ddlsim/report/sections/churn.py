@@ -12,7 +12,7 @@ BINS = 240
 """Equal parts of simulated time."""
 
 
-def churn(records: Records) -> list[Section]:
+def churn_sections(records: Records) -> list[Section]:
     """The sections; none where every node was online all the time."""
     rows = records.rows.get("online")
     if rows is None:
@@ -53,6 +53,7 @@ def timeline(records: Records, rows: Rows, times: np.ndarray) -> Section:
             blocks.row_title,
             "simulated time",
             borders=blocks.borders,
+            ramp="share",
         ),
         notes=blocks.notes,
     )
@@ -90,7 +91,7 @@ def aborted(records: Records, times: np.ndarray) -> list[Section]:
             "Transfers aborted by departures",
             GROUP,
             f"Messages that were on their way from or to a node when it left, in {len(middle)} equal parts of time: "
-            f"{int(rows.value.sum()):,} messages at {len(rows):,} departures.",
+            f"{int(rows.value.sum()):,} in all, at {len(rows):,} of the departures.",
             figure=Lines(
                 [Axis("simulated time", middle, "seconds")],
                 "messages",

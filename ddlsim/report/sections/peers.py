@@ -8,6 +8,7 @@ from ddlsim.report.contacts import TRUE_SIMILARITY, in_cluster_share, merge_accu
 from ddlsim.report.distribution import class_counts
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Frame, Heat, Lines, Mark, Section, Series
+from ddlsim.report.sections import tables
 from ddlsim.report.sections.layout import blocks_of, cluster_name
 
 GROUP = "Collaboration"
@@ -15,7 +16,7 @@ MOST_NODES = 8
 """Nodes whose similarities are drawn."""
 
 
-def peers(records: Records) -> list[Section]:
+def peer_sections(records: Records) -> list[Section]:
     """The sections, as far as the algorithm has recorded something to draw."""
     return [*heads(records), *pulls(records), *measured(records), *merges(records), *graphs(records), *samples(records)]
 
@@ -54,6 +55,7 @@ def heads(records: Records) -> list[Section]:
             GROUP,
             "The head that each node chose; nothing where it chose none."
             + ("" if blocks.single else " Of a block the most common one."),
+            tables.heads(records),
             figure=every,
             notes=blocks.notes,
         ),

@@ -6,6 +6,7 @@ from ddlsim import metrics
 from ddlsim.report.published import published, source
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Frame, Heat, Lines, Mark, Section, Series, Table, Unit
+from ddlsim.report.sections import tables
 from ddlsim.report.sections.layout import axes, blocks_of, cluster_name
 from ddlsim.report.summary import quality as flat_quality
 from ddlsim.report.text import number_text, percent_text
@@ -15,11 +16,13 @@ GROUP = "Learning"
 FRAMES: dict[str, tuple[str, Unit]] = {"test_loss": ("test loss", "number"), "bytes_sent": ("bytes sent", "bytes")}
 
 
-def quality(records: Records, summary: dict) -> list[Section]:
+def quality_sections(records: Records, summary: dict) -> list[Section]:
     """The sections, as far as the run was evaluated."""
     found = []
     if len(records.evaluations):
         found = [over_rounds(records), *fairness(records), nodes(records)]
+    if summary["timetable"]:
+        found.append(timetable(summary["timetable"]))
     beside = beside_published(records, summary)
     return found if beside is None else [*found, beside]
 
@@ -49,6 +52,7 @@ def over_rounds(records: Records) -> Section:
         f"{what} of each cluster",
         GROUP,
         f"Mean over a cluster's nodes on their own test data{bands}.",
+        tables.curve(records, target),
         figure=Lines(
             axes(records),
             judged_by.words,
@@ -112,10 +116,10 @@ def nodes(records: Records) -> Section:
     )
 
 
-def timetable(records: Records, rounds: list[dict]) -> Section:
+def timetable(rounds: list[dict]) -> Section:
     """When the first, the median and the last node of a network-only run had completed each round."""
     names = ("first_s", "median_s", "last_s")
-    columns = [np.array([row[name] for row in rows_of(rounds)], dtype=float) for name in names]
+    columns = [np.array([row[name] for row in rounds], dtype=float) for name in names]
     series = [
         Series(f"{name.removesuffix('_s')} node", values, color)
         for color, (name, values) in enumerate(zip(names, columns, strict=True))
@@ -125,13 +129,9 @@ def timetable(records: Records, rounds: list[dict]) -> Section:
         "Nodes through each round",
         GROUP,
         "Simulated time at which nodes had completed each round.",
+        tables.timetable(rounds),
         figure=Lines([Axis("round", np.array([row["round"] for row in rounds]))], "simulated time", series, "seconds"),
     )
-
-
-def rows_of(rounds: list[dict]) -> list[dict]:
-    """Rounds that have times."""
-    return [row for row in rounds if "first_s" in row]
 
 
 def beside_published(records: Records, summary: dict) -> Section | None:

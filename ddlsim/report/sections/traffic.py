@@ -7,6 +7,7 @@ from ddlsim.report.link_table import CAUSES, KINDS
 from ddlsim.report.payload_table import read_contents
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Bars, Frame, Heat, Lines, Section, Series
+from ddlsim.report.sections import tables
 from ddlsim.report.sections.layout import Blocks, blocks_of
 from ddlsim.report.thinning import evenly
 
@@ -25,10 +26,18 @@ ABOUT = {
 }
 
 
-def traffic(records: Records) -> list[Section]:
+def traffic_sections(records: Records) -> list[Section]:
     """The sections, as far as the run has recorded traffic."""
-    found = [pairs_by_round(records), pairs(records), bytes_by_cause(records), *contents(records), *links(records)]
-    return [section for section in found if section is not None]
+    found = [pairs_by_round(records), pairs(records), bytes_by_cause(records)]
+    if records.communication is not None:
+        found.append(Section("totals", "Messages and bytes", GROUP, table=tables.totals(records)))
+        if records.communication.by_pair:
+            table = tables.between_clusters(records)
+            found.append(Section("clusters", "Bytes from cluster to cluster", GROUP, table=table))
+    found += contents(records)
+    if records.links is not None:
+        found.append(Section("link-totals", "Links of all nodes", GROUP, table=tables.links(records.links)))
+    return [section for section in (*found, *links(records)) if section is not None]
 
 
 def pairs_by_round(records: Records) -> Section | None:
@@ -168,6 +177,7 @@ def contents(records: Records) -> list[Section]:
             "Bytes by what messages hold",
             GROUP,
             "Counted as messages are handed to the network, each whole and once.",
+            tables.contents(by_content),
             figure=whole,
         ),
         Section(

@@ -51,7 +51,7 @@ function drawGraph(stage, figure, frames) {
     const box = root.getBoundingClientRect();
     const outer = stage.getBoundingClientRect();
     const zoom = box.width / size;
-    tip.show(at[node][0] * zoom + box.left - outer.left, at[node][1] * zoom, `node ${figure.rows[node]}`, [
+    tip.show(at[node][0] * zoom + box.left - outer.left, at[node][1] * zoom + box.top - outer.top, `node ${figure.rows[node]}`, [
       [figure.rowTitle.split(" (")[0], `${shown(sum(out), frame.unit)} with ${out.filter((v) => v > 0).length}`, ""],
       [figure.columnTitle.split(" (")[0], `${shown(sum(into), frame.unit)} with ${into.filter((v) => v > 0).length}`, ""],
     ]);

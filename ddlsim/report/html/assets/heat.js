@@ -2,6 +2,8 @@
 const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
 const STOPS = VIRIDIS.map((c) => [1, 3, 5].map((i) => parseInt(c.slice(i, i + 2), 16)));
 
+const CATEGORY_OFFSET = 2; // not the colors of clusters 0 and 1
+
 function heatColor(share) {
   const at = Math.max(0, Math.min(1, share)) * (STOPS.length - 1);
   const low = Math.min(STOPS.length - 2, Math.floor(at));
@@ -20,7 +22,7 @@ function unpacked(frame) {
 function drawHeat(host, figure) {
   const frames = figure.frames.map((frame) => ({ ...frame, values: unpacked(frame) }));
   const [rows, columns] = [figure.rows.length, figure.columns.length];
-  let now = figure.choose === "slider" ? frames.length - 1 : 0;
+  let now = 0;
   let view = "matrix";
   let cell = null;
   const controls = element("div", "controls");
@@ -41,17 +43,24 @@ function drawHeat(host, figure) {
   let layout = null;
 
   function range(frame) {
+    if (figure.ramp === "share") return { low: 0, high: 1 };
     return { low: frame.least, high: frame.most > frame.least ? frame.most : frame.least + 1 };
   }
 
+  // From the color of nothing to that of everything.
+  function shareColor(share) {
+    return `color-mix(in srgb, ${color("--c2")} ${(100 * share).toFixed(1)}%, ${color("--empty")})`;
+  }
+
   function fill(value, frame) {
-    if (figure.categories.length) return paletteColor(value);
+    if (figure.categories.length) return paletteColor(value + CATEGORY_OFFSET);
     const { low, high } = range(frame);
-    return heatColor((value - low) / (high - low));
+    const share = (value - low) / (high - low);
+    return figure.ramp === "share" ? shareColor(share) : heatColor(share);
   }
 
   function measure() {
-    const width = Math.max(220, stage.clientWidth);
+    const width = Math.max(220, stage.classList.contains("both") ? Math.min(520, stage.clientWidth / 2) : stage.clientWidth);
     const labels = Math.max(...figure.rows.map((label) => label.length), 1);
     const left = Math.min(110, 34 + 6.2 * labels);
     const inner = width - left - 8;
@@ -136,18 +145,21 @@ function drawHeat(host, figure) {
     if (figure.categories.length) {
       figure.categories.forEach((name, index) => {
         const entry = element("span", "entry");
-        const swatch = element("i", `swatch fill-${index % PALETTE_SIZE}`);
+        const swatch = element("i", `swatch fill-${(index + CATEGORY_OFFSET) % PALETTE_SIZE}`);
         entry.append(swatch, element("span", "", name));
         scale.append(entry);
       });
       return;
     }
     const bar = element("i", "ramp");
-    bar.style.background = `linear-gradient(to right, ${VIRIDIS.join(",")})`;
+    const shades = figure.ramp === "share" ? [shareColor(0), shareColor(1)] : VIRIDIS;
+    bar.style.background = `linear-gradient(to right, ${shades.join(",")})`;
     const { low, high } = range(frame);
     const nothing = element("span", "entry");
     nothing.append(element("i", "swatch none"), element("span", "", "nothing"));
-    scale.append(element("span", "", shown(low, frame.unit)), bar, element("span", "", shown(high, frame.unit)));
+    if (frame.least === frame.most && figure.ramp !== "share") bar.style.background = heatColor(0);
+    scale.append(element("span", "", shown(low, frame.unit)), bar);
+    if (frame.least < frame.most) scale.append(element("span", "", shown(high, frame.unit)));
     if (frame.values.includes(null)) scale.append(nothing);
   }
 
@@ -157,7 +169,7 @@ function drawHeat(host, figure) {
     const frame = frames[now];
     const value = frame.values[r * columns + c];
     const rowsOfTip = [[frames.length > 1 && figure.choose === "select" ? frame.label : "value", text(value, frame), value === null ? "" : fill(value, frame)]];
-    tip.show(layout.left + (c + 0.5) * layout.cw, layout.top + (r + 0.5) * layout.ch, `${figure.rowTitle.split(" (")[0]} ${figure.rows[r]}, ${figure.columnTitle.split(" (")[0]} ${figure.columns[c]}`, rowsOfTip);
+    tip.show(canvas.offsetLeft + layout.left + (c + 0.5) * layout.cw, layout.top + (r + 0.5) * layout.ch, `${figure.rowTitle.split(" (")[0]} ${figure.rows[r]}, ${figure.columnTitle.split(" (")[0]} ${figure.columns[c]}`, rowsOfTip);
   }
 
   function leave() {
@@ -187,14 +199,15 @@ function drawHeat(host, figure) {
     event.preventDefault();
   });
 
+  // A graph stands beside its matrix where there is room, and takes its place where there is none.
   function show() {
-    canvas.hidden = view === "graph";
-    scale.hidden = view === "graph";
-    if (graph) graph.show(view === "graph", now);
-    if (view === "matrix") {
-      draw();
-      drawScale();
-    }
+    const both = graph !== null && stage.clientWidth >= 720;
+    stage.classList.toggle("both", both);
+    if (views) views.hidden = both;
+    canvas.hidden = !both && view === "graph";
+    if (graph) graph.show(both || view === "graph", now);
+    if (!canvas.hidden) draw();
+    drawScale();
     host.dispatchEvent(new CustomEvent("frame"));
   }
 
@@ -240,10 +253,14 @@ function drawHeat(host, figure) {
   }
 
   let go = null;
-  if (graph) controls.append(choice("show as", ["matrix", "graph"], 0, (index) => {
-    view = index ? "graph" : "matrix";
-    show();
-  }));
+  let views = null;
+  if (graph) {
+    views = choice("show as", ["matrix", "graph"], 0, (index) => {
+      view = index ? "graph" : "matrix";
+      show();
+    });
+    controls.append(views);
+  }
   if (frames.length > 1 && figure.choose === "slider") go = addSlider();
   else if (frames.length > 1) controls.append(choice(figure.frameTitle || "show", frames.map((f) => f.label), 0, (index) => {
     now = index;
@@ -264,7 +281,7 @@ function drawHeat(host, figure) {
       header: [`${figure.rowTitle} \\ ${figure.columnTitle}`, ...figure.columns],
       rows: figure.rows.map((label, r) => [label, ...figure.columns.map((_, c) => text(frames[now].values[r * columns + c], frames[now]))]),
     }),
-    state: () => ({ now, last: now === frames.length - 1 }),
-    restore: (state) => go && !state.last && go(Math.min(state.now, frames.length - 1)),
+    state: () => ({ now }),
+    restore: (state) => go && go(Math.min(state.now, frames.length - 1)),
   };
 }

@@ -36,7 +36,7 @@ function drawLines(host, figure) {
         width: one.thin ? 1 : 2,
         dash: DASHES[one.dash % DASHES.length],
         spanGaps: figure.style === "line",
-        points: { show: figure.style === "points" || undefined, size: figure.style === "points" ? 7 : 5 },
+        points: { show: figure.style === "points" || undefined, size: figure.style === "points" ? 8 : 5, fill: stroke },
         paths: pathsOf(figure.style),
         fill: figure.style === "bars" ? `${stroke}99` : undefined,
       });
@@ -63,7 +63,7 @@ function drawLines(host, figure) {
     const kept = plot && plot.axis === axis ? { ...plot.scales.x } : null;
     if (plot) plot.destroy();
     const { data, series, bands } = columns();
-    const axisStyle = { stroke: color("--muted"), grid: { stroke: color("--grid"), width: 1 }, ticks: { stroke: color("--grid"), width: 1 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 22 };
+    const axisStyle = { stroke: color("--muted"), grid: { stroke: color("--grid"), width: 1 }, ticks: { stroke: color("--grid"), width: 1 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18 };
     plot = new uPlot(
       {
         width: Math.max(200, chart.clientWidth),
@@ -72,7 +72,7 @@ function drawLines(host, figure) {
         cursor: { drag: { x: true, y: false, setScale: true }, points: { size: 7 } },
         scales: { x: { time: false, range: xRange }, y: { distr: figure.log ? 3 : 1, range: figure.log ? undefined : yRange } },
         axes: [
-          { ...axisStyle, label: figure.x[axis].name, values: (_, splits) => ticks(splits, figure.x[axis].unit), space: 70 },
+          { ...axisStyle, label: figure.x[axis].name, size: 32, values: (_, splits) => ticks(splits, figure.x[axis].unit), space: 70 },
           { ...axisStyle, size: 66, values: (_, splits) => ticks(splits.map((v) => (figure.log && !isPower(v) ? null : v)), figure.unit) },
         ],
         series,
@@ -120,8 +120,13 @@ function drawLines(host, figure) {
       u.ctx.stroke();
       u.ctx.fillStyle = color("--muted");
       u.ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-      u.ctx.textAlign = "right";
-      u.ctx.fillText(mark.label, u.bbox.left + u.bbox.width - 4 * devicePixelRatio, y - 4 * devicePixelRatio);
+      u.ctx.textAlign = "left";
+      u.ctx.strokeStyle = color("--surface");
+      u.ctx.lineWidth = 3 * devicePixelRatio;
+      u.ctx.setLineDash([]);
+      const place = [mark.label, u.bbox.left + 5 * devicePixelRatio, y - 4 * devicePixelRatio];
+      u.ctx.strokeText(...place);
+      u.ctx.fillText(...place);
       u.ctx.restore();
     }
   }
@@ -177,17 +182,15 @@ function drawLines(host, figure) {
   });
   chart.addEventListener("blur", () => tip.hide());
 
-  if (figure.x.length > 1)
-    controls.append(
-      choice("over", figure.x.map((one) => one.name), 0, (index) => {
-        axis = index;
-        build();
-      }),
-    );
+  const axes = choice("over", figure.x.map((one) => one.name), 0, (index) => {
+    axis = index;
+    build();
+  });
+  if (figure.x.length > 1) controls.append(axes);
   const zooms = element("div", "zooms");
   zooms.append(button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2)), button("All", "Show everything", reset));
   controls.append(zooms);
-  for (const [index, one] of figure.series.entries()) {
+  for (const [index, one] of figure.series.length > 1 ? figure.series.entries() : []) {
     const entry = button("", `${one.label}: show or hide`, () => {
       if (!hidden.delete(index)) hidden.add(index);
       entry.setAttribute("aria-pressed", String(!hidden.has(index)));
@@ -224,6 +227,16 @@ function drawLines(host, figure) {
         ...figure.series.flatMap((one) => (one.low ? [one.values, one.low, one.high] : [one.values]).map((v) => shown(v[i], figure.unit))),
       ]),
     }),
-    state: () => ({ axis, hidden: [...hidden], x: plot && { min: plot.scales.x.min, max: plot.scales.x.max } }),
+    state: () => {
+      const x = plot.data[0];
+      const { min, max } = plot.scales.x;
+      const zoomed = x.length > 1 && (min > x[0] || max < x[x.length - 1]);
+      return { axis, hidden: [...hidden].map((index) => figure.series[index].label), zoom: zoomed ? { min, max } : null };
+    },
+    restore: (state) => {
+      if (state.axis && axes.children[state.axis]) axes.children[state.axis].click();
+      for (const [index, one] of figure.series.entries()) if (state.hidden.includes(one.label)) legend.children[index].click();
+      if (state.zoom) plot.setScale("x", state.zoom);
+    },
   };
 }

@@ -132,21 +132,24 @@ function update(fresh) {
   scrollTo(0, top);
 }
 
-async function poll(version) {
+async function poll(version, ended) {
   let next = version;
+  let over = ended;
   try {
     const answer = await fetch(`page?after=${encodeURIComponent(version)}`, { cache: "no-store" });
     if (answer.status === 200) {
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       next = fresh.documentElement.dataset.version;
+      over = fresh.documentElement.dataset.ended === "true";
       update(fresh);
     }
-    live.textContent = `updated ${new Date().toLocaleTimeString()}`;
+    live.textContent = `${over ? "the run has ended, " : ""}updated ${new Date().toLocaleTimeString()}`;
     live.dataset.state = "on";
   } catch (error) {
     live.textContent = "the run's process has ended or cannot be reached";
     live.dataset.state = "off";
   }
-  setTimeout(() => poll(next), POLL_MS);
+  if (!over) setTimeout(() => poll(next, over), POLL_MS);
 }
-if (document.documentElement.dataset.version) setTimeout(() => poll(document.documentElement.dataset.version), POLL_MS);
+const { version, ended } = document.documentElement.dataset;
+if (version) setTimeout(() => poll(version, ended === "true"), POLL_MS);

@@ -1,19 +1,21 @@
-"""ddlsim report: what a run achieved."""
+"""ddlsim report: one run in depth, as text, as one HTML file or as figures; and its page while it goes on."""
 
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from threading import Event
 from typing import Annotated
 
 import typer
 
 from ddlsim.cli.compare import Runs
-from ddlsim.cli.exits import FAILED
+from ddlsim.cli.exits import FAILED, say
+from ddlsim.cli.live import Live, LiveCommand, live_server, page_of
 from ddlsim.errors import DdlsimError, RecordsDamaged, ScenarioError
 
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command()(report)
+    app.command(cls=LiveCommand)(report)
 
 
 def report(
@@ -25,32 +27,53 @@ def report(
         bool, typer.Option("--open", help="Show that file in the browser; without -o it is RUN/report.html.")
     ] = False,
     plots: Annotated[Path | None, typer.Option(help="Folder for figures, one below it per run.")] = None,
+    live: Live = None,
 ) -> None:
     """Show each run in depth: accuracy over rounds, fairness, bytes, heads, published numbers beside ours."""
-    if not output and not open_it:
+    if output or open_it or live is not None:
+        run = _one(runs)
+        if output or open_it:
+            _as_page(run, output, open_it)
+        if live is not None:
+            _serve(run, live)
+    else:
         _as_text(runs, plots)
         return
-    _as_page(runs, output, open_it)
     if plots:
         _plots(runs, plots, [])
 
 
-def _as_page(runs: list[Path], output: Path | None, open_it: bool) -> None:
-    """One run as an HTML file, whose path is printed."""
-    from ddlsim.cli.context import with_context
-    from ddlsim.report.html import run_page, write
-    from ddlsim.report.records import find_runs, read
+def _one(runs: list[Path]) -> Path:
+    """The one run that is meant."""
+    from ddlsim.report.records import find_runs
 
     found = find_runs(runs)
     if len(found) > 1:
         raise ScenarioError(
-            f"-o: expected one run, got {len(found)} ({found[0]}, {found[1]}{', ...' if len(found) > 2 else ''}). "
-            "Name one of them; `ddlsim compare RUN... -o FILE.html` shows several side by side."
+            f"A page shows one run; expected one, got {len(found)} ({found[0]}, {found[1]}"
+            f"{', ...' if len(found) > 2 else ''}). `ddlsim compare RUN... -o FILE.html` shows several side by side."
         )
-    path = write(run_page(*with_context(read(found[0]))), output or found[0] / "report.html")
+    return found[0]
+
+
+def _as_page(run: Path, output: Path | None, open_it: bool) -> None:
+    """One run as an HTML file, whose path is printed."""
+    from ddlsim.report.html import write
+
+    path = write(page_of(run), output or run / "report.html")
     typer.echo(path)
     if open_it:
         typer.launch(str(path.resolve()))
+
+
+def _serve(run: Path, port: int) -> None:
+    """The page of a run, which another process may be writing, until Ctrl-C."""
+    server = live_server(port)
+    server.show(run)
+    try:
+        Event().wait()
+    finally:
+        server.close()
 
 
 def _as_text(runs: list[Path], plots: Path | None) -> None:
@@ -60,7 +83,8 @@ def _as_text(runs: list[Path], plots: Path | None) -> None:
 
     damaged: list[DdlsimError] = []
     typer.echo(printable(report(runs, damaged.append)), nl=False)
-    _tell(damaged)
+    for error in damaged:
+        say(f"!! left out: {error}")
     if plots:
         _plots(runs, plots, damaged)
     if damaged:
@@ -78,9 +102,3 @@ def _plots(runs: list[Path], plots: Path, damaged: list[DdlsimError]) -> None:
             with suppress(RecordsDamaged) if damaged else nullcontext():
                 for path in save_plots(run, plots / below):
                     typer.echo(path)
-
-
-def _tell(damaged: list[DdlsimError]) -> None:
-    """A line for each run that was left out."""
-    for error in damaged:
-        typer.echo(f"!! left out: {error}", err=True)

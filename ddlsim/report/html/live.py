@@ -1,0 +1,184 @@
+"""The page of a run that goes on, served to browsers of this machine alone, and made anew as records are written.
+
+A page asks for a newer one every few seconds. One is made when the records have changed and a browser asks for it, and
+at most a twentieth of the time goes into making pages, since they are made by the process of the run.
+"""
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.report.html.page import Page, printed
+
+HOST = "127.0.0.1"
+DEFAULT_PORT = 8484
+RESTS = 19
+"""After a page was made, so many times as long as that took none is made."""
+LAST_LOOK_S = 5.0
+"""How long the end of a run waits for browsers that show it to fetch its last page."""
+
+STARTING = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="2">
+<title>ddlsim</title></head><body><p>The run is starting.</p></body></html>
+"""
+
+
+class LivePage:
+    """The newest page of a run.
+
+    Args:
+        make: what a directory's records show.
+
+    Attributes:
+        directory: of the run; None: it is not known yet.
+        ending: the run is over: pages are made at once.
+        asked_s: when a browser asked last.
+        last_fetched: a browser has got the last page.
+    """
+
+    def __init__(self, make: Callable[[Path], Page]):
+        self._make = make
+        self.directory: Path | None = None
+        self._lock = threading.Lock()
+        self._version = self._text = ""
+        self._rests_until_s = 0.0
+        self.ending = False
+        self.asked_s = -1e9
+        self.last_fetched = threading.Event()
+
+    def newest(self) -> tuple[str, str]:
+        """Version and text of the page; both empty while the run has written nothing that can be shown."""
+        with self._lock:
+            self.asked_s = time.monotonic()
+            if self.directory is None:
+                return "", ""
+            version = self._state(self.directory)
+            if version != self._version and (self.ending or self.asked_s >= self._rests_until_s):
+                try:
+                    self._text = printed(self._make(self.directory), version)
+                    self._version = version
+                except (DdlsimError, OSError):  # its first files are not all there, or one is being replaced
+                    pass
+                took_s = time.monotonic() - self.asked_s
+                self._rests_until_s = time.monotonic() + RESTS * took_s
+            return self._version, self._text
+
+    def _state(self, directory: Path) -> str:
+        """What changes as records are written."""
+        found = []
+        for path in sorted(directory.glob("*.json*")):
+            try:
+                about = path.stat()
+            except OSError:
+                continue
+            found.append((path.name, about.st_size, about.st_mtime_ns))
+        return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers two requests: / is the page, /page?after=VERSION is it too if it is newer than that version."""
+
+    page: LivePage
+    protocol_version = "HTTP/1.1"
+    server_version = "ddlsim"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        asked = urlsplit(self.path)
+        if not self._from_here():
+            self._answer(403, "Only pages of this machine are answered.\n", "text/plain")
+        elif asked.path == "/":
+            _, text = self.page.newest()
+            self._answer(200, text or STARTING)
+        elif asked.path == "/page":
+            version, text = self.page.newest()
+            known = parse_qs(asked.query).get("after") == [version]
+            self._answer(*((204, "") if known or not text else (200, text)))
+            if self.page.ending:
+                self.page.last_fetched.set()
+        else:
+            self._answer(404, "There is only one page: /\n", "text/plain")
+
+    def _from_here(self) -> bool:
+        """Whether the browser asked for this machine by name: a page from elsewhere cannot make it read this one."""
+        host = (self.headers.get("Host") or "").rpartition(":")[0] or self.headers.get("Host")
+        return host in (HOST, "localhost")
+
+    def _answer(self, status: int, text: str, kind: str = "text/html") -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("X-Frame-Options", "DENY")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        if status != 204:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if status != 204:
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests are not told."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser that goes away in the middle of an answer is no matter of the run."""
+
+
+class LiveServer:
+    """Serves the page of a run, on a port of this machine that no other one can reach.
+
+    Args:
+        make: what a directory's records show.
+        port: None: `DEFAULT_PORT`, or a free one if that is taken.
+    Raises:
+        ScenarioError: if the port cannot be had.
+    """
+
+    def __init__(self, make: Callable[[Path], Page], port: int | None = None):
+        self._page = LivePage(make)
+        self._server = _bound(type("Handler", (_Handler,), {"page": self._page}), port)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="live page", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """For a browser."""
+        return f"http://{HOST}:{self._server.server_address[1]}/"
+
+    def show(self, directory: Path) -> None:
+        """From now on the page is that of this run."""
+        self._page.directory = directory
+
+    def close(self) -> None:
+        """Ends it; browsers that show the page get its last state before."""
+        if not self._thread.is_alive():
+            return
+        self._page.ending = True
+        if time.monotonic() - self._page.asked_s < 2 * LAST_LOOK_S:
+            self._page.last_fetched.wait(LAST_LOOK_S)
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _bound(handler: type[_Handler], port: int | None) -> _Server:
+    if port is None:
+        try:
+            return _Server((HOST, DEFAULT_PORT), handler)
+        except OSError:
+            return _Server((HOST, 0), handler)
+    try:
+        return _Server((HOST, port), handler)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ScenarioError(f"--live {port}: expected a free port of this machine, got: {reason}.") from error

@@ -1,0 +1,127 @@
+"""Sections as tables: what a text report prints in the place of figures, thinned to few lines."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ddlsim import metrics
+from ddlsim.report.link_table import Links
+from ddlsim.report.link_table import lines as link_lines
+from ddlsim.report.records import Records
+from ddlsim.report.section import Table
+from ddlsim.report.text import bytes_text, percent_text, seconds_text
+from ddlsim.report.thinning import evenly
+from ddlsim.tasks.metric import ACCURACY
+
+MOST_ROWS = 16
+
+
+def curve(records: Records, target: float | None) -> Table:
+    """What the nodes are judged by, per cluster; long runs are thinned to evaluations evenly spread.
+
+    The first and the last evaluation are always there, and so is the first one that reaches the target, marked `*`.
+    """
+    evaluations, clusters, metric = records.evaluations, records.node_cluster, records.judged_by
+    everyone = metrics.over_nodes(evaluations.quality)
+    per_cluster = metrics.over_clusters(evaluations.quality, clusters)
+    reached = None if target is None else metrics.first_reaching(everyone, target, metric.falling)
+    fair = None
+    if metric == ACCURACY:
+        fair = metrics.fair_accuracy(per_cluster, (records.scenario.get("evaluation") or {}).get("fair_lambda", 2 / 3))
+    rows = []
+    for index in thinned(len(evaluations), reached):
+        rows.append(
+            [
+                f"{evaluations.round[index]}{'*' if index == reached else ''}",
+                seconds_text(evaluations.time_s[index]),
+                bytes_text(evaluations.bytes_sent[index]),
+                metric.text(everyone[index]),
+                *(metric.text(value) for value in per_cluster[index]),
+                *([] if fair is None else [percent_text(fair[index])]),
+            ]
+        )
+    header = ["round", "sim time", "bytes", "all", *(f"cluster {c}" for c in range(per_cluster.shape[1]))]
+    side, unit = "below" if metric.falling else "above", " %" if metric.share else ""
+    note = f"* first evaluation at or {side} the target {metric.text(target)}{unit}"
+    what = metric.head[:1].upper() + metric.head[1:]
+    return Table(
+        header + ([] if fair is None else ["fair"]),
+        rows,
+        left=0,
+        title=f"{what} per cluster over rounds, simulated time and bytes of all nodes",
+        note="" if reached is None else note,
+    )
+
+
+def thinned(count: int, also: int | None, most: int = MOST_ROWS) -> list[int]:
+    """Rows that are shown of so many, and one more."""
+    kept = set(evenly(count, most).tolist())
+    return sorted(kept if also is None else kept | {also})
+
+
+def timetable(rounds: list[dict]) -> Table:
+    """When the first, the median and the last node had completed each round; thinned like the curve."""
+    rows = []
+    for index in thinned(len(rounds), None):
+        row = rounds[index]
+        times = (seconds_text(row[name]) for name in ("first_s", "median_s", "last_s"))
+        rows.append([f"{row['round']}", *times, f"{row['nodes']:.0f}"])
+    header = ["round", "first", "median", "last", "nodes"]
+    return Table(header, rows, left=0, title="Nodes through each round, simulated time")
+
+
+def heads(records: Records) -> Table | None:
+    """How many nodes of each cluster used each head, over the evaluations; thinned like the curve."""
+    chosen, clusters = records.heads(), records.node_cluster
+    if chosen is None:
+        return None
+    rounds = records.evaluations.round[-len(chosen) :]
+    num_heads = chosen.max() + 1
+    rows = []
+    for index in thinned(len(chosen), None):
+        counts = metrics.head_counts(chosen[index], clusters)
+        padded = np.pad(counts, ((0, 0), (0, num_heads - counts.shape[1])))
+        rows.append([str(rounds[index]), *(" ".join(map(str, row)) for row in padded)])
+    header = ["round", *(f"cluster {cluster}" for cluster in range(clusters.max() + 1))]
+    title, note = "Nodes per head, by cluster, at the evaluations", f"(numbers of nodes on head 0 to {num_heads - 1})"
+    return Table(header, rows, left=0, title=title, note=note)
+
+
+def totals(records: Records) -> Table:
+    """Messages and bytes of all nodes."""
+    traffic = records.communication
+    total = int(traffic.on_the_wire.sum())
+    lines = [
+        ("messages", f"{traffic.messages.sum():,}"),
+        ("bytes sent", bytes_text(total)),
+        ("  payload", bytes_text(int(traffic.payload.sum()))),
+        ("  header", bytes_text(int(traffic.header.sum()))),
+        ("  wasted", bytes_text(int(traffic.wasted.sum()))),
+        ("per node, mean", bytes_text(total / records.num_nodes)),
+        ("pairs with traffic", f"{traffic.num_pairs} of {records.num_nodes * (records.num_nodes - 1)}"),
+    ]
+    return Table((), lines, title="Communication")
+
+
+def between_clusters(records: Records) -> Table:
+    """How much went from cluster to cluster."""
+    matrix, groups = records.traffic_matrix, records.group_of
+    rows = [
+        [name, *(bytes_text(matrix[np.ix_(senders, receivers)].sum()) for receivers in groups.values())]
+        for name, senders in groups.items()
+    ]
+    return Table(["from, to", *groups], rows)
+
+
+def contents(num_bytes: Mapping[str, np.ndarray]) -> Table:
+    """Bytes by what messages hold: sums over rounds, and the mean of the rounds in which it was sent."""
+    rows = [
+        (name, bytes_text(int(values.sum())), bytes_text(float(values[values > 0].mean()) if values.any() else 0))
+        for name, values in num_bytes.items()
+    ]
+    return Table(["", "sent", "per round"], rows)
+
+
+def links(found: Links) -> Table:
+    """Bytes by kind and cause, use of links, queueing."""
+    return Table((), link_lines(found), left=2, title="Links")

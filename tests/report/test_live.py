@@ -1,0 +1,93 @@
+"""The page of a run that goes on: loopback, newer versions only, nothing for other names of the machine."""
+
+import http.client
+import socket
+
+import pytest
+
+from ddlsim.cli.live import with_port
+from ddlsim.errors import ScenarioError
+from ddlsim.report.html import Page, run_page
+from ddlsim.report.html.live import LivePage, LiveServer
+from ddlsim.report.records import read
+
+
+def made(directory) -> Page:
+    return run_page(read(directory))
+
+
+@pytest.fixture
+def server():
+    found = LiveServer(made, 0)
+    yield found
+    found.close()
+
+
+def ask(server, path, host=None):
+    port = int(server.address.rstrip("/").rpartition(":")[2])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", path, headers={} if host is None else {"Host": host})
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode(), answer.headers
+
+
+def test_page_is_served_with_its_version(server, make_run):
+    server.show(make_run(status="running"))
+    status, text, headers = ask(server, "/")
+    assert (status, headers["Cache-Control"]) == (200, "no-store")
+    assert "Accuracy of each cluster" in text and "connect-src 'self'" in text and 'data-ended="false"' in text
+
+
+def test_newer_page_comes_only_when_records_have_changed(server, make_run):
+    directory = make_run()
+    server.show(directory)
+    version = ask(server, "/")[1].partition('data-version="')[2].partition('"')[0]
+    assert ask(server, f"/page?after={version}")[0] == 204
+    (directory / "links.jsonl").touch()
+    server._page._rests_until_s = 0.0
+    assert ask(server, f"/page?after={version}")[0] == 200
+
+
+def test_making_pages_takes_a_small_part_of_the_time(make_run):
+    made_pages = []
+    page = LivePage(lambda directory: made_pages.append(1) or made(directory))
+    page.directory = make_run()
+    page.newest()
+    for name in ("links.jsonl", "contents.jsonl", "contacts.jsonl"):
+        (page.directory / name).touch()
+        page.newest()
+    assert len(made_pages) == 1
+
+
+def test_run_that_has_written_nothing_is_starting(server, tmp_path):
+    assert "starting" in ask(server, "/")[1]
+    server.show(tmp_path)
+    assert "starting" in ask(server, "/")[1] and ask(server, "/page?after=")[0] == 204
+
+
+def test_other_names_of_the_machine_are_refused(server, make_run):
+    server.show(make_run())
+    assert ask(server, "/", "evil.example")[0] == 403
+    assert ask(server, "/", "evil.example:8484")[0] == 403
+    assert ask(server, "/", "localhost:8484")[0] == 200
+    assert ask(server, "/etc/passwd")[0] == 404
+
+
+def test_only_loopback_is_listened_on(server):
+    assert server._server.server_address[0] == "127.0.0.1"
+
+
+def test_taken_port_is_one_clear_error():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ScenarioError, match=f"--live {port}: expected a free port"):
+            LiveServer(made, port)
+
+
+def test_port_may_be_left_out():
+    assert with_port(["run", "--live", "x.yaml"]) == ["run", "--live=-1", "x.yaml"]
+    assert with_port(["run", "x.yaml", "--live", "8000"]) == ["run", "x.yaml", "--live", "8000"]
+    assert with_port([]) == []
+    assert with_port(["run", "x.yaml", "--live"]) == ["run", "x.yaml", "--live=-1"]
