@@ -20,14 +20,27 @@ ConvSpec conv_spec(int64_t inputs, int64_t outputs, std::array<int64_t, 2> kerne
             bias,   groups,  scale,     shift,     epsilon,    relu,       pool};
 }
 
+using Dropouts = std::vector<std::pair<double, int64_t>>;  // (rate, number)
+
+std::vector<Dropout> listed(const Dropouts& dropouts) {
+    std::vector<Dropout> found;
+    for (const auto& [rate, number] : dropouts) {
+        if (!(rate >= 0 && rate < 1)) throw std::invalid_argument("a dropout's rate must be from 0 to below 1");
+        found.push_back({rate, number});
+    }
+    return found;
+}
+
 std::unique_ptr<Plan> make_plan(std::array<int64_t, 3> image_shape, const std::vector<ConvSpec>& convs,
-                                const std::vector<LinearSpec>& linears, int64_t num_columns, int64_t core_linears) {
+                                const std::vector<LinearSpec>& linears, int64_t num_columns, int64_t core_linears,
+                                const Dropouts& dropouts) {
     const auto [channels, height, width] = image_shape;
-    return std::make_unique<Plan>(Network{channels, height, width, convs, linears, num_columns, core_linears});
+    return std::make_unique<Plan>(
+        Network{channels, height, width, convs, linears, num_columns, listed(dropouts), core_linears});
 }
 
 void train(Plan& plan, Address flat, Address images, Address labels, int64_t count, const Longs& rows,
-           const std::vector<int64_t>& batches, const Optimizer& optimizer) {
+           const std::vector<int64_t>& batches, const Optimizer& optimizer, const std::vector<uint64_t>& dropout_keys) {
     int64_t total = 0;
     for (const int64_t size : batches) {
         if (size < 1) throw std::invalid_argument("batches must have at least 1 row each, got " + std::to_string(size));
@@ -39,7 +52,7 @@ void train(Plan& plan, Address flat, Address images, Address labels, int64_t cou
     const Samples samples{at<const float>(images), at<const int64_t>(labels), count};
     const int64_t* const first = rows.data();
     py::gil_scoped_release release;
-    plan.train(at<float>(flat), samples, first, batches, optimizer);
+    plan.train(at<float>(flat), samples, first, batches, optimizer, dropout_keys);
 }
 
 Optimizer make_optimizer(bool adam, bool decoupled, std::vector<double> rates, double momentum, double weight_decay,
@@ -79,16 +92,18 @@ void register_plan(py::module_& m) {
         .def(py::init(&conv_spec), py::kw_only(), "inputs"_a, "outputs"_a, "kernel"_a, "padding"_a, "weight"_a,
              "bias"_a, "groups"_a, "scale"_a, "shift"_a, "epsilon"_a, "relu"_a, "pool"_a);
     py::class_<LinearSpec>(m, "LinearSpec")
-        .def(py::init([](int64_t inputs, int64_t outputs, int64_t weight, int64_t bias, bool relu) {
-                 return LinearSpec{inputs, outputs, weight, bias, relu};
+        .def(py::init([](int64_t inputs, int64_t outputs, int64_t weight, int64_t bias, bool relu,
+                         const Dropouts& dropouts) {
+                 return LinearSpec{inputs, outputs, weight, bias, relu, listed(dropouts)};
              }),
-             py::kw_only(), "inputs"_a, "outputs"_a, "weight"_a, "bias"_a, "relu"_a);
+             py::kw_only(), "inputs"_a, "outputs"_a, "weight"_a, "bias"_a, "relu"_a, "dropouts"_a);
     py::class_<Optimizer>(m, "Optimizer")
         .def(py::init(&make_optimizer), py::kw_only(), "adam"_a, "decoupled"_a, "rates"_a, "momentum"_a,
              "weight_decay"_a, "weights_decay_alone"_a, "betas"_a, "epsilon"_a, "proximal"_a, "clip_norm"_a,
              "clip_value"_a, "control"_a, "label_smoothing"_a, "moments"_a, "trained"_a, "steps"_a);
     py::class_<Plan>(m, "Plan")
-        .def(py::init(&make_plan), "image_shape"_a, "convs"_a, "linears"_a, "num_columns"_a, "core_linears"_a)
+        .def(py::init(&make_plan), "image_shape"_a, "convs"_a, "linears"_a, "num_columns"_a, "core_linears"_a,
+             "dropouts"_a)
         .def_property_readonly("feature_stride", &Plan::feature_stride)
         .def_property_readonly("num_outputs", &Plan::num_outputs)
         .def(
@@ -107,5 +122,6 @@ void register_plan(py::module_& m) {
                 plan.outputs(at<const float>(features), count, at<float>(out));
             },
             "features"_a, "count"_a, "out"_a, py::call_guard<py::gil_scoped_release>())
-        .def("train", &train, "flat"_a, "images"_a, "labels"_a, "count"_a, "rows"_a, "batches"_a, "optimizer"_a);
+        .def("train", &train, "flat"_a, "images"_a, "labels"_a, "count"_a, "rows"_a, "batches"_a, "optimizer"_a,
+             "dropout_keys"_a);
 }

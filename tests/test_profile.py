@@ -49,7 +49,7 @@ def test_a_run_tells_all_parts_and_they_add_up(tmp_path, learning):
     ("model", "reason"),
     [
         ("{name: mlp, hidden: [32]}", None),
-        ("{name: mlp, hidden: [32], dropout: 0.1}", "the model drops values"),
+        ("{name: mlp, hidden: [32], dropout: 0.1}", None),
         ("{name: resnet8}", "it keeps statistics: core.1.running_mean"),
     ],
 )

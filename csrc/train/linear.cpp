@@ -1,5 +1,6 @@
 #include "linear.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "simd/kernel_table.h"
@@ -17,6 +18,7 @@ void Linear::reserve(int64_t num_items) {
     grad_output_ = Floats(num_items * columns_);
     turned_ = Floats(panels_.count * panels_.step * padded(num_items));
     grad_input_ = Floats(spec_.inputs * padded(num_items));
+    if (!spec_.dropouts.empty()) mask_ = Floats(num_items * columns_);
 }
 
 // visit(column of the flat vector, place in the packed values) for every value.
@@ -55,9 +57,23 @@ void Linear::forward(const float* packed, const float* inputs, int64_t stride, i
         output_.data()[i] = output_.data()[i] <= 0 ? 0 : output_.data()[i];  // NaN stays
 }
 
+void Linear::drop(const std::vector<uint64_t>& keys, int64_t step, int64_t num_items) {
+    if (spec_.dropouts.empty()) return;
+    float* const mask = mask_.data();
+    std::fill_n(mask, num_items * columns_, 1.0f);
+    for (const Dropout& dropout : spec_.dropouts) {
+        const Mask drawn(dropout, keys, step);
+        for (int64_t n = 0; n < num_items; ++n)
+            for (int64_t o = 0; o < spec_.outputs; ++o) mask[n * columns_ + o] *= drawn[n * spec_.outputs + o];
+    }
+    for (int64_t i = 0; i < num_items * columns_; ++i) output_.data()[i] *= mask[i];
+}
+
 void Linear::backward(const float* packed, float* gradients, const float* inputs, int64_t stride, int64_t num_items,
                       bool wants_inputs) {
     float* const grad = grad_output_.data();
+    if (!spec_.dropouts.empty())
+        for (int64_t i = 0; i < num_items * columns_; ++i) grad[i] *= mask_.data()[i];
     if (spec_.relu)
         for (int64_t i = 0; i < num_items * columns_; ++i) grad[i] = output_.data()[i] <= 0 ? 0 : grad[i];
     if (gradients) {

@@ -19,6 +19,9 @@ public:
     // From rows of inputs to rows of output(), stride columns().
     void forward(const float* packed, const float* inputs, int64_t stride, int64_t num_items);
 
+    // In training, after forward: masks of this step.
+    void drop(const std::vector<uint64_t>& keys, int64_t step, int64_t num_items);
+
     // From output_gradient(), which is changed: through ReLU, then the gradient of weights and bias unless null, and of
     // the inputs if wanted, as input_gradient() [inputs][padded batch].
     void backward(const float* packed, float* gradients, const float* inputs, int64_t stride, int64_t num_items,
@@ -41,7 +44,7 @@ private:
     std::vector<int64_t> order_;
     Panels panels_;
     int64_t columns_, weights_at_, bias_at_;
-    Floats output_, grad_output_, turned_, grad_input_;
+    Floats output_, grad_output_, turned_, grad_input_, mask_;
 };
 
 }  // namespace ddlsim::train

@@ -7,6 +7,7 @@
 #include <new>
 #include <vector>
 
+#include "dropout.h"
 #include "kernels.h"
 
 namespace ddlsim::train {
@@ -26,6 +27,7 @@ struct ConvSpec {
 struct LinearSpec {
     int64_t inputs, outputs, weight, bias;
     bool relu;
+    std::vector<Dropout> dropouts;  // of its outputs
 };
 
 struct Network {
@@ -33,6 +35,7 @@ struct Network {
     std::vector<ConvSpec> convs;
     std::vector<LinearSpec> linears;  // at least one; the first takes the images of the last convolution, flattened
     int64_t num_columns;              // of the flat vector
+    std::vector<Dropout> dropouts;    // of what the first linear layer takes
     int64_t core_linears;  // so many linear layers, the first ones, belong to the core, with all convolutions
 };
 

@@ -76,6 +76,7 @@ int64_t Plan::feature_stride() const {
 void Plan::reserve(int64_t num_images, bool training) {
     if (num_images > room_) {
         features_ = Floats(num_images * feature_row_);
+        if (!network_.dropouts.empty()) feature_mask_ = Floats(num_images * num_features_);
         for (Linear& linear : linears_) linear.reserve(num_images);
         room_ = num_images;
     }

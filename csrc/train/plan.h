@@ -52,8 +52,9 @@ public:
 
     // Steps of mean cross-entropy on batches of row numbers, end to end in `rows`; the loaded values and `flat` change.
     // Throws std::out_of_range for a row or label that does not exist; then nothing has changed.
+    // dropout_keys: of the module's dropouts, by number.
     void train(float* flat, const Samples& samples, const int64_t* rows, const std::vector<int64_t>& batches,
-               const Optimizer& optimizer);
+               const Optimizer& optimizer, const std::vector<uint64_t>& dropout_keys);
 
 private:
     void reserve(int64_t num_images, bool training);
@@ -61,7 +62,9 @@ private:
     void convolve(int64_t image, int64_t slot, bool keep);
     void forward_linears(size_t first, size_t stop, const float* inputs, int64_t stride, int64_t count);
     void loss_gradient(const Samples& samples, const int64_t* rows, int64_t count, double smoothing);
-    void step(const Samples& samples, const int64_t* rows, int64_t count, const Optimizer& optimizer);
+    void step(const Samples& samples, const int64_t* rows, int64_t count, const Optimizer& optimizer,
+              const std::vector<uint64_t>& dropout_keys, int64_t number);
+    void drop_features(const std::vector<uint64_t>& keys, int64_t step, int64_t count);
     void backward_linears(int64_t count, const Optimizer& optimizer);
     void backward_convs(int64_t count);
     void correct_gradients(const Optimizer& optimizer);
@@ -76,7 +79,7 @@ private:
     int64_t core_values_, num_values_;    // packed
     int64_t room_ = 0, conv_room_ = 0;    // images
     std::vector<std::pair<int64_t, int64_t>> weights_;  // packed [first, stop) of every layer's weights, ascending
-    Floats values_, gradients_, first_, second_, features_, start_, control_;
+    Floats values_, gradients_, first_, second_, features_, feature_mask_, start_, control_;
 };
 
 }  // namespace ddlsim::train

@@ -11,7 +11,7 @@
 namespace ddlsim::train {
 
 void Plan::train(float* flat, const Samples& samples, const int64_t* rows, const std::vector<int64_t>& batches,
-                 const Optimizer& optimizer) {
+                 const Optimizer& optimizer, const std::vector<uint64_t>& dropout_keys) {
     const int64_t total = std::accumulate(batches.begin(), batches.end(), int64_t{0});
     for (int64_t i = 0; i < total; ++i) {
         if (rows[i] < 0 || rows[i] >= samples.count)
@@ -41,7 +41,7 @@ void Plan::train(float* flat, const Samples& samples, const int64_t* rows, const
     }
     int64_t done = 0;
     for (const int64_t count : batches) {
-        step(samples, rows, count, optimizer);
+        step(samples, rows, count, optimizer, dropout_keys, done);
         update(optimizer, ++done);
         rows += count;
     }
@@ -60,13 +60,36 @@ void Plan::move_optimizer_state(const Optimizer& optimizer, bool in) {
     }
 }
 
-void Plan::step(const Samples& samples, const int64_t* rows, int64_t count, const Optimizer& optimizer) {
+// Features lie pixel by pixel, masks are drawn channel by channel; where there are no convolutions both are the same.
+void Plan::drop_features(const std::vector<uint64_t>& keys, int64_t step, int64_t count) {
+    if (network_.dropouts.empty()) return;
+    const int64_t channels = convs_.empty() ? 1 : convs_.back().out_channels(), pixels = num_features_ / channels;
+    float* const mask = feature_mask_.data();
+    std::fill_n(mask, count * num_features_, 1.0f);
+    for (const Dropout& dropout : network_.dropouts) {
+        const Mask drawn(dropout, keys, step);
+        for (int64_t n = 0; n < count; ++n)
+            for (int64_t p = 0; p < pixels; ++p)
+                for (int64_t c = 0; c < channels; ++c)
+                    mask[n * num_features_ + p * channels + c] *= drawn[n * num_features_ + c * pixels + p];
+    }
+    for (int64_t n = 0; n < count; ++n)
+        for (int64_t k = 0; k < num_features_; ++k) features_.data()[n * feature_row_ + k] *= mask[n * num_features_ + k];
+}
+
+void Plan::step(const Samples& samples, const int64_t* rows, int64_t count, const Optimizer& optimizer,
+                const std::vector<uint64_t>& dropout_keys, int64_t number) {
     const int64_t floats = network_.channels * network_.height * network_.width;
     for (int64_t i = 0; i < count; ++i) {
         take_image(samples.images + rows[i] * floats, i);
         convolve(i, i, true);
     }
-    forward_linears(0, linears_.size(), features_.data(), feature_row_, count);
+    drop_features(dropout_keys, number, count);
+    for (size_t i = 0; i < linears_.size(); ++i) {
+        const float* const inputs = i ? linears_[i - 1].output() : features_.data();
+        forward_linears(i, i + 1, inputs, i ? linears_[i - 1].columns() : feature_row_, count);
+        linears_[i].drop(dropout_keys, number, count);
+    }
     loss_gradient(samples, rows, count, optimizer.label_smoothing);
     backward_linears(count, optimizer);
     if (optimizer.trains_core && !convs_.empty()) backward_convs(count);
@@ -119,9 +142,12 @@ void Plan::backward_convs(int64_t count) {
     }
     for (int64_t n = 0; n < count; ++n) {
         const float* const found = linears_[0].input_gradient() + n;
+        const float* const mask = network_.dropouts.empty() ? nullptr : feature_mask_.data() + n * num_features_;
         for (int64_t p = 0; p < last.out_height() * last.out_width(); ++p)
-            for (int64_t c = 0; c < channels; ++c)
-                last.output_gradient()[p * pixel + c] = found[(p * channels + c) * items];
+            for (int64_t c = 0; c < channels; ++c) {
+                const int64_t k = p * channels + c;
+                last.output_gradient()[p * pixel + c] = mask ? found[k * items] * mask[k] : found[k * items];
+            }
         for (int64_t i = convs_.size() - 1; i >= 0; --i)
             convs_[i].backward(values_.data(), gradients_.data(), n, i ? convs_[i - 1].output_gradient() : nullptr);
     }

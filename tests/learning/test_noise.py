@@ -1,12 +1,14 @@
 """Dropout: the same masks for a node, however the work is grouped."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from ddlsim.errors import ScenarioError
-from ddlsim.learning.dropout import OwnDropout, draws_noise, own_dropouts, seed_dropouts
+from ddlsim.learning.dropout import OwnDropout, draws_noise, mask, own_dropouts, seed_dropouts
 from ddlsim.learning.layout import Layout
 from ddlsim.models.split import SplitModel
 
@@ -42,8 +44,7 @@ def train(make_learner):
 
 
 def test_a_dropout_drops_its_share_and_keeps_the_mean():
-    dropout = OwnDropout(0.2, torch.device("cpu"))
-    dropout.generator.manual_seed(1)
+    dropout = OwnDropout(0.2)
     values = dropout(torch.ones(100_000))
     assert abs((values == 0).float().mean() - 0.2) < 0.01
     assert torch.allclose(values[values > 0], torch.tensor(1.25)) and abs(values.mean() - 1) < 0.01
@@ -52,7 +53,7 @@ def test_a_dropout_drops_its_share_and_keeps_the_mean():
 
 def test_dropouts_of_a_module_are_replaced_and_differ():
     module = net()
-    dropouts = own_dropouts(module, torch.device("cpu"))
+    dropouts = own_dropouts(module)
     assert [type(module.core[3]), type(module.head[0])] == [OwnDropout, OwnDropout]
     seed_dropouts(dropouts, 7)
     first, second = (dropout(torch.ones(50)) for dropout in dropouts)
@@ -61,6 +62,74 @@ def test_dropouts_of_a_module_are_replaced_and_differ():
     assert torch.equal(dropouts[0](torch.ones(50)), first)
     seed_dropouts(dropouts, 8)
     assert not torch.equal(dropouts[0](torch.ones(50)), first)
+
+
+def test_every_step_draws_other_masks_and_neighbors_do_not_hang_together():
+    first, second = (mask(0.5, 7, step, 100_000, torch.device("cpu")).double() for step in range(2))
+    assert abs(torch.corrcoef(torch.stack([first, second]))[0, 1]) < 0.01
+    assert abs(torch.corrcoef(torch.stack([first[1:], first[:-1]]))[0, 1]) < 0.01
+
+
+def test_masks_are_those_of_split_mix_64():
+    """By whole numbers, as its authors write it down."""
+    key, step, word = 0x123456789ABCDEF0, 3, 2**64
+
+    def mixed(z):
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % word
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % word
+        return z ^ (z >> 31)
+
+    state = mixed((key + step * 0x9E3779B97F4A7C15) % word)
+    drawn = [mixed((state + (i + 1) * 0x9E3779B97F4A7C15) % word) / word < 0.3 for i in range(500)]
+    assert mask(0.7, key, step, 500, torch.device("cpu")).tolist() == drawn
+
+
+CONVOLUTIONS = (nn.Conv2d(2, 5, 3), nn.ReLU(), nn.MaxPool2d(2))
+
+
+@pytest.mark.parametrize(
+    ("core", "head"),
+    [
+        ((nn.Flatten(), nn.Linear(72, 16), nn.ReLU(), nn.Dropout(0.3)), (nn.Dropout(0.4), nn.Linear(16, 3))),
+        ((nn.Dropout(0.2), nn.Flatten(), nn.Linear(72, 17), nn.Dropout(0.5), nn.ReLU()), (nn.Linear(17, 3),)),
+        ((*CONVOLUTIONS, nn.Dropout(0.4), nn.Flatten()), (nn.Linear(20, 7), nn.Dropout(0.3), nn.Linear(7, 3))),
+        ((*CONVOLUTIONS, nn.Flatten(), nn.Dropout(0.0)), (nn.Dropout(0.6), nn.Linear(20, 3))),
+    ],
+)
+@pytest.mark.parametrize("only", [None, "core", "head"])
+def test_native_plans_draw_pytorchs_masks(make_learner, monkeypatch, core, head, only):
+    flats = []
+    for native in ("1", "0"):
+        monkeypatch.setenv("DDLSIM_NATIVE_TRAINING", native)
+        build = lambda: copy.deepcopy(SplitModel(nn.Sequential(*core), nn.Sequential(*head)))  # noqa: E731
+        learner = make_learner(builders={"net": build}, momentum=0.9)
+        trained = learner.train(0, learner.init_models(0)[0], 7, rng(0), only)
+        learner.jobs.force_params(trained)
+        flats.append(torch.cat([params.values() for params in trained]))
+        assert ("native" in learner.detours) == (native == "0")
+    torch.testing.assert_close(*flats, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_before_a_convolution_is_left_to_pytorch(make_learner):
+    build = lambda: SplitModel(  # noqa: E731
+        nn.Sequential(nn.Dropout(0.5), nn.Conv2d(2, 3, 3), nn.Flatten()), nn.Linear(48, 3)
+    )
+    learner = make_learner(builders={"net": build})
+    learner.jobs.force_params(learner.train(0, learner.init_models(0)[0], 2, rng(0)))
+    assert "comes behind the images" in str(learner.detours)
+
+
+@pytest.mark.parametrize("kind", ["crop_flip", "color"])
+def test_native_plans_see_the_augmented_images_that_pytorch_sees(make_learner, monkeypatch, kind):
+    flats = []
+    for native in ("1", "0"):
+        monkeypatch.setenv("DDLSIM_NATIVE_TRAINING", native)
+        learner = make_learner(augmentation=kind)
+        trained = learner.train(0, learner.init_models(0)[0], 7, rng(0))
+        learner.jobs.force_params(trained)
+        flats.append(torch.cat([params.values() for params in trained]))
+        assert ("native" in learner.detours) == (native == "0")
+    torch.testing.assert_close(*flats, rtol=1e-4, atol=1e-5)
 
 
 def test_masks_do_not_depend_on_threads_or_on_grouping(train):

@@ -164,7 +164,7 @@ def test_what_cannot_be_stacked_goes_one_by_one(pair, module, reason):
     ("changes", "steps", "reason"),
     [
         ({"batch_norm": True}, 5, "it keeps statistics that move during training"),
-        ({"augmentation": "flip_crop"}, 5, "images are augmented"),
+        ({"augmentation": "crop_flip"}, 5, "images are augmented"),
     ],
 )
 def test_reasons_are_told(make_learner, as_on_a_gpu, changes, steps, reason):

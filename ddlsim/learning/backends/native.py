@@ -3,13 +3,18 @@
 A node's whole training, and the features of all samples of an evaluation, are one native call each.
 """
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
 
 from ddlsim.learning.backends.base import OTHER_KIND
 from ddlsim.learning.backends.evaluating import losses_of, predictions_of
 from ddlsim.learning.backends.one_by_one import KINDS, allocate_outputs, load_start, store_outcome
 from ddlsim.learning.backends.workers import Workers, WorkspaceOf
+from ddlsim.learning.dropout import dropout_keys
 from ddlsim.learning.inputs import Inputs, gathered
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
 from ddlsim.learning.node_datasets import NodeDatasets
@@ -18,6 +23,9 @@ from ddlsim.tasks.classification import Classification
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
+
+MOST_AUGMENTED_BYTES = 2**28
+"""Augmented images of one training, which a native call takes all at once."""
 
 
 class NativeBackend:
@@ -65,12 +73,24 @@ class NativeBackend:
     def _train(self, workspace_of: WorkspaceOf, job: TrainSpec) -> None:
         workspace = workspace_of(job.architecture)
         moments = load_start(workspace, job, self._training)
-        inputs, labels, batches = gathered(*self._data.train[job.node], job.batches)
+        inputs, labels, batches = self._samples(job)
         plan = workspace.plan(inputs)
         assert plan is not None, "why_not has found that there is one"
+        keys = [] if job.seed is None else dropout_keys(len(workspace.dropouts), job.seed)
         control = None if job.control is None else job.control.values()
-        plan.train(inputs, labels, batches, self._training, job.only, moments, job.rates, job.proximal, control)
+        plan.train(inputs, labels, batches, self._training, job.only, moments, job.rates, job.proximal, control, keys)
         store_outcome(workspace, job, moments)
+
+    def _samples(self, job: TrainSpec) -> tuple[torch.Tensor, torch.Tensor, Sequence[np.ndarray]]:
+        """What the batches hold: all samples of the node, or augmented ones, batch after batch."""
+        inputs, labels = self._data.train[job.node]
+        if self._training.augmentation == "none" or job.seed is None:
+            return gathered(inputs, labels, job.batches)
+        augment = self._data.augmenter(self._training.augmentation, job.seed)
+        places = [torch.from_numpy(batch) for batch in job.batches]
+        ends = np.cumsum([len(batch) for batch in job.batches])
+        images = torch.cat([augment(inputs[rows]) for rows in places]).contiguous()  # crops come channel by channel
+        return images, labels[torch.cat(places)], np.split(np.arange(ends[-1]), ends[:-1])
 
     def _why_not_train(self, job: TrainSpec) -> str:
         training = self._training
@@ -82,14 +102,18 @@ class NativeBackend:
             return f"the precision is {training.precision}"
         if job.objective is not None:
             return "the algorithm has a loss of its own"
-        if job.seed is not None:
-            return "images are augmented" if self._training.augmentation != "none" else "the model drops values"
+        if training.augmentation != "none" and self._bytes(job) > MOST_AUGMENTED_BYTES:
+            return "its augmented images do not fit into memory at once"
         if type(self._data.task).loss is not Classification.loss:  # the loss of native training
             return f"the task is {label_of(self._data.task)}"
         inputs, labels = self._data.train[job.node]
         if labels.dim() > 1:
             return "samples have several labels each"
         return self._no_plan(job.architecture, inputs)
+
+    def _bytes(self, job: TrainSpec) -> int:
+        """Of all images that a training sees."""
+        return 4 * sum(map(len, job.batches)) * math.prod(self._data.train[job.node][0].shape[1:])
 
     def _why_not_evaluate(self, job: LossSpec | TestSpec) -> str:
         if isinstance(job, LossSpec):

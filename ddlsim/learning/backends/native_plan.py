@@ -4,7 +4,8 @@ For small models most of a PyTorch step on one CPU thread is the operators' own 
 registers (csrc/train), layer after layer, image after image: the numbers differ from PyTorch's by rounding alone.
 
 A plan covers: convolutions of stride 1 with zeros around the image, each followed by at most one group normalization,
-ReLU and 2x2 max pooling; then linear layers with ReLU between them. Everything else stays with PyTorch, and
+ReLU and 2x2 max pooling; then linear layers with ReLU between them; and dropout of features and of what linear layers
+give. Everything else stays with PyTorch, and
 `network_of` says why. DDLSIM_NATIVE_TRAINING=0 turns plans off.
 """
 
@@ -36,6 +37,7 @@ class Network:
     convs: tuple[dict, ...]
     linears: tuple[dict, ...]
     core_linears: int
+    dropouts: tuple[tuple[float, int], ...] = ()
 
 
 class NoPlan(Exception):
@@ -70,6 +72,7 @@ class NativePlan:
                 [module.LinearSpec(**spec) for spec in network.linears],
                 len(flat),
                 network.core_linears,
+                list(network.dropouts),
             )
         except ValueError as error:
             raise NoPlan(str(error)) from None
@@ -104,6 +107,7 @@ class NativePlan:
         rates: Sequence[float],
         proximal: float = 0.0,
         control: torch.Tensor | None = None,
+        dropout_keys: Sequence[int] = (),
     ) -> None:
         """Steps of mean cross-entropy on the flat vector, in place; see workspace.py: local_steps.
 
@@ -117,6 +121,7 @@ class NativePlan:
             rates: learning rate per step.
             proximal: mu of the proximal term.
             control: [P] added to every gradient; None: nothing.
+            dropout_keys: of the module's dropouts, see dropout.py.
         """
         flats = [flat.data_ptr() for flat in moments.flats] if moments else []
         first_head = len(self._flat) - 1  # the head has the last column
@@ -149,6 +154,7 @@ class NativePlan:
             rows,
             [len(batch) for batch in batches],
             optimizer,
+            list(dropout_keys),
         )
         self._stale = {CORE, HEAD}
 
@@ -176,7 +182,8 @@ def network_of(module: nn.Module, layout: Layout) -> Network:
         if name not in trained:
             raise NoPlan(f"some of its parameters are frozen: {name}")
     columns = {entry.name: entry.start for entry in layout.parts[MODEL].entries}
-    reader = _Reader(columns)
+    dropouts = [layer for layer in module.modules() if type(layer) is OwnDropout]
+    reader = _Reader(columns, {id(layer): number for number, layer in enumerate(dropouts)})
     for part in (CORE, HEAD):
         reader.part = part
         for name, layer in _layers(getattr(module, part), part):
@@ -196,8 +203,10 @@ def _layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
 class _Reader:
     """Takes layer after layer and puts them together as the plan's."""
 
-    def __init__(self, columns: dict[str, int]):
+    def __init__(self, columns: dict[str, int], dropouts: dict[int, int]):
         self._columns = columns
+        self._numbers = dropouts
+        self._feature_dropouts: list[tuple[float, int]] = []
         self._convs: list[dict] = []
         self._linears: list[dict] = []
         self._core_linears = 0
@@ -225,10 +234,10 @@ class _Reader:
         """
         if len(self._linears) == self._core_linears:
             raise NoPlan("its head has no linear layer")
-        return Network(tuple(self._convs), tuple(self._linears), self._core_linears)
+        return Network(tuple(self._convs), tuple(self._linears), self._core_linears, tuple(self._feature_dropouts))
 
     def _conv(self, name: str, layer: nn.Conv2d) -> str | None:
-        if self._flat or self.part == HEAD:
+        if self._flat or self.part == HEAD or self._feature_dropouts:
             return "comes behind the images"
         if layer.stride != (1, 1) or layer.dilation != (1, 1) or layer.groups != 1 or layer.padding_mode != "zeros":
             return "has a stride, dilation, groups, or padding with other things than zeros"
@@ -303,17 +312,32 @@ class _Reader:
         if not self._flat:
             return "does not follow Flatten"
         self._linears.append(
-            {"inputs": layer.in_features, "outputs": layer.out_features, **self._places(name, layer), "relu": False}
+            {
+                "inputs": layer.in_features,
+                "outputs": layer.out_features,
+                **self._places(name, layer),
+                "relu": False,
+                "dropouts": [],
+            }
         )
         self._core_linears += self.part == CORE
         return None
 
     def _dropout(self, name: str, layer: nn.Dropout | OwnDropout) -> str | None:
-        return "drops values" if layer.p else None
+        if not layer.p:
+            return None
+        if type(layer) is nn.Dropout or layer.p >= 1:
+            return "draws from a generator that all threads share" if layer.p < 1 else "drops everything"
+        drawn = layer.p, self._numbers[id(layer)]
+        if self._linears:
+            self._linears[-1]["dropouts"].append(drawn)
+        else:
+            self._feature_dropouts.append(drawn)
+        return None
 
     def _open_conv(self) -> dict | None:
-        """The last convolution, unless its images have been flattened."""
-        return self._convs[-1] if self._convs and not self._flat else None
+        """The last convolution, unless its images have been flattened, or values of them dropped."""
+        return self._convs[-1] if self._convs and not self._flat and not self._feature_dropouts else None
 
     def _places(self, name: str, layer: nn.Module) -> dict[str, int]:
         return {"weight": self._columns[f"{name}.weight"], "bias": self._columns.get(f"{name}.bias", -1)}

@@ -43,7 +43,7 @@ class ModelWorkspace:
         self.local = architecture.local.to(device, copy=True)
         self._first_local = architecture.local.to(device)
         self.module = architecture.module(device)
-        self.dropouts = own_dropouts(self.module, device)
+        self.dropouts = own_dropouts(self.module)
         self._plans: dict[tuple[int, ...], NativePlan | str] = {}  # by the images' shape; or why there is none
         tensors = named_tensors(self.module)
         self._parameters: list[tuple[str, nn.Parameter, slice]] = []

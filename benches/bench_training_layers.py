@@ -1,0 +1,99 @@
+"""What dropout, BatchNorm and augmented images cost a local training on the CPU, as ratios to plain PyTorch.
+
+LeNets of three 5x5 convolutions on 3x32x32 images, ten SGD steps of 8 images, on one thread. Ours is a node's whole
+training as a run computes it; the alternative is the same training through PyTorch's operators (one by one), which has
+the same batches, masks and augmented images.
+"""
+
+import copy
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ddlsim.learning.allocator import keep_freed_memory
+from ddlsim.learning.learner import Learner
+from ddlsim.models import MODELS
+from ddlsim.models.split import SplitModel
+from ddlsim.scenario.model import Training
+
+SAMPLES, STEPS, BATCH, CLASSES = 80, 10, 8, 10
+
+
+def lenet(norm) -> SplitModel:
+    """As gn_lenet, with another normalization; None: none."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((3, 32), (32, 32), (32, 64)):
+        layers += [nn.Conv2d(inputs, outputs, 5, padding=2), *([norm(outputs)] if norm else []), nn.ReLU()]
+        layers.append(nn.MaxPool2d(2))
+    return SplitModel(nn.Sequential(*layers, nn.Flatten()), nn.Sequential(nn.Linear(1024, CLASSES)))
+
+
+def with_dropout() -> SplitModel:
+    core = lenet(lambda channels: nn.GroupNorm(2, channels)).core
+    return SplitModel(core, nn.Sequential(nn.Dropout(0.5), nn.Linear(1024, CLASSES)))
+
+
+CASES = {
+    "group norm": (lambda: MODELS["gn_lenet"]().build((3, 32, 32), CLASSES), {}),
+    "no norm": (lambda: lenet(None), {}),
+    "batch norm": (lambda: lenet(nn.BatchNorm2d), {}),
+    "dropout": (with_dropout, {}),
+    "crop and flip": (lambda: MODELS["gn_lenet"]().build((3, 32, 32), CLASSES), {"augmentation": "crop_flip"}),
+    "adamw, clipping": (
+        lambda: MODELS["gn_lenet"]().build((3, 32, 32), CLASSES),
+        {"optimizer": {"name": "adamw"}, "clip_norm": 1.0},
+    ),
+}
+
+
+def learner_of(build, keys: dict) -> Learner:
+    rng = np.random.default_rng(0)
+    images, labels = rng.normal(size=(SAMPLES, 3, 32, 32)).astype(np.float32), rng.integers(0, CLASSES, SAMPLES)
+    prepared = SimpleNamespace(
+        num_classes=CLASSES,
+        task="classification",
+        mean=np.zeros(3, np.float32),
+        std=np.ones(3, np.float32),
+        node_cluster=[0],
+        node_train=[(images, labels)],
+        node_validation=None,
+        cluster_validation=None,
+        cluster_test=[(images[:8], labels[:8])],
+    )
+    section = {"optimizer": {"name": "sgd"}, "learning_rate": 0.01, "batch_size": BATCH, **keys}
+    return Learner({"net": copy.deepcopy(build)}, prepared, Training.model_validate(section), torch.device("cpu"), 1, 8)
+
+
+@pytest.fixture
+def pair(request):
+    """Ours, and a learner without native plans."""
+    keep_freed_memory()
+    build, keys = CASES[request.param]
+    ours = learner_of(build, keys)
+    os.environ["DDLSIM_NATIVE_TRAINING"] = "0"
+    try:
+        plain = learner_of(build, keys)
+        train(plain)
+    finally:
+        del os.environ["DDLSIM_NATIVE_TRAINING"]
+    yield ours, plain
+    ours.close()
+    plain.close()
+
+
+def train(learner: Learner) -> torch.Tensor:
+    (model,) = learner.init_models(0, whole=True)
+    (trained,) = learner.train(0, model, STEPS, np.random.default_rng(1))
+    learner.jobs.force_params([trained])
+    return trained.values().clone()
+
+
+@pytest.mark.parametrize("pair", CASES, indirect=True)
+def bench_a_local_training(ratio, pair):
+    ours, plain = pair
+    torch.testing.assert_close(train(ours), train(plain), rtol=1e-2, atol=1e-3)
+    ratio(lambda: train(ours), lambda: train(plain), "PyTorch one by one", rounds=15)
