@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddlsim.api import frames
+from ddlsim.report import columns as frames
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

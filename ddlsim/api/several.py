@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.api import frames
 from ddlsim.api.run import Run
 from ddlsim.errors import ScenarioError
+from ddlsim.report import columns as frames
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,7 +1,9 @@
 """Runs from Python: ddlsim.run, ddlsim.resume, ddlsim.load."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,6 +39,7 @@ def run(
     data: Any = None,
     topology: Any = None,
     callbacks: "Sequence[Callback]" = (),
+    track: Sequence[str] = (),
     out: str | Path | None = None,
     progress: Progress = "auto",
     data_dir: str | Path | None = None,
@@ -66,6 +69,8 @@ def run(
             the arguments of `ddlsim.data.Arrays`.
         topology: likewise.
         callbacks: objects of classes that extend `ddlsim.Callback`.
+        track: tools that follow the run: tensorboard, wandb, mlflow or trackio, perhaps with a project ("wandb:mine");
+            see docs/trackers.md.
         out: the run directory; by default runs/<scenario>/<algorithm>-s<seed>-<digest> below the working directory, as
             with the command line.
         progress: auto: a bar on a terminal and in a notebook (there with tqdm), nothing elsewhere; log: a bar on a
@@ -104,7 +109,7 @@ def run(
         checkpoint_every=parse_every(checkpoint_every, checkpoint_keep),
         resume_torn=resume,
         command=command,
-        callbacks=callbacks,
+        callbacks=with_trackers(callbacks, track),
     )
     return _ended(directory, summary)
 
@@ -137,6 +142,7 @@ def resume(
     data: Any = None,
     topology: Any = None,
     callbacks: "Sequence[Callback]" = (),
+    track: Sequence[str] = (),
     progress: Progress = "auto",
     data_dir: str | Path | None = None,
     download: bool = True,
@@ -161,7 +167,7 @@ def resume(
         out: directory of the branch; by default beside the run's.
         algorithm, model, data, topology: what Python code had given the run, if no file and no package names it: the
             class or object again, the same as then.
-        callbacks, progress, data_dir, download, checkpoint_every, checkpoint_keep, profile: see `run`.
+        callbacks, track, progress, data_dir, download, checkpoint_every, checkpoint_keep, profile: see `run`.
         device: auto, cpu or cuda, instead of the scenario's `compute_device`.
         anyway: go on although code, libraries or device are others than before.
     Returns:
@@ -191,7 +197,7 @@ def resume(
         from_round=from_round,
         set=changes,
         out=place if branches else None,
-        callbacks=callbacks,
+        callbacks=with_trackers(callbacks, track),
     )
     del held  # arrays that were given are there until here
     return _ended(place, summary)
@@ -206,6 +212,23 @@ def load(directory: str | Path) -> Run:
     found = Run(Path(directory))
     found.records  # noqa: B018  # what cannot be read is told now
     return found
+
+
+def with_trackers(callbacks: "Sequence[Callback]", track: Sequence[str]) -> "Sequence[Callback]":
+    """Callbacks and those of trackers ("tensorboard", "wandb:my-project").
+
+    Raises:
+        ScenarioError: if there is no tracker of a name. DataMissing: if its package is not installed.
+    """
+    if not track:
+        return callbacks
+    from ddlsim.runs.tracking import Tracked
+
+    def tell(text: str) -> None:
+        with suppress(OSError, ValueError):  # nothing reads standard error
+            print(text, file=sys.stderr)
+
+    return [*callbacks, Tracked([track] if isinstance(track, str) else track, tell)]
 
 
 def _mode(progress: str) -> "Mode":

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ddlsim.cli.live import Live, LiveCommand, live_report
-from ddlsim.cli.run import CheckpointEvery, CheckpointKeep, Device, end
+from ddlsim.cli.run import CheckpointEvery, CheckpointKeep, Device, Track, end
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +35,7 @@ def resume(
     device: Annotated[Device | None, typer.Option(help="Where to train, instead of the scenario's device.")] = None,
     checkpoint_every: CheckpointEvery = "10m",
     checkpoint_keep: CheckpointKeep = None,
+    track: Track = [],  # noqa: B006
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Tell where wall time went.")] = False,
@@ -50,6 +51,7 @@ def resume(
     if the network had been slower from round 400?
     """
     from ddlsim import runs
+    from ddlsim.api.start import with_trackers
     from ddlsim.runs.checkpoint import parse_every
 
     if verbose:
@@ -62,11 +64,11 @@ def resume(
         anyway=anyway,
         profile=profile,
         progress="none" if quiet else "auto",
-        callbacks=live_report(live),
         checkpoint_every=parse_every(checkpoint_every, checkpoint_keep),
         from_round=from_round,
         set=overrides,
         out=out,
         command=["ddlsim", *sys.argv[1:]],
+        callbacks=with_trackers(live_report(live), track),
     )
     end(summary, as_json)

@@ -35,6 +35,14 @@ CheckpointKeep = Annotated[
 ]
 
 
+Track = Annotated[
+    list[str],
+    typer.Option(
+        metavar="TOOL", help="Follow the run in tensorboard, wandb, mlflow or trackio, as TOOL or TOOL:PROJECT."
+    ),
+]
+
+
 class Device(StrEnum):
     """Where training is computed."""
 
@@ -83,6 +91,7 @@ def run(
     resume_torn: Annotated[
         bool, typer.Option("--resume", help="Continue the run if the directory holds it and it was stopped.")
     ] = False,
+    track: Track = [],  # noqa: B006
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Tell where wall time went.")] = False,
@@ -116,6 +125,7 @@ def run(
             checkpoint_every=checkpoint_every,
             checkpoint_keep=checkpoint_keep,
             resume=resume_torn,
+            track=track,
             command=["ddlsim", *sys.argv[1:]],
         )
     except start.Interrupted as stop:

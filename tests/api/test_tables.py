@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ddlsim
-from ddlsim.api import frames
 from ddlsim.errors import ScenarioError
+from ddlsim.report import columns as frames
 
 EVALUATIONS = ["round", "time_s", "bytes", "node", "cluster", "metric", "value"]
 
