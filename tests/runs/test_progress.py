@@ -92,3 +92,39 @@ def test_a_terminal_gets_a_live_bar_and_lasting_messages(clock, monkeypatch):
     text = out.getvalue()
     assert "data [mini]" in text and "tiny[1]" in text
     assert "5/10" in text and "acc 0.500 (clusters 0.600 0.400)" in text and "ETA 2.5s" in text
+
+
+def test_a_bar_that_is_asked_for_is_silent_where_there_is_neither_terminal_nor_notebook(clock):
+    out = io.StringIO()
+    with Progress("tiny", 4, "bar", out, clock) as progress:
+        progress.round(1, 1.0, 1000)
+        clock.now = 500
+        progress.round(2, 2.0, 2000)
+        progress.evaluation(2, 2.0, 2000, 0.1, [0.1])
+        progress.message("stays")
+    assert out.getvalue() == "stays\n"
+
+
+def test_a_notebook_has_a_bar_of_tqdm(clock, monkeypatch):
+    pytest.importorskip("tqdm")
+    import sys
+    from types import SimpleNamespace
+
+    import tqdm.auto
+
+    made = []
+
+    class Bar(tqdm.std.tqdm):
+        def __init__(self, **options):
+            super().__init__(**options, file=io.StringIO())
+            made.append(self)
+
+    monkeypatch.setattr(tqdm.auto, "tqdm", Bar)
+    shell = SimpleNamespace(kernel=object())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    with Progress("tiny", 4, "bar", io.StringIO(), clock) as progress:
+        progress.expect(3)
+        progress.round(2, 1.0, 1_000_000)
+        (bar,) = made
+        assert (bar.n, bar.total, bar.desc) == (2, 3, "tiny") and "1 MB" in bar.postfix
+    assert bar.disable  # closed
