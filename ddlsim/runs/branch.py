@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ddlsim.errors import RecordsDamaged, RecordsFailed, ScenarioError
 from ddlsim.runs import directory as directories
-from ddlsim.runs.callbacks import Callbacks
 from ddlsim.runs.checkpoint import State, checkpoints_of, copy_checkpoint, read_state, remove_checkpoints
 from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_others
 from ddlsim.runs.interrupts import interruptible
 from ddlsim.runs.life import Life, run_in, write_first_files
-from ddlsim.runs.loading import choose_device
+from ddlsim.runs.loading import device_of
 from ddlsim.runs.manifest import made_with, start_manifest
-from ddlsim.runs.progress import Mode, Progress
+from ddlsim.runs.options import Options
+from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import Repetition
 from ddlsim.runs.stages import MISSING, Stage, changes, read_stages, refuse_fixed, told
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ddlsim.learning.learner import Learner
-    from ddlsim.runs.checkpoint import Every
     from ddlsim.scenario import Scenario
 
 
@@ -122,27 +121,14 @@ def plan_branch(directory: Path, from_round: int | None, overrides: Sequence[str
     return Branch(directory, manifest, given, after, changed, before.rounds)
 
 
-def branch(
-    planned: Branch,
-    out: Path | None,
-    *,
-    data_dir: Path | None,
-    download: bool,
-    device: str | None,
-    anyway: bool,
-    profile: bool,
-    progress: Mode,
-    checkpoint_every: "Every",
-    command: list[str] | None = None,
-    callbacks: Callbacks,
-) -> dict[str, Any]:
-    """Runs a branch; the other arguments, the returned summary and errors are those of `resume`.
+def branch(planned: Branch, out: Path | None, anyway: bool, options: Options) -> dict[str, Any]:
+    """Runs a branch; the summary and errors are those of `resume`.
 
     Args:
         planned: what it is.
         out: its directory; None: beside the earlier run's.
-        command: for the manifest.
-        callbacks: what is called while it goes on.
+        anyway: begin with a checkpoint although other code, libraries or another device made it.
+        options: how it is carried out.
     """
     from ddlsim.build import build_learner
 
@@ -150,15 +136,15 @@ def branch(
     scenario, path = planned.scenario, out or planned.default_path
     if path.resolve() == planned.parent.resolve():
         raise ScenarioError(f"--out {path}: is the run that is to be branched. Name another path.")
-    console = Progress(scenario.name, scenario.rounds, mode=progress)
+    console = Progress(scenario.name, scenario.rounds, mode=options.progress)
     try:
         with interruptible() as interrupts:
             finished = directories.complete_summary(path)
             if finished and _is_same(path, planned):
                 console.message(f"{path} holds this branch already.")
                 return finished
-            computes_on = "none" if scenario.learning == "none" else choose_device(device or scenario.compute_device)
-            prepared = load_same_data(scenario, planned.manifest, data_dir, download)
+            computes_on = device_of(scenario, options.device)
+            prepared = load_same_data(scenario, planned.manifest, options.data_dir, options.download)
             data_s = time.perf_counter() - started
             found = _usable_checkpoint(planned, console.message)
             if found is not None and not anyway:
@@ -166,14 +152,12 @@ def branch(
             learner = build_learner(scenario, prepared, computes_on, console.message)
             try:
                 with directories.run_directory(path, console.message, lambda held: _spare(held, planned)) as place:
-                    manifest = start_manifest(scenario, prepared, computes_on, None, command)
+                    manifest = start_manifest(scenario, prepared, computes_on, None, options.command)
                     manifest["data"] |= {key: planned.manifest["data"].get(key) for key in ("fallback", "missing")}
                     manifest["branches"] = [*_branches_before(planned), planned.about]
                     manifest["labels"] += [planned.label] if planned.changed else []
-                    parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s, profile
-                    life = Life(
-                        place, *parts, computes_on, checkpoint_every, callbacks=callbacks, stages=planned.stages
-                    )
+                    parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s
+                    life = Life(place, *parts, options, computes_on, stages=planned.stages)
                     if found is not None:
                         write_first_files(life)
                         life.repetition = _repetition(place.path, *found, cast("Learner", learner))

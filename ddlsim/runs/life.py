@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from ddlsim.runs.interrupts import Interrupts
 from ddlsim.runs.lock import LOCK
 from ddlsim.runs.manifest import finish_manifest, made_with, write_manifest
 from ddlsim.runs.models import MODELS, KeptModels, which_models, write_models
+from ddlsim.runs.options import Options
 from ddlsim.runs.profile import wall_profile, wave_counts
 from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import Repetition
@@ -47,12 +48,10 @@ class Life:
         manifest: what manifest.json says.
         started: wall clock at its start.
         data_s: wall seconds spent on data.
-        profile: whether it tells where wall time went.
+        options: how it is carried out.
         device: what it computes on.
-        every: how often a checkpoint is made.
         repetition: of a resumed run, until it is where it was; None: rounds are run for the first time.
         earlier_s: wall seconds that a resumed run had taken before.
-        callbacks: what Python code is told.
         stages: of a branched run, what it still has to follow before `scenario`, see stages.py.
     """
 
@@ -65,12 +64,10 @@ class Life:
     manifest: dict
     started: float
     data_s: float
-    profile: bool
+    options: Options
     device: str
-    every: Every
     repetition: Repetition | None = None
     earlier_s: float = 0.0
-    callbacks: Callbacks = field(default_factory=Callbacks)
     stages: tuple[Stage, ...] = ()
     recorder: "Recorder | None" = None
     models: KeptModels | None = None
@@ -80,9 +77,17 @@ class Life:
     setup_s: float = 0.0
     completed: int = 0
 
+    def __post_init__(self) -> None:
+        self.callbacks = Callbacks(self.options.callbacks)
+
     @property
     def path(self) -> Path:
         return self.place.path
+
+    @property
+    def every(self) -> Every:
+        """How often a checkpoint is made."""
+        return self.options.checkpoint_every
 
 
 def run_in(life: Life) -> dict:
@@ -331,7 +336,7 @@ def _close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
     sim_time_s = life.simulation.env.now if life.simulation else 0.0
     finish_manifest(life.manifest, status, life.started - life.earlier_s, sim_time_s)
     life.manifest["files"] = {file.name: file.stat().st_size for file in sorted(path.glob("*.jsonl"))}
-    if life.profile and life.simulation:
+    if life.options.profile and life.simulation:
         learner, manifest = life.learner, life.manifest
         manifest["profile"] = wall_profile(learner.jobs.wall_s, life.setup_s, life.data_s, recording_s, manifest)
         manifest["waves"] = wave_counts(learner.jobs.waves)

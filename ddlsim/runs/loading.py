@@ -79,6 +79,15 @@ def choose_device(wanted: str) -> str:
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
 
 
+def device_of(scenario: "Scenario", wanted: str | None) -> str:
+    """Where a run computes: what is wanted, else what its scenario says; `none` where nothing is learned.
+
+    Raises:
+        DataMissing: see `choose_device`.
+    """
+    return "none" if scenario.learning == "none" else choose_device(wanted or scenario.compute_device)
+
+
 def prepare(loaded: Loaded) -> "PreparedData | Outline":
     """The data of every node and cluster; see ddlsim.data.prepare. Of a network-only run: the outline."""
     from ddlsim.data import Outline

@@ -8,6 +8,7 @@ import resource
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ def start_manifest(
     prepared: "PreparedData | Outline",
     device: str,
     missing: str | None,
-    command: list[str] | None,
+    command: Sequence[str] | None,
 ) -> dict:
     """What a reader must know to trust and repeat the run."""
     from ddlsim.scenario.own_parts import origins
@@ -45,7 +46,7 @@ def start_manifest(
         "device": _device_name(device),
         "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "cpu": _cpu_name(),
-        "command": command or sys.argv,
+        "command": list(command or sys.argv),
         "process": {"pid": os.getpid(), "host": socket.gethostname()},
         "seed": scenario.seed,
         "scenario": scenario.name,

@@ -5,19 +5,19 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import RecordsDamaged, ScenarioError
 from ddlsim.runs import directory as directories
 from ddlsim.runs.branch import branch, plan_branch
-from ddlsim.runs.callbacks import Callback, Callbacks
-from ddlsim.runs.checkpoint import DEFAULT, Every, State, checkpoints_of, read_state
+from ddlsim.runs.checkpoint import State, checkpoints_of, read_state
 from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_others
 from ddlsim.runs.interrupts import interruptible
 from ddlsim.runs.life import Life, run_in
-from ddlsim.runs.loading import choose_device
+from ddlsim.runs.loading import device_of
 from ddlsim.runs.manifest import made_with
-from ddlsim.runs.progress import Mode, Progress
+from ddlsim.runs.options import Options
+from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import Repetition
 from ddlsim.runs.stages import read_stages
 
@@ -30,18 +30,11 @@ if TYPE_CHECKING:
 def resume(
     directory: Path,
     *,
-    data_dir: Path | None = None,
-    download: bool = True,
-    device: str | None = None,
     anyway: bool = False,
-    profile: bool = False,
-    progress: Mode = "none",
-    checkpoint_every: Every = DEFAULT,
-    callbacks: Sequence[Callback] = (),
     from_round: int | None = None,
     set: Sequence[str] = (),
     out: Path | None = None,
-    command: list[str] | None = None,
+    **further: Any,
 ) -> dict:
     """Continues the run in a directory; or, with any of `from_round`, `set` and `out`, branches it into another one.
 
@@ -49,19 +42,11 @@ def resume(
 
     Args:
         directory: of a run that was killed, interrupted or has failed; or of any that is to be branched.
-        data_dir: where to look for data first.
-        download: whether torchvision may download.
-        device: auto, cpu or cuda; by default the scenario's `compute_device`.
         anyway: go on although code, libraries or device are others than those that made the checkpoint.
-        profile: keep where wall time went.
-        progress: auto, bar, plain or none, see progress.py.
-        checkpoint_every: see checkpoint.py.
-        callbacks: what is called while it goes on.
         from_round: branch the run when all nodes have completed this round; None: the last one that it completed.
         set: "dotted.key=value" texts; what is other from there on.
         out: directory of the branch; by default beside the run's.
-        command: of a branch, for its manifest.
-
+        further: how it is carried out, see options.py; the manifest keeps the command that began the run.
     Returns:
         The summary, as in summary.json.
 
@@ -72,21 +57,9 @@ def resume(
     """
     from ddlsim.scenario import load
 
-    started, told = time.perf_counter(), Callbacks(callbacks)
+    started, options = time.perf_counter(), Options(**further)
     if from_round is not None or set or out is not None:
-        return branch(
-            plan_branch(directory, from_round, set),
-            out,
-            data_dir=data_dir,
-            download=download,
-            device=device,
-            anyway=anyway,
-            profile=profile,
-            progress=progress,
-            checkpoint_every=checkpoint_every,
-            command=command,
-            callbacks=told,
-        )
+        return branch(plan_branch(directory, from_round, set), out, anyway, options)
     finished = directories.complete_summary(directory)
     if finished:
         return finished
@@ -94,14 +67,14 @@ def resume(
     need_given_parts(directory, manifest)
     scenario = load(directory / "scenario.yaml")
     stages = read_stages(directory)
-    console = Progress(scenario.name, scenario.rounds, mode=progress)
+    console = Progress(scenario.name, scenario.rounds, mode=options.progress)
     try:
         with interruptible() as interrupts, directories.reopened(directory) as place:
             checkpoint, state = _newest_whole(directory, scenario, console.message)
-            computes_on = choose_device(device or scenario.compute_device)
+            computes_on = device_of(scenario, options.device)
             if not anyway:
                 refuse_others(directory, state.made_with, made_with(scenario, computes_on))
-            prepared = load_same_data(scenario, manifest, data_dir, download)
+            prepared = load_same_data(scenario, manifest, options.data_dir, options.download)
             data_s = time.perf_counter() - started
             console.message(f"{directory}: repeating {state.rounds} rounds without training, then going on.")
             learner = _build(scenario, prepared, computes_on, console.message)
@@ -113,10 +86,8 @@ def resume(
                     "process": {"pid": os.getpid(), "host": socket.gethostname()},
                 }
                 manifest["resumed_after_rounds"] = [*manifest.get("resumed_after_rounds", []), state.rounds]
-                parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s, profile
-                return run_in(
-                    Life(place, *parts, computes_on, checkpoint_every, repetition, state.wall_s, told, stages)
-                )
+                parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s
+                return run_in(Life(place, *parts, options, computes_on, repetition, state.wall_s, stages))
             finally:
                 learner.close()
     finally:

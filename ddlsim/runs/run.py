@@ -1,19 +1,18 @@
 """A run's life: data, directory, start, rounds, end, summary."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import ScenarioError
 from ddlsim.runs import directory as directories
-from ddlsim.runs.callbacks import Callback, Callbacks
-from ddlsim.runs.checkpoint import DEFAULT, Every, checkpoints_of
+from ddlsim.runs.checkpoint import checkpoints_of
 from ddlsim.runs.interrupts import interruptible
 from ddlsim.runs.life import Life, run_in
-from ddlsim.runs.loading import choose_device, load_data, prepare
+from ddlsim.runs.loading import device_of, load_data, prepare
 from ddlsim.runs.manifest import start_manifest
-from ddlsim.runs.progress import Mode, Progress
+from ddlsim.runs.options import Options
+from ddlsim.runs.progress import Progress
 from ddlsim.runs.resume import resume
 
 if TYPE_CHECKING:
@@ -29,17 +28,10 @@ def run_in_directory(
     scenario: "Scenario",
     *,
     out: Path | None = None,
-    data_dir: Path | None = None,
     fallback: bool = True,
-    download: bool = True,
-    device: str | None = None,
     force: bool = False,
-    profile: bool = False,
-    progress: Mode = "none",
-    checkpoint_every: Every = DEFAULT,
     resume_torn: bool = False,
-    command: list[str] | None = None,
-    callbacks: Sequence[Callback] = (),
+    **further: Any,
 ) -> tuple[Path, dict]:
     """Runs a scenario and leaves a run directory.
 
@@ -49,18 +41,11 @@ def run_in_directory(
     Args:
         scenario: what to run.
         out: the run directory; by default runs/<scenario>/<algorithm>-s<seed>-<digest>.
-        data_dir: where to look for data first.
         fallback: whether the scenario's fallback may be used when its data is missing.
-        download: whether torchvision may download.
-        device: auto, cpu or cuda; by default the scenario's `compute_device`.
         force: start afresh although the directory holds this run, complete or torn; what is there is kept beside it.
-        profile: keep where wall time went (`profile` in the summary).
-        progress: auto, bar, plain or none, see progress.py.
-        checkpoint_every: see checkpoint.py; none are made where nothing is learned.
         resume_torn: continue this very run if the directory holds it, torn, with a checkpoint; otherwise that is an
             error, unless `force` moves it aside.
-        command: for the manifest.
-        callbacks: what is called while it runs; none of a run that is there already.
+        further: how it is carried out, see options.py.
     Returns:
         The run directory, and the summary, as in summary.json; of a run that the directory holds already, that of the
         earlier run.
@@ -74,13 +59,13 @@ def run_in_directory(
     """
     from ddlsim.build import build_learner
 
-    started, told = time.perf_counter(), Callbacks(callbacks)
-    console = Progress(scenario.name, scenario.rounds, mode=progress)
+    started, options = time.perf_counter(), Options(**further)
+    console = Progress(scenario.name, scenario.rounds, mode=options.progress)
     try:
         with interruptible() as interrupts:
-            computes_on = "none" if scenario.learning == "none" else choose_device(device or scenario.compute_device)
+            computes_on = device_of(scenario, options.device)
             data_started = time.perf_counter()
-            loaded = load_data(scenario, data_dir, fallback, download)
+            loaded = load_data(scenario, options.data_dir, fallback, options.download)
             scenario = loaded.scenario
             console.expect(scenario.rounds)
             path = out or directories.default_path(scenario)
@@ -91,16 +76,7 @@ def run_in_directory(
             torn = not force and _is_torn(path, scenario)
             if torn and resume_torn:
                 console.close()
-                return path, resume(
-                    path,
-                    data_dir=data_dir,
-                    download=download,
-                    device=device,
-                    profile=profile,
-                    progress=progress,
-                    checkpoint_every=checkpoint_every,
-                    callbacks=callbacks,
-                )
+                return path, resume(path, **further)
             if loaded.missing:
                 console.message(f"{loaded.missing}\nFALLBACK: running on {scenario.data_name} instead.")
             prepared, missing = prepare(loaded), loaded.missing
@@ -111,9 +87,9 @@ def run_in_directory(
             learner = build_learner(scenario, prepared, computes_on, console.message)
             try:
                 with directories.run_directory(path, console.message, _refuse_torn if torn else _move) as place:
-                    manifest = start_manifest(scenario, prepared, computes_on, missing, command)
-                    parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s, profile
-                    return place.path, run_in(Life(place, *parts, computes_on, checkpoint_every, callbacks=told))
+                    manifest = start_manifest(scenario, prepared, computes_on, missing, options.command)
+                    parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s
+                    return place.path, run_in(Life(place, *parts, options, computes_on))
             finally:
                 learner.close()
     finally:
