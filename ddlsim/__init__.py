@@ -59,6 +59,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
+    if name == "data":  # for ddlsim.data.Arrays
+        return import_module("ddlsim.data")
     if name not in _PLACES:
         raise AttributeError(f"module 'ddlsim' has no attribute {name!r}")
     found = getattr(import_module(f"ddlsim.{_PLACES[name]}"), name)

@@ -49,7 +49,7 @@ class Topology(Part, ABC):
     def neighbors(self, num_nodes: int, round_num: int, seed: int) -> Neighbors:
         """Per node the sorted ids of its neighbors in `graph`. Override where a graph object costs too much."""
         graph = self.graph(num_nodes, round_num, seed)
-        return tuple(tuple(sorted(graph.adj[node])) for node in range(num_nodes))
+        return tuple(tuple(sorted(map(int, graph.adj[node]))) for node in range(num_nodes))  # numpy's are no JSON
 
 
 class StaticTopology(Topology):

@@ -48,3 +48,8 @@ def test_the_public_functions_say_what_each_argument_is():
     for function in (ddlsim.run, ddlsim.resume, ddlsim.compare, ddlsim.sweep):
         for name in inspect.signature(function).parameters:
             assert re.search(rf"^ +(\w+, )*{name}(, \w+)*: ", function.__doc__, re.M), (function.__name__, name)
+
+
+def test_arrays_are_reached_by_the_package_alone():
+    code = "import ddlsim, sys; ddlsim.data.Arrays; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -1,12 +1,13 @@
 from collections import Counter
 
 import networkx as nx
+import numpy as np
 import pytest
 
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream_seed
 from ddlsim.topologies import TOPOLOGIES
-from ddlsim.topologies.base import neighbors
+from ddlsim.topologies.base import StaticTopology, neighbors
 from ddlsim.topologies.large import is_connected, random_regular
 
 
@@ -216,3 +217,11 @@ def test_topologies_of_many_nodes_are_drawn_by_pairing_and_follow_seed_and_round
     assert list(drawn[0]) != list(drawn[1])
     again = random_regular(3, 20_002, stream_seed(5, "topology", 1))
     assert list(again) == list(drawn[1])
+
+
+def test_node_ids_of_numpy_become_plain_ones():
+    class Drawn(StaticTopology):
+        def graph(self, num_nodes, round_num, seed):
+            return nx.Graph([(0, np.int64(1)), (np.int64(1), 2)])
+
+    assert {type(peer) for peers in Drawn().neighbors(3, 0, 0) for peer in peers} == {int}
