@@ -15,9 +15,24 @@ namespace {
 
 ConvSpec conv_spec(int64_t inputs, int64_t outputs, std::array<int64_t, 2> kernel, std::array<int64_t, 2> padding,
                    int64_t weight, int64_t bias, int64_t groups, int64_t scale, int64_t shift, double epsilon,
-                   bool relu, bool pool) {
-    return {inputs, outputs, kernel[0], kernel[1], padding[0], padding[1], weight,
-            bias,   groups,  scale,     shift,     epsilon,    relu,       pool};
+                   bool relu, bool pool, std::array<Address, 2> running, double momentum) {
+    return {inputs,
+            outputs,
+            kernel[0],
+            kernel[1],
+            padding[0],
+            padding[1],
+            weight,
+            bias,
+            groups,
+            scale,
+            shift,
+            epsilon,
+            relu,
+            pool,
+            at<float>(running[0]),
+            at<float>(running[1]),
+            momentum};
 }
 
 using Dropouts = std::vector<std::pair<double, int64_t>>;  // (rate, number)
@@ -90,7 +105,8 @@ void register_plan(py::module_& m) {
     using namespace py::literals;
     py::class_<ConvSpec>(m, "ConvSpec")
         .def(py::init(&conv_spec), py::kw_only(), "inputs"_a, "outputs"_a, "kernel"_a, "padding"_a, "weight"_a,
-             "bias"_a, "groups"_a, "scale"_a, "shift"_a, "epsilon"_a, "relu"_a, "pool"_a);
+             "bias"_a, "groups"_a, "scale"_a, "shift"_a, "epsilon"_a, "relu"_a, "pool"_a,
+             "running"_a, "momentum"_a);
     py::class_<LinearSpec>(m, "LinearSpec")
         .def(py::init([](int64_t inputs, int64_t outputs, int64_t weight, int64_t bias, bool relu,
                          const Dropouts& dropouts) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 
 #include "simd/kernel_table.h"
 
@@ -41,7 +42,13 @@ Conv::Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t fi
         winograd_sums_ = std::make_unique<WinogradGradients>(spec.inputs, spec.outputs, conv_height_, conv_width_);
     turned_ = Floats(turned_panels_.size());
     grad_conv_ = Floats((height_ + spec.kernel_height - 1 + more) * grad_row_);
-    grad_out_ = Floats(out_height_ * out_width_ * channels_);
+    grad_floats_ = out_height_ * out_width_ * channels_;
+    grad_out_ = Floats(grad_floats_);
+    if (normalizes_batches()) {
+        batch_mean_.resize(channels_), batch_rstd_.resize(channels_);
+        batch_scale_ = Floats(channels_), batch_shift_ = Floats(channels_);
+        slope_ = Floats(channels_), offset_ = Floats(channels_);
+    }
     scale_ = Floats(channels_);
     shift_ = Floats(channels_);
     sums_.resize(channels_);
@@ -54,6 +61,7 @@ int64_t Conv::num_values() const { return shift_at_ + channels_ - weights_at_; }
 void Conv::reserve(int64_t num_images) {
     in_ = Floats(num_images * in_floats_);
     conv_ = Floats(num_images * conv_floats_);
+    if (apart_) grad_out_ = Floats(num_images * grad_floats_);
     winner_.resize(num_images * out_height_ * out_width_ * channels_);
     mean_.resize(num_images * spec_.groups);
     rstd_.resize(num_images * spec_.groups);
@@ -69,7 +77,7 @@ void Conv::each_value(const Visit& visit) const {
                 visit(spec_.weight + (o * spec_.inputs + i) * pixels + p,
                       weights_at_ + panels_.place(p * spec_.inputs + i, o));
         if (spec_.bias >= 0) visit(spec_.bias + o, bias_at_ + o);
-        if (!spec_.groups) continue;
+        if (!spec_.groups && !normalizes_batches()) continue;
         visit(spec_.scale + o, scale_at_ + o);
         visit(spec_.shift + o, shift_at_ + o);
     }
@@ -139,15 +147,91 @@ void Conv::convolve(const float* packed, int64_t image) {
 
 void Conv::forward(const float* packed, int64_t image, const Sink& out, bool keep) {
     convolve(packed, image);
-    float* const scale = scale_.data();
-    float* const shift = shift_.data();
+    finish(packed, image, out, keep, false);
+}
+
+void Conv::finish(const float* packed, int64_t image, const Sink& out, bool keep, bool of_batch) {
+    const float* scale = scale_.data();
+    const float* shift = shift_.data();
     if (spec_.groups) {
-        normalize(packed, image, scale, shift);
+        normalize(packed, image, scale_.data(), shift_.data());
+    } else if (normalizes_batches()) {
+        if (of_batch) {
+            scale = batch_scale_.data(), shift = batch_shift_.data();
+        } else {
+            for (int64_t c = 0; c < spec_.outputs; ++c) {
+                const double factor = packed[scale_at_ + c] / std::sqrt(spec_.running_var[c] + spec_.epsilon);
+                scale_.data()[c] = static_cast<float>(factor);
+                shift_.data()[c] = static_cast<float>(packed[shift_at_ + c] - spec_.running_mean[c] * factor);
+            }
+        }
     } else {
-        for (int64_t c = 0; c < channels_; ++c) scale[c] = 1, shift[c] = 0;
+        for (int64_t c = 0; c < channels_; ++c) scale_.data()[c] = 1, shift_.data()[c] = 0;
     }
     const float floor = spec_.relu ? 0 : -std::numeric_limits<float>::infinity();
     kernels().norm_relu_pool({output_of(image, keep), scale, shift, floor, out.at, out.pixel, out.row});
+}
+
+// Mean and variance per channel over all images, in two passes, and what they make of the running ones: as torch, with
+// the unbiased variance there.
+void Conv::take_batch_statistics(const float* packed, int64_t num_images) {
+    const int64_t outputs = spec_.outputs;
+    const double count = static_cast<double>(num_images * conv_height_ * conv_width_);
+    if (count < 2)
+        throw std::invalid_argument("batch normalization needs more than one value per channel in training");
+    std::vector<double> sums(outputs), squares(outputs), rest(outputs);
+    ChannelSums call = {conv_height_, conv_width_, channels_, nullptr, nullptr, sums_.data(), nullptr};
+    for (int64_t n = 0; n < num_images; ++n) {
+        call.z = conv_.data() + n * conv_floats_;
+        kernels().channel_sums(call);
+        for (int64_t c = 0; c < outputs; ++c) sums[c] += sums_[c];
+    }
+    float* const center = batch_shift_.data();
+    for (int64_t c = 0; c < outputs; ++c) {
+        batch_mean_[c] = sums[c] / count;
+        center[c] = static_cast<float>(batch_mean_[c]);
+    }
+    call.center = center;
+    call.squares = products_.data();
+    for (int64_t n = 0; n < num_images; ++n) {
+        call.z = conv_.data() + n * conv_floats_;
+        kernels().channel_sums(call);
+        for (int64_t c = 0; c < outputs; ++c) squares[c] += products_[c], rest[c] += sums_[c];
+    }
+    const double share = spec_.momentum;
+    for (int64_t c = 0; c < outputs; ++c) {
+        const double variance = (squares[c] - rest[c] * rest[c] / count) / count;
+        batch_rstd_[c] = 1 / std::sqrt(variance + spec_.epsilon);
+        const double factor = batch_rstd_[c] * packed[scale_at_ + c];
+        batch_scale_.data()[c] = static_cast<float>(factor);
+        batch_shift_.data()[c] = static_cast<float>(packed[shift_at_ + c] - batch_mean_[c] * factor);
+        float& mean = spec_.running_mean[c];
+        float& var = spec_.running_var[c];
+        mean = static_cast<float>((1 - share) * mean + share * batch_mean_[c]);
+        var = static_cast<float>((1 - share) * var + share * variance * count / (count - 1));
+    }
+}
+
+// Gradients of factor and summand, and what `backward` of every image needs of all of them.
+void Conv::take_batch_sums(const float* packed, float* gradients, int64_t num_images) {
+    const int64_t outputs = spec_.outputs;
+    std::vector<double> grads(outputs), products(outputs);
+    Floats center(channels_);
+    for (int64_t c = 0; c < outputs; ++c) center.data()[c] = static_cast<float>(batch_mean_[c]);
+    for (int64_t n = 0; n < num_images; ++n) {
+        kernels().norm_relu_pool_sums(
+            {output_of(n, true), output_gradient(n), center.data(), sums_.data(), products_.data()});
+        for (int64_t c = 0; c < outputs; ++c) grads[c] += sums_[c], products[c] += products_[c];
+    }
+    const double count = static_cast<double>(num_images * conv_height_ * conv_width_);
+    for (int64_t c = 0; c < outputs; ++c) {
+        const double rstd = batch_rstd_[c], factor = packed[scale_at_ + c];
+        gradients[shift_at_ + c] += static_cast<float>(grads[c]);
+        gradients[scale_at_ + c] += static_cast<float>(products[c] * rstd);
+        const double slope = -products[c] * factor * rstd * rstd * rstd / count;
+        slope_.data()[c] = static_cast<float>(slope);
+        offset_.data()[c] = static_cast<float>(-batch_mean_[c] * slope - rstd * grads[c] * factor / count);
+    }
 }
 
 // Statistics of every group of the image in two passes; factor and summand per channel.
@@ -201,12 +285,19 @@ void Conv::backward(const float* packed, float* gradients, int64_t image, float*
 // grad_conv_, and the gradients of bias, factor and summand.
 void Conv::norm_relu_pool_gradients(const float* packed, float* gradients, int64_t image) {
     const NormReluPool of = output_of(image, true);
-    const float* const grad_out = grad_out_.data();
+    const float* const grad_out = output_gradient(image);
     const int64_t top = spec_.kernel_height - 1 - spec_.pad_height, left = spec_.kernel_width - 1 - spec_.pad_width;
     float* const grad_conv = grad_conv_.data() + top * grad_row_ + left * channels_;
-    if (!spec_.groups) {
+    if (!spec_.groups && !normalizes_batches()) {
         kernels().norm_relu_pool_sums({of, grad_out, nullptr, sums_.data(), nullptr});
         kernels().norm_relu_pool_backward({of, grad_out, nullptr, nullptr, nullptr, grad_conv, grad_row_, nullptr});
+        for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
+        return;
+    }
+    if (normalizes_batches()) {
+        std::fill(sums_.begin(), sums_.end(), 0.0);
+        kernels().norm_relu_pool_backward({of, grad_out, batch_scale_.data(), slope_.data(), offset_.data(), grad_conv,
+                                           grad_row_, sums_.data()});
         for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
         return;
     }

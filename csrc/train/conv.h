@@ -34,6 +34,15 @@ public:
     void prepare(const float* packed);
     void forward(const float* packed, int64_t image, const Sink& out, bool keep);
 
+    // Where a layer normalizes over the batch, all layers go through it one after the other: `convolve` for every
+    // image, `take_batch_statistics`, `finish` for every image; and back `take_batch_sums`, `backward` for every image.
+    bool normalizes_batches() const { return spec_.running_mean; }
+    void keep_gradients_apart() { apart_ = true; }  // an output_gradient() for every image, from the next reserve on
+    void convolve(const float* packed, int64_t image);
+    void take_batch_statistics(const float* packed, int64_t num_images);
+    void finish(const float* packed, int64_t image, const Sink& out, bool keep, bool of_batch);
+    void take_batch_sums(const float* packed, float* gradients, int64_t num_images);
+
     // Once per step, before any image: weights as the gradient of the input needs them.
     void turn_weights(const float* packed);
     void clear_gradients(float* gradients) const;
@@ -42,7 +51,7 @@ public:
     // After all images: what has been gathered elsewhere goes to `gradients`.
     void finish_gradients(float* gradients);
 
-    float* output_gradient() { return grad_out_.data(); }
+    float* output_gradient(int64_t image) { return grad_out_.data() + (apart_ ? image * grad_floats_ : 0); }
     int64_t out_height() const { return out_height_; }
     int64_t out_width() const { return out_width_; }
     int64_t out_channels() const { return spec_.outputs; }
@@ -52,7 +61,6 @@ public:
 
 private:
     NormReluPool output_of(int64_t image, bool keep);
-    void convolve(const float* packed, int64_t image);
     void normalize(const float* packed, int64_t image, float* scale, float* shift);
     void norm_relu_pool_gradients(const float* packed, float* gradients, int64_t image);
     void weight_gradients(float* gradients, int64_t image);
@@ -75,6 +83,10 @@ private:
     std::vector<uint8_t> winner_;
     std::vector<double> mean_, rstd_;  // per image and group
     std::vector<double> sums_, products_;
+    bool apart_ = false;
+    int64_t grad_floats_;                                 // of an image of grad_out_
+    std::vector<double> batch_mean_, batch_rstd_;         // per channel
+    Floats batch_scale_, batch_shift_, slope_, offset_;  // forward; and back, with batch_scale_
 };
 
 }  // namespace ddlsim::train

@@ -22,6 +22,11 @@ struct ConvSpec {
     int64_t scale, shift;
     double epsilon;
     bool relu, pool;
+    // Batch normalization in the place of group normalization: statistics of the batch, and running ones [outputs] that
+    // training moves by a share of these and everything else takes. They lie outside the plan; null: there is none.
+    float* running_mean = nullptr;
+    float* running_var = nullptr;
+    double momentum = 0;
 };
 
 struct LinearSpec {

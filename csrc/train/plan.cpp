@@ -41,6 +41,9 @@ Plan::Plan(const Network& network) : network_(network) {
         place += conv.num_values();
         channels = conv.out_channels(), height = conv.out_height(), width = conv.out_width();
     }
+    for (const Conv& conv : convs_) by_layers_ = by_layers_ || conv.normalizes_batches();
+    for (Conv& conv : convs_)
+        if (by_layers_) conv.keep_gradients_apart();
     num_features_ = channels * height * width;
     feature_row_ = padded(num_features_) + CHANNEL_BLOCK;
     core_values_ = place;
@@ -80,7 +83,7 @@ void Plan::reserve(int64_t num_images, bool training) {
         for (Linear& linear : linears_) linear.reserve(num_images);
         room_ = num_images;
     }
-    if (training && num_images > conv_room_) {
+    if (training && (num_images > conv_room_ || !conv_room_)) {
         for (Conv& conv : convs_) conv.reserve(num_images);
         conv_room_ = num_images;
     }
@@ -92,14 +95,23 @@ void Plan::take_image(const float* planes, int64_t image) {
     else convs_[0].take_image(planes, image);
 }
 
-// slot: where the convolutions keep it; image: its row of features.
+// slot: where the convolutions keep an image; image: its row of features.
+Sink Plan::sink_of(size_t layer, int64_t image, int64_t slot) const {
+    if (layer + 1 < convs_.size()) return convs_[layer + 1].input(slot);
+    const Conv& last = convs_.back();
+    return {features_.data() + image * feature_row_, last.out_channels(), last.out_channels() * last.out_width()};
+}
+
 void Plan::convolve(int64_t image, int64_t slot, bool keep) {
+    for (size_t i = 0; i < convs_.size(); ++i) convs_[i].forward(values_.data(), slot, sink_of(i, image, slot), keep);
+}
+
+// In training, where layers normalize over the batch.
+void Plan::convolve_batch(int64_t count) {
     for (size_t i = 0; i < convs_.size(); ++i) {
-        const Conv& conv = convs_[i];
-        const Sink out = i + 1 < convs_.size() ? convs_[i + 1].input(slot)
-                                               : Sink{features_.data() + image * feature_row_, conv.out_channels(),
-                                                      conv.out_channels() * conv.out_width()};
-        convs_[i].forward(values_.data(), slot, out, keep);
+        for (int64_t n = 0; n < count; ++n) convs_[i].convolve(values_.data(), n);
+        if (convs_[i].normalizes_batches()) convs_[i].take_batch_statistics(values_.data(), count);
+        for (int64_t n = 0; n < count; ++n) convs_[i].finish(values_.data(), n, sink_of(i, n, n), true, true);
     }
 }
 

@@ -82,8 +82,9 @@ void Plan::step(const Samples& samples, const int64_t* rows, int64_t count, cons
     const int64_t floats = network_.channels * network_.height * network_.width;
     for (int64_t i = 0; i < count; ++i) {
         take_image(samples.images + rows[i] * floats, i);
-        convolve(i, i, true);
+        if (!by_layers_) convolve(i, i, true);
     }
+    if (by_layers_) convolve_batch(count);
     drop_features(dropout_keys, number, count);
     for (size_t i = 0; i < linears_.size(); ++i) {
         const float* const inputs = i ? linears_[i - 1].output() : features_.data();
@@ -146,10 +147,15 @@ void Plan::backward_convs(int64_t count) {
         for (int64_t p = 0; p < last.out_height() * last.out_width(); ++p)
             for (int64_t c = 0; c < channels; ++c) {
                 const int64_t k = p * channels + c;
-                last.output_gradient()[p * pixel + c] = mask ? found[k * items] * mask[k] : found[k * items];
+                last.output_gradient(n)[p * pixel + c] = mask ? found[k * items] * mask[k] : found[k * items];
             }
-        for (int64_t i = convs_.size() - 1; i >= 0; --i)
-            convs_[i].backward(values_.data(), gradients_.data(), n, i ? convs_[i - 1].output_gradient() : nullptr);
+        for (int64_t i = convs_.size() - 1; i >= 0 && !by_layers_; --i)
+            convs_[i].backward(values_.data(), gradients_.data(), n, i ? convs_[i - 1].output_gradient(n) : nullptr);
+    }
+    for (int64_t i = convs_.size() - 1; i >= 0 && by_layers_; --i) {
+        if (convs_[i].normalizes_batches()) convs_[i].take_batch_sums(values_.data(), gradients_.data(), count);
+        for (int64_t n = 0; n < count; ++n)
+            convs_[i].backward(values_.data(), gradients_.data(), n, i ? convs_[i - 1].output_gradient(n) : nullptr);
     }
     for (Conv& conv : convs_) conv.finish_gradients(gradients_.data());
 }

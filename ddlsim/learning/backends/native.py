@@ -77,8 +77,14 @@ class NativeBackend:
         plan = workspace.plan(inputs)
         assert plan is not None, "why_not has found that there is one"
         keys = [] if job.seed is None else dropout_keys(len(workspace.dropouts), job.seed)
-        control = None if job.control is None else job.control.values()
+        control = None if job.control is None else workspace.over_all_columns(job.control.values())
+        kept = workspace.buffers_outside(job.only)
         plan.train(inputs, labels, batches, self._training, job.only, moments, job.rates, job.proximal, control, keys)
+        for layer in workspace.module.modules():
+            if isinstance(layer, torch.nn.BatchNorm2d) and layer.num_batches_tracked is not None:
+                layer.num_batches_tracked.add_(len(batches))
+        for columns, values in kept:
+            columns.copy_(values)
         store_outcome(workspace, job, moments)
 
     def _samples(self, job: TrainSpec) -> tuple[torch.Tensor, torch.Tensor, Sequence[np.ndarray]]:

@@ -3,10 +3,10 @@
 For small models most of a PyTorch step on one CPU thread is the operators' own overhead. A plan computes the same in
 registers (csrc/train), layer after layer, image after image: the numbers differ from PyTorch's by rounding alone.
 
-A plan covers: convolutions of stride 1 with zeros around the image, each followed by at most one group normalization,
-ReLU and 2x2 max pooling; then linear layers with ReLU between them; and dropout of features and of what linear layers
-give. Everything else stays with PyTorch, and
-`network_of` says why. DDLSIM_NATIVE_TRAINING=0 turns plans off.
+A plan covers: convolutions of stride 1 with zeros around the image, each followed by at most one group or batch
+normalization, ReLU and 2x2 max pooling; then linear layers with ReLU between them; and dropout of features and of what
+linear layers give. Everything else stays with PyTorch, and `network_of` says why. DDLSIM_NATIVE_TRAINING=0 turns plans
+off.
 """
 
 import math
@@ -175,13 +175,13 @@ def network_of(module: nn.Module, layout: Layout) -> Network:
     if layout.names != (CORE, HEAD):
         raise NoPlan(f"it has parts beside core and head: {', '.join(layout.names[2:])}")
     for entry in (*layout.parts[MODEL].entries, *layout.local.entries):
-        if not entry.trainable:
-            raise NoPlan(f"it keeps statistics: {entry.name}")
-    trained = {entry.name for entry in layout.parts[MODEL].entries}
+        if not entry.trainable and not _is_of_batch_norm(module, entry.name):
+            raise NoPlan(f"it keeps buffers: {entry.name}")
+    trained = {entry.name for entry in layout.parts[MODEL].entries if entry.trainable}
     for name, _ in module.named_parameters():
         if name not in trained:
             raise NoPlan(f"some of its parameters are frozen: {name}")
-    columns = {entry.name: entry.start for entry in layout.parts[MODEL].entries}
+    columns = {entry.name: entry.start for entry in layout.parts[MODEL].entries if entry.trainable}
     dropouts = [layer for layer in module.modules() if type(layer) is OwnDropout]
     reader = _Reader(columns, {id(layer): number for number, layer in enumerate(dropouts)})
     for part in (CORE, HEAD):
@@ -189,6 +189,13 @@ def network_of(module: nn.Module, layout: Layout) -> Network:
         for name, layer in _layers(getattr(module, part), part):
             reader.take(name, layer)
     return reader.network()
+
+
+def _is_of_batch_norm(module: nn.Module, buffer: str) -> bool:
+    """Whether a buffer is one of those that native batch normalization keeps."""
+    owner, _, name = buffer.rpartition(".")
+    known = ("running_mean", "running_var", "num_batches_tracked")
+    return type(module.get_submodule(owner)) is nn.BatchNorm2d and name in known
 
 
 def _layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
@@ -259,6 +266,8 @@ class _Reader:
                 "epsilon": 0.0,
                 "relu": False,
                 "pool": False,
+                "running": [0, 0],
+                "momentum": 0.0,
             }
         )
         return None
@@ -268,6 +277,15 @@ class _Reader:
             return "has no weight and bias"
         return self._normalize(name, layer.num_groups, layer.eps)
 
+    def _batch_norm(self, name: str, layer: nn.BatchNorm2d) -> str | None:
+        if not layer.affine or layer.running_mean is None or layer.running_var is None or layer.momentum is None:
+            return "has no weight and bias, no running statistics, or averages them over all batches"
+        fault = self._normalize(name, 0, layer.eps)
+        if not fault:
+            running = [layer.running_mean.data_ptr(), layer.running_var.data_ptr()]
+            self._convs[-1].update(running=running, momentum=layer.momentum)
+        return fault
+
     def _norm_pool(self, name: str, layer: GroupNormReLUPool) -> str | None:
         fault = self._normalize(name, layer.groups, layer.eps)
         if not fault:
@@ -276,7 +294,7 @@ class _Reader:
 
     def _normalize(self, name: str, groups: int, epsilon: float) -> str | None:
         conv = self._open_conv()
-        if not conv or conv["groups"] or conv["relu"] or conv["pool"]:
+        if not conv or conv["groups"] or conv["running"][0] or conv["relu"] or conv["pool"]:
             return "does not follow a convolution directly"
         places = {"scale": self._columns[f"{name}.weight"], "shift": self._columns[f"{name}.bias"]}
         conv.update(groups=groups, epsilon=epsilon, **places)
@@ -345,6 +363,7 @@ class _Reader:
     _TAKERS = {  # noqa: RUF012
         nn.Conv2d: _conv,
         nn.GroupNorm: _group_norm,
+        nn.BatchNorm2d: _batch_norm,
         GroupNormReLUPool: _norm_pool,
         nn.ReLU: _relu,
         nn.MaxPool2d: _max_pool,

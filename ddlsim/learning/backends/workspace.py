@@ -136,6 +136,30 @@ class ModelWorkspace:
         """Name, columns of the flat vector and tensor of the parameters that are trained now, as in `trained`."""
         return [(name, columns, parameter) for name, parameter, columns in self._parameters if parameter.requires_grad]
 
+    def buffers_outside(self, only: str | None) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Buffers of the parts that are not trained, and their values: running statistics move in train mode, so they
+        are put back.
+        """
+        if only is None:
+            return []
+        return [
+            (columns, columns.clone())
+            for flat, part in ((self.flat, self.layout.parts[MODEL]), (self.local, self.layout.local))
+            for entry in part.entries
+            if not entry.trainable and not entry.name.startswith(only + ".")
+            for columns in (flat[entry.start : entry.stop],)
+        ]
+
+    def over_all_columns(self, values: torch.Tensor) -> torch.Tensor:
+        """Values [W] of the trained columns as a flat vector [P], with zeros for buffers."""
+        found = torch.zeros_like(self.flat)
+        start = 0
+        for _, _, columns in self._parameters:
+            stop = start + columns.stop - columns.start
+            found[columns] = values[start:stop]
+            start = stop
+        return found
+
     def gather_buffers(self) -> None:
         """Brings buffers that the module has replaced, instead of writing into them, back into the flat vectors."""
         for module, name, view in self._buffers:
@@ -188,7 +212,7 @@ def local_steps(
         control: [W] added to the gradient of the trained values of the whole model; None: nothing.
     """
     parameters = workspace.trained(only)
-    kept = _frozen_columns(workspace, only)
+    kept = workspace.buffers_outside(only)
     workspace.module.train()
     if not parameters:  # a part of frozen parameters: only its statistics move
         with torch.no_grad():
@@ -284,16 +308,3 @@ class ClassMeans:
         for label, row in means.items():
             if row is not None:
                 row.values().copy_(torch.as_tensor(self._sums[label] / max(1, self._counts[label])))
-
-
-def _frozen_columns(workspace: ModelWorkspace, only: str | None) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Buffers of the part that is not trained: running statistics move in train mode, so they are put back."""
-    if only is None:
-        return []
-    return [
-        (columns, columns.clone())
-        for flat, part in ((workspace.flat, workspace.layout.parts[MODEL]), (workspace.local, workspace.layout.local))
-        for entry in part.entries
-        if not entry.trainable and not entry.name.startswith(only + ".")
-        for columns in (flat[entry.start : entry.stop],)
-    ]
