@@ -52,6 +52,18 @@ class Mixed(ModelSettings):
         for part in self._parts().values():
             part.check(image_shape)
 
+    def fitted(self, num_tokens: int | None, label_shape: tuple[int, ...]) -> "Mixed":
+        """See ModelSettings."""
+        parts = list(self._parts().values())
+        made = [part.fitted(num_tokens, label_shape) for part in parts]
+        if all(one is other for one, other in zip(made, parts, strict=True)):
+            return self
+        names = [entry if isinstance(entry, str) else entry["name"] for entry in self.models]
+        keys = [{field.name: getattr(part, field.name) for field in dataclasses.fields(part)} for part in made]
+        entries = ({"name": name, **own} for name, own in zip(names, keys, strict=True))
+        models = tuple({key: value for key, value in entry.items() if key != "buffers"} for entry in entries)
+        return dataclasses.replace(self, models=models)
+
     def builders(self, image_shape: ImageShape, num_classes: int) -> "dict[str, Callable[[], SplitModel]]":
         """Per architecture, by a name of its own, what makes a fresh model.
 

@@ -145,8 +145,10 @@ def model_of(directory: Path, node: int, data_dir: Path | None = None, download:
     from ddlsim.scenario import load
 
     values, scenario = read_model(directory, node), load(directory / "scenario.yaml")
-    seen = outline(scenario.data, scenario.nodes, scenario.validation, scenario.seed, DataSearch(data_dir, download))
-    builders = scenario.model.builders(seen.image_shape, seen.num_classes)
+    search = DataSearch(data_dir, download)
+    seen = outline(scenario.data, scenario.nodes, scenario.validation, scenario.seed, search, scenario.task)
+    model = scenario.model.fitted(seen.num_tokens, seen.label_shape)
+    builders = model.builders(seen.image_shape, seen.num_classes)
     assigned = scenario.model.assignment(scenario.nodes.count, scenario.seed)
     build = builders[assigned[node] if assigned else next(iter(builders))]
     (module,) = draw(build, stream_seed(scenario.seed, UNTRAINED))  # gives what no state_dict() holds its values
