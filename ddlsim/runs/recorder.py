@@ -111,7 +111,7 @@ class ContactsFile:
             RecordsFailed: if they cannot be written.
         """
         self._held += rows
-        if hold or not self._held:
+        if hold or (self._begun and not self._held):
             return
         with _told(self._path), self._path.open("a" if self._begun else "w", encoding="utf-8") as file:
             file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in self._held)

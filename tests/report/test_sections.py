@@ -63,8 +63,8 @@ def test_killed_run_gives_what_is_there_and_one_note(make_run):
     page = run_page(read(directory))
     assert of(page, "quality").figure.x[0].values.tolist() == [2, 4]
     assert page.loud == [
-        "NOT FINISHED: status running, evaluated up to round 4",
-        "Not (yet) written, so that what they hold is missing below: communication.jsonl, links.jsonl, contents.jsonl.",
+        "NOT FINISHED: status running, evaluated up to round 4; not (yet) written, so that what they hold is missing "
+        "below: communication.jsonl, links.jsonl, contents.jsonl"
     ]
 
 

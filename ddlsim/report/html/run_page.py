@@ -1,7 +1,5 @@
 """The page of one run: its sections, with the numbers that are looked for first, and what must be read before them."""
 
-from pathlib import Path
-
 from ddlsim.report.html.page import Page, Tile
 from ddlsim.report.records import Records
 from ddlsim.report.sections import Context, sections
@@ -25,7 +23,7 @@ def run_page(records: Records, context: Context | None = None) -> Page:
         sections(records, summary, context),
         " · ".join(parts),
         tiles(summary),
-        [*loud_lines(summary), *missing(records)],
+        notes(records, summary),
         f"Made by ddlsim from the records in {records.directory.name}; curves by uPlot (MIT license).",
         records.status != "running",
     )
@@ -66,9 +64,10 @@ def tiles(summary: dict) -> list[Tile]:
 AT_THE_END = ("communication.jsonl", "links.jsonl", "contents.jsonl")
 
 
-def missing(records: Records) -> list[str]:
-    """A sentence on what a run writes at its end, and this one has not written."""
-    absent = [name for name in AT_THE_END if not Path(records.directory / name).is_file()]
-    if records.status == "done" or not absent:
-        return []
-    return [f"Not (yet) written, so that what they hold is missing below: {', '.join(absent)}."]
+def notes(records: Records, summary: dict) -> list[str]:
+    """What must be read before any number; of a run that did not come to its end also what is missing below."""
+    found = loud_lines(summary)
+    absent = [name for name in AT_THE_END if not (records.directory / name).is_file()]
+    if records.status != "done" and absent:
+        found[-1] += f"; not (yet) written, so that what they hold is missing below: {', '.join(absent)}"
+    return found

@@ -145,6 +145,7 @@ def beside_published(records: Records, summary: dict) -> Section | None:
         rows.append([name + (" %" if points == 100 else ""), as_text(value), as_text(own), difference])
     if not rows:
         return None
+    title = f"Published numbers ({source(records.scenario)}) beside ours"
     notes = []
     note = records.scenario["paper"].get("note")
     if note:
@@ -153,9 +154,10 @@ def beside_published(records: Records, summary: dict) -> Section | None:
         notes.append(f"!! ours is on fallback data ({summary['data']['name']}): the columns are not comparable")
     return Section(
         "published",
-        f"Published numbers ({source(records.scenario)}) beside ours",
+        "Published numbers beside ours",
         GROUP,
-        table=Table(["", "published", "ours", "difference"], rows),
+        f"Published: {source(records.scenario)}.",
+        Table(["", "published", "ours", "difference"], rows, title=title),
         notes=notes,
     )
 

@@ -106,7 +106,7 @@ function drawLines(host, figure) {
   }
 
   function drawMarks(u) {
-    for (const mark of figure.marks) {
+    for (const [index, mark] of figure.marks.entries()) {
       const y = Math.round(u.valToPos(mark.value, "y", true));
       if (y < u.bbox.top || y > u.bbox.top + u.bbox.height) continue;
       const stroke = paletteColor(mark.color);
@@ -124,7 +124,7 @@ function drawLines(host, figure) {
       u.ctx.strokeStyle = color("--surface");
       u.ctx.lineWidth = 3 * devicePixelRatio;
       u.ctx.setLineDash([]);
-      const place = [mark.label, u.bbox.left + 5 * devicePixelRatio, y - 4 * devicePixelRatio];
+      const place = [mark.label, u.bbox.left + (5 + (index % 3) * Math.min(150, u.width / 5)) * devicePixelRatio, y - 4 * devicePixelRatio];
       u.ctx.strokeText(...place);
       u.ctx.fillText(...place);
       u.ctx.restore();
