@@ -23,6 +23,7 @@ from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import Repetition
 from ddlsim.runs.stages import MISSING, Stage, changes, read_stages, refuse_fixed, told
+from ddlsim.scenario.own_parts import origins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,9 +79,13 @@ class Branch:
         """Whether the run can begin with a checkpoint of the earlier one."""
         if state.completed > self.from_round:
             return False
-        # How many rounds there are steers nodes when they are through with the last one, and not before.
-        same = self.scenario.rounds == self.was_rounds
-        return same or state.furthest < min(self.scenario.rounds, self.was_rounds)
+        if self.scenario.rounds == self.was_rounds:
+            return True
+        # How many rounds there are steers the nodes of our algorithms in the last one and after it; a schedule of the
+        # learning rate, and perhaps an algorithm from outside, in all of them.
+        if self.scenario.training.schedule is not None or origins(self.scenario):
+            return False
+        return state.furthest < min(self.scenario.rounds, self.was_rounds) - 1
 
 
 def plan_branch(directory: Path, from_round: int | None, overrides: Sequence[str]) -> Branch:

@@ -54,7 +54,7 @@ class Every:
         wall_s: at the first such end after so many seconds; or
         rounds: whenever so many rounds have ended since the last. Neither: never.
         keep: so many are kept, the newest, also when the run is done, so that it can be branched; and there is one
-            just before the first node is through with its last round. None: the last two, until the run is done.
+            before the first node begins its last round. None: the last two, until the run is done.
     """
 
     wall_s: float | None = None
@@ -184,7 +184,7 @@ class Checkpoints:
         if every.wall_s is not None:
             due |= time.monotonic() - self._last_s >= every.wall_s
         if every.keep is not None:  # from here the run can be given more rounds; nodes are rarely two rounds apart
-            due |= self._last_round - 2 <= furthest < self._last_round
+            due |= self._last_round - 3 <= furthest < self._last_round - 1
         if due:
             self._make(time_s, completed, furthest)
 

@@ -87,11 +87,19 @@ def test_more_rounds_end_as_a_run_that_had_them_from_the_start(tmp_path, setting
     }
 
 
+def test_more_rounds_of_a_schedule_are_computed_from_the_start(tmp_path):
+    settings = (*EL, "training.schedule={name: cosine}")
+    run(tmp_path / "short", settings)
+    runs.resume(tmp_path / "short", set=["rounds=8"], out=tmp_path / "more")
+    whole = run(tmp_path / "whole", (*settings, "rounds=8"))
+    assert outcome(tmp_path / "more")["metrics.jsonl"] == whole["metrics.jsonl"]
+
+
 def test_more_rounds_are_not_computed_from_the_start(parent, tmp_path, monkeypatch):
     said: list[str] = []
     monkeypatch.setattr(Progress, "message", lambda self, text: said.append(text))
     runs.resume(parent, set=["rounds=7"], out=tmp_path / "more")
-    assert "5 rounds are repeated without training, 1 more" in said[0]
+    assert "4 rounds are repeated without training, 2 more" in said[0]
 
 
 @pytest.mark.parametrize(
