@@ -80,7 +80,9 @@ class ByteInputs:
         return self.pixels.device
 
     def __getitem__(self, index: Index) -> torch.Tensor:
-        images = self.pixels[index].to(torch.float32).div_(self._most)
+        # An index of bytes takes twenty times as long as index_select, which goes by whole images.
+        taken = self.pixels[index] if isinstance(index, slice) else self.pixels.index_select(0, index)
+        images = taken.to(torch.float32).div_(self._most)
         own: Index = slice(0, 1) if self.which is None else self.which[index]
         images.sub_(self._mean[own]).div_(self._std[own])
         return images if self._outside is None else torch.where(self._outside[own], self._fill[own], images)
