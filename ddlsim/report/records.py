@@ -195,15 +195,21 @@ class Records:
         rounds, count = np.unique(measured.round, return_counts=True)
         if self.status != "done" and count[-1] < self.num_nodes:
             rounds = rounds[:-1]
-        names = (self.metric, *self.also_measured, "test_loss", "bytes_sent", f"{self.metric}_lowest_test_loss")
+        names = (
+            self.metric,
+            *(metric.name for metric in self.also_measured),
+            "test_loss",
+            "bytes_sent",
+            f"{self.metric}_lowest_test_loss",
+        )
         values = {name: self._on_grid(self.rows[name], rounds) for name in names if name in self.rows}
         time_s = np.array([measured.time_s[measured.round == completed].max() for completed in rounds], dtype=float)
         return Evaluations(rounds, time_s, values, self.metric)
 
     @property
-    def also_measured(self) -> list[str]:
-        """The names of what else was measured at evaluations."""
-        return list(self.manifest.get("also_measured") or ())
+    def also_measured(self) -> list[Metric]:
+        """What else was measured at evaluations."""
+        return [metric_of({"metric": each}) for each in self.manifest.get("also_measured") or ()]
 
     @property
     def has_classes(self) -> bool:

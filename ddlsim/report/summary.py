@@ -13,7 +13,7 @@ from ddlsim.report.json_lines import damage_of
 from ddlsim.report.link_table import CAUSES, KINDS
 from ddlsim.report.records import Records, find_runs, read
 from ddlsim.report.text import bytes_text, columns, number_text, percent_text, printable, seconds_text
-from ddlsim.tasks.metric import Metric, metric_named
+from ddlsim.tasks.metric import Metric
 
 SCHEMA_VERSION = 1
 PROFILED = ("profile", "waves", "paths", "detours")  # what a run with --profile tells beside its results
@@ -56,7 +56,7 @@ def summary_of(records: Records) -> dict:
             "task": records.manifest.get("task", "classification"),
             "metric": records.metric,
             "judged_by": records.judged_by.plain(),
-            "also_measured": records.also_measured,
+            "also_measured": [metric.plain() for metric in records.also_measured],
             **_quality(records),
             "timetable": _timetable(records),
             "bytes": _bytes(records),
@@ -103,9 +103,9 @@ def _quality(records: Records) -> dict:
     evaluations, metric = records.evaluations, records.metric
     last = evaluations.quality[-1] if len(evaluations) else None
     quality = {metric: _over(last, records)}
-    for name in records.also_measured:
-        values = evaluations.values.get(name)
-        quality[name] = _over(None if values is None else values[-1], records)
+    for other in records.also_measured:
+        values = evaluations.values.get(other.name)
+        quality[other.name] = _over(None if values is None else values[-1], records)
     if records.has_classes:
         quality |= _fairness(records)
     peeked = evaluations.values.get(f"{metric}_lowest_test_loss")
@@ -317,7 +317,7 @@ def _quality_lines(summary: dict) -> list[tuple[str, str]]:
         values = " ".join(map(judged_by.text, peeked["clusters"]))
         everyone = judged_by.text(peeked["all"])
         lines.append(("  with the head of lowest test loss", f"{everyone} (clusters {values})"))
-    for other in map(metric_named, summary["also_measured"]):
+    for other in (Metric(**each) for each in summary["also_measured"]):
         lines.append((f"{other.head}, all nodes", other.text(summary[other.name]["all"])))
     if "demographic_parity" not in summary:
         task = summary["task"].replace("_", " ")

@@ -60,7 +60,7 @@ def start_manifest(
         "task": TASKS.label_of(scenario.learned),
         "has_classes": scenario.learned.has_classes,
         "metric": scenario.learned.judged_by.plain(),
-        "also_measured": [metric.name for metric in scenario.learned.metrics[1:]],
+        "also_measured": [metric.plain() for metric in scenario.learned.metrics[1:]],
         "labels": [*labels, *scenario.algorithm.labels],
         "status": "running",
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

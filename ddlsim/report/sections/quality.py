@@ -10,7 +10,6 @@ from ddlsim.report.sections import tables
 from ddlsim.report.sections.layout import axes, blocks_of, cluster_name
 from ddlsim.report.summary import quality as flat_quality
 from ddlsim.report.text import number_text, percent_text
-from ddlsim.tasks.metric import metric_named
 
 GROUP = "Learning"
 FRAMES: dict[str, tuple[str, Unit]] = {"test_loss": ("test loss", "number"), "bytes_sent": ("bytes sent", "bytes")}
@@ -91,7 +90,7 @@ def nodes(records: Records) -> Section:
     """Every node at every evaluation as a heat map."""
     evaluations, blocks = records.evaluations, blocks_of(records.node_cluster)
     frames = []
-    judged = [records.judged_by, *map(metric_named, records.also_measured)]
+    judged = [records.judged_by, *records.also_measured]
     shown = {metric.name: (metric.words, metric.unit) for metric in judged} | FRAMES
     for name, (label, unit) in shown.items():
         values = evaluations.values.get(name)
