@@ -101,7 +101,8 @@ def _about(path: Path) -> str:
         return "cannot be read; `ddlsim check` says why"
     if description is not None:
         return str(description.value).partition("\n")[0]
-    return text.partition("\n")[0].lstrip("# ") if text.startswith("#") else ""
+    comments = (line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
+    return next((comment for comment in comments if not comment.startswith("yaml-language-server")), "")
 
 
 def _keys(key: str, name: str) -> list[dict[str, Any]]:
