@@ -87,6 +87,24 @@ class Comparison:
         shown = self.at if y in (None, self.y) else None
         return lines_figure([run.records for run in self.runs], x, y or self.y, self.group_by, band, shown)
 
+    def html(self, path: str | Path, x: "Axis" = "time", band: "Band" = "std") -> Path:
+        """Writes the comparison as one HTML file that needs nothing else; see docs/report.md.
+
+        Args:
+            path: the file; one that is there is replaced, folders above it are made.
+            x: what lines are drawn over at first; the reader can choose another.
+            band: as of `plot`.
+        Returns:
+            The path.
+        Raises:
+            ScenarioError: if it cannot be written, or the runs are not judged by the same metric.
+        """
+        from ddlsim.report.comparing.lines import Drawn
+        from ddlsim.report.html import comparison_page, write
+
+        runs = [(run.records, run.summary) for run in self.runs]
+        return write(comparison_page(runs, Drawn(x, self.y, self.group_by, band, self.at)), path, "html")
+
     def __len__(self) -> int:
         return len(self.runs)
 

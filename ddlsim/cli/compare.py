@@ -1,4 +1,4 @@
-"""ddlsim compare: several runs side by side, in a table and a figure."""
+"""ddlsim compare: several runs side by side, in a table, a figure and one HTML page."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -84,6 +84,13 @@ def compare(
     band: Annotated[
         Band, typer.Option(help="Around a line: std: one deviation over seeds; ci: 95 % confidence of the mean.")
     ] = Band.std,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Write the comparison as one HTML file, which needs nothing else."),
+    ] = None,
+    open_it: Annotated[
+        bool, typer.Option("--open", help="Show that file in the browser; without -o it is comparison.html, here.")
+    ] = False,
     plot: Annotated[Path | None, typer.Option(help="File for a figure (png, pdf, svg).")] = None,
     figure: Annotated[
         Figure,
@@ -96,8 +103,10 @@ def compare(
     over: Annotated[str, typer.Option(help="Of a sweep, the setting's dotted key.")] = "algorithm.tau",
 ) -> None:
     """Show runs side by side, seeds of one setting in one row and one line."""
-    from ddlsim.report.comparing.rows import Target
-    from ddlsim.report.comparing.tables import compare
+    from ddlsim.report.comparing.lines import Drawn
+    from ddlsim.report.comparing.rows import Target, compared
+    from ddlsim.report.comparing.tables import table_of
+    from ddlsim.report.summary import read_all
     from ddlsim.report.text import printable
 
     keys = None if group_by is None else [key.strip() for key in group_by.split(",") if key.strip()]
@@ -105,15 +114,23 @@ def compare(
         raise ScenarioError("--group-by: expected dotted keys of the scenario, e.g. algorithm.name,topology.name.")
     damaged: list[DdlsimError] = []
     target = None if at is None else Target(at, y)
-    text = compare(runs, "json" if as_json else format.value, damaged.append, keys, target)
+    found = list(read_all(runs, damaged.append))
+    text = table_of(compared(found, keys, target), "json" if as_json else format.value, keys is not None)
     if text:
         typer.echo(printable(text).rstrip("\n"))
     for error in damaged:
         say(f"!! left out: {error}")
-    if plot:
-        from ddlsim.report.side_by_side import Drawn, save_comparison
+    drawn = Drawn(x.value, y, keys, band.value, at)
+    if output or open_it:
+        from ddlsim.report.html import comparison_page, write
 
-        drawn = Drawn(x.value, y, keys, band.value, at)
+        path = write(comparison_page(found, drawn, damaged), output or Path("comparison.html"))
+        say(f"{path}: the comparison as a page")
+        if open_it:
+            typer.launch(str(path.resolve()))
+    if plot:
+        from ddlsim.report.side_by_side import save_comparison
+
         for note in save_comparison(runs, plot, figure.value, over, drawn):
             say(f"{plot}: {note}")
     if damaged:

@@ -51,7 +51,7 @@ def _one(runs: list[Path]) -> Path:
     if len(found) > 1:
         raise ScenarioError(
             f"A page shows one run; expected one, got {len(found)} ({found[0]}, {found[1]}"
-            f"{', ...' if len(found) > 2 else ''}). `ddlsim compare RUN... -o FILE.html` shows several side by side."
+            f"{', ...' if len(found) > 2 else ''}). `ddlsim compare RUNS -o FILE` shows several side by side."
         )
     return found[0]
 

@@ -40,7 +40,7 @@ class Axis:
 
     Args:
         name: `round`, `simulated time`, ...
-        values: [P], ascending.
+        values: [P], ascending; empty where each line has its own.
         unit: how they are written.
     """
 
@@ -60,6 +60,8 @@ class Series:
         low, high: [P], a band around it; both or none.
         thin: drawn as a background to others.
         dash: number of the dash pattern; 0: none.
+        x: for each axis of the figure the points of this line alone, [Q] each; values, low and high are then [Q] too.
+            All lines of a figure have them, and its axes no values, or none has: then the axes' points are theirs.
     """
 
     label: str
@@ -69,6 +71,7 @@ class Series:
     high: np.ndarray | None = None
     thin: bool = False
     dash: int = 0
+    x: Sequence[np.ndarray] | None = None
 
 
 @dataclass(frozen=True)

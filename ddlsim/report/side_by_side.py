@@ -4,7 +4,6 @@ Needs matplotlib, the optional extra `plot`.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,8 +11,8 @@ import numpy as np
 
 from ddlsim import metrics
 from ddlsim.errors import ScenarioError
-from ddlsim.report.comparing.curves import Axis, Band, check_alike
-from ddlsim.report.comparing.lines import axis_of, lines_figure, notes
+from ddlsim.report.comparing.curves import check_alike
+from ddlsim.report.comparing.lines import Drawn, axis_of, lines_figure, notes
 from ddlsim.report.frame import need_matplotlib, styles, written_below
 from ddlsim.report.panels import merge_panels, sweep_figure, title_of
 from ddlsim.report.records import Records, find_runs, read
@@ -26,17 +25,6 @@ FigureName = Literal["lines", "quality", "merges", "sweep", "fair"]
 
 CAUSES = (("payload", ""), ("header", "//"), ("wasted", "xx"), ("in_flight", ".."))
 """What became of the bytes sent, one beside the other, with the hatch of its bar."""
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """What a figure of lines shows; see comparing/lines.py."""
-
-    x: Axis = "time"
-    y: str | None = None
-    group_by: Sequence[str] | None = None
-    band: Band = "std"
-    at: float | None = None
 
 
 def save_comparison(

@@ -5,11 +5,12 @@ Needs matplotlib, the optional extra `plot`.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.report.comparing.curves import Axis, Band, Curve, check_alike, mean_curve, metric_of_measure
+from ddlsim.report.comparing.curves import Axis, Band, check_alike, mean_curve, metric_of_measure
 from ddlsim.report.comparing.groups import Group, group
 from ddlsim.report.frame import shown_figure, styles
 from ddlsim.report.records import Records
@@ -19,6 +20,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH_INCHES, CHARACTER_INCHES = 6.4, 0.068
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What lines show, on a page or in a figure.
+
+    Args:
+        x, y, group_by, band: see `lines_figure`.
+        at: a value of y to be marked; None: none.
+    """
+
+    x: Axis = "time"
+    y: str | None = None
+    group_by: Sequence[str] | None = None
+    band: Band = "std"
+    at: float | None = None
 
 
 def lines_figure(
@@ -47,7 +64,7 @@ def lines_figure(
     check_alike(runs)
     groups = group(runs, group_by)
     curves = [mean_curve(own, x, y, band) for own in groups]
-    labels = [_legend(own, curve) for own, curve in zip(groups, curves, strict=True)]
+    labels = [legend(own) for own in groups]
     columns = max(1, int(WIDTH_INCHES / (0.6 + CHARACTER_INCHES * max(map(len, labels)))))
     lines = math.ceil(len(labels) / columns)
     figure, axes = shown_figure((WIDTH_INCHES, 3.8 + 0.19 * lines))
@@ -98,11 +115,11 @@ def notes(runs: Sequence[Records], group_by: Sequence[str] | None = None) -> lis
     return found
 
 
-def _legend(own: Group, curve: Curve) -> str:
+def legend(own: Group) -> str:
     """A group's label, with the number of its runs if there are several, and what is wrong with them."""
     words: list[Any] = [own.label]
-    if curve.runs > 1:
-        words.append(f"({curve.runs} seeds)" if len(set(own.seeds)) == curve.runs else f"({curve.runs} runs)")
+    if len(own.runs) > 1:
+        words.append(f"({len(own.runs)} seeds)" if len(set(own.seeds)) == len(own.runs) else f"({len(own.runs)} runs)")
     if any((records.manifest.get("data") or {}).get("fallback") for records in own.runs):
         words.append("FALLBACK DATA")
     return " ".join(words)

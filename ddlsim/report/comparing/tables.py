@@ -67,15 +67,16 @@ def table_of(rows: list[Row], format: str = "text", by_keys: bool = False) -> st
         raise ScenarioError(f"compare: unknown format {format!r}. Known: {', '.join(FORMATS)}.")
     if not rows:
         return ""
-    header, cells = _cells(rows, by_keys)
-    notes = _notes(rows)
+    header, cells = cells_of(rows, by_keys)
+    notes = notes_of(rows)
     if format == "latex":
         return "\n".join([latex(header, cells, left=2 if by_keys else 3), *(f"% {note}" for note in notes)])
     text = (columns if format == "text" else markdown)(header, cells, left=2 if by_keys else 3)
     return "\n".join([text, *([""] if notes else []), *notes])
 
 
-def _cells(rows: list[Row], by_keys: bool) -> tuple[list[str], list[list[str]]]:
+def cells_of(rows: list[Row], by_keys: bool) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of the table for people; see `table_of`."""
     most = max(row.num_clusters for row in rows)
     texts: dict[str, tuple[str, Callable]] = {}
     judged = sorted(dict.fromkeys(row.judged_by for row in rows), key=lambda metric: metric != ACCURACY)
@@ -120,7 +121,8 @@ def _cell(row: Row, metric: str, as_text) -> str:
     return text
 
 
-def _notes(rows: list[Row]) -> list[str]:
+def notes_of(rows: list[Row]) -> list[str]:
+    """What stands below that table; lines that begin with `!!` must be read before any number."""
     notes = []
     if any(row.published for row in rows):
         notes.append("[ ] published number; ± population standard deviation over seeds; accuracies in percent")

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from ddlsim.report.frame import written_below
+from ddlsim.report.html.comparison_page import comparison_page
 from ddlsim.report.html.page import Page, Tile, printed
 from ddlsim.report.html.run_page import run_page
 
-__all__ = ["Page", "Tile", "printed", "run_page", "write"]
+__all__ = ["Page", "Tile", "comparison_page", "printed", "run_page", "write"]
 
 
 def write(page: Page, path: str | Path, option: str = "-o") -> Path:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ddlsim.report.section import Bars, Figure, Heat, Lines
+from ddlsim.report.section import Bars, Figure, Heat, Lines, Series
 from ddlsim.report.thinning import evenly
 
 LEVELS = 65_534
@@ -53,25 +53,26 @@ def encoded(figure: Figure, budget: Budget) -> tuple[dict[str, Any], list[str]]:
 
 
 def _lines(figure: Lines, budget: Budget) -> tuple[dict[str, Any], list[str]]:
-    count = len(figure.x[0].values)
     drawn = sum(1 if one.low is None else 3 for one in figure.series)
     most = max(8, min(budget.points, budget.numbers // max(1, drawn)))
-    kept = _kept_points(figure, count, most)
+    count, shared = len(figure.x[0].values), _kept_points(figure.series, len(figure.x[0].values), most)
+    kept_of = [shared if one.x is None else _kept_points([one], len(one.values), most) for one in figure.series]
     series = [
         {
             "label": one.label,
             "color": one.color,
             "thin": one.thin,
             "dash": one.dash,
+            "x": None if one.x is None else [_numbers(own[kept], 7) for own in one.x],
             "values": _numbers(one.values[kept]),
             "low": None if one.low is None else _numbers(one.low[kept]),
             "high": None if one.high is None else _numbers(one.high[kept]),
         }
-        for one in figure.series
+        for one, kept in zip(figure.series, kept_of, strict=True)
     ]
     found = {
         "kind": "lines",
-        "x": [{"name": axis.name, "unit": axis.unit, "values": _numbers(axis.values[kept], 7)} for axis in figure.x],
+        "x": [{"name": axis.name, "unit": axis.unit, "values": _numbers(axis.values[shared], 7)} for axis in figure.x],
         "y": figure.y,
         "unit": figure.unit,
         "series": series,
@@ -80,18 +81,23 @@ def _lines(figure: Lines, budget: Budget) -> tuple[dict[str, Any], list[str]]:
         "log": figure.log,
         "zero": figure.from_zero,
     }
-    if len(kept) == count:
+    longest = max(
+        [(count, len(shared)), *((len(one.values), len(own)) for one, own in zip(figure.series, kept_of, strict=True))]
+    )
+    if longest[0] == longest[1]:
         return found, []
+    what = "points" if any(one.x is None for one in figure.series) else "points of the longest line"
     return found, [
-        f"Shown are {len(kept)} of {count:,} points: evenly spaced ones, and the lowest and the highest of every line."
+        f"Shown are {longest[1]} of {longest[0]:,} {what}: evenly spaced ones, and the lowest and the highest of every "
+        "line."
     ]
 
 
-def _kept_points(figure: Lines, count: int, most: int) -> np.ndarray:
+def _kept_points(series: Sequence[Series], count: int, most: int) -> np.ndarray:
     if count <= most:
         return np.arange(count)
     kept = set(evenly(count, most).tolist())
-    for one in figure.series:
+    for one in series:
         known = np.flatnonzero(np.isfinite(one.values))
         if len(known):
             kept |= {int(known[one.values[known].argmin()]), int(known[one.values[known].argmax()])}

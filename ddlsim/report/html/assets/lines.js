@@ -1,5 +1,6 @@
 // Curves, by uPlot: zoom by dragging or keys, values under the pointer, axes to choose from.
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
+const MOST_POINTS_MARKED = 60;
 
 function drawLines(host, figure) {
   let plot = null;
@@ -18,17 +19,53 @@ function drawLines(host, figure) {
   const tip = tooltip(chart);
   const say = announcer(host);
 
+  const ownPoints = figure.series.some((one) => one.x);
+
+  // The points of the chosen axis, ascending, and for each line the number of its point there; -1: it has none.
+  function grid() {
+    if (!ownPoints) {
+      const x = figure.x[axis].values;
+      const known = x.map((v, i) => i).filter((i) => x[i] !== null);
+      return { x: known.map((i) => x[i]), numbers: figure.series.map(() => known) };
+    }
+    const places = new Map();
+    for (const [index, one] of figure.series.entries()) {
+      const seen = new Map(); // a line may have several points at one place: nothing was sent between them
+      for (const [i, x] of one.x[axis].entries()) {
+        if (x === null) continue;
+        const nth = seen.get(x) || 0;
+        seen.set(x, nth + 1);
+        const key = `${x} ${nth}`;
+        if (!places.has(key)) places.set(key, { x, nth, numbers: figure.series.map(() => -1) });
+        places.get(key).numbers[index] = i;
+      }
+    }
+    const found = [...places.values()].sort((a, b) => a.x - b.x || a.nth - b.nth);
+    return { x: found.map((one) => one.x), numbers: figure.series.map((_, index) => found.map((one) => one.numbers[index])) };
+  }
+
+  // Of a line with points of its own, the one that is nearest to the pointer.
+  function nearest(u, index, at, x) {
+    const values = u.data[index];
+    if (!ownPoints || at === null || at === undefined || values[at] !== null) return at;
+    let [left, right] = [at, at];
+    while (left >= 0 && values[left] === null) left -= 1;
+    while (right < values.length && values[right] === null) right += 1;
+    if (left < 0) return right < values.length ? right : at;
+    if (right >= values.length) return left;
+    return x - u.data[0][left] <= u.data[0][right] - x ? left : right;
+  }
+
   function columns() {
-    const x = figure.x[axis].values;
-    const known = x.map((v, i) => i).filter((i) => x[i] !== null);
-    const pick = (values) => known.map((i) => values[i]).map((v) => (figure.log && !(v > 0) ? null : v));
-    const data = [known.map((i) => x[i])];
+    const { x, numbers } = grid();
+    const pick = (values, index) => numbers[index].map((i) => (i < 0 ? null : values[i])).map((v) => (figure.log && !(v > 0) ? null : v));
+    const data = [x];
     const series = [{}];
     const bands = [];
     for (const [index, one] of figure.series.entries()) {
       const stroke = paletteColor(one.color);
       const show = !hidden.has(index);
-      data.push(pick(one.values));
+      data.push(pick(one.values, index));
       series.push({
         label: one.label,
         stroke,
@@ -36,7 +73,7 @@ function drawLines(host, figure) {
         width: one.thin ? 1 : 2,
         dash: DASHES[one.dash % DASHES.length],
         spanGaps: figure.style === "line",
-        points: { show: figure.style === "points" || undefined, size: figure.style === "points" ? 8 : 5, fill: stroke },
+        points: { show: figure.style === "points" || (ownPoints ? one.values.length <= MOST_POINTS_MARKED : undefined), size: figure.style === "points" ? 8 : 5, fill: stroke },
         paths: pathsOf(figure.style),
         fill: figure.style === "bars" ? `${stroke}99` : undefined,
       });
@@ -44,7 +81,7 @@ function drawLines(host, figure) {
     for (const [index, one] of figure.series.entries()) {
       if (!one.low) continue;
       const at = data.length;
-      data.push(pick(one.high), pick(one.low));
+      data.push(pick(one.high, index), pick(one.low, index));
       const edge = { label: "", stroke: "transparent", width: 0, points: { show: false }, show: !hidden.has(index), spanGaps: true };
       series.push({ ...edge, extra: true }, { ...edge, extra: true });
       bands.push({ series: [at, at + 1], fill: `${paletteColor(one.color)}26` });
@@ -69,7 +106,7 @@ function drawLines(host, figure) {
         width: Math.max(200, chart.clientWidth),
         height: host.clientWidth < 500 ? 240 : 300,
         legend: { show: false },
-        cursor: { drag: { x: true, y: false, setScale: true }, points: { size: 7 } },
+        cursor: { drag: { x: true, y: false, setScale: true }, points: { size: 7 }, dataIdx: nearest },
         scales: { x: { time: false, range: xRange }, y: { distr: figure.log ? 3 : 1, range: figure.log ? undefined : yRange } },
         axes: [
           { ...axisStyle, label: figure.x[axis].name, size: 32, values: (_, splits) => ticks(splits, figure.x[axis].unit), space: 70 },
@@ -139,9 +176,12 @@ function drawLines(host, figure) {
     }
     const rows = figure.series.flatMap((one, index) => {
       if (hidden.has(index)) return [];
-      const value = u.data[index + 1][at];
+      const own = ownPoints ? nearest(u, index + 1, at, u.posToVal(u.cursor.left, "x")) : at;
+      const value = u.data[index + 1][own];
       if (value === null && figure.series.length > 8) return [];
-      return [[one.label, shown(value, figure.unit), paletteColor(one.color)]];
+      const [here, there] = [at, own].map((i) => shown(u.data[0][i], figure.x[axis].unit));
+      const elsewhere = here === there ? "" : ` at ${there}`;
+      return [[one.label, `${shown(value, figure.unit)}${elsewhere}`, paletteColor(one.color)]];
     });
     const { left, top } = u.over.getBoundingClientRect();
     const outer = chart.getBoundingClientRect();
@@ -201,6 +241,21 @@ function drawLines(host, figure) {
     legend.append(entry);
   }
 
+  // A row per line and point, for lines with points of their own.
+  function tableOfLines() {
+    const bands = figure.series.some((one) => one.low);
+    return {
+      header: ["line", ...figure.x.map((one) => one.name), figure.y || "value", ...(bands ? ["band from", "band to"] : [])],
+      rows: figure.series.flatMap((one) =>
+        one.values.map((value, i) => [
+          one.label,
+          ...figure.x.map((each, a) => shown(one.x[a][i], each.unit)),
+          ...[value, ...(bands ? [one.low ? one.low[i] : null, one.high ? one.high[i] : null] : [])].map((v) => shown(v, figure.unit)),
+        ]),
+      ),
+    };
+  }
+
   function swatchOf(one) {
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     svg.setAttribute("width", "22");
@@ -220,7 +275,7 @@ function drawLines(host, figure) {
   build();
   return {
     redraw: build,
-    table: () => ({
+    table: () => (ownPoints ? tableOfLines() : {
       header: [...figure.x.map((one) => one.name), ...figure.series.flatMap((one) => (one.low ? [one.label, "lowest", "highest"] : [one.label]))],
       rows: figure.x[0].values.map((_, i) => [
         ...figure.x.map((one) => shown(one.values[i], one.unit)),

@@ -1,0 +1,122 @@
+"""What settings have in common and what they do not, and the list of runs with the commands that made them."""
+
+import json
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ddlsim.report.comparing.groups import APART, Group, settings_of
+from ddlsim.report.records import Records
+from ddlsim.report.section import Section, Table
+from ddlsim.report.text import bytes_text, seconds_text
+from ddlsim.tasks.metric import Metric
+
+GROUP = "The runs"
+MADE_WITH = ("ddlsim", "python", "torch", "torchvision", "numpy", "simpy", "networkx", "device", "cpu", "threads")
+ABSENT = "–"
+
+
+def about_runs(groups: Sequence[Group], summaries: dict[int, dict]) -> list[Section]:
+    """The sections, which every comparison has."""
+    differing, common = _settings(groups)
+    names = _names([records for own in groups for records in own.runs])
+    return [
+        Section(
+            "differences",
+            "What differs between the settings",
+            GROUP,
+            "Keys of the scenario as resolved, and what runs were made with, that are not the same in all runs."
+            if differing
+            else "Nothing: the runs differ in their seeds alone.",
+            Table(["key", *(own.label for own in groups)], differing, left=1 + len(groups)) if differing else None,
+        ),
+        Section(
+            "common",
+            "What all runs have in common",
+            GROUP,
+            "Every other key of the scenario as resolved, and what all runs were made with.",
+            Table(["key", "value"], common, left=2),
+            open=False,
+        ),
+        _list(groups, summaries, names),
+        commands(groups, names),
+    ]
+
+
+def _settings(groups: Sequence[Group]) -> tuple[list[list[str]], list[list[str]]]:
+    """Rows of what differs, a cell per group, and rows of what does not."""
+    whole = {id(records): _facts(records) for own in groups for records in own.runs}
+    differing, common = [], []
+    for key in dict.fromkeys(key for facts in whole.values() for key in facts):
+        texts = {name: facts.get(key, ABSENT) for name, facts in whole.items()}
+        if len(set(texts.values())) == 1:
+            common.append([key, next(iter(texts.values()))])
+        else:
+            each = (dict.fromkeys(texts[id(records)] for records in own.runs) for own in groups)
+            differing.append([key, *(" | ".join(own) for own in each)])
+    return differing, common
+
+
+def _facts(records: Records) -> dict[str, str]:
+    """Everything that decides a run's result but the seed: key -> value as text."""
+    hidden = [key for key in APART if key != "name"]
+    facts = {
+        key: _text(value) for key, value in settings_of(records.scenario).items() if key.partition(".")[0] not in hidden
+    }
+    made = {name: records.manifest[name] for name in MADE_WITH if records.manifest.get(name) is not None}
+    data = {f"data {name}": value for name, value in (records.manifest.get("data") or {}).items() if value is not None}
+    return facts | {f"(made with) {name}": _text(value) for name, value in (made | data).items()}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _names(runs: Sequence[Records]) -> dict[int, str]:
+    """A run's directory, below the one that holds all of them."""
+    places = {id(records): Path(records.directory).resolve() for records in runs}
+    try:
+        top = os.path.commonpath([place.parent for place in places.values()])
+    except ValueError:  # on several drives
+        return {key: str(place) for key, place in places.items()}
+    return {key: place.relative_to(top).as_posix() for key, place in places.items()}
+
+
+def _list(groups: Sequence[Group], summaries: dict[int, dict], names: dict[int, str]) -> Section:
+    """A row per run."""
+    metric = Metric(**summaries[id(groups[0].runs[0])]["judged_by"])
+    rows = []
+    for own in groups:
+        for records in own.runs:
+            summary = summaries[id(records)]
+            round_num = summary["evaluated_round"]
+            rows.append(
+                [
+                    names[id(records)],
+                    own.label,
+                    summary["status"],
+                    str(summary["seed"]),
+                    ABSENT if round_num is None else str(round_num),
+                    metric.text(summary[metric.name]["all"]),
+                    bytes_text(summary["bytes"]["total"]),
+                    seconds_text(summary["sim_time_s"]),
+                    seconds_text(summary["wall_s"]),
+                ]
+            )
+    header = ["run", "setting", "status", "seed", "round", metric.head, "bytes", "sim time", "wall time"]
+    return Section("runs", "Runs", GROUP, "Each with its own numbers.", Table(header, rows, left=3))
+
+
+def commands(groups: Sequence[Group], names: dict[int, str]) -> Section:
+    """The exact command of every run, quoted for a shell."""
+    lines = []
+    for own in groups:
+        for records in own.runs:
+            words = records.manifest.get("command") or []
+            text = shlex.join(map(str, words)) if isinstance(words, list) else str(words)
+            told = " ".join(f"{names[id(records)]}: {own.label}, seed {records.scenario.get('seed', 0)}".split())
+            lines += [f"# {told}", text or "# (not recorded)"]
+    about = "The same scenario, seed and versions write the same records again on the same device."
+    return Section("commands", "Commands", GROUP, about, code="\n".join(lines))

@@ -1,0 +1,193 @@
+"""What a page of several runs shows: the table of settings, a line per setting over what it cost, bytes, the runs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ddlsim import metrics
+from ddlsim.report.comparing.about_runs import about_runs
+from ddlsim.report.comparing.curves import VIEWS, Band, Curve, check_alike, mean_curve, metric_of_measure
+from ddlsim.report.comparing.curves import Axis as AxisName
+from ddlsim.report.comparing.groups import Group, group
+from ddlsim.report.comparing.lines import Drawn, legend, notes
+from ddlsim.report.comparing.rows import Target, compared
+from ddlsim.report.comparing.tables import cells_of, notes_of
+from ddlsim.report.records import Records
+from ddlsim.report.section import Axis, Bars, Lines, Mark, Section, Series, Table, Unit
+from ddlsim.tasks.metric import ACCURACY
+
+GROUP, LEARNING, COMMUNICATION = "Settings side by side", "Learning", "Communication"
+AXES: dict[AxisName, tuple[str, Unit]] = {
+    "rounds": ("round", "count"),
+    "time": ("simulated time", "seconds"),
+    "bytes": ("bytes sent by all nodes", "bytes"),
+}
+BANDS: dict[Band, str] = {
+    "std": "; bands are one population standard deviation over the runs of a setting",
+    "ci": "; bands are the 95 % confidence interval of the mean over the runs of a setting, by Student's t",
+    "none": "",
+}
+CAUSES = {"payload": "payload", "header": "header", "wasted": "wasted", "in_flight": "in flight at the end"}
+
+
+def sections(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> list[Section]:
+    """Everything that a comparison shows, in order.
+
+    Args:
+        runs: at least one, with its summary; all judged by the same metric.
+        drawn: by which keys settings are told apart, what lines show, and the value whose cost is compared.
+    Raises:
+        ScenarioError: if the runs do not share a metric, have no such values, or none of the keys.
+    """
+    only = [records for records, _ in runs]
+    check_alike(only)
+    groups = group(only, drawn.group_by)
+    summaries = {id(records): summary for records, summary in runs}
+    found = [table(runs, drawn), *charts(groups, drawn), timetable(groups, summaries), traffic(groups, summaries)]
+    return [*(section for section in found if section is not None), *about_runs(groups, summaries)]
+
+
+def table(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> Section:
+    """A row per setting: quality, fairness, costs, and costs of the target, as `ddlsim compare` prints them."""
+    target = None if drawn.at is None else Target(drawn.at, drawn.y)
+    rows = compared(runs, drawn.group_by, target)
+    said = [note for note in notes_of(rows) if not note.startswith("!!")]
+    about = "A row per setting: means over its runs, with the population standard deviation where there are several."
+    return Section("settings", "Settings", GROUP, about, Table(*cells_of(rows, True), left=2), notes=said)
+
+
+def charts(groups: Sequence[Group], drawn: Drawn) -> list[Section]:
+    """A chart of each measure, as far as runs were evaluated and it is defined for them."""
+    judged_by = groups[0].runs[0].judged_by
+    evaluated = [own for own in groups if all(len(records.evaluations) for records in own.runs)]
+    if not evaluated:
+        return []
+    asked = judged_by.name if drawn.y is None else drawn.y
+    found = [chart(evaluated, asked, drawn, [records for own in groups for records in own.runs])]
+    for measure in dict.fromkeys((judged_by.name, "minority", "fair_accuracy")):
+        defined = [own for own in evaluated if all(_is_defined(records, measure) for records in own.runs)]
+        if measure != asked and defined:
+            found.append(chart(defined, measure, drawn))
+    return found
+
+
+def chart(groups: Sequence[Group], measure: str, drawn: Drawn, told: Sequence[Records] = ()) -> Section:
+    """A line per setting over rounds, simulated time and bytes.
+
+    Args:
+        groups: of runs that have the measure.
+        measure: see curves.py.
+        drawn: the axis that is shown first, the band, and the value that is marked.
+        told: runs of which notes are made on what was averaged.
+    """
+    order = [drawn.x, *(name for name in AXES if name != drawn.x)]
+    series = []
+    for index, own in enumerate(groups):
+        curves = [mean_curve(own, name, measure, drawn.band) for name in order]
+        series.append(_line(legend(own), curves, index))
+    judged_by = groups[0].runs[0].judged_by
+    shown = metric_of_measure(measure, judged_by)
+    words = shown.words if measure in (judged_by.name, shown.name) else f"{shown.words}, {measure}".replace("_", " ")
+    drawn_values = [values for one in series for values in (one.values, one.low) if values is not None]
+    values = np.concatenate(drawn_values)
+    about = f"{_what(groups, measure, judged_by.name)}: mean over the runs of a setting{BANDS[drawn.band]}."
+    return Section(
+        "curve-" + "".join(char if char.isascii() and char.isalnum() else "-" for char in measure),
+        words[:1].upper() + words[1:],
+        LEARNING,
+        about,
+        figure=Lines(
+            [Axis(AXES[name][0], np.empty(0), AXES[name][1]) for name in order],
+            words,
+            series,
+            shown.unit,
+            _marks(groups, measure, drawn),
+            log=shown.falling and bool((values[np.isfinite(values)] > 0).all()),
+        ),
+        notes=notes(told, drawn.group_by) if told else (),
+    )
+
+
+def _line(label: str, curves: Sequence[Curve], index: int) -> Series:
+    """A setting's line; its curves differ in the axis alone."""
+    one = curves[0]
+    band = bool(one.spread.any())
+    low, high = (one.y - one.spread, one.y + one.spread) if band else (None, None)
+    return Series(label, one.y, index, low, high, dash=index, x=[curve.x for curve in curves])
+
+
+def _is_defined(records: Records, measure: str) -> bool:
+    """Whether a run has this measure, and it is not that of all nodes."""
+    if measure == records.metric:
+        return True
+    of_clusters = int(records.node_cluster.max()) > 0
+    return of_clusters and (measure != "fair_accuracy" or records.judged_by == ACCURACY)
+
+
+def _what(groups: Sequence[Group], measure: str, metric: str) -> str:
+    """What a chart's lines show, in words."""
+    if measure == metric:
+        return "Mean over all nodes, each on its own test data"
+    if measure == "fair_accuracy":
+        lambdas = {
+            (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
+            for own in groups
+            for records in own.runs
+        }
+        share, rest = "λ", "(1 − λ)"
+        if len(lambdas) == 1:
+            (only,) = lambdas
+            share, rest = f"{only:.3g}", f"{1 - only:.3g}"
+        return f"Fair accuracy = {share} × mean accuracy of the clusters + {rest} × (1 − gap from best to worst)"
+    told = VIEWS.get(measure)
+    if told:
+        return told[:1].upper() + told[1:]
+    return f"Mean of {measure.replace('_', ' ')}" if measure.startswith("cluster_") else "Mean over all nodes"
+
+
+def _marks(groups: Sequence[Group], measure: str, drawn: Drawn) -> list[Mark]:
+    """The value whose cost is compared: that which was asked for, or the scenarios' own."""
+    metric = groups[0].runs[0].judged_by
+    if drawn.at is not None:
+        return [Mark("target", drawn.at)] if measure == (drawn.y or metric.name) else []
+    own = {records.target for own in groups for records in own.runs} - {None}
+    return [Mark("target", value) for value in sorted(own) if value is not None] if measure == metric.name else []
+
+
+def timetable(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | None:
+    """When the last node of network-only runs had completed each round; None if there are no such runs."""
+    series: list[Series] = []
+    for own in groups:
+        tables = [summaries[id(records)]["timetable"] for records in own.runs]
+        if not all(tables):
+            continue
+        last = [{row["round"]: row["last_s"] for row in rows} for rows in tables]
+        rounds = sorted(set.intersection(*map(set, last)))
+        values = np.array([[each[number] for number in rounds] for each in last], dtype=float).mean(0)
+        index = len(series)
+        series.append(Series(legend(own), values, index, dash=index, x=[np.array(rounds)]))
+    if not series:
+        return None
+    about = "Simulated time at which the last node had completed each round: mean over the runs of a setting."
+    figure = Lines([Axis("round", np.empty(0))], "simulated time", series, "seconds")
+    return Section("timetable", "Time of rounds", COMMUNICATION, about, figure=figure)
+
+
+def traffic(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | None:
+    """Bytes of all nodes by what became of them, a bar per setting; None where nothing was sent."""
+    labels, values = [], []
+    for own in groups:
+        sent = [summaries[id(records)]["bytes"] for records in own.runs]
+        parts = [[each[cause] for cause in CAUSES] for each in sent if each["payload"] is not None]
+        if parts:
+            labels.append(legend(own))
+            values.append(np.array(parts, dtype=float).mean(0))
+    found = np.array(values)
+    if not found.any():
+        return None
+    shown = found.any(0)
+    names: list[Any] = [name for name, there in zip(CAUSES.values(), shown, strict=True) if there]
+    about = "Of all nodes, until the end of a run: mean over the runs of a setting."
+    figure = Bars(labels, names, found[:, shown])
+    return Section("traffic", "Bytes by what became of them", COMMUNICATION, about, figure=figure)
