@@ -61,3 +61,21 @@ def test_wrong_options_are_one_clear_error(runs, words, text, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     code, _, err = compare(runs, *words)
     assert code == 2 and text in err and not (tmp_path / "x.svg").exists()
+
+
+def test_the_page_is_one_file_beside_the_table(runs, tmp_path):
+    page = tmp_path / "new" / "page.html"
+    code, out, err = compare(runs, "--format", "csv", "-o", page, "--x", "bytes", "--at", "0.3")
+    assert code == 0 and out.startswith("scenario,") and err == f"{page}: the comparison as a page\n"
+    assert "4 runs · smoke" in page.read_text()
+
+
+def test_a_page_that_cannot_be_written_is_one_clear_error(runs, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = compare(runs, "-o", tmp_path / "file" / "page.html")
+    assert code == 2 and "-o: expected to write to" in err and "Name another path." in err
+
+
+def test_report_of_several_runs_names_the_command_that_shows_them(runs, tmp_path):
+    done = CliRunner().invoke(app, ["report", str(runs), "-o", str(tmp_path / "page.html")])
+    assert done.exit_code == 2 and "`ddlsim compare RUNS -o FILE`" in done.stderr

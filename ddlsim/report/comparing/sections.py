@@ -53,8 +53,23 @@ def table(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> Section:
     target = None if drawn.at is None else Target(drawn.at, drawn.y)
     rows = compared(runs, drawn.group_by, target)
     said = [note for note in notes_of(rows) if not note.startswith("!!")]
+    header, cells = cells_of(rows, True)
     about = "A row per setting: means over its runs, with the population standard deviation where there are several."
-    return Section("settings", "Settings", GROUP, about, Table(*cells_of(rows, True), left=2), notes=said)
+    return Section(
+        "settings",
+        "Settings",
+        GROUP,
+        about,
+        Table(header, [[_kept_together(cell) for cell in row] for row in cells], left=2),
+        notes=said,
+    )
+
+
+def _kept_together(cell: str) -> str:
+    """A cell that breaks into lines before a deviation, not within it, nor between a number and its unit."""
+    return (
+        cell if len(words := cell.split(" ± ")) == 1 else " ±\u00a0".join(word.replace(" ", "\u00a0") for word in words)
+    )
 
 
 def charts(groups: Sequence[Group], drawn: Drawn) -> list[Section]:
