@@ -101,6 +101,12 @@ def test_what_differs_has_a_column_per_setting(make):
     ]
 
 
+def test_what_differs_has_a_row_per_setting_where_settings_are_more_than_keys(make):
+    table = by_key(make(["facade, heads: 2", "facade, heads: 3", "facade, heads: 4"]))["differences"].table
+    assert table.header == ["setting", "algorithm.heads"]
+    assert table.rows == [["heads=2", "2"], ["heads=3", "3"], ["heads=4", "4"]]
+
+
 def test_runs_are_listed_with_their_commands(make):
     found = by_key(make(["el"], (0, 1)))
     assert [row[:4] for row in found["runs"].table.rows] == [

@@ -30,7 +30,9 @@ def about_runs(groups: Sequence[Group], summaries: dict[int, dict]) -> list[Sect
             "Keys of the scenario as resolved, and what runs were made with, that are not the same in all runs."
             if differing
             else "Nothing: the runs differ in their seeds alone.",
-            Table(["key", *(own.label for own in groups)], differing, left=1 + len(groups)) if differing else None,
+            _lying(Table(["key", *(own.label for own in groups)], differing, left=1 + len(groups)))
+            if differing
+            else None,
         ),
         Section(
             "common",
@@ -57,6 +59,16 @@ def _settings(groups: Sequence[Group]) -> tuple[list[list[str]], list[list[str]]
             each = (dict.fromkeys(texts[id(records)] for records in own.runs) for own in groups)
             differing.append([key, *(" | ".join(own) for own in each)])
     return differing, common
+
+
+def _lying(table: Table) -> Table:
+    """A table whose rows are not fewer than its columns: a column per setting, or a row if there are more settings."""
+    if len(table.rows) >= len(table.header) - 1:
+        return table
+    _, *settings = table.header
+    rows = [[label, *(row[index] for row in table.rows)] for index, label in enumerate(settings, 1)]
+    header = ["setting", *(row[0] for row in table.rows)]
+    return Table(header, rows, left=len(header))
 
 
 def _facts(records: Records) -> dict[str, str]:

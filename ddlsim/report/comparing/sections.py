@@ -106,7 +106,8 @@ def chart(groups: Sequence[Group], measure: str, drawn: Drawn, told: Sequence[Re
     words = shown.words if measure in (judged_by.name, shown.name) else f"{shown.words}, {measure}".replace("_", " ")
     drawn_values = [values for one in series for values in (one.values, one.low) if values is not None]
     values = np.concatenate(drawn_values)
-    about = f"{_what(groups, measure, judged_by.name)}: mean over the runs of a setting{BANDS[drawn.band]}."
+    bands = BANDS[drawn.band] if any(one.low is not None for one in series) else ""
+    about = f"{_what(groups, measure, judged_by.name)}: mean over the runs of a setting{bands}."
     return Section(
         "curve-" + "".join(char if char.isascii() and char.isalnum() else "-" for char in measure),
         words[:1].upper() + words[1:],
