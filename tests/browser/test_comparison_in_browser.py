@@ -43,6 +43,7 @@ def test_lines_of_settings_are_drawn_with_values_axes_and_tables(browser, file, 
         chart.press("ArrowRight")
         told.append(page.locator("#curve-accuracy [aria-live]").inner_text())
     page.locator("#curve-accuracy details.twin summary").click()
+    page.locator("#curve-accuracy tbody tr").first.wait_for()
     rows = page.locator("#curve-accuracy tbody tr").all_inner_texts()
     page.close()
     assert [one.split(",")[0] for one in told] == ["round 20", "round 30", "round 40", "round 60"]

@@ -143,6 +143,7 @@ def test_live_page_follows_the_run(browser, tmp_path):
         server.show(run)
         page.goto(server.address)
         page.locator("#quality details.twin summary").click()
+        page.locator("#quality tbody tr").first.wait_for()
         assert page.locator("#quality tbody tr").count() == 1
         (run / "metrics.jsonl").write_text(whole)
         (run / "manifest.json").write_text(manifest)

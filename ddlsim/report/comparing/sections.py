@@ -54,13 +54,15 @@ def table(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> Section:
     rows = compared(runs, drawn.group_by, target)
     said = [note for note in notes_of(rows) if not note.startswith("!!")]
     header, cells = cells_of(rows, True)
+    if len({row.data for row in rows}) == 1:  # said once, among what all runs have in common
+        header, cells = [header[0], *header[2:]], [[row[0], *row[2:]] for row in cells]
     about = "A row per setting: means over its runs, with the population standard deviation where there are several."
     return Section(
         "settings",
         "Settings",
         GROUP,
         about,
-        Table(header, [[_kept_together(cell) for cell in row] for row in cells], left=2),
+        Table(header, [[_kept_together(cell) for cell in row] for row in cells], left=1 + ("data" in header)),
         notes=said,
     )
 
