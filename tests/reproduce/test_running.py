@@ -89,8 +89,9 @@ def summary(values, clusters):
 )
 def test_averages_and_spreads_are_those_of_the_table(matrix, monkeypatch, average, spread, mean, std):
     from ddlsim.reproduce import table
+    from ddlsim.tasks.metric import ACCURACY
 
-    monkeypatch.setattr(type(matrix), "metric", "accuracy")
+    monkeypatch.setattr(type(matrix), "judged_by", ACCURACY)
     own = [(1, summary(0.5, [0.2, 0.6])), (2, summary(0.7, [0.3, 0.9]))]
     result = table._result(replace(matrix, average=average, spread=spread), matrix.cells[0], own)
     assert (result.mean, result.std) == (pytest.approx(mean), pytest.approx(std))
