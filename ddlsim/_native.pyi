@@ -21,6 +21,8 @@ class ConvSpec:
         epsilon: float,
         relu: bool,
         pool: bool,
+        running: Sequence[int],
+        momentum: float,
     ) -> None: ...
 
 class FlowNetwork:
@@ -68,7 +70,9 @@ class FlowNetwork:
     def work(self) -> dict[object, object]: ...
 
 class LinearSpec:
-    def __init__(self, *, inputs: int, outputs: int, weight: int, bias: int, relu: bool) -> None: ...
+    def __init__(
+        self, *, inputs: int, outputs: int, weight: int, bias: int, relu: bool, dropouts: Sequence[tuple[float, int]]
+    ) -> None: ...
 
 NEVER_NS: int
 
@@ -77,10 +81,18 @@ class Optimizer:
         self,
         *,
         adam: bool,
-        rate: float,
+        decoupled: bool,
+        rates: Sequence[float],
         momentum: float,
         weight_decay: float,
+        weights_decay_alone: bool,
         betas: Sequence[float],
+        epsilon: float,
+        proximal: float,
+        clip_norm: float,
+        clip_value: float,
+        control: int,
+        label_smoothing: float,
         moments: Sequence[int],
         trained: Sequence[bool],
         steps: Sequence[int],
@@ -94,6 +106,7 @@ class Plan:
         linears: Sequence[LinearSpec],
         num_columns: int,
         core_linears: int,
+        dropouts: Sequence[tuple[float, int]],
     ) -> None: ...
     @property
     def feature_stride(self) -> int: ...
@@ -111,6 +124,7 @@ class Plan:
         rows: ArrayLike,
         batches: Sequence[int],
         optimizer: Optimizer,
+        dropout_keys: Sequence[int],
     ) -> None: ...
 
 RATE_UNITS_PER_BYTE_S: int

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import ddlsim
-
-ROOT = Path(ddlsim.__file__).parents[1]
+ROOT = Path(__file__).parents[1]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.S)
 
 

@@ -65,7 +65,8 @@ def test_ci_runs_the_readmes_commands():
 
 
 def test_make_runs_the_readmes_commands():
-    recipes = subprocess.run(["make", "-n", "run", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    command = ["make", "-n", "run", "test", "VENV=nowhere", "PYTEST_FLAGS="]
+    recipes = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for command in ("ddlsim run scenarios/facade_30_2.yaml", "pip install '.[test]'", "pytest"):
         assert command in COMMANDS
         assert f"bin/{command.replace('install', 'install --quiet')}" in recipes

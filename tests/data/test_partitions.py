@@ -3,6 +3,7 @@ import pytest
 
 from ddlsim.data import PARTITIONS
 from ddlsim.data.class_clusters import ClassClusters
+from ddlsim.data.given_partitions import ByColumn, FromFile
 from ddlsim.data.label_groups import CIFAR100_SUPERCLASSES
 from ddlsim.data.partitions import Dirichlet, Domains, LabelClusters, QuantitySkew, Random, Shards, Uniform
 from ddlsim.errors import ScenarioError
@@ -25,7 +26,7 @@ def named(partition):
 
 
 def test_every_partition_in_the_table_is_tested_here():
-    elsewhere = {ClassClusters}  # test_class_clusters.py
+    elsewhere = {ClassClusters, ByColumn, FromFile}  # test_class_clusters.py, test_given_partitions.py
     assert {*map(type, ALL), Domains} == {PARTITIONS[name] for name in PARTITIONS} - elsewhere
 
 

@@ -10,12 +10,11 @@ import pytest
 from PIL import Image
 from torchvision import datasets
 
-import ddlsim
 from ddlsim.data import DataSearch
 from ddlsim.data.torchvision_sets import Torchvision
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
 
-ROOT = Path(ddlsim.__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NOWHERE = DataSearch(download=False)
 
 

@@ -28,24 +28,32 @@ def test_entries_of_a_merge_that_do_not_fit_are_refused():
 
 @pytest.fixture
 def plan():
-    linear = native.extension().LinearSpec(inputs=4, outputs=2, weight=0, bias=8, relu=False)
-    return native.extension().Plan((1, 2, 2), [], [linear], 10, 0)
+    linear = native.extension().LinearSpec(inputs=4, outputs=2, weight=0, bias=8, relu=False, dropouts=[])
+    return native.extension().Plan((1, 2, 2), [], [linear], 10, 0, [])
 
 
 def train(plan, rows, batches, label=1):
     flat, images, labels = np.zeros(10, np.float32), np.zeros((3, 4), np.float32), np.full(3, label)
     optimizer = native.extension().Optimizer(
         adam=False,
-        rate=0.1,
+        decoupled=False,
+        rates=[0.1] * len(batches),
         momentum=0.0,
         weight_decay=0.0,
+        weights_decay_alone=False,
         betas=(0.9, 0.999),
+        epsilon=1e-8,
+        proximal=0.0,
+        clip_norm=0.0,
+        clip_value=0.0,
+        control=0,
+        label_smoothing=0.0,
         moments=(0, 0),
         trained=(True, True),
         steps=(0, 0),
     )
     addresses = flat.ctypes.data, images.ctypes.data, labels.ctypes.data
-    plan.train(*addresses, 3, np.array(rows), batches, optimizer)
+    plan.train(*addresses, 3, np.array(rows), batches, optimizer, [])
 
 
 @pytest.mark.parametrize(

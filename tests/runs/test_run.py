@@ -39,6 +39,11 @@ def after_round(monkeypatch, number, act):
     monkeypatch.setattr(Simulation, "_complete", then_act)
 
 
+def heeds_hangup():
+    """Also where the tests themselves were started by nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.fixture
 def under_way(tmp_path):
     """Starts a long run in another process; it has written its first rows."""
@@ -47,6 +52,7 @@ def under_way(tmp_path):
     def start(*words, **options):
         out = tmp_path / "run"
         command = [*COMMAND, "run", SMOKE, "--set", "rounds=2000", "--set", EL, "--out", str(out), "-q", *words]
+        options = {"preexec_fn": heeds_hangup, **options}
         process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=ENV, **options)
         started.append(process)
         while not ((out / "metrics.jsonl").is_file() and (out / "metrics.jsonl").stat().st_size):
