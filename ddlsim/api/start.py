@@ -41,7 +41,7 @@ def run(
     callbacks: "Sequence[Callback]" = (),
     track: Sequence[str] = (),
     out: str | Path | None = None,
-    progress: Progress = "auto",
+    progress: Progress | bool | None = "auto",
     data_dir: str | Path | None = None,
     fallback: bool = True,
     download: bool = True,
@@ -74,7 +74,7 @@ def run(
         out: the run directory; by default runs/<scenario>/<algorithm>-s<seed>-<digest> below the working directory, as
             with the command line.
         progress: auto: a bar on a terminal and in a notebook (there with tqdm), nothing elsewhere; log: a bar on a
-            terminal, lines on standard error elsewhere; plain: lines; none.
+            terminal, lines on standard error elsewhere; plain: lines; none, None or False: nothing; True is auto.
         data_dir: where to look for data first.
         fallback: whether the scenario's fallback may be run if its data is missing.
         download: whether data that is missing may be downloaded.
@@ -143,7 +143,7 @@ def resume(
     topology: Any = None,
     callbacks: "Sequence[Callback]" = (),
     track: Sequence[str] = (),
-    progress: Progress = "auto",
+    progress: Progress | bool | None = "auto",
     data_dir: str | Path | None = None,
     download: bool = True,
     device: str | None = None,
@@ -231,7 +231,9 @@ def with_trackers(callbacks: "Sequence[Callback]", track: Sequence[str]) -> "Seq
     return [*callbacks, Tracked([track] if isinstance(track, str) else track, tell)]
 
 
-def _mode(progress: str) -> "Mode":
+def _mode(progress: str | bool | None) -> "Mode":
+    if progress is None or isinstance(progress, bool):
+        progress = "auto" if progress else "none"
     if progress not in _MODES:
         raise ScenarioError(f"progress: expected {', '.join(_MODES)}, got {progress!r}.")
     return _MODES[progress]

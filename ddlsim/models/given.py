@@ -13,6 +13,7 @@ from ddlsim import own_code
 from ddlsim.errors import ScenarioError
 from ddlsim.models.base import ModelSettings
 from ddlsim.models.shapes import ImageShape
+from ddlsim.models.whole import refuse_lazy
 
 ARGUMENTS = ("image_shape", "num_classes")
 """What a class or function that makes modules may take, by name."""
@@ -60,7 +61,7 @@ def given_model(given: "nn.Module | Callable[..., nn.Module]") -> GivenModel:
             values from the scenario's seed. It takes nothing, or `image_shape` and `num_classes`, or one of them, by
             these names.
     Raises:
-        ScenarioError: if it takes something else.
+        ScenarioError: if it takes something else, or if the module has parameters without a shape.
     """
     written_as = type(given) if isinstance(given, nn.Module) else given
     if not isinstance(given, nn.Module):
@@ -77,6 +78,7 @@ def given_model(given: "nn.Module | Callable[..., nn.Module]") -> GivenModel:
             )
     digest = hashlib.sha256((own_code.source_of(written_as)[0] or "").encode())
     if isinstance(given, nn.Module):
+        refuse_lazy(given, type(given).__name__)
         digest.update(repr(given).encode())
         for name, values in given.state_dict().items():
             digest.update(f"{name}{values.dtype}{tuple(values.shape)}".encode())

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from ddlsim import own_code
 from ddlsim.errors import ScenarioError
@@ -45,6 +46,16 @@ class WholeModel(nn.Module):
         return ".".join(filter(None, (self.linear, rest))) if part == "head" else name
 
 
+def refuse_lazy(module: nn.Module, name: str) -> None:
+    """Raises ScenarioError if a parameter or buffer of a module has no shape yet (nn.LazyLinear and the like)."""
+    for tensor, values in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(values):
+            raise ScenarioError(
+                f"model: {tensor} of {name} has no shape yet: it is lazy. Call the module once on a sample, "
+                "module(torch.zeros(1, ...)), or use a layer that is told its size, such as nn.Linear."
+            )
+
+
 def with_core_and_head(
     build: Build, name: str, sample_shape: Sequence[int], dtype: torch.dtype, tell: Callable[[str], None]
 ) -> Build:
@@ -68,6 +79,7 @@ def with_core_and_head(
         module = build()
         if not isinstance(module, nn.Module):
             raise ScenarioError(f"model: build of {name} returns {_what(module)}, expected a torch.nn.Module.")
+        refuse_lazy(module, name)
         if _has_parts(module):
             return module
         linear = _last_linear(module, name)

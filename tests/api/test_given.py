@@ -157,3 +157,9 @@ def test_data_are_pairs_of_arrays_or_torch_data_sets(scenario, tmp_path):
     named = ddlsim.run(scenario(rounds=1), data={"train": loaded, "test": (x, y)}, out=tmp_path / "named")
     assert (pairs.dir / "metrics.jsonl").read_bytes() == (named.dir / "metrics.jsonl").read_bytes()
     assert pairs.scenario["data"]["name"] == "arrays" and len(pairs.scenario["data"]["sha256"]) == 64
+
+
+def test_a_module_with_lazy_layers_is_refused_with_what_to_do():
+    net = nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
+    with pytest.raises(ScenarioError, match=r"1\.weight of Sequential has no shape yet.*Call the module once"):
+        ddlsim.run("smoke", model=net)

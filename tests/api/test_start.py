@@ -5,6 +5,7 @@ import signal
 import pytest
 
 import ddlsim
+from ddlsim.api.start import _mode
 from ddlsim.errors import ScenarioError
 from ddlsim.scenario import from_mapping
 from ddlsim.topologies.fixed_graphs import Ring
@@ -100,3 +101,8 @@ def test_a_run_is_branched_at_a_round(scenario, tmp_path):
     branch = ddlsim.resume(run.dir, from_round=2, set={"network.links": {"name": "4g"}})
     assert branch.dir.name.startswith("run-from-2-") and branch.status == "done"
     assert branch.scenario["network"]["links"]["name"] == "4g" and run.scenario["network"]["links"]["name"] == "uniform"
+
+
+@pytest.mark.parametrize(("given", "mode"), [(None, "none"), (False, "none"), (True, "bar"), ("plain", "plain")])
+def test_progress_may_be_off_and_on(given, mode):
+    assert _mode(given) == mode
