@@ -28,6 +28,8 @@ MODELS = Registry(
         "lstm": ".texts:LSTM",
         "gpt": ".texts:GPT",
         "embedding_bag": ".texts:EmbeddingBag",
+        "timm": ".timm_nets:Timm",
+        "hugging_face": ".hugging_face:HuggingFace",
         "mixed": ".mixed:Mixed",
     },
     contract=".base:ModelSettings",

@@ -137,3 +137,14 @@ def initialize_as_gpt2(module: nn.Module, layers: int) -> None:
             nn.init.normal_(each.weight, std=0.02 / (math.sqrt(2 * layers) if adds else 1))
         if isinstance(each, nn.Linear):
             nn.init.zeros_(each.bias)
+
+
+class HiddenStates(nn.Module):
+    """Token ids [n, T] -> the last hidden states [n, T, D] of a model of Hugging Face's transformers."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids=tokens).last_hidden_state

@@ -61,7 +61,15 @@ def test_gn_lenet_has_no_buffers():
     assert buffers(GNLeNet().build((3, 32, 32), 10)) == 0
 
 
-NOT_FOR_IMAGES = ("sizes", "mixed", "lstm", "gpt", "embedding_bag")  # the last three: test_texts.py
+NOT_FOR_IMAGES = (
+    "sizes",
+    "mixed",
+    "lstm",
+    "gpt",
+    "embedding_bag",
+    "timm",
+    "hugging_face",
+)  # see test_texts.py, test_libraries.py
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in NOT_FOR_IMAGES])

@@ -1,0 +1,76 @@
+"""Models of timm and of Hugging Face's transformers, where they are installed."""
+
+import pytest
+import torch
+
+from ddlsim.errors import DataMissing, ScenarioError
+from ddlsim.models.hugging_face import HuggingFace
+from ddlsim.models.timm_nets import Timm
+
+SMALL = {"n_layer": 1, "n_head": 2, "n_embd": 8, "n_positions": 16}
+
+
+def test_a_network_of_timm_has_the_channels_and_classes_of_the_data():
+    pytest.importorskip("timm")
+    net = Timm(architecture="resnet10t").build((1, 28, 28), 7)
+    assert net.eval()(torch.randn(2, 1, 28, 28)).shape == (2, 7)
+
+
+def test_weights_of_a_file_are_taken_but_for_the_last_layer(tmp_path):
+    pytest.importorskip("timm")
+    first = Timm(architecture="resnet10t").build((3, 32, 32), 5)
+    torch.save(first.state_dict(), tmp_path / "net.pt")
+    again = Timm(architecture="resnet10t", pretrained=str(tmp_path / "net.pt")).build((3, 32, 32), 9)
+    assert torch.equal(again.conv1[0].weight, first.conv1[0].weight)
+    assert again.fc.weight.shape[0] == 9
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        (Timm(architecture="resnet18dd"), "timm has no network 'resnet18dd'. Did you mean resnet18d"),
+        (
+            Timm(architecture="resnet10t", arguments={"colour": 1}),
+            "model.arguments: timm.create_model.'resnet10t'.*colour",
+        ),
+    ],
+)
+def test_timm_is_asked_for_what_it_has(model, text):
+    pytest.importorskip("timm")
+    with pytest.raises(ScenarioError, match=text):
+        model.build((3, 32, 32), 10)
+
+
+@pytest.mark.parametrize(("labels", "shape"), [((12,), (2, 12, 30)), ((), (2, 3))])
+def test_a_language_model_gives_logits_at_each_position_or_one_per_text(labels, shape):
+    pytest.importorskip("transformers")
+    model = HuggingFace(config=SMALL).fitted(30, labels)
+    built = model.build((12,), shape[-1]).eval()
+    tokens = torch.randint(30, (2, 12))
+    assert built(tokens).shape == shape
+    assert torch.equal(built(tokens), built.head(built.core(tokens)))
+
+
+def test_an_encoder_may_judge_texts_and_not_predict_tokens_that_it_sees():
+    pytest.importorskip("transformers")
+    config = {"n_layers": 1, "n_heads": 2, "dim": 8, "hidden_dim": 16}
+    encoder = HuggingFace(architecture="distilbert", config=config)
+    assert encoder.fitted(30, ()).build((12,), 3).eval()(torch.randint(30, (2, 12))).shape == (2, 3)
+    with pytest.raises(ScenarioError, match="distilbert sees the tokens that it is to predict"):
+        encoder.fitted(30, (12,)).build((12,), 30)
+
+
+def test_a_model_from_a_folder_has_its_weights(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    own = transformers.GPT2Model(transformers.GPT2Config(vocab_size=30, **SMALL))
+    own.save_pretrained(tmp_path)
+    built = HuggingFace(pretrained=str(tmp_path)).fitted(30, (12,)).build((12,), 30)
+    assert torch.equal(built.core[0].model.wte.weight, own.wte.weight)
+
+
+def test_transformers_is_asked_for_what_it_has(tmp_path):
+    pytest.importorskip("transformers")
+    with pytest.raises(ScenarioError, match=r"no model type 'gpt22'\. Did you mean gpt2"):
+        HuggingFace(architecture="gpt22").fitted(30, ()).build((12,), 3)
+    with pytest.raises(DataMissing, match=r"has no config\.json"):
+        HuggingFace(pretrained=str(tmp_path)).fitted(30, ()).build((12,), 3)
