@@ -51,11 +51,12 @@ class HuggingFace(TextModel):
         from ddlsim.models.split import SplitModel
 
         self.check(image_shape)
-        states = HiddenStates(self._model())
+        model = self._model()
+        states = HiddenStates(model)
         if self.predicts == "each":
             _refuse_seeing_ahead(states, self.architecture)
         pooled = nn.Sequential(states, MeanOverPositions()) if self.predicts == "last" else nn.Sequential(states)
-        return SplitModel(pooled, nn.Linear(states.model.config.hidden_size, num_classes))
+        return SplitModel(pooled, nn.Linear(model.config.hidden_size, num_classes))
 
     def _model(self) -> Any:
         """The model without an output layer."""
