@@ -121,6 +121,23 @@ def fair_accuracy(cluster_accuracy: np.ndarray, fair_lambda: float = FAIR_LAMBDA
     return fair_lambda * cluster_accuracy.mean(-1) + (1 - fair_lambda) * (1 - gap)
 
 
+def sampling_error(share: Floats, samples: int, population: int) -> np.ndarray:
+    """How far a share counted on a simple random sample is from that of the whole population, with 95 % confidence.
+
+    Normal approximation with the correction for a finite population: 1.96 sqrt(p (1 - p) / (n - 1) (1 - n / N)); see
+    Cochran, "Sampling Techniques", 3rd edition, chapter 3.
+
+    Args:
+        share: p, found on the sample, 0 to 1, [...].
+        samples: n, drawn without replacement, at least 2.
+        population: N.
+    Returns:
+        Half the width of the interval, [...].
+    """
+    share = np.asarray(share, dtype=float)
+    return 1.96 * np.sqrt(share * (1 - share) / (samples - 1) * (1 - samples / population))
+
+
 def first_reaching(curve: Floats, target: float, falling: bool = False) -> int | None:
     """Index of the first evaluation that is as good as the target or better, or None.
 

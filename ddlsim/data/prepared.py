@@ -6,7 +6,7 @@ samples and to its own copy of the whole test and validation sets. Images that a
 the batch; samples in a file that is memory-mapped are read by the batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -56,7 +56,8 @@ class PreparedData:
         image_shape: (C, H, W); of samples that are no images their shape.
         mean: per channel what was subtracted, float32 [C], on the scale of the values before.
         std: per channel what was divided by.
-        about: for the manifest: name, origin, sha256, number of samples.
+        about: for the manifest: name, origin, sha256, number of samples; `tested`: of test sets that are not used whole
+            the pairs [samples taken, samples there].
         task: what is learned, or the name of an entry of TASKS.
         test_set: int64 [nodes], position in `cluster_test` of what each node is tested on.
         dtype: numpy's name of the samples' type.
@@ -115,7 +116,13 @@ class PreparedData:
 
 
 def prepare(
-    dataset: Dataset, partition: Partition, shift: Shift, validation: Validation, nodes: Nodes, seed: int
+    dataset: Dataset,
+    partition: Partition,
+    shift: Shift,
+    validation: Validation,
+    nodes: Nodes,
+    seed: int,
+    test_samples: int | None = None,
 ) -> PreparedData:
     """Deals a data set to nodes and clusters.
 
@@ -125,7 +132,9 @@ def prepare(
         shift: an entry of SHIFTS.
         validation: source train, test, node, own or none; fraction 0..1 of train, test, or of each node's samples.
         nodes: nodes per cluster, and placement: contiguous, or shuffled (ids dealt to clusters at random).
-        seed: the scenario's seed; streams "validation", "partition", "placement".
+        seed: the scenario's seed; streams "validation", "partition", "placement", "test samples".
+        test_samples: of each test set so many are drawn, clusters with equal sets draw the same; None: all.
+
     Raises:
         ScenarioError: if a node would have no samples, or partition, shift or validation do not fit the data.
     """
@@ -139,10 +148,11 @@ def prepare(
         node_validation = _per_node(dataset, kept, views, node_cluster)
     node_train = _per_node(dataset, owned, views, node_cluster)
     own_tests = partition.deal_test(dataset, test, owned, node_cluster, stream(seed, "test partition"))
+    draw = _Sample(test_samples, seed)
     if own_tests is None:
-        cluster_test = _per_cluster(dataset, "test", test, views)
+        cluster_test = _per_cluster(dataset, "test", test, views, draw)
     else:
-        cluster_test = _per_node(dataset, own_tests, views, node_cluster, "test")
+        cluster_test = _per_node(dataset, [draw(own) for own in own_tests], views, node_cluster, "test")
     cluster_validation = None
     if len(held_out):
         source = "validation" if validation.source == "own" else validation.source
@@ -157,6 +167,8 @@ def prepare(
         "validation": len(held_out),
         "per_node": {"min": min(sizes), "max": max(sizes), "total": sum(sizes)},
     }
+    if test_samples is not None:
+        about["tested"] = [list(pair) for pair in sorted(draw.taken)]
     return PreparedData(
         node_train,
         cluster_test,
@@ -174,6 +186,22 @@ def prepare(
         dataset.num_tokens,
         dataset.train_labels.shape[1:],
     )
+
+
+class _Sample:
+    """Simple random samples without replacement, equal ones of equally large sets; `taken` keeps (taken, there)."""
+
+    def __init__(self, size: int | None, seed: int):
+        self._size, self._seed = size, seed
+        self.taken: set[tuple[int, int]] = set()
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        size = len(indices) if self._size is None else min(self._size, len(indices))
+        self.taken.add((size, len(indices)))
+        if size == len(indices):
+            return indices
+        chosen = stream(self._seed, "test samples").choice(len(indices), size, replace=False)
+        return indices[np.sort(chosen)]
 
 
 def _split(
@@ -244,7 +272,13 @@ def _per_node(
     ]
 
 
-def _per_cluster(dataset: Dataset, split: str, chosen: np.ndarray, views: list[View]) -> list[Samples]:
+def _per_cluster(
+    dataset: Dataset,
+    split: str,
+    chosen: np.ndarray,
+    views: list[View],
+    draw: Callable[[np.ndarray], np.ndarray] = lambda indices: indices,
+) -> list[Samples]:
     """Every cluster's copy of an evaluation set; made once where clusters see the same."""
     copies: list[Samples] = []
     for number, view in enumerate(views):
@@ -252,6 +286,6 @@ def _per_cluster(dataset: Dataset, split: str, chosen: np.ndarray, views: list[V
             own = view.own(dataset, split, chosen)
             if len(own) == 0:
                 raise ScenarioError(f"partition.labels: no evaluation sample has a label of cluster {view.cluster}.")
-            base = samples_of(dataset, split, own)
+            base = samples_of(dataset, split, draw(own))
         copies.append(view.of(base))
     return copies

@@ -111,6 +111,7 @@ class Evaluator:
         self.write_measurements = measurements.write
         self._compute = compute
         self._recorder = recorder
+        self._precision = evaluation.precision
         self._tests_best = evaluation.evaluated_model == "best"
         self._stop_at = evaluation.wanted if evaluation.stop_at_target else None
         self._test_set = test_set
@@ -166,7 +167,7 @@ class Evaluator:
             if snapshot.serving is not None
         }
         tests = [
-            self._compute.test(serving.models, int(self._test_set[node]), kept=kept)
+            self._compute.test(serving.models, int(self._test_set[node]), kept=kept, precision=self._precision)
             for node, (serving, kept) in served.items()
         ]
         choices = [self._enqueue_choice(node, serving, kept) for node, (serving, kept) in served.items()]

@@ -25,7 +25,14 @@ class Records(Protocol):
 class Tester(Protocol):
     """What measures models: what measuring needs of the Compute port, see node/ports.py."""
 
-    def test(self, models: "Sequence[Model]", test_set: int, split: str = "test", kept: "Kept | None" = None) -> "Job":
+    def test(
+        self,
+        models: "Sequence[Model]",
+        test_set: int,
+        split: str = "test",
+        kept: "Kept | None" = None,
+        precision: str = "float32",
+    ) -> "Job":
         """Predictions on an evaluation set; value: a list of Tested, one per model."""
 
     def losses(

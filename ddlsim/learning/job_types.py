@@ -140,6 +140,7 @@ class TestSpec(JobSpec):
         split: "test" or "validation".
         cluster: the one that has this copy of the evaluation set.
         local: own buffers of the node that would answer with these models; None: those of a fresh module.
+        precision: float32, or bf16: in bfloat16 where torch.autocast holds that to be safe.
     """
 
     kind = "evaluation"
@@ -149,10 +150,11 @@ class TestSpec(JobSpec):
     split: str
     cluster: int
     local: RowRef | None = None
+    precision: str = "float32"
 
     def identity(self) -> Hashable:
         """The same models on the same data."""
-        return self.models, self.split, self.cluster, self.local
+        return self.models, self.split, self.cluster, self.local, self.precision
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -320,10 +320,17 @@ class Learner:
         spec = LossSpec(node=node, models=numbers, batches=batches, split=split, local=_number(local))
         return self._submit(spec, _handles(*models, local))
 
-    def test(self, models: Sequence[Model], test_set: int, split: str = "test", kept: Kept | None = None) -> Job:
+    def test(
+        self,
+        models: Sequence[Model],
+        test_set: int,
+        split: str = "test",
+        kept: Kept | None = None,
+        precision: str = "float32",
+    ) -> Job:
         """Predictions of models on an evaluation set; `kept` is what the node keeps of its trainings."""
         local, numbers = self._local_of(kept), tuple(map(_numbers, models))
-        spec = TestSpec(models=numbers, split=split, cluster=test_set, local=_number(local))
+        spec = TestSpec(models=numbers, split=split, cluster=test_set, local=_number(local), precision=precision)
         return self._submit(spec, _handles(*models, local))
 
     def class_cosine(self, own: Params, others: Sequence[Params]) -> Job:

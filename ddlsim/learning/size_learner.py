@@ -217,7 +217,14 @@ class SizeLearner:
         """The same loss for every model."""
         return _known([self._loss] * len(models))
 
-    def test(self, models: "Sequence[Model]", test_set: int, split: str = "test", kept: "Kept | None" = None) -> "Job":
+    def test(
+        self,
+        models: "Sequence[Model]",
+        test_set: int,
+        split: str = "test",
+        kept: "Kept | None" = None,
+        precision: str = "float32",
+    ) -> "Job":
         """The same loss for every model, and no predictions."""
         return _known([((), self._loss, None)] * len(models))
 

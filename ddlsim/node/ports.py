@@ -152,7 +152,14 @@ class Compute(Protocol):
             kept: of the node's last training.
         """
 
-    def test(self, models: "Sequence[Model]", test_set: int, split: str = "test", kept: "Kept | None" = None) -> "Job":
+    def test(
+        self,
+        models: "Sequence[Model]",
+        test_set: int,
+        split: str = "test",
+        kept: "Kept | None" = None,
+        precision: str = "float32",
+    ) -> "Job":
         """Predictions on an evaluation set, with the own buffers of the node that `kept` is of; value: a list of
         Tested, one per model.
 
@@ -161,6 +168,7 @@ class Compute(Protocol):
             test_set: number of the evaluation set, or the node, for split "own validation".
             split: "test", "validation" or "own validation".
             kept: of the last training of the node whose models these are.
+            precision: float32, or bf16: in bfloat16 where torch.autocast holds that to be safe.
         """
 
     def compare(

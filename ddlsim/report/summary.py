@@ -213,7 +213,7 @@ def _diverged(records: Records) -> dict | None:
 
 def _warnings(records: Records) -> list[str]:
     """What a reader of the numbers must know, and the records alone can tell."""
-    found = records.lost_rows()
+    found = [*records.lost_rows(), *_sampled(records)]
     diverged = _diverged(records)
     if diverged:
         nodes = diverged["nodes"]
@@ -223,6 +223,27 @@ def _warnings(records: Records) -> list[str]:
             f"first at the evaluation after round {diverged['round']}"
         )
     return found
+
+
+def _sampled(records: Records) -> list[str]:
+    """How far results may be from those on all test samples, where nodes were tested on some (evaluation.samples)."""
+    taken = [pair for pair in (records.manifest.get("data") or {}).get("tested") or () if pair[0] < pair[1]]
+    if not taken:
+        return []
+    few, there = min(taken)
+    sets = (
+        f"{few:,} of {there:,} samples of each test set"
+        if len(taken) == 1
+        else f"samples of test sets, at least {few:,}"
+    )
+    accuracy = records.evaluations.values.get("accuracy")
+    if accuracy is None or few < 2:
+        return [f"SAMPLED: nodes were tested on {sets}"]
+    error = np.nanmax([metrics.sampling_error(accuracy[-1], *pair) for pair in taken])
+    return [
+        f"SAMPLED: nodes were tested on {sets}; with 95 % confidence a node's last accuracy is within "
+        f"{percent_text(error)} points of that on all of them"
+    ]
 
 
 def _plain(value):

@@ -97,7 +97,13 @@ def prepare(loaded: Loaded) -> "PreparedData | Outline":
     if isinstance(dataset, Outline):
         return dataset
     prepared = prepare_data(
-        dataset, scenario.partition, scenario.shift, scenario.validation, scenario.nodes, scenario.seed
+        dataset,
+        scenario.partition,
+        scenario.shift,
+        scenario.validation,
+        scenario.nodes,
+        scenario.seed,
+        scenario.evaluation.samples,
     )
     prepared.check_augmentation(scenario.training.augmentation)
     return prepared

@@ -39,6 +39,8 @@ def start_manifest(
     from ddlsim.scenario.own_parts import origins
 
     labels = [NETWORK_ONLY] if scenario.learning == "none" else []
+    if scenario.evaluation.precision != "float32" and not labels:
+        labels.append(f"tested in {scenario.evaluation.precision}: evaluation.precision")
     return {
         "ddlsim": metadata.version("ddlsim") if _installed("ddlsim") else None,
         "python": platform.python_version(),

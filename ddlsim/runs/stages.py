@@ -57,6 +57,8 @@ _WHY_NOT = {
     "network.fidelity": "messages on their way are carried by the network as it was made",
     "evaluation.evaluated_model": "the best models of earlier rounds are not known",
     "evaluation.batch_size": "it changes no result",
+    "evaluation.samples": "the run's data has been drawn",
+    "evaluation.precision": "values of one run are of one precision",
     "records.models": "models are kept from the start",
 }
 """Why others cannot; the longest that is a key or lies above it counts."""

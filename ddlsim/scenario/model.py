@@ -176,6 +176,10 @@ class Evaluation(_Section):
         stop_at_target: whether the run ends when the target is reached.
         fair_lambda: weight of accuracy in fair accuracy, 0 to 1.
         batch_size: samples per forward pass.
+        samples: each cluster is tested on so many samples, drawn once from its test set without replacement; null: on
+            all. Reports state how far an accuracy may be from that on all of them.
+        precision: float32, or bf16: tests run in bfloat16 where torch.autocast holds that to be safe; what steers a run
+            (validation, choices of a head) stays float32.
         evaluated_model: last: what a node has when it is tested; best: what its local training had made when its
             validation loss was lowest.
     """
@@ -187,6 +191,8 @@ class Evaluation(_Section):
     stop_at_target: bool = False
     fair_lambda: Annotated[float, Ge(0), Le(1)] = 2 / 3
     batch_size: Count = 250
+    samples: Count | None = None
+    precision: Literal["float32", "bf16"] = "float32"
     evaluated_model: Literal["last", "best"] = "last"
 
     @property

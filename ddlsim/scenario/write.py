@@ -34,6 +34,10 @@ def to_yaml(scenario: Scenario) -> str:
     return out.getvalue()
 
 
+ADDED_LATER: dict[str, Any] = {"evaluation.samples": None, "evaluation.precision": "float32"}
+"""Keys that version 0.1 did not have, with their defaults: a run whose scenario does not use them keeps its name."""
+
+
 def digest(scenario: Scenario) -> str:
     """8 hex digits of what the scenario says; name, description and published numbers do not count.
 
@@ -42,6 +46,11 @@ def digest(scenario: Scenario) -> str:
     """
     said = {key: value for key, value in to_plain(scenario).items() if key not in ("name", "description", "paper")}
     said["training"] = as_version_0_1_had_it(said["training"])
+    for path, default in ADDED_LATER.items():
+        section, _, key = path.rpartition(".")
+        keys = said[section] if section else said
+        if keys.get(key, default) == default:
+            keys.pop(key, None)
     said = _by_contents(said)
     given = [own for own in origins(scenario) if own.get("source")]
     if given:

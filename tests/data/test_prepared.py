@@ -33,6 +33,7 @@ def prepared(clusters=(2, 2), source="none", fraction=0.25, placement="contiguou
         SimpleNamespace(source=source, fraction=fraction),
         SimpleNamespace(clusters=clusters, placement=placement),
         parts["seed"],
+        parts.get("test_samples"),
     )
 
 
@@ -64,6 +65,18 @@ def test_a_cluster_s_shift_is_on_its_nodes_and_on_its_test_set():
 
 def test_every_cluster_has_the_whole_test_set():
     assert [numbers(samples) for samples in prepared().cluster_test] == [list(range(20))] * 2
+
+
+def test_a_sample_of_the_test_set_is_the_same_for_all_clusters():
+    found = prepared(test_samples=5)
+    first, second = (numbers(samples) for samples in found.cluster_test)
+    assert first == second and len(set(first)) == 5 and set(first) < set(range(20))
+    assert found.about["tested"] == [[5, 20]]
+    assert numbers(prepared(test_samples=5, seed=1).cluster_test[0]) != first
+
+
+def test_a_sample_larger_than_the_test_set_is_all_of_it():
+    assert [numbers(samples) for samples in prepared(test_samples=21).cluster_test] == [list(range(20))] * 2
 
 
 def test_clusters_that_see_the_same_share_one_copy():

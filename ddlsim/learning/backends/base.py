@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ddlsim.learning.bank import Rows
-from ddlsim.learning.job_types import JobSpec
+from ddlsim.learning.job_types import JobSpec, TestSpec
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
@@ -59,14 +59,38 @@ class Dispatcher:
         """Backend -> kind and reason -> how many jobs it did not take."""
         self.taken: dict[str, Counter[str]] = defaultdict(Counter)
         """Backend -> kind -> how many jobs it has computed."""
+        self._tested: dict[str, dict[Hashable, Any]] = {}  # per split the last wave's evaluations and their values
 
     def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
-        """Computes a wave of one kind, equal jobs once; returns the jobs' values in order."""
-        distinct: dict[Hashable, int] = {}
-        same_as = [distinct.setdefault(spec.identity(), place) for place, spec in enumerate(specs)]
-        found = self._run_distinct(kind, [specs[place] for place in distinct.values()])
-        values = dict(zip(distinct.values(), found, strict=True))
-        return [values[place] for place in same_as]
+        """Computes a wave of one kind, equal jobs once; returns the jobs' values in order.
+
+        A model that has been evaluated in the wave before (of a node that has stopped, is away, or whose best model is
+        tested) is not evaluated again: rows never change, and no two have the same number.
+        """
+        identities = [spec.identity() for spec in specs]
+        known = self._known(specs)
+        distinct: dict[Hashable, JobSpec] = {}
+        for identity, spec in zip(identities, specs, strict=True):
+            if identity not in known:
+                distinct.setdefault(identity, spec)
+        found = self._run_distinct(kind, list(distinct.values()))
+        values = {**known, **dict(zip(distinct, found, strict=True))}
+        self._remember(specs, identities, values)
+        return [values[identity] for identity in identities]
+
+    def _known(self, specs: Sequence[JobSpec]) -> dict[Hashable, Any]:
+        """Values of the wave before, by identity."""
+        splits = {spec.split for spec in specs if isinstance(spec, TestSpec)}
+        return {identity: value for split in splits for identity, value in self._tested.get(split, {}).items()}
+
+    def _remember(
+        self, specs: Sequence[JobSpec], identities: Sequence[Hashable], values: Mapping[Hashable, Any]
+    ) -> None:
+        fresh: dict[str, dict[Hashable, Any]] = defaultdict(dict)
+        for spec, identity in zip(specs, identities, strict=True):
+            if isinstance(spec, TestSpec):
+                fresh[spec.split][identity] = values[identity]
+        self._tested.update(fresh)
 
     def _run_distinct(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
         jobs = [spec.bound(self._rows) for spec in specs]

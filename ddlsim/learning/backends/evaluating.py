@@ -45,7 +45,7 @@ def predictions_of(job: TestSpec, workspace_of: WorkspaceOf, data: NodeDatasets,
             else:
                 workspace.load(model)
                 workspace.load_local(job.local)
-                core, features = model[0], workspace.features(x)
-            outputs = workspace.outputs(features, x)
+                core, features = model[0], workspace.features(x, job.precision)
+            outputs = workspace.outputs(features, x, job.precision)
             tally.add(outputs[None], y[None], data.loss(outputs, y, reduction="sum")[None])
     return [tested for tally in tallies for tested in tally.tested()]

@@ -124,6 +124,8 @@ class NativeBackend:
     def _why_not_evaluate(self, job: LossSpec | TestSpec) -> str:
         if isinstance(job, LossSpec):
             samples = self._data.local(job.split, job.node)
+        elif job.precision != "float32":
+            return f"the precision is {job.precision}"
         else:
             samples = self._data.evaluation(job.split, job.cluster)
         inputs = samples[0]

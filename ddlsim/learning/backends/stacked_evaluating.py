@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models, stack_params
+from ddlsim.learning.backends.workspace import autocast
 from ddlsim.learning.bank import Row
 from ddlsim.learning.job_types import LossSpec, TestSpec, architecture_of
 from ddlsim.learning.layout import CORE, HEAD
@@ -83,18 +84,22 @@ def stacked_predictions(
         images = data.evaluation(*source)[0]
         together: Hashable = (images.shape, images.dtype) if job.split == "own validation" else source
         for place, model in enumerate(job.models):
-            groups[architecture_of(model), len(model), together].append(Question(model, source, (index, place)))
-    for (architecture, *_), questions in groups.items():
+            key = architecture_of(model), len(model), together, job.precision
+            groups[key].append(Question(model, source, (index, place)))
+    for (architecture, *_, precision), questions in groups.items():
         samples = {question.source: data.evaluation(*question.source) for question in questions}  # type: ignore[misc]
-        for question, tested in zip(
-            questions, _tested(models[architecture], questions, samples, data, chunk), strict=True
-        ):
+        each = _tested(models[architecture], questions, samples, data, chunk, precision)
+        for question, tested in zip(questions, each, strict=True):
             found[question.place[0]][question.place[1]] = tested
     return found
 
 
 def outputs_of(
-    models: StackedModels, questions: Sequence[Question], samples: Mapping[Hashable, Samples], chunk: int
+    models: StackedModels,
+    questions: Sequence[Question],
+    samples: Mapping[Hashable, Samples],
+    chunk: int,
+    precision: str = "float32",
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Pass after pass over the images: outputs [N, n, classes] of every question, and the labels [N, n].
 
@@ -102,6 +107,7 @@ def outputs_of(
         questions: N, whose models have equally many parts.
         samples: per source images and labels, as many as every other's.
         chunk: most images of a source per pass.
+        precision: of the passes; outputs are float32.
     """
     cores = {(question.model[0].number, question.source): question for question in questions}
     position = {key: index for index, key in enumerate(cores)}
@@ -120,8 +126,10 @@ def outputs_of(
         else:
             images = torch.stack([samples[unit.source][0][part] for unit in cores.values()])
             labels = torch.stack([samples[question.source][1][part] for question in questions])
-        features = models.features(core_rows, images, shared)
-        yield models.outputs(head_rows, features if picked is None else features[picked]), labels
+        with autocast(precision, core_rows.device):
+            features = models.features(core_rows, images, shared)
+            outputs = models.outputs(head_rows, features if picked is None else features[picked])
+        yield outputs if precision == "float32" else outputs.float(), labels
 
 
 def _parts(
@@ -147,8 +155,9 @@ def _tested(
     samples: Mapping[Hashable, Samples],
     data: NodeDatasets,
     chunk: int,
+    precision: str,
 ) -> list[Tested]:
     tally = Tally(data.task, len(questions), next(iter(samples.values()))[1].device)
-    for outputs, labels in outputs_of(models, questions, samples, chunk):
+    for outputs, labels in outputs_of(models, questions, samples, chunk, precision):
         tally.add(outputs, labels, _losses(data, outputs, labels).sum(dim=1))
     return tally.tested()

@@ -148,7 +148,7 @@ class StackedModels:
 
         def gradients(*inputs: torch.Tensor) -> torch.Tensor:
             module.train()
-            with autocast(training, inputs[0].device):
+            with autocast(training.precision, inputs[0].device):
                 return stacked(*inputs)
 
         return gradients
@@ -167,7 +167,7 @@ class StackedModels:
         for model, x, y, row in zip(models, images, labels, found, strict=True):
             self.workspace.load(model)
             parameters = self.workspace.trained()
-            with autocast(self._training, x.device):
+            with autocast(self._training.precision, x.device):
                 loss = self._loss(self.workspace.module.train()(x), y)
             alone = torch.autograd.grad(loss, parameters, materialize_grads=True)
             expected = torch.cat([gradient.reshape(-1) for gradient in alone])  # in the order of the columns

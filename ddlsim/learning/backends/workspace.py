@@ -116,15 +116,22 @@ class ModelWorkspace:
             self._plans[shape] = _plan_of(self, shape)
         return self._plans[shape]
 
-    def features(self, images: torch.Tensor) -> torch.Tensor:
-        """What the core makes of images [n, C, H, W] in eval mode: rows for `outputs`."""
-        plan = self.plan(images)
-        return plan.features(images) if plan else self.module.eval().get_submodule("core")(images)
+    def features(self, images: torch.Tensor, precision: str = "float32") -> torch.Tensor:
+        """What the core makes of images [n, C, H, W] in eval mode: rows for `outputs` of the same precision."""
+        plan = self.plan(images) if precision == "float32" else None
+        if plan:
+            return plan.features(images)
+        with autocast(precision, images.device):
+            return self.module.eval().get_submodule("core")(images)
 
-    def outputs(self, features: torch.Tensor, images: Inputs) -> torch.Tensor:
+    def outputs(self, features: torch.Tensor, images: Inputs, precision: str = "float32") -> torch.Tensor:
         """The head's outputs [n, classes] in eval mode, of `features` of such images."""
-        plan = self.plan(images)
-        return plan.outputs(features) if plan else self.module.eval().get_submodule("head")(features)
+        plan = self.plan(images) if precision == "float32" else None
+        if plan:
+            return plan.outputs(features)
+        with autocast(precision, features.device):
+            outputs = self.module.eval().get_submodule("head")(features)
+        return outputs if precision == "float32" else outputs.float()
 
     def trained(self, only: str | None = None) -> list[nn.Parameter]:
         """The parameters to train: all that are not frozen, or those of one part only."""
@@ -225,7 +232,7 @@ def local_steps(
         offsets = [values.view(parameter.shape) for values, parameter in zip(each, parameters, strict=True)]
     updates = Updates(settings, workspace.named_trained(), rates, proximal, offsets, state)
     for images, labels in batches:
-        with autocast(settings, images.device):
+        with autocast(settings.precision, images.device):
             loss = loss_of(images, labels)
         # a loss may leave a part out
         updates.take(torch.autograd.grad(loss, parameters, materialize_grads=True))
@@ -235,9 +242,9 @@ def local_steps(
         columns.copy_(values)
 
 
-def autocast(settings: "Training", device: torch.device) -> AbstractContextManager:
-    """Where forward pass and loss are computed, in bfloat16 if training.precision says so."""
-    if settings.precision == "float32":
+def autocast(precision: str, device: torch.device) -> AbstractContextManager:
+    """Where forward pass and loss are computed: float32, or bf16, bfloat16 where torch holds that to be safe."""
+    if precision == "float32":
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
