@@ -20,6 +20,7 @@
 #include "simd/kernel_table.h"
 #include "similarity.h"
 #include "simplex.h"
+#include "trimmed_mean.h"
 
 namespace py = pybind11;
 
@@ -176,6 +177,27 @@ void project_simplex(Address rows, int64_t stride, Address out, int64_t out_stri
     else cpu::project_simplex(projection_of<float>(rows, stride, out, out_stride, num_rows, num_columns), threads);
 }
 
+void trimmed_means(Address x, int64_t x_stride, Address out, int64_t out_stride, int64_t num_columns,
+                   const Longs& indptr, const Longs& sources, const Longs& cuts, const Longs& kept,
+                   const Longs& targets, int threads) {
+    const int64_t count = targets.size();
+    if (indptr.size() != count + 1 || cuts.size() != count || kept.size() != count)
+        throw std::invalid_argument("indptr must have one entry more than targets, and cuts and kept as many");
+    const TrimmedMean job{reinterpret_cast<const float*>(x),
+                          x_stride,
+                          reinterpret_cast<float*>(out),
+                          out_stride,
+                          num_columns,
+                          count,
+                          indptr.data(),
+                          sources.data(),
+                          cuts.data(),
+                          kept.data(),
+                          targets.data()};
+    py::gil_scoped_release release;
+    cpu::trimmed_means(job, threads);
+}
+
 std::string isa() { return simd::kernels().name; }
 
 void set_isa(const std::string& name) {
@@ -215,6 +237,8 @@ void register_kernels(py::module_& m) {
           "1 / (distance + offset) to out float32, [n, n] with a zero diagonal, or [E] for listed pairs.");
     m.def("project_simplex", &project_simplex, "rows"_a, "stride"_a, "out"_a, "out_stride"_a, "num_rows"_a,
           "num_columns"_a, "float64"_a, "threads"_a);
+    m.def("trimmed_means", &trimmed_means, "x"_a, "x_stride"_a, "out"_a, "out_stride"_a, "num_columns"_a, "indptr"_a,
+          "sources"_a, "cuts"_a, "kept"_a, "targets"_a, "threads"_a);
     m.def("isa", &isa, "The instruction set that the kernels use.");
     m.def("set_isa", &set_isa, "name"_a, "Uses another of isas(), for tests.");
     m.def("isas", &isas, "The instruction sets that this build has and this machine runs, best first.");

@@ -269,3 +269,16 @@ source_stamp: str
 
 def sparse_mixing(dense: ArrayLike) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.float32]]: ...
 def targets_are_read(targets: ArrayLike, sources: ArrayLike, num_rows: int) -> bool: ...
+def trimmed_means(
+    x: int,
+    x_stride: int,
+    out: int,
+    out_stride: int,
+    num_columns: int,
+    indptr: ArrayLike,
+    sources: ArrayLike,
+    cuts: ArrayLike,
+    kept: ArrayLike,
+    targets: ArrayLike,
+    threads: int,
+) -> None: ...

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import simpy
     from torch import nn
 
+    from ddlsim.aggregation.base import Aggregation
     from ddlsim.algorithms.base import Algorithm
     from ddlsim.churn.schedule import Absences
     from ddlsim.data.outline import Outline
@@ -147,6 +148,12 @@ def codec_of(scenario: "Scenario") -> "Codec | None":
 
     codec = scenario.network.compression
     return None if isinstance(codec, NoCompression) else codec
+
+
+def aggregation_of(scenario: "Scenario") -> "Aggregation | None":
+    """The rule that combines models; None: the algorithm's own average."""
+    rule = scenario.aggregation
+    return None if rule is None or rule.is_plain else rule
 
 
 def absences_of(scenario: "Scenario") -> "Absences":
@@ -299,7 +306,7 @@ def build_simulation(
     return Simulation(
         env,
         scenario.algorithm,
-        Ports(clock, transport, learner, run, log),
+        Ports(clock, transport, learner, run, log, aggregation_of(scenario)),
         transport,
         members,
         ChurnProcess(env, members, absences_of(scenario), churn is not None and churn.state == "lost"),

@@ -64,6 +64,21 @@ struct PairChunk {
     const float* const* panel_rows;  // and where each row's start
 };
 
+constexpr int64_t TRIM_BLOCK = 64;  // columns that are sorted together
+
+// One block of columns of one target of a trimmed mean (see ../trimmed_mean.h). Offsets are floats.
+struct TrimBlock {
+    const float* x;
+    const int64_t* sources;  // [num_rows] offsets of the source rows from x
+    int64_t num_rows, cut;
+    const float* kept;           // joins the mean untrimmed; null: nothing
+    const int32_t* comparators;  // [num_comparators, 2] places: the smaller value goes to the first
+    int64_t num_comparators;
+    float* work;  // num_rows * TRIM_BLOCK floats
+    float* out;
+    int64_t num_columns;  // at most TRIM_BLOCK
+};
+
 struct KernelTable {
     const char* name;  // "x86-64-v3", "baseline", ...
     void (*merge_block)(const MergeBlock&);
@@ -79,6 +94,7 @@ struct KernelTable {
                            int64_t num_columns, double* work);
     void (*simplex_doubles)(const double* rows, int64_t stride, double* out, int64_t out_stride, int64_t num_rows,
                             int64_t num_columns, double* work);
+    void (*trimmed_mean_block)(const TrimBlock&);
     // The whole batch, image by image; sums: 2 * C doubles of work.
     void (*group_norm_pool)(const GroupNormPoolForward&);
     void (*group_norm_pool_backward)(const GroupNormPoolBackward&, double* sums);

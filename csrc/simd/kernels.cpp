@@ -8,6 +8,7 @@
 #include "simd/product.inc"
 #include "simd/similarity.inc"
 #include "simd/simplex.inc"
+#include "simd/trimmed_mean.inc"
 #include "simd/update.inc"
 #include "simd/winograd.inc"
 
@@ -24,6 +25,7 @@ const KernelTable DDLSIM_SIMD_TABLE = {
     subtract_block,
     simplex_floats,
     simplex_doubles,
+    trimmed_mean_block,
     group_norm_pool,
     group_norm_pool_backward,
     product,

@@ -40,6 +40,9 @@ class Algorithm(Part, ABC):
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "models"
     """What travels: models or large parts of them, a few vectors, or nothing."""
 
+    averages: ClassVar[bool] = True
+    """Whether models or vectors of several nodes are averaged, by `node.combine`, `average`, `mix` or `moved`."""
+
     answers_when_finished: ClassVar[bool] = False
     """Whether peers may pull from a node that has finished its last round."""
 

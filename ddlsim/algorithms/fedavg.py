@@ -51,8 +51,10 @@ class FedAvg(Algorithm):
         if node.is_server:
             inbox = yield node.receive(round_num, wait=True)
             if inbox:
-                shares = [m.payload["samples"] if self.weights == "samples" else 1 for m in inbox]
-                average = node.merge([m.payload["model"] for m in inbox], [share / sum(shares) for share in shares])
+                shares = {m.src: m.payload["samples"] if self.weights == "samples" else 1 for m in inbox}
+                total = sum(shares.values())
+                weights = {peer: share / total for peer, share in shares.items()}
+                average = node.combine({m.src: m.payload["model"] for m in inbox}, weights)
                 node.send([m.src for m in inbox], round_num, model=average)
             return
         (model,) = state.model = yield self.local_training(node, state)

@@ -58,7 +58,7 @@ class FedProto(Algorithm):
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         if node.is_server:
             inbox = yield node.receive(round_num, wait=True)
-            means = self._average(node, [m.payload["prototypes"] for m in inbox])
+            means = self._average(node, {m.src: m.payload["prototypes"] for m in inbox})
             node.send([m.src for m in inbox], round_num, prototypes=means, labels=list(means))
             return
         objective = Objective(self.local_loss, targets=state.prototypes, class_means=True)
@@ -80,10 +80,10 @@ class FedProto(Algorithm):
         distance = losses.distance_to_targets(features, step.labels, step.targets)
         return step.task_loss(step.module.head(features), step.labels) + self.proto_weight * distance
 
-    def _average(self, node: "Node", received: "list[dict[int, Params]]") -> "dict[int, Params]":
+    def _average(self, node: "Node", received: "dict[int, dict[int, Params]]") -> "dict[int, Params]":
         """Per class the mean over the nodes that hold it."""
         means = {}
-        for label in sorted({label for prototypes in received for label in prototypes}):
-            held = [prototypes[label] for prototypes in received if label in prototypes]
-            means[label] = node.merge(held, [1 / len(held)] * len(held))
+        for label in sorted({label for prototypes in received.values() for label in prototypes}):
+            held = {peer: prototypes[label] for peer, prototypes in received.items() if label in prototypes}
+            means[label] = node.combine(held, dict.fromkeys(held, 1 / len(held)))
         return means

@@ -67,6 +67,6 @@ class GossipLearning(Algorithm):
         ages = {node.id: state.age} | {m.src: m.payload["age"] for m in inbox}
         weights = ages if self.merge == "age" else dict.fromkeys(models, 1)
         if inbox:
-            total, nodes = sum(weights.values()), sorted(models)
-            state.model = node.merge([models[n] for n in nodes], [weights[n] / total for n in nodes])
+            total = sum(weights.values())
+            state.model = node.combine(models, {n: weight / total for n, weight in weights.items()})
             state.age = max(ages.values())

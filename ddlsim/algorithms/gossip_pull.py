@@ -268,9 +268,8 @@ class GossipPull(Algorithm):
         """The weighted sum of models, in the order of node ids, becomes the node's."""
         before = state.model
         models = {peer: payload["model"] for peer, payload in received.items()} | {node.id: state.model}
-        merged = sorted(weights)
-        if merged != [node.id]:
-            state.model = node.merge([models[peer] for peer in merged], [weights[peer] for peer in merged])
+        if list(weights) != [node.id]:
+            state.model = node.combine({peer: models[peer] for peer in weights}, weights)
         if self.record_merges:
             node.measure("before_merge", (before,), round_num)
             node.measure("after_merge", (state.model,), round_num)

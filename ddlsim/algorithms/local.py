@@ -35,6 +35,7 @@ class Local(Algorithm):
     """
 
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "nothing"
+    averages: ClassVar[bool] = False
 
     init: Literal["own", "shared"] = "shared"
     monitored_similarity: MonitoredSimilarity = "inverse_loss"

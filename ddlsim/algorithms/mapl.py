@@ -217,8 +217,7 @@ class MAPL(Algorithm):
         weights = {peer: float(state.weights[peer]) for peer in received}
         everything = {**received, node.id: own}
         weights[node.id] = 1 - sum(weights.values())
-        peers = sorted(everything)
-        return node.merge([everything[peer] for peer in peers], [weights[peer] for peer in peers])
+        return node.combine(everything, weights)
 
 
 def _neighbors(node: "Node", weights: np.ndarray) -> "tuple[int, ...]":

@@ -49,7 +49,8 @@ class MeanHeads(Algorithm):
         if node.is_server:
             inbox = yield node.receive(round_num, wait=True)
             if inbox:
-                mean = node.merge([m.payload["head"] for m in inbox], [1 / len(inbox)] * len(inbox))
+                heads = {m.src: m.payload["head"] for m in inbox}
+                mean = node.combine(heads, dict.fromkeys(heads, 1 / len(heads)))
                 node.send([m.src for m in inbox], round_num, head=mean)
             return
         core, head = state.trained = yield node.train(state.model, objective=self.objective())

@@ -76,11 +76,10 @@ class Scaffold(Algorithm):
             inbox = yield node.receive(round_num, wait=True)
             if inbox:
                 count = len(inbox)
-                moves = [message.payload["move"] for message in inbox]
-                state.model = node.merge([state.model, *moves], [1.0] + [self.global_rate / count] * count)
-                changes = [message.payload["control"] for message in inbox]
-                known = [] if state.common is None else [state.common]
-                state.common = node.merge([*known, *changes], [1.0] * len(known) + [1 / node.num_nodes] * count)
+                moves = {message.src: message.payload["move"] for message in inbox}
+                state.model = node.moved(state.model, moves, self.global_rate / count)
+                changes = {message.src: message.payload["control"] for message in inbox}
+                state.common = node.moved(state.common, changes, 1 / node.num_nodes)
                 node.send([m.src for m in inbox], round_num, model=state.model, control=state.common)
             return
         rate_sum, first = sum(node.learning_rates()), state.model

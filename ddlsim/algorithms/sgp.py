@@ -100,6 +100,6 @@ class SGP(Algorithm):
         """The sums of what came and what is left, see the head of this file for shares that are missing or too many."""
         models = {node.id: state.model} | {m.src: m.payload["model"] for m in inbox}
         weights = {node.id: share * (1 + max(0, sent - len(inbox)))} | {m.src: m.payload["weight"] for m in inbox}
-        nodes, total = sorted(models), sum(weights.values())
-        state.model = node.merge([models[n] for n in nodes], [weights[n] / total for n in nodes])
+        total = sum(weights.values())
+        state.model = node.combine(models, {n: weight / total for n, weight in weights.items()})
         state.weight = total * min(1.0, (1 + sent) / (1 + len(inbox)))

@@ -11,6 +11,7 @@ from ddlsim.units import MAX_COUNT
 
 TABLE_OF = {
     "algorithms": "algorithm",
+    "aggregations": "aggregation",
     "datasets": "data",
     "tasks": "task",
     "partitions": "partition",

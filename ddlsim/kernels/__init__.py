@@ -6,6 +6,7 @@ from ddlsim.kernels.merging import merge, merge_rows
 from ddlsim.kernels.products import dots, sqdist
 from ddlsim.kernels.similarity import class_cosine, cosine, inverse_l2, update_cosine
 from ddlsim.kernels.simplex import project_simplex
+from ddlsim.kernels.trimming import trimmed_mean, trimmed_mean_rows
 
 __all__ = [
     "aligned_rows",
@@ -20,5 +21,7 @@ __all__ = [
     "project_simplex",
     "set_isa",
     "sqdist",
+    "trimmed_mean",
+    "trimmed_mean_rows",
     "update_cosine",
 ]

@@ -43,3 +43,9 @@ def project_simplex(rows: torch.Tensor) -> torch.Tensor:
     thresholds = (ordered.cumsum(dim=1) - 1) / counts
     support = (ordered > thresholds).sum(dim=1, keepdim=True)
     return (values - thresholds.gather(1, support - 1)).clamp_min(0)
+
+
+def trimmed_mean(params: torch.Tensor, cut: int, kept: torch.Tensor | None = None) -> torch.Tensor:
+    """Means [P] of the columns of params [N, P] without their `cut` lowest and highest values, and with `kept` [P]."""
+    left = params.double().sort(dim=0).values[cut : len(params) - cut]
+    return left.mean(dim=0) if kept is None else torch.cat([left, kept.double()[None]]).mean(dim=0)

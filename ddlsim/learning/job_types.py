@@ -196,6 +196,31 @@ class MergeSpec(JobSpec):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class AggregateSpec(JobSpec):
+    """Parameters of several nodes combined by a robust rule; see aggregating.py.
+
+    Args:
+        rule: see ddlsim.aggregation.base: Aggregation.
+        sources: in the order of node ids.
+        weights: what the algorithm would give each in its average.
+        own: the place of the node's own among them; None: it has none (a server).
+        start: what the node's last training began with, for rules that compare updates; None: it is not known.
+        target: the new row.
+    """
+
+    kind = "aggregation"
+    reads_in = ("sources", "start")
+    writes_in = ("target",)
+
+    rule: Any
+    sources: tuple[RowRef, ...]
+    weights: tuple[float, ...]
+    own: int | None
+    start: RowRef | None
+    target: RowRef
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class CompressSpec(JobSpec):
     """Encodes parameters and decodes them again.
 
@@ -266,6 +291,7 @@ class SimilaritySpec(JobSpec):
 KINDS: tuple[type[JobSpec], ...] = (
     CopySpec,
     MergeSpec,
+    AggregateSpec,
     TrainSpec,
     CompressSpec,
     ClassCosineSpec,

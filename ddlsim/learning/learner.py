@@ -19,6 +19,7 @@ from ddlsim.learning.fitting import Fitting
 from ddlsim.learning.heads import latent_size
 from ddlsim.learning.job_types import (
     KINDS,
+    AggregateSpec,
     ClassCosineSpec,
     CompressSpec,
     CopySpec,
@@ -41,6 +42,7 @@ from ddlsim.learning.terms import Terms
 from ddlsim.learning.trainings import Request, make_training
 
 if TYPE_CHECKING:
+    from ddlsim.aggregation.base import Aggregation
     from ddlsim.data.prepared import PreparedData
     from ddlsim.scenario.model import Training
 
@@ -162,6 +164,31 @@ class Learner:
             merged = self._same_merge[numbers, weights] = self.rows.new(sources[0].part)
             self._submit(MergeSpec(sources=numbers, weights=weights, target=merged.serial), sources, [merged])
         return merged
+
+    def aggregate(
+        self,
+        rule: "Aggregation",
+        sources: Sequence[Params],
+        weights: Sequence[float],
+        own: int | None,
+        start: Params | None,
+    ) -> Params:
+        """Parameters of one kind combined by a robust rule; as with `merge`, the same again gives the same handle.
+
+        Raises:
+            DdlsimError: if the shapes differ.
+        """
+        self._fitting.check_merge([params.part for params in sources])
+        numbers, weights = _numbers(sources), tuple(map(float, weights))
+        key = (rule, numbers, weights, own, _number(start))
+        made = self._same_merge.get(key)
+        if made is None:
+            made = self._same_merge[key] = self.rows.new(sources[0].part)
+            spec = AggregateSpec(
+                rule=rule, sources=numbers, weights=weights, own=own, start=_number(start), target=made.serial
+            )
+            self._submit(spec, _handles(tuple(sources), start), [made])
+        return made
 
     def trained_values(self, params: Params) -> Params:
         """The trained values alone, without buffers (BatchNorm statistics)."""

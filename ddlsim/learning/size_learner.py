@@ -18,6 +18,7 @@ from ddlsim.errors import DdlsimError
 if TYPE_CHECKING:
     import numpy as np
 
+    from ddlsim.aggregation.base import Aggregation
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
@@ -150,6 +151,17 @@ class SizeLearner:
                     "values): their sizes differ."
                 )
         return _sized(part, next(self._serials))
+
+    def aggregate(
+        self,
+        rule: "Aggregation",
+        sources: "Sequence[Params]",
+        weights: Sequence[float],
+        own: int | None,
+        start: "Params | None",
+    ) -> "Params":
+        """What aggregates to the same size; as `merge`."""
+        return self.merge(sources, weights)
 
     def train_towards(
         self,

@@ -48,6 +48,7 @@ class Node:
     """
 
     __slots__ = (
+        "_aggregation",
         "_best",
         "_clock",
         "_compute",
@@ -55,6 +56,7 @@ class Node:
         "_log",
         "_peers",
         "_run",
+        "_starts",
         "_times_lost",
         "_transport",
         "id",
@@ -68,10 +70,12 @@ class Node:
         self.is_server = node_id == ports.run.server
         self._clock, self._transport, self._compute = ports.clock, ports.transport, ports.compute
         self._run, self._log = ports.run, ports.log
+        self._aggregation = ports.aggregation
         self._best = best
         self._times_lost = times_lost
         self._local_steps: int | None = None  # the same in all rounds
         self._peers: tuple[int, Sequence[int]] = (-1, ())  # of the round asked for last
+        self._starts: dict[int, Params] | None = {} if self._keeps_starts(ports) else None
         self.kept: Kept | None = None  # by the learner, of its trainings
         self.round_num = 0  # the engine keeps it up to date
 
@@ -200,6 +204,8 @@ class Node:
             rng = self._batch_rng("validation batches")
             validation = compute.losses(self.id, [trained], batches, rng, split="validation", kept=kept)
         outcome = (trained, means) if objective is not None and objective.class_means else trained
+        if self._starts is not None:
+            self._starts = {own.serial: begun for own, begun in zip(trained, model, strict=True)}
         passes = steps * (1 if objective is None else objective.views)
         event = clock.after(clock.computing_s(self.id, passes + batches * FORWARD_SHARE))
         return event, partial(self._trained, outcome, trained, kept, validation)
@@ -376,8 +382,14 @@ class Node:
         seed = self.stream_seed(f"init after loss {self._times_lost}" if anew else "init", own=own)
         return self._compute.init_models(seed, count, whole, self.id)
 
+    def started_from(self, params: "Params") -> "Params | None":
+        """What the node's last training began with to end with these parameters; None: they are not of that, or it is
+        not kept (where neither the aggregation nor an attack compares updates).
+        """
+        return None if self._starts is None else self._starts.get(params.serial)
+
     def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
-        """The weighted sum of parameters, in the given order.
+        """The weighted sum of parameters, in the given order: arithmetic, which no aggregation rule takes the place of.
 
         Args:
             sources: at least one, all of one size.
@@ -388,22 +400,64 @@ class Node:
         """
         return self._compute.merge(sources, weights)
 
+    def combine(self, models: "Mapping[int, Params]", weights: Mapping[int, float]) -> "Params":
+        """Parameters of several nodes as one: their weighted average, or what the scenario's `aggregation` makes of
+        them.
+
+        Args:
+            models: by node id, this node's own among them unless it has none (a server).
+            weights: of the same nodes, summing to 1; a rule leaves out those of weight 0, except this node's own.
+
+        Returns:
+            The weighted sum in the order of node ids, or what the rule says.
+
+        Raises:
+            DdlsimError: the sizes differ.
+        """
+        nodes, rule = sorted(models), self._aggregation
+        if rule is None:
+            return self._compute.merge([models[node] for node in nodes], [weights[node] for node in nodes])
+        nodes = [node for node in nodes if weights[node] > 0 or node == self.id] or nodes
+        if len(nodes) == 1:
+            return models[nodes[0]]
+        own = nodes.index(self.id) if self.id in models else None
+        start = self.started_from(models[self.id]) if rule.needs_start and own is not None else None
+        return self._compute.aggregate(
+            rule, [models[node] for node in nodes], [weights[node] for node in nodes], own, start
+        )
+
     def average(self, own: "Params", received: "Mapping[int, Params]") -> "Params":
-        """The plain mean of the node's own parameters and those received, summed in the order of node ids."""
+        """The plain mean of the node's own parameters and those received, or what the scenario's `aggregation` makes
+        of them.
+        """
         if not received:
             return own
         everything = {**received, self.id: own}
-        count = len(everything)
-        return self._compute.merge([everything[node] for node in sorted(everything)], [1 / count] * count)
+        return self.combine(everything, dict.fromkeys(everything, 1 / len(everything)))
+
+    def moved(self, base: "Params | None", moves: "Mapping[int, Params]", each: float) -> "Params":
+        """`base` plus `each` times the sum of what other nodes sent; a rule takes the place of their mean.
+
+        Args:
+            base: None: zeros.
+            moves: by node id, at least one.
+            each: what one of them weighs.
+        """
+        nodes, known = sorted(moves), [] if base is None else [base]
+        if self._aggregation is None:
+            return self.merge([*known, *(moves[node] for node in nodes)], [1.0] * len(known) + [each] * len(nodes))
+        mean = self.combine(moves, dict.fromkeys(moves, 1 / len(moves)))
+        return self.merge([*known, mean], [1.0] * len(known) + [each * len(nodes)])
 
     def mix(self, own: "Params", received: "Mapping[int, Params]", round_num: int) -> "Params":
-        """This node's row of the round's Metropolis-Hastings mixing matrix, see aggregation/metropolis_hastings.py.
+        """This node's row of the round's Metropolis-Hastings mixing matrix, see aggregation/metropolis_hastings.py, or
+        what the scenario's `aggregation` makes of the same models.
 
         Weights of neighbors whose message did not come fall to the node's own parameters.
         """
         weights = metropolis_hastings.row(self.id, self._run.neighbors(round_num), received)
         everything = {**received, self.id: own}
-        return self.merge([everything[peer] for peer in weights], list(weights.values()))
+        return self.combine(everything, weights)
 
     def trained_values(self, params: "Params") -> "Params":
         """Parameters without their buffers (BatchNorm statistics), to be sent or merged."""
@@ -439,6 +493,10 @@ class Node:
         if self._best is not None:
             self._best.trained(trained, validation, kept)
         return outcome
+
+    def _keeps_starts(self, ports: "Ports") -> bool:
+        """Whether something compares what the node has trained with what its training began with."""
+        return ports.aggregation is not None and ports.aggregation.needs_start
 
     def _collect(self, kind: str, round_num: int, senders: Iterable[int]) -> Verb:
         transport = self._transport

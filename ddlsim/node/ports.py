@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import simpy
 
+    from ddlsim.aggregation.base import Aggregation
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
@@ -197,6 +198,27 @@ class Compute(Protocol):
             DdlsimError: the sizes differ.
         """
 
+    def aggregate(
+        self,
+        rule: "Aggregation",
+        sources: "Sequence[Params]",
+        weights: Sequence[float],
+        own: int | None,
+        start: "Params | None",
+    ) -> "Params":
+        """Parameters of several nodes, combined by a robust rule.
+
+        Args:
+            rule: the rule.
+            sources: at least one, all of one size.
+            weights: what each would weigh in a plain average, summing to 1.
+            own: the place of the node's own among them; None: it has none (a server).
+            start: what the node's last training began with; None: it has not trained what is combined.
+
+        Raises:
+            DdlsimError: the sizes differ.
+        """
+
     def trained_values(self, params: "Params") -> "Params":
         """Parameters without buffers."""
 
@@ -275,10 +297,11 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The five of one run."""
+    """The five of one run, and the rule by which its nodes combine models; None: their algorithm's plain average."""
 
     clock: Clock
     transport: Transport
     compute: Compute
     run: RunInfo
     log: Log
+    aggregation: "Aggregation | None" = None

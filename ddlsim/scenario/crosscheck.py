@@ -35,6 +35,7 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     yield from _parts_shared(scenario)
     yield from _training(scenario)
     yield from _compared(scenario)
+    yield from _aggregated(scenario)
     for place, part in (
         (("partition",), scenario.partition),
         (("topology",), scenario.topology),
@@ -156,6 +157,18 @@ def _compared(scenario: Scenario) -> Iterator[tuple[Place, str]]:
             f"{scenario.algorithm_name} compares no models. Choose dac, pens, panm, random, oracle or local, or leave"
         )
         yield place, f"{text} this list empty"
+
+
+def _aggregated(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    """A rule for averages that the algorithm does not make, or that needs the own model of what averages."""
+    rule, algorithm = scenario.aggregation, scenario.algorithm
+    if rule is None or rule.is_plain:
+        return
+    if not algorithm.averages:
+        yield ("aggregation", "name"), f"{scenario.algorithm_name} averages nothing; leave this section out"
+    elif rule.needs_own and algorithm.has_server:
+        text = f"is defined around a node's own model, and the server of {scenario.algorithm_name} has none. "
+        yield ("aggregation", "name"), text + "Use one of: median, trimmed_mean, krum, multi_krum, geometric_median"
 
 
 def _misfits(place: Place, part: Part, scenario: Scenario) -> Iterator[tuple[Place, str]]:

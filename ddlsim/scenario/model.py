@@ -234,6 +234,7 @@ class Scenario(_Section):
         compute_device: where training is computed: auto, cpu or cuda.
         nodes: how many nodes, in which clusters.
         algorithm: the learning algorithm.
+        aggregation: the rule in the place of the algorithm's weighted average of models; null: that average itself.
         model: the network that is trained.
         data: the data set.
         task: what is learned, with what loss and by which metric it is judged; null: what the data set says.
@@ -261,6 +262,7 @@ class Scenario(_Section):
     compute_device: Literal["auto", "cpu", "cuda"] = "auto"
     nodes: Nodes
     algorithm: Annotated[Any, NamedPart("algorithm")]
+    aggregation: Annotated[Any, NamedPart("aggregation")] | None = None
     model: Annotated[Any, NamedPart("model")]
     data: Annotated[Any, NamedPart("data")]
     task: Annotated[Any, NamedPart("task")] | None = None
@@ -326,7 +328,7 @@ def to_plain(scenario: Scenario) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key in Scenario.model_fields:
         value = getattr(scenario, key)
-        if key in ("paper", "fallback", "description", "task") and not value:
+        if key in ("paper", "fallback", "description", "task", "aggregation") and not value:
             continue
         found[key] = _plain(key, value)
     return found

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TABLES = {
     "algorithm": "ddlsim.algorithms:ALGORITHMS",
+    "aggregation": "ddlsim.aggregation:AGGREGATIONS",
     "model": "ddlsim.models:MODELS",
     "data": "ddlsim.data:DATASETS",
     "task": "ddlsim.tasks:TASKS",

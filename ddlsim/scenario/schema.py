@@ -85,7 +85,7 @@ def _part(key: str) -> Schema:
             which = {"enum": [name, *known.aliases_of(name)]}
             then["properties"]["name"] = {**which, "description": then["description"]}
         branches.append({"if": {"properties": {"name": which}, "required": ["name"]}, "then": then})
-    nullable = key in ("churn", "schedule", "task")
+    nullable = key in ("aggregation", "churn", "schedule", "task")
     # Without a name a part lies on another file's part, whose keys are not known here.
     return {
         "type": ["object", "null"] if nullable else "object",

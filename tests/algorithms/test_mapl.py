@@ -23,8 +23,8 @@ class GraphNode:
     def others(self):
         return (1, 2, 3)
 
-    def merge(self, sources, weights):
-        return sum(source * weight for source, weight in zip(sources, weights, strict=True))
+    def combine(self, models, weights):
+        return sum(models[peer] * weights[peer] for peer in sorted(models))
 
 
 def state(weights=(0.25, 0.25, 0.25, 0.25), samples=(100, 100, 100, 100)):

@@ -48,6 +48,9 @@ class NumberNode:
         weights = metropolis_hastings.row(self.id, self.neighbors(round_num), received)
         return self.merge([{**received, self.id: own}[peer] for peer in weights], list(weights.values()))
 
+    def combine(self, models, weights):
+        return self.merge([models[peer] for peer in sorted(models)], [weights[peer] for peer in sorted(models)])
+
     def merge(self, sources, weights):
         return sum(source * weight for source, weight in zip(sources, weights, strict=True))
 

@@ -1,4 +1,4 @@
-"""Jobs on parameter rows alone, on any device: copies, merges, compression and comparisons."""
+"""Jobs on parameter rows alone, on any device: copies, merges, robust aggregation, compression and comparisons."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,11 +6,20 @@ from typing import Any
 import numpy as np
 
 from ddlsim import kernels
+from ddlsim.learning.aggregating import aggregate
 from ddlsim.learning.backends.base import OTHER_KIND
 from ddlsim.learning.bank import by_bank
 from ddlsim.learning.comparing import compare
 from ddlsim.learning.compressing import compress
-from ddlsim.learning.job_types import ClassCosineSpec, CompressSpec, CopySpec, JobSpec, MergeSpec, SimilaritySpec
+from ddlsim.learning.job_types import (
+    AggregateSpec,
+    ClassCosineSpec,
+    CompressSpec,
+    CopySpec,
+    JobSpec,
+    MergeSpec,
+    SimilaritySpec,
+)
 
 
 class RowArithmetic:
@@ -64,6 +73,7 @@ def _class_cosines(jobs: Sequence[ClassCosineSpec]) -> list[list[float]]:
 _RUNNERS: dict[str, Callable[[Sequence[Any]], list | None]] = {
     CopySpec.kind: _copy,
     MergeSpec.kind: _merge,
+    AggregateSpec.kind: aggregate,
     CompressSpec.kind: compress,
     ClassCosineSpec.kind: _class_cosines,
     SimilaritySpec.kind: compare,

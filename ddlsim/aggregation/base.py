@@ -1,0 +1,93 @@
+"""The contract of aggregation rules, and what they answer: weighted sums of rows, trimmed coordinate by coordinate.
+
+Every rule here is one of two kinds, or one after the other: the rows are mixed linearly, with weights that depend on
+their distances, and in every coordinate the lowest and highest values are left out before the rest is averaged. A rule
+sees distances and weights alone, never the rows, so it is a function of small arrays; learning/aggregating.py measures
+the distances and computes the result by the kernels, on the CPU or on a GPU.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge, Gt, Lt
+
+from ddlsim.part import Part
+
+Tolerated = Annotated[int, Ge(0)] | Annotated[float, Gt(0), Lt(0.5)]
+"""How many of the rows may be attackers': a number, or a share of the rows at hand, below one half, rounded down."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a rule knows of the rows that it combines.
+
+    Args:
+        weights: what the algorithm would give each row in its average, [n], summing to 1.
+        own: the place of the node's own row; None: it has none (a server).
+        distances: squared Euclidean distances, float64 [n, n]; None unless the rule needs them. Where it needs a
+        start, row and column n belong to that.
+    """
+
+    weights: np.ndarray
+    own: int | None = None
+    distances: np.ndarray | None = None
+
+    @property
+    def count(self) -> int:
+        """How many rows there are, n."""
+        return len(self.weights)
+
+    @property
+    def sqdist(self) -> np.ndarray:
+        """The distances of a rule that needs them."""
+        assert self.distances is not None
+        return self.distances
+
+
+@dataclass(frozen=True)
+class Combination:
+    """The coordinate-wise trimmed mean of mixed rows.
+
+    Args:
+        mixing: [m, n] weights of the rows in what is trimmed (with a start: [m, n + 1]); None: the rows themselves.
+        cut: how many of the lowest, and of the highest, values are left out in every coordinate.
+        kept: the place of a row that joins the mean untrimmed, and is not among those that are trimmed; None: none.
+    """
+
+    mixing: np.ndarray | None = None
+    cut: int = 0
+    kept: int | None = None
+
+
+class Aggregation(Part):
+    """Base of all aggregation rules: how models of several nodes become one."""
+
+    is_plain: ClassVar[bool] = False
+    """Whether it is the algorithm's own weighted average."""
+    needs_own: ClassVar[bool] = False
+    """Whether it is defined around the node's own model, which a server does not have."""
+    needs_distances: ClassVar[bool] = False
+    """Whether it looks at the distances between rows."""
+    needs_start: ClassVar[bool] = False
+    """Whether it compares updates: what the node's last training began with is then one more row."""
+
+    def combine(self, rows: Rows) -> Combination:
+        """How these rows become one.
+
+        Args:
+            rows: at least one; with `needs_own` the node's own is among them.
+        """
+        raise NotImplementedError
+
+
+def tolerated(asked: int | float, count: int, most: int) -> int:
+    """How many of `count` rows are taken to be attackers', at most `most` and never below 0."""
+    found = int(asked * count) if isinstance(asked, float) else asked
+    return max(0, min(found, most))
+
+
+def weighted_sum(weights: "np.ndarray | Sequence[float]") -> Combination:
+    """One row as a weighted sum of all."""
+    return Combination(mixing=np.asarray(weights, np.float64)[None])

@@ -1,0 +1,122 @@
+"""Coordinate-wise trimmed means and medians of parameter rows.
+
+What is left after trimming is summed in an order that depends on the number of rows and the cut alone, so a result is
+the same bits whatever the number of threads or the other rows computed in the same call.
+"""
+
+import numpy as np
+import torch
+
+from ddlsim import native
+from ddlsim.kernels.matrices import (
+    Matrix,
+    Rows,
+    as_longs,
+    check_row_numbers,
+    first_numbers,
+    num_threads,
+    overlap,
+    rows_of,
+)
+
+NOTHING_KEPT = -1
+
+
+def trimmed_mean(params: Matrix, cut: int, out: Matrix | None = None) -> Matrix:
+    """The mean of every column without its `cut` lowest and `cut` highest values.
+
+    Args:
+        params: [N, P] float32, torch (CPU or CUDA) or numpy.
+        cut: 0 to below N / 2; (N - 1) // 2 is the median.
+        out: [1, P]; None: a new matrix.
+
+    Returns:
+        [1, P]. NaN counts as plus infinity.
+
+    Raises:
+        ValueError: another cut, or shapes that do not fit. TypeError: another type or element type.
+    """
+    rows = rows_of(params, "params")
+    if out is None:
+        shape = (1, rows.num_columns)
+        out = torch.empty(shape, device=params.device) if isinstance(params, torch.Tensor) else np.empty(shape, "f4")
+    everything = first_numbers(rows.num_rows)
+    trimmed_mean_rows(params, [0, rows.num_rows], everything, [cut], out, [0])
+    return out
+
+
+def trimmed_mean_rows(
+    params: Matrix,
+    indptr: Matrix | list[int],
+    sources: Matrix | list[int],
+    cuts: Matrix | list[int],
+    out: Matrix,
+    targets: Matrix | list[int],
+    kept: Matrix | list[int] | None = None,
+) -> None:
+    """Row targets[r] of `out` becomes the trimmed mean of rows sources[indptr[r] .. indptr[r + 1]] of `params`.
+
+    Args:
+        params: [N, P] float32, torch (CPU or CUDA) or numpy; may be `out`, where no target is a source.
+        indptr: [R + 1]; sources: [E] row numbers, at least one of each target.
+        cuts: [R] how many values are left out at each end, below half the number of sources.
+        out: [M, P], written; targets: [R] rows of it, all different.
+        kept: [R] a row of `params` that joins the mean untrimmed, or -1; None: none does.
+
+    Raises:
+        IndexError: a row number outside its matrix.
+        ValueError: arrays that do not fit together, a cut that leaves nothing, or a target that is read.
+        TypeError: row numbers that are not whole numbers.
+    """
+    rows, target = rows_of(params, "params"), rows_of(out, "out", written=True)
+    given = (indptr, "indptr"), (sources, "sources"), (cuts, "cuts"), (targets, "targets")
+    numbers = [as_longs(values, name) for values, name in given]
+    indptr, sources, cuts, targets = numbers
+    count = len(targets)
+    kept = np.full(count, NOTHING_KEPT) if kept is None else as_longs(kept, "kept")
+    if len(indptr) != count + 1 or len(cuts) != count or len(kept) != count:
+        raise ValueError(f"expected {count + 1} indptr, and {count} cuts and kept, one for each of targets")
+    sizes = np.diff(indptr)
+    if count and (indptr[0] != 0 or indptr[-1] != len(sources) or (sizes < 1).any()):
+        raise ValueError(f"indptr must rise from 0 to {len(sources)}, at least one source for each target")
+    if (cuts < 0).any() or (2 * cuts >= sizes).any():
+        raise ValueError("cuts must be at least 0 and below half the number of sources")
+    check_row_numbers(sources, rows.num_rows, "sources")
+    check_row_numbers(kept[kept != NOTHING_KEPT], rows.num_rows, "kept")
+    check_row_numbers(targets, target.num_rows, "targets")
+    if len(np.unique(targets)) != count:
+        raise ValueError("targets must be all different")
+    if rows.num_columns != target.num_columns or rows.device != target.device:
+        raise ValueError(f"out must be like params, [*, {rows.num_columns}], not {list(out.shape)} on {target.device}")
+    if overlap(rows, target):
+        same = (rows.address, rows.stride) == (target.address, target.stride)
+        if not same or np.isin(targets, np.concatenate([sources, kept])).any():
+            raise ValueError("a target must not be a source")
+    _run(rows, target, indptr, sources, cuts, targets, np.ascontiguousarray(kept))
+
+
+def _run(rows: Rows, out: Rows, indptr: np.ndarray, sources: np.ndarray, cuts: np.ndarray, targets: np.ndarray,
+         kept: np.ndarray) -> None:  # fmt: skip
+    if rows.device is not None:
+        for r, target in enumerate(targets):
+            places = torch.from_numpy(sources[indptr[r] : indptr[r + 1]]).to(rows.device)
+            values = rows.matrix[places].nan_to_num(nan=float("inf"), posinf=float("inf"), neginf=float("-inf"))
+            values = values.sort(dim=0).values[cuts[r] : len(places) - cuts[r]]
+            total = values.sum(dim=0) + (rows.matrix[kept[r]] if kept[r] != NOTHING_KEPT else 0)
+            out.matrix[target] = total / (len(values) + (kept[r] != NOTHING_KEPT))
+        return
+    native.extension().trimmed_means(
+        rows.address,
+        rows.stride,
+        out.address,
+        out.stride,
+        rows.num_columns,
+        indptr,
+        sources,
+        cuts,
+        kept,
+        targets,
+        num_threads(),
+    )
+    if isinstance(out.matrix, torch.Tensor):
+        torch.autograd.graph.increment_version(out.matrix)

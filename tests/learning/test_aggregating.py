@@ -1,0 +1,88 @@
+"""Robust aggregation as a job: rows in, one row out."""
+
+import numpy as np
+import pytest
+import torch
+
+from ddlsim.aggregation import AGGREGATIONS
+from ddlsim.kernels import reference
+from ddlsim.learning.aggregating import aggregate
+from ddlsim.learning.bank import Rows
+from ddlsim.learning.job_types import AggregateSpec
+from ddlsim.learning.layout import Entry, Part
+
+PART = Part("net", "model", (Entry("w", (70,), 0, 70, True), Entry("buffer", (3,), 70, 73, False)))
+
+
+def outcome(name, values, own=0, start=None, **keys):
+    """A rule applied to rows [n, 73]."""
+    rows = Rows(torch.device("cpu"))
+    held = [rows.store(PART, torch.as_tensor(row, dtype=torch.float32)) for row in values]
+    begun = None if start is None else rows.store(PART, torch.as_tensor(start, dtype=torch.float32))
+    made = rows.new(PART)
+    spec = AggregateSpec(
+        rule=AGGREGATIONS[name](**keys),
+        sources=tuple(params.serial for params in held),
+        weights=tuple([1 / len(held)] * len(held)),
+        own=own,
+        start=None if begun is None else begun.serial,
+        target=made.serial,
+    )
+    aggregate([spec.bound(rows)])
+    return made.values().double()
+
+
+@pytest.fixture
+def values():
+    return torch.randn(7, 73, generator=torch.Generator().manual_seed(0))
+
+
+def test_median_is_that_of_every_column(values):
+    torch.testing.assert_close(outcome("median", values), reference.trimmed_mean(values, 3), atol=1e-6, rtol=0)
+
+
+def test_bridge_keeps_the_nodes_own_row(values):
+    expected = reference.trimmed_mean(values[1:], 1, values[0])
+    torch.testing.assert_close(outcome("bridge", values), expected, atol=1e-6, rtol=0)
+
+
+def test_krum_takes_one_row_to_the_bit(values):
+    found = outcome("krum", values)
+    assert any(torch.equal(found, row.double()) for row in values)
+
+
+def test_distances_are_those_of_trained_values(values):
+    values = values.clone()
+    values[:, 70:] = torch.arange(7.0)[:, None] * 1e6  # buffers would decide
+    without = values.clone()
+    without[:, 70:] = 0
+    assert torch.equal(outcome("krum", values)[:70], outcome("krum", without)[:70])
+
+
+def test_mixed_rows_are_trimmed(values):
+    from itertools import combinations
+
+    found = outcome("nearest_neighbor_mixing", values, byzantine=1)
+    means = torch.stack([values[list(rows)].double().mean(0) for rows in combinations(range(7), 6)])
+    assert ((found >= means.min(0).values - 1e-6) & (found <= means.max(0).values + 1e-6)).all()
+
+
+@pytest.mark.parametrize("name", [name for name in AGGREGATIONS.own_names if name != "mean"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
+def test_a_row_that_is_no_number_does_not_reach_the_outcome(values, name, bad):
+    values = values.clone()
+    values[3, 5] = bad
+    assert torch.equal(outcome(name, values), outcome(name, values[[0, 1, 2, 4, 5, 6]]))
+
+
+def test_a_node_whose_own_row_is_no_number_keeps_it(values):
+    values = values.clone()
+    values[0, 0] = torch.nan
+    torch.testing.assert_close(outcome("median", values), values[0].double(), equal_nan=True)
+
+
+def test_cosine_clipping_compares_what_training_has_changed(values):
+    start = values[0] - 0.1
+    back = start - (values[0] - start)  # the opposite update
+    found = outcome("cosine_clipping", torch.stack([values[0], back]), start=start)
+    torch.testing.assert_close(found, values[0].double(), atol=1e-6, rtol=0)
