@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ddlsim.churn.schedule import Absences
     from ddlsim.data.outline import Outline
     from ddlsim.data.prepared import PreparedData
+    from ddlsim.engine.energy_meter import EnergyMeter
     from ddlsim.engine.membership import Member
     from ddlsim.engine.run_info import Run
     from ddlsim.engine.simulation import Simulation
@@ -219,6 +220,17 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run"
     )
 
 
+def meter_of(
+    scenario: "Scenario", env: "simpy.Environment", network: "Network", server: int | None
+) -> "EnergyMeter | None":
+    """What counts the energy that nodes spend; None: the scenario does not ask."""
+    if scenario.energy is None:
+        return None
+    from ddlsim.engine.energy_meter import EnergyMeter
+
+    return EnergyMeter(network.num_nodes, server, scenario.energy.costs, lambda: env.now, network)
+
+
 def build_monitor(
     scenario: "Scenario",
     prepared: "PreparedData | Outline",
@@ -295,10 +307,17 @@ def build_simulation(
     network = build_network(scenario, env, scenario.algorithm.has_server)
     run = build_run(scenario, prepared)
     members = [Member(node, is_server=node == run.server) for node in range(num_nodes + run.has_server)]
-    clock = SimulatedClock(env, scenario.devices.draw(num_nodes, scenario.seed))
+    meter = meter_of(scenario, env, network, run.server)
+    clock = SimulatedClock(env, scenario.devices.draw(num_nodes, scenario.seed), meter)
     transport = NetworkTransport(network, members, run, clock, learner, scenario.protocol, codec_of(scenario))
     measurements = Measurements(learner, recorder, scenario.learned.judged_by)
     log = NodeLog(recorder, measurements) if learns else SilentLog()
+
+    def on_outcome(outcome: "Evaluated") -> None:
+        if meter is not None:
+            meter.write(recorder, outcome.completed)
+        on_evaluated(outcome)
+
     stopping, validated = scenario.training.early_stopping, None
     if stopping is not None or scenario.evaluation.evaluated_model == "best":
         # Validation takes its time in a network-only run too, but its values say nothing and stop no node.
@@ -310,8 +329,9 @@ def build_simulation(
         transport,
         members,
         ChurnProcess(env, members, absences_of(scenario), churn is not None and churn.state == "lost"),
-        build_monitor(scenario, prepared, learner, recorder, run, members, measurements, on_evaluated, on_model),
+        build_monitor(scenario, prepared, learner, recorder, run, members, measurements, on_outcome, on_model),
         recorder,
         validated,
         on_round,
+        meter,
     )

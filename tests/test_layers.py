@@ -35,7 +35,7 @@ LEVELS = [
     {"tasks"},
     {"metrics", "csv_rows", "registry"},
     {"own_code"},
-    {"_native", "_cuda", "errors", "units", "rng", "part"},
+    {"_native", "_cuda", "errors", "units", "rng", "part", "energy"},
 ]
 LEVEL = {name: depth for depth, names in enumerate(LEVELS) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -102,6 +102,15 @@ class Run:
         """
         return frames.frame(frames.messages(self.records))
 
+    def energy(self) -> Any:
+        """A table of the energy that nodes spent, with a row per node, a server last.
+
+        Its columns: node; steps, computing_s, idle_s, sent_bytes, received_bytes (what it did); compute_j, idle_j,
+        upload_j, download_j (the joules of each), joules (their sum), and gco2 (grams of CO2 equivalents) where the
+        scenario names a grid; see docs/energy.md. No rows without the section `energy`, and before the run has ended.
+        """
+        return frames.frame(frames.energy(self.records))
+
     def links(self) -> Any:
         """A table of what the nodes' access links carried, with a row per node, a server last.
 

@@ -40,6 +40,7 @@ class Axis(StrEnum):
     bytes = "bytes"
     time = "time"
     rounds = "rounds"
+    joules = "joules"
 
 
 class Band(StrEnum):

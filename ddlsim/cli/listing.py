@@ -1,6 +1,7 @@
 """ddlsim list: what a scenario can name, with keys, types and defaults."""
 
 import json
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +28,7 @@ TABLE_OF = {
 }
 """What is listed -> the key in a scenario under which it may stand."""
 
-Kind = Enum("Kind", {name: name for name in (*TABLE_OF, "metrics", "scenarios", "matrices")}, type=str)
+Kind = Enum("Kind", {name: name for name in (*TABLE_OF, "energy", "metrics", "scenarios", "matrices")}, type=str)
 
 
 def register(app: typer.Typer) -> None:
@@ -72,6 +73,14 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
 
         functions = {**METRICS, **SCORES}
         return [{"name": name, "about": parts.first_line(function)} for name, function in functions.items()]
+    if kind == "energy":
+        from ddlsim.energy.presets import KINDS
+
+        return [
+            {"name": f"{key}: {name}", "about": f"{_values(preset.values)}: {preset.about}"}
+            for key, known in KINDS.items()
+            for name, preset in known.items()
+        ]
     if kind in ("scenarios", "matrices"):
         from ddlsim.scenario import by_name
 
@@ -88,6 +97,10 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
         }
         for name in known
     ]
+
+
+def _values(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{key} {value:.4g}" for key, value in values.items())
 
 
 def _about(path: Path) -> str:

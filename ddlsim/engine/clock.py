@@ -9,6 +9,8 @@ from ddlsim.devices.base import StepTimeTrace
 if TYPE_CHECKING:
     import simpy
 
+    from ddlsim.engine.energy_meter import EnergyMeter
+
 
 class SimulatedClock:
     """Simulated time of one run.
@@ -16,15 +18,19 @@ class SimulatedClock:
     Args:
         env: SimPy's environment.
         step_time_s: seconds per local step, per node; an array [N] or what changes over time.
+        meter: what counts it, see energy_meter.py; None: nothing does.
 
     Attributes:
         after: makes an event that happens so many seconds from now.
     """
 
-    __slots__ = ("_env", "_step_time_s", "_trace", "after")
+    __slots__ = ("_env", "_meter", "_step_time_s", "_trace", "after")
 
-    def __init__(self, env: "simpy.Environment", step_time_s: "np.ndarray | StepTimeTrace"):
+    def __init__(
+        self, env: "simpy.Environment", step_time_s: "np.ndarray | StepTimeTrace", meter: "EnergyMeter | None" = None
+    ):
         self._env = env
+        self._meter = meter
         self.after = env.timeout
         self.use(step_time_s)
 
@@ -40,7 +46,11 @@ class SimulatedClock:
         return self._env.now
 
     def computing_s(self, node: int, steps: float) -> float:
-        """How long a node takes for so many local steps (a forward pass is a part of one) if it begins now."""
+        """How long a node takes for so many local steps (a forward pass is a part of one), with which it begins now."""
         if self._trace is not None:
-            return self._trace.duration_s(node, steps, self._env.now)
-        return steps * self._step_time_s[node]
+            duration_s = self._trace.duration_s(node, steps, self._env.now)
+        else:
+            duration_s = steps * self._step_time_s[node]
+        if self._meter is not None:
+            self._meter.computes(node, steps, self._env.now, duration_s)
+        return duration_s

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ddlsim.algorithms.base import Algorithm
     from ddlsim.churn.schedule import Absences
     from ddlsim.engine.churn_process import ChurnProcess
+    from ddlsim.engine.energy_meter import EnergyMeter
     from ddlsim.engine.transport import NetworkTransport
     from ddlsim.evaluation.early_stopping import BestModel
     from ddlsim.evaluation.monitor import Monitor, Records
@@ -37,6 +38,7 @@ class Simulation:
         records: where rows go.
         validated: what follows a node's validation losses, made anew for each node; None: nothing is validated.
         on_round: called when all that took part have completed a round: (completed, time_s, bytes sent).
+        meter: what counts the energy that nodes spend; None: nothing does.
     """
 
     def __init__(
@@ -51,8 +53,10 @@ class Simulation:
         records: "Records",
         validated: "Callable[[], BestModel] | None" = None,
         on_round: Callable[[int, float, int], None] = lambda *_: None,
+        meter: "EnergyMeter | None" = None,
     ):
         self.env = env
+        self.meter = meter
         self.algorithm = algorithm
         self._by_round: list[tuple[int, Algorithm]] = [(0, algorithm)]  # the first round of each, the newest first
         self.transport = transport
@@ -186,6 +190,8 @@ class Simulation:
                 break
         self.membership.finished(member)
         self.transport.finished(member.id)
+        if self.meter is not None:
+            self.meter.finished(member.id)
         self._measure_complete()
         self._stop_if_over()
 
@@ -291,6 +297,8 @@ class Simulation:
     def _leave_network(self, member: Member) -> None:
         self._records.row(self.env.now, member.id, member.completed_rounds, "online", 0)
         self._returned[member.id] = self.env.event()
+        if self.meter is not None:
+            self.meter.left(member.id)
         aborted = self.transport.leaves(member.id)
         if aborted:
             self._records.row(self.env.now, member.id, member.completed_rounds, "aborted", aborted)
@@ -303,6 +311,8 @@ class Simulation:
             self.transport.opens(member.id, max(member.first_round, member.completed_rounds))
         self.membership.came(member)
         self.transport.returns(member.id)
+        if self.meter is not None:
+            self.meter.came(member.id)
         if self._churn.state_lost and member.joined:
             self._lose_state(member)
         if self._churn.state_lost or not member.joined:

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim import metrics
+from ddlsim.energy.joules import grams
 
 if TYPE_CHECKING:
     from ddlsim.report.records import Records
 
 Columns = dict[str, np.ndarray]
 
-NODE_VALUES = ("bytes_sent",)
+NODE_VALUES = ("bytes_sent", "joules")
 """What evaluations record of every node beside what they measure."""
 
 
@@ -59,6 +60,10 @@ def rounds(records: "Records") -> Columns:
         return {"round": timetable.round, "time_s": timetable.value, **times}
     found = records.evaluations
     columns: Columns = {"round": found.round, "time_s": found.time_s, "bytes": found.bytes_sent}
+    if found.joules is not None:
+        columns["joules"] = found.joules
+        if records.gco2_per_kwh is not None:
+            columns["gco2"] = np.asarray(grams(found.joules, records.gco2_per_kwh))
     for metric, values in found.values.items():
         if metric in NODE_VALUES or not len(found):
             continue
@@ -103,3 +108,16 @@ def links(records: "Records") -> Columns:
         return {"node": np.zeros(0, dtype=int)}
     count = len(next(iter(found.values.values())))
     return {"node": np.arange(count) if found.by_node else np.full(count, -1), **found.values}
+
+
+def energy(records: "Records") -> Columns:
+    """A row per node; see `Run.energy`."""
+    found = records.energy
+    if found is None:
+        return {"node": np.zeros(0, dtype=int)}
+    count = len(found.joules)
+    columns = {"node": np.arange(count) if found.by_node else np.full(count, -1), **found.values}
+    columns["joules"] = found.joules
+    if records.gco2_per_kwh is not None:
+        columns["gco2"] = np.asarray(grams(found.joules, records.gco2_per_kwh))
+    return columns

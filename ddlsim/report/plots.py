@@ -39,7 +39,9 @@ def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", 
     records = read(run_dir)
     figures = {}
     if len(records.evaluations):
-        figures |= {f"{records.metric}_{axis}": quality_figure(records, axis) for axis in ("rounds", "time", "bytes")}
+        axes: tuple[Axis, ...] = ("rounds", "time", "bytes")
+        axes = axes if records.evaluations.joules is None else (*axes, "joules")
+        figures |= {f"{records.metric}_{axis}": quality_figure(records, axis) for axis in axes}
         figures["spread"] = spread_figure(records)
     graphs = read_graphs(records.directory, records.num_nodes)
     if graphs is not None:
@@ -71,7 +73,8 @@ def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
     """What the nodes are judged by (shares in percent) per cluster and over all nodes, over rounds, simulated time or
     bytes of all nodes."""
     evaluations = records.evaluations
-    x = {"rounds": evaluations.round, "time": evaluations.time_s, "bytes": evaluations.bytes_sent}[axis]
+    costs = {"rounds": evaluations.round, "time": evaluations.time_s, "bytes": evaluations.bytes_sent}
+    x = costs.get(axis, evaluations.joules)
     label, unit = axis_of(axis, [x])
     x = x / unit
     figure, axes = new_figure(records)

@@ -11,6 +11,7 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.errors import RecordsDamaged, ScenarioError
 from ddlsim.report.contacts_file import Contacts, read_contacts
+from ddlsim.report.energy_table import Energy, grid_of, read_energy
 from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, damage_of, json_lines, torn_line
 from ddlsim.report.link_table import Links, read_links
 from ddlsim.tasks.metric import Metric, metric_of
@@ -96,6 +97,12 @@ class Evaluations:
         # The counters only grow: a node that was not evaluated keeps its last count.
         return np.maximum.accumulate(np.nan_to_num(recorded), axis=0).sum(1)
 
+    @property
+    def joules(self) -> np.ndarray | None:
+        """Joules that all nodes together had spent at each evaluation, [E]; None: they were not counted."""
+        recorded = self.values.get("joules")
+        return None if recorded is None else np.maximum.accumulate(np.nan_to_num(recorded), axis=0).sum(1)
+
 
 @dataclass(frozen=True)
 class Records:
@@ -111,6 +118,7 @@ class Records:
     confusions: list = field(repr=False)  # (round, node, int [C, C]): the two newest of every node
     parities: dict[int, tuple[float, float]] = field(default_factory=dict)  # round -> see `fairness`
     learns_graph: bool = False  # whether there are rows `collaboration`, see collaboration.py
+    energy: Energy | None = None  # None: not counted, or not written (yet)
 
     @property
     def node_cluster(self) -> np.ndarray:
@@ -174,6 +182,11 @@ class Records:
         return metric_of(self.manifest)
 
     @property
+    def gco2_per_kwh(self) -> float | None:
+        """Grams of CO2 equivalents per kWh of the grid; None: the scenario does not say."""
+        return grid_of(self.scenario)
+
+    @property
     def metric(self) -> str:
         """Its name: accuracy, of a regression mse, ..."""
         return self.judged_by.name
@@ -201,6 +214,7 @@ class Records:
             "test_loss",
             "bytes_sent",
             f"{self.metric}_lowest_test_loss",
+            "joules",
         )
         values = {name: self._on_grid(self.rows[name], rounds) for name in names if name in self.rows}
         time_s = np.array([measured.time_s[measured.round == completed].max() for completed in rounds], dtype=float)
@@ -297,6 +311,7 @@ def read(run_dir: str | Path) -> Records:
             confusions=[entry for pair in found.newest.values() for entry in pair],
             parities=found.parities,
             learns_graph=found.learns_graph,
+            energy=read_energy(directory / "energy.jsonl"),
         )
 
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-Unit = Literal["number", "count", "percent", "bytes", "seconds"]
-"""How values are written: percent takes shares (0.73 is `73.00 %`), bytes and seconds choose a prefix."""
+Unit = Literal["number", "count", "percent", "bytes", "seconds", "joules"]
+"""How values are written: percent takes shares (0.73 is `73.00 %`), bytes, seconds and joules choose a prefix."""
 
 
 @dataclass(frozen=True)

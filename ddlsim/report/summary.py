@@ -8,11 +8,23 @@ from pathlib import Path
 import numpy as np
 
 from ddlsim import metrics
+from ddlsim.energy.joules import grams
 from ddlsim.errors import DdlsimError
+from ddlsim.report.energy_table import emitted
+from ddlsim.report.energy_table import lines as energy_lines
 from ddlsim.report.json_lines import damage_of
 from ddlsim.report.link_table import CAUSES, KINDS
 from ddlsim.report.records import Records, find_runs, read
-from ddlsim.report.text import bytes_text, columns, number_text, percent_text, printable, seconds_text
+from ddlsim.report.text import (
+    bytes_text,
+    columns,
+    grams_text,
+    joules_text,
+    number_text,
+    percent_text,
+    printable,
+    seconds_text,
+)
 from ddlsim.tasks.metric import Metric
 
 SCHEMA_VERSION = 1
@@ -61,6 +73,7 @@ def summary_of(records: Records) -> dict:
             "timetable": _timetable(records),
             "bytes": _bytes(records),
             "links": None if records.links is None else records.links.summary(),
+            **({"energy": _energy(records)} if records.scenario.get("energy") else {}),
             "sim_time_s": max((rows.time_s.max() for rows in records.rows.values()), default=None),
             "wall_s": manifest.get("wall_s"),
             "target": _target(records),
@@ -170,10 +183,24 @@ def _bytes(records: Records) -> dict:
     return found
 
 
+def _energy(records: Records) -> dict:
+    """Joules of the whole run by what they were spent on; of a run that has not ended those at the last evaluation."""
+    grid = records.gco2_per_kwh
+    if records.energy is not None:
+        return records.energy.summary(records.node_cluster, grid)
+    spent = records.evaluations.joules
+    joules = float(spent[-1]) if spent is not None and len(spent) else None
+    return {"joules": joules, "gco2": emitted(joules, grid)}
+
+
 def _target(records: Records) -> dict:
     target, metric = records.target, records.metric
     evaluations = records.evaluations
     costs = {"round": evaluations.round, "bytes": evaluations.bytes_sent, "sim_time_s": evaluations.time_s}
+    if evaluations.joules is not None:
+        costs["joules"] = evaluations.joules
+        if records.gco2_per_kwh is not None:
+            costs["gco2"] = grams(evaluations.joules, records.gco2_per_kwh)
     if target is None or not len(evaluations):
         nothing = dict.fromkeys(costs)
         return {metric: target, "reached": None, **nothing, "interpolated": nothing}
@@ -293,6 +320,7 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         ("nodes", f"{summary['nodes']} in clusters {':'.join(map(str, summary['cluster_sizes']))}"),
         *(_quality_lines(summary) if summary["timetable"] is None else _timetable_lines(summary)),
         ("bytes sent", _bytes_line(traffic)),
+        *energy_lines(summary),
         ("simulated time", seconds_text(summary["sim_time_s"])),
         ("wall time", seconds_text(summary["wall_s"])),
     ]
@@ -379,15 +407,19 @@ def _target_lines(target: dict, judged_by: Metric) -> list[tuple[str, str]]:
         return [(name, "not reached")]
     between = target["interpolated"]
     return [
-        (
-            f"{name}, first evaluation",
-            f"round {target['round']}, {bytes_text(target['bytes'])}, {seconds_text(target['sim_time_s'])}",
-        ),
-        (
-            "  interpolated",
-            f"round {between['round']:.1f}, {bytes_text(between['bytes'])}, {seconds_text(between['sim_time_s'])}",
-        ),
+        (f"{name}, first evaluation", f"round {target['round']}, {costs_text(target)}"),
+        ("  interpolated", f"round {between['round']:.1f}, {costs_text(between)}"),
     ]
+
+
+def costs_text(costs: dict) -> str:
+    """Bytes and time, and joules and emissions where they were counted."""
+    told = [bytes_text(costs["bytes"]), seconds_text(costs["sim_time_s"])]
+    if "joules" in costs:
+        told.append(joules_text(costs["joules"]))
+    if "gco2" in costs:
+        told.append(f"{grams_text(costs['gco2'])} CO2e")
+    return ", ".join(told)
 
 
 def settlement_text(settlement: dict) -> str:

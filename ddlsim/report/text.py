@@ -24,6 +24,13 @@ def unit_of_bytes(largest: float) -> tuple[str, float]:
     return units[power], 1000.0**power
 
 
+def unit_of_joules(largest: float) -> tuple[str, float]:
+    """The unit in which joules up to this many are read best, and its size."""
+    units = ("J", "kJ", "MJ", "GJ", "TJ")
+    power = 0 if not largest or math.isnan(largest) else min(len(units) - 1, max(0, int(math.log10(largest) // 3)))
+    return units[power], 1000.0**power
+
+
 def unit_of_seconds(largest: float) -> tuple[str, float]:
     """The unit of time in which values up to this many seconds are read best, and its size in seconds."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
@@ -46,6 +53,25 @@ def seconds_text(seconds: float | None) -> str:
         return f"{minutes // 60}h{minutes % 60:02d}m"
     hours = round(seconds / 3600)
     return f"{hours // 24}d{hours % 24:02d}h"
+
+
+def joules_text(joules: float | None) -> str:
+    """Joules with a decimal prefix, e.g. `3.6 MJ`; see docs/energy.md for kWh."""
+    return _prefixed(joules, ((1e-3, "mJ"), (1.0, "J"), (1e3, "kJ"), (1e6, "MJ"), (1e9, "GJ"), (1e12, "TJ")))
+
+
+def grams_text(grams: float | None) -> str:
+    """A mass in the unit that is read best, e.g. `4.2 kg`."""
+    return _prefixed(grams, ((1e-3, "mg"), (1.0, "g"), (1e3, "kg"), (1e6, "t")))
+
+
+def _prefixed(value: float | None, units: Sequence[tuple[float, str]]) -> str:
+    """A value not below 0 with three digits, in the largest unit of which it has one whole."""
+    if value is None or math.isnan(value):
+        return "-"
+    fitting = [unit for unit in units if abs(value) >= 0.9995 * unit[0]]
+    size, name = fitting[-1] if fitting else units[0] if value else units[1]
+    return f"{value / size:.3g} {name}" if abs(value) < 99.95 * size else f"{value / size:.0f} {name}"
 
 
 def percent_text(share: float | None) -> str:

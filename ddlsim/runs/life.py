@@ -356,7 +356,7 @@ def _close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
 
 def _last_records(life: Life) -> list[Callable[[], None]]:
     """What remains to be written of the records."""
-    from ddlsim.runs.recorder import write_communication, write_contents, write_links
+    from ddlsim.runs.recorder import write_communication, write_contents, write_energy, write_links
 
     writes: list[Callable[[], None]] = [life.recorder.close] if life.recorder else []
     if life.simulation is not None:
@@ -369,6 +369,9 @@ def _last_records(life: Life) -> list[Callable[[], None]]:
             lambda: write_links(path / "links.jsonl", network.use(traffic()), detail),
             lambda: write_contents(path / "contents.jsonl", simulation.transport.contents),
         ]
+        meter = simulation.meter
+        if meter is not None:
+            writes.append(lambda: write_energy(path / "energy.jsonl", meter.rows(traffic()), detail))
     if life.models is not None and life.models.held:
         models = life.models
         writes.append(lambda: _write_models(life, models))

@@ -134,6 +134,17 @@ def write_links(path: Path, use: NodeUse, detail: Literal["full", "total"] = "fu
     _write_rows(path, use.rows() if detail == "full" else [use.total()])
 
 
+def write_energy(path: Path, rows: list[dict[str, Any]], detail: Literal["full", "total"] = "full") -> None:
+    """Writes energy.jsonl: one object per node, a server last, what it did and the joules of each; see energy_meter.py.
+
+    With detail `total` it holds one object for all nodes, whose node is null; `nodes` says how many.
+    """
+    if detail == "total":
+        sums = {name: sum(row[name] for row in rows) for name in rows[0] if name != "node"}
+        rows = [{"node": None, **sums, "nodes": len(rows)}]
+    _write_rows(path, rows)
+
+
 def write_contents(path: Path, contents: PayloadBreakdown) -> None:
     """Writes contents.jsonl: one object per round and content of messages; see payload_breakdown.py."""
     _write_rows(path, contents.rows())

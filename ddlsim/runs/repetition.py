@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from ddlsim.runs.recorder import Recorder
 
 REPEATED = "metrics.repeated"
-OF_AN_END = ("summary.json", "communication.jsonl", "links.jsonl", "contents.jsonl", "models.safetensors")
+OF_AN_END = (
+    "summary.json",
+    "communication.jsonl",
+    "links.jsonl",
+    "contents.jsonl",
+    "energy.jsonl",
+    "models.safetensors",
+)
 """What a run that was interrupted has written at its end; it is written anew."""
 
 

@@ -3,11 +3,13 @@
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
-from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator
+from pydantic import BaseModel, StringConstraints, field_validator
 from pydantic_core import PydanticCustomError
 
 from ddlsim.scenario import parts
+from ddlsim.scenario.energy import Energy
 from ddlsim.scenario.parts import NamedPart
+from ddlsim.scenario.section import Section
 from ddlsim.tasks import Task, as_task
 from ddlsim.units import END_OF_TIME_S, MAX_MBPS, MAX_NODES, Count, CountOrZero, StepCount
 
@@ -15,13 +17,7 @@ DEFAULT_LOCAL_STEPS = 10
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        strict=True, extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False
-    )
-
-
-class Nodes(_Section):
+class Nodes(Section):
     """How many nodes there are, in which clusters.
 
     Args:
@@ -46,7 +42,7 @@ class Nodes(_Section):
         return sum(self.clusters)
 
 
-class Validation(_Section):
+class Validation(Section):
     """Which samples are set aside for choices during training.
 
     Args:
@@ -59,7 +55,7 @@ class Validation(_Section):
     fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
 
 
-class EarlyStopping(_Section):
+class EarlyStopping(Section):
     """When a node has learned enough: it stops training and merging, and keeps its last model.
 
     Of the algorithms that pull, algorithm.stopped_serves chooses whether its peers get that model or its best one (DAC:
@@ -72,7 +68,7 @@ class EarlyStopping(_Section):
     patience: Count
 
 
-class Training(_Section):
+class Training(Section):
     """What one round of local training is.
 
     Args:
@@ -122,7 +118,7 @@ class Training(_Section):
         return self.epochs * per_epoch if self.epochs else self.local_steps or DEFAULT_LOCAL_STEPS
 
 
-class Network(_Section):
+class Network(Section):
     """How messages travel.
 
     Args:
@@ -149,7 +145,7 @@ class Network(_Section):
     compression: Annotated[Any, NamedPart("compression")]
 
 
-class Protocol(_Section):
+class Protocol(Section):
     """How long a node waits for messages, and what becomes of those that come too late.
 
     Args:
@@ -165,7 +161,7 @@ class Protocol(_Section):
     staleness: CountOrZero = 5
 
 
-class Evaluation(_Section):
+class Evaluation(Section):
     """When and how the nodes' models are tested.
 
     Args:
@@ -202,7 +198,7 @@ class Evaluation(_Section):
         return next((target for target in given if target is not None), None)
 
 
-class Records(_Section):
+class Records(Section):
     """How much is written down.
 
     Args:
@@ -218,7 +214,7 @@ class Records(_Section):
     models: Literal["none", "last", "best"] | None = None
 
 
-class Scenario(_Section):
+class Scenario(Section):
     """One experiment: nodes, their data and algorithm, the network between them, and for how long.
 
     Args:
@@ -248,6 +244,7 @@ class Scenario(_Section):
         churn: when nodes are away; null: never.
         evaluation: when and how the models are tested.
         records: how much is written down.
+        energy: what the run costs in electricity; null: it is not counted.
         fallback: keys to change when the data is not there; null: no fallback.
     """
 
@@ -276,6 +273,7 @@ class Scenario(_Section):
     churn: Annotated[Any, NamedPart("churn")] | None = None
     evaluation: Evaluation
     records: Records
+    energy: Energy | None = None
     fallback: dict[str, Any] | None = None
 
     @property
@@ -328,7 +326,7 @@ def to_plain(scenario: Scenario) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key in Scenario.model_fields:
         value = getattr(scenario, key)
-        if key in ("paper", "fallback", "description", "task", "aggregation") and not value:
+        if key in ("paper", "fallback", "description", "task", "aggregation", "energy") and not value:
             continue
         found[key] = _plain(key, value)
     return found

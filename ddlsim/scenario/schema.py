@@ -1,13 +1,14 @@
 """The JSON Schema of scenario files, for editors, from the same definitions that check them."""
 
-from typing import Any
+from typing import Any, get_args
 
 from pydantic.json_schema import GenerateJsonSchema
 
 from ddlsim import own_code
 from ddlsim.registry import Registry
 from ddlsim.scenario import parts
-from ddlsim.scenario.model import DEFAULTS, Scenario, _Section
+from ddlsim.scenario.model import DEFAULTS, Scenario
+from ddlsim.scenario.section import Section
 from ddlsim.scenario.shorthand import NAMED, OPTIMIZER_KEYS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -42,7 +43,7 @@ def json_schema() -> Schema:
     }
 
 
-def _section(cls: type[_Section], path: tuple[str, ...]) -> Schema:
+def _section(cls: type[Section], path: tuple[str, ...]) -> Schema:
     """A section; its keys are all optional, because it may lie on another file's."""
     plain = cls.model_json_schema(schema_generator=_Quiet)
     docs = parts.key_docs(cls)
@@ -51,8 +52,10 @@ def _section(cls: type[_Section], path: tuple[str, ...]) -> Schema:
         if key in parts.TABLES:
             ref = {"$ref": f"#/$defs/{key}"}
             properties[key] = {"anyOf": [{"type": "string"}, ref]} if key in NAMED else ref
-        elif isinstance(field.annotation, type) and issubclass(field.annotation, _Section):
-            properties[key] = _section(field.annotation, (*path, key))
+        elif (inner := _inner_section(field.annotation)) is not None:
+            properties[key] = _section(inner, (*path, key))
+            if not isinstance(field.annotation, type):
+                properties[key] |= {"type": ["object", "null"], "default": None}
         else:
             properties[key] = _inlined(_untitled(plain["properties"][key]), plain.get("$defs", {}))
         if key in docs:
@@ -66,6 +69,12 @@ def _section(cls: type[_Section], path: tuple[str, ...]) -> Schema:
         "additionalProperties": False,
     }
     return {**found, "required": plain.get("required", [])} if not path else found
+
+
+def _inner_section(hint: Any) -> type[Section] | None:
+    """The section that an annotation stands for, or allows beside null."""
+    found = (one for one in (hint, *get_args(hint)) if isinstance(one, type) and issubclass(one, Section))
+    return next(found, None)
 
 
 def _part(key: str) -> Schema:

@@ -54,12 +54,17 @@ def _scenario(schema: Schema) -> Iterator[str]:
 
 def _section(path: str, schema: Schema) -> Iterator[str]:
     """The keys of a section and, below them, those of the sections inside it."""
-    if schema.get("type") != "object" or not schema.get("properties"):
+    if not _is_section(schema):
         return
     yield from ("", f"## {path}", "", _sentence(schema.get("description", "")), "")
     yield from _keys(schema["properties"], f"{path}.")
     for name, inner in schema["properties"].items():
         yield from _section(f"{path}.{name}", inner)
+
+
+def _is_section(schema: Schema) -> bool:
+    """Whether a key holds a section, or one or null."""
+    return schema.get("type") in ("object", ["object", "null"]) and bool(schema.get("properties"))
 
 
 def _keys(properties: Schema, prefix: str = "") -> Iterator[str]:
@@ -73,7 +78,7 @@ def _kind_of(name: str, schema: Schema, prefix: str) -> str:
     part = schema.get("$ref", "").rpartition("/")[2]
     if part in PAGE_OF:
         return f"[{PAGE_OF[part]}](parts/{PAGE_OF[part]}.md)"
-    if schema.get("type") == "object" and schema.get("properties"):
+    if _is_section(schema):
         return f"[section](#{(prefix + name).replace('.', '')})"
     return _cell(type_text(schema)) if schema.get("type") or schema.get("anyOf") or schema.get("enum") else ""
 

@@ -8,6 +8,7 @@ from simpy import Environment
 from ddlsim.algorithms.base import Algorithm
 from ddlsim.engine.churn_process import ChurnProcess
 from ddlsim.engine.clock import SimulatedClock
+from ddlsim.engine.energy_meter import EnergyMeter
 from ddlsim.engine.membership import Member
 from ddlsim.engine.node_log import SilentLog
 from ddlsim.engine.run_info import Run
@@ -98,12 +99,14 @@ def assemble(
     synchronous=True,
     staleness=5,
     compute=None,
+    metered=None,
     **protocol,
 ):
     """A simulation, ready to run.
 
     Args:
         make_network: environment -> Network.
+        metered: what energy costs, if it is counted; see energy/joules.py.
         evaluated: whether rows of accuracy are recorded at the end; they are in `records.rows`.
         protocol: keys of the scenario section `protocol`.
     """
@@ -112,8 +115,10 @@ def assemble(
     members = [Member(node) for node in range(num_nodes)]
     if not hasattr(step_time_s, "duration_s"):
         step_time_s = np.broadcast_to(step_time_s, num_nodes)
-    clock, measurements = SimulatedClock(env, step_time_s), Measurements(compute, records, task.judged_by)
-    transport = NetworkTransport(make_network(env), members, run, clock, compute, Protocol(**protocol))
+    network = make_network(env)
+    meter = None if metered is None else EnergyMeter(num_nodes, None, metered, lambda: env.now, network)
+    clock, measurements = SimulatedClock(env, step_time_s, meter), Measurements(compute, records, task.judged_by)
+    transport = NetworkTransport(network, members, run, clock, compute, Protocol(**protocol))
     monitor = NoMonitor()
     if evaluated:
         similarities = OracleSimilarities((), None, records, run.rng)
@@ -122,6 +127,6 @@ def assemble(
         monitor = Evaluator(compute, records, section, schedule, tested, task, run.rng, measurements, similarities)
     churn = ChurnProcess(env, members, dict(absences), state_lost)
     ports = Ports(clock, transport, compute, run, SilentLog())
-    made = Simulation(env, algorithm, ports, transport, members, churn, monitor, records)
+    made = Simulation(env, algorithm, ports, transport, members, churn, monitor, records, meter=meter)
     made.records, made.compute = records, compute
     return made

@@ -24,8 +24,8 @@ class Stopped(Exception):
 def outcome(directory: Path) -> dict[str, object]:
     """All that must be the same: the records' bytes, and the summary but for wall time and memory."""
     found: dict[str, object] = {name: (directory / name).read_bytes() for name in RECORDS}
-    models = directory / "models.safetensors"
-    found["models"] = models.read_bytes() if models.exists() else None
+    for name in ("models.safetensors", "energy.jsonl"):
+        found[name] = (directory / name).read_bytes() if (directory / name).exists() else None
     summary = json.loads((directory / "summary.json").read_text())
     return found | {"summary": {key: value for key, value in summary.items() if key not in OF_THE_PROCESS}}
 

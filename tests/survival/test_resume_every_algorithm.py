@@ -1,5 +1,6 @@
 """A run that is stopped and resumed ends with the very bytes of one that was not, whatever it was doing."""
 
+import json
 from functools import partial
 
 import pytest
@@ -74,6 +75,14 @@ def test_every_algorithm_goes_on_without_rounds_under_churn_and_losses(tmp_path,
 @pytest.mark.parametrize("algorithm", ["facade", "el", "dac"])
 def test_whatever_a_node_keeps_from_round_to_round_is_there_again(tmp_path, monkeypatch, algorithm, feature):
     check(tmp_path, monkeypatch, (settings_of(algorithm), *FEATURES[feature]), ends=3, every=2)
+
+
+def test_energy_that_was_spent_before_the_checkpoint_is_counted(tmp_path, monkeypatch):
+    energy = "energy={watts: 10, idle_w: 1, link: lte_2012, grid: world_2022}"
+    settings = (settings_of("el"), f"churn={{name: schedule, {OFFLINE}}}", energy, "evaluation.every=1")
+    check(tmp_path, monkeypatch, settings, ends=3, every=2)
+    nodes = [json.loads(line) for line in (tmp_path / "torn" / "energy.jsonl").read_text().splitlines()]
+    assert len(nodes) == 8 and all(node["compute_j"] > 0 for node in nodes)
 
 
 def test_merges_that_are_recorded_and_true_similarities_are_the_same(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from ddlsim.report.comparing.groups import Group
 from ddlsim.report.records import Records
 from ddlsim.tasks.metric import Metric, metric_named
 
-Axis = Literal["rounds", "time", "bytes"]
+Axis = Literal["rounds", "time", "bytes", "joules"]
 Band = Literal["std", "ci", "none"]
 
 VIEWS = {
@@ -41,7 +41,7 @@ class Curve:
 
     Args:
         round: rounds completed, int [E].
-        x: what the axis shows: rounds, simulated seconds or bytes of all nodes, float [E].
+        x: what the axis shows: rounds, simulated seconds, bytes or joules of all nodes, float [E].
         y: the measure, float [E]; accuracies 0 to 1.
         spread: half the height of the band around it, float [E]; 0 for a single run.
         runs: n.
@@ -69,15 +69,19 @@ def curve_of(records: Records, x: Axis, y: str | None = None) -> Curve:
 
     Args:
         records: of the run.
-        x: rounds, time or bytes.
+        x: rounds, time, bytes or joules.
         y: a metric that evaluations record, or one of VIEWS; None: what the nodes are judged by.
     Raises:
-        ScenarioError: if the run has no such values, or x is unknown.
+        ScenarioError: if the run has no such values or costs, or x is unknown.
     """
     evaluations = records.evaluations
     costs = {"rounds": evaluations.round, "time": evaluations.time_s, "bytes": evaluations.bytes_sent}
+    if x == "joules":
+        if evaluations.joules is None:
+            raise ScenarioError(f"--x joules: {records.directory} has not counted them: its scenario has no energy.")
+        costs[x] = evaluations.joules
     if x not in costs:
-        raise ScenarioError(f"--x {x}: expected {', '.join(costs)}.")
+        raise ScenarioError(f"--x {x}: expected {', '.join(costs)}, joules.")
     values = _measured(records, records.metric if y is None else y)
     known = ~np.isnan(values)
     columns = (evaluations.round[known], np.asarray(costs[x], dtype=float)[known], values[known])

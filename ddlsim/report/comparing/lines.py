@@ -14,7 +14,7 @@ from ddlsim.report.comparing.curves import Axis, Band, check_alike, mean_curve, 
 from ddlsim.report.comparing.groups import Group, group
 from ddlsim.report.frame import shown_figure, styles
 from ddlsim.report.records import Records
-from ddlsim.report.text import unit_of_bytes, unit_of_seconds
+from ddlsim.report.text import unit_of_bytes, unit_of_joules, unit_of_seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,7 +52,7 @@ def lines_figure(
 
     Args:
         runs: all measured by the same metric.
-        x: rounds, time (simulated) or bytes (of all nodes).
+        x: rounds, time (simulated), bytes or joules (of all nodes).
         y: a metric, or a view of it, see curves.py; None: what the nodes are judged by.
         group_by: dotted keys whose values make the lines; None: every key in which runs differ, but for the seed.
         band: std, ci (95 %) or none.
@@ -96,6 +96,9 @@ def axis_of(x: Axis, values: Sequence[np.ndarray]) -> tuple[str, float]:
     if x == "bytes":
         unit, size = unit_of_bytes(largest)
         return f"sent by all nodes ({unit})", size
+    if x == "joules":
+        unit, size = unit_of_joules(largest)
+        return f"spent by all nodes ({unit})", size
     if x == "time":
         unit, size = unit_of_seconds(largest)
         return f"simulated time ({unit})", size

@@ -7,15 +7,22 @@ from typing import Any
 import numpy as np
 
 from ddlsim import metrics
-from ddlsim.report.comparing.curves import curve_of, metric_of_measure
+from ddlsim.report.comparing.curves import Axis, curve_of, metric_of_measure
 from ddlsim.report.comparing.groups import APART, Settings, group, settings_of
+from ddlsim.report.energy_table import emitted
 from ddlsim.report.published import published
 from ddlsim.report.records import Records
 from ddlsim.report.summary import quality
 from ddlsim.tasks.metric import Metric
 
 FALLBACK = " (fallback)"
-COSTS = ("bytes", "sim_time_s", "target_round", "target_bytes", "target_sim_time_s")
+COSTS = (
+    *("bytes", "sim_time_s", "joules", "gco2"),
+    *("target_round", "target_bytes", "target_sim_time_s", "target_joules", "target_gco2"),
+)
+
+
+ENERGY = ("joules", "gco2")
 
 
 @dataclass(frozen=True)
@@ -147,30 +154,41 @@ def _common(texts: Iterable[str | None]) -> str:
 
 
 def _flat(summary: dict) -> dict[str, float | None]:
-    return {**quality(summary), "bytes": summary["bytes"]["total"], "sim_time_s": summary["sim_time_s"]}
+    costs = {"bytes": summary["bytes"]["total"], "sim_time_s": summary["sim_time_s"]}
+    energy = summary.get("energy")
+    if energy is not None:
+        costs |= {name: energy[name] for name in ENERGY}
+    return {**quality(summary), **costs}
 
 
 def _own_target(summary: dict) -> dict[str, float | None]:
     """Costs of the scenario's own target."""
-    return {f"target_{name}": summary["target"][name] for name in ("round", "bytes", "sim_time_s")}
+    found = {f"target_{name}": summary["target"][name] for name in ("round", "bytes", "sim_time_s")}
+    if "energy" in summary:
+        found |= {f"target_{name}": summary["target"].get(name) for name in ENERGY}
+    return found
 
 
 def _to_target(records: Records, target: Target) -> dict[str, float | None]:
     """Costs at the first evaluation that is as good as the target or better."""
-    costs = {"target_round": "rounds", "target_bytes": "bytes", "target_sim_time_s": "time"}
+    costs: dict[str, Axis] = {"target_round": "rounds", "target_bytes": "bytes", "target_sim_time_s": "time"}
+    if records.scenario.get("energy"):
+        costs["target_joules"] = "joules"
     found: dict[str, float | None] = {}
     for name, axis in costs.items():
         curve = curve_of(records, axis, target.measure)
         falling = metric_of_measure(target.measure or records.metric, records.judged_by).falling
         first = metrics.first_reaching(curve.y, target.value, falling)
         found[name] = None if first is None else float(curve.x[first])
+    if records.scenario.get("energy"):
+        found["target_gco2"] = emitted(found["target_joules"], records.gco2_per_kwh)
     return found
 
 
 def _numbers(runs: list[dict[str, float | None]]) -> dict[str, dict | None]:
     numbers: dict[str, dict | None] = {}
-    for name in runs[0]:
-        values = [run[name] for run in runs if run[name] is not None]
+    for name in dict.fromkeys(name for run in runs for name in run):
+        values = [value for run in runs if (value := run.get(name)) is not None]
         numbers[name] = {"mean": float(np.mean(values)), "std": float(np.std(values))} if values else None
     return numbers
 

@@ -22,6 +22,7 @@ AXES: dict[AxisName, tuple[str, Unit]] = {
     "rounds": ("round", "count"),
     "time": ("simulated time", "seconds"),
     "bytes": ("bytes sent by all nodes", "bytes"),
+    "joules": ("energy of all nodes", "joules"),
 }
 BANDS: dict[Band, str] = {
     "std": "; bands are one population standard deviation over the runs of a setting",
@@ -98,7 +99,8 @@ def chart(groups: Sequence[Group], measure: str, drawn: Drawn, told: Sequence[Re
         drawn: the axis that is shown first, the band, and the value that is marked.
         told: runs of which notes are made on what was averaged.
     """
-    order = [drawn.x, *(name for name in AXES if name != drawn.x)]
+    counted = all(records.evaluations.joules is not None for own in groups for records in own.runs)
+    order = [drawn.x, *(name for name in AXES if name != drawn.x and (name != "joules" or counted))]
     series = []
     for index, own in enumerate(groups):
         curves = [mean_curve(own, name, measure, drawn.band) for name in order]

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Literal
 
 from ddlsim.errors import DdlsimError, ScenarioError
-from ddlsim.report.comparing.rows import COSTS, FALLBACK, Row, Target, compared
+from ddlsim.report.comparing.rows import COSTS, ENERGY, FALLBACK, Row, Target, compared
 from ddlsim.report.summary import raise_it, read_all
 from ddlsim.report.text import (
     bytes_text,
     columns,
     comma_separated,
+    grams_text,
+    joules_text,
     latex,
     markdown,
     number_text,
@@ -87,9 +89,7 @@ def cells_of(rows: list[Row], by_keys: bool) -> tuple[list[str], list[list[str]]
         if any(row.judged_by == metric and row.has_fairness for row in rows):
             texts["fair_accuracy"] = "fair acc", percent_text
             texts |= {"demographic_parity": ("DP", number_text), "equalized_odds": ("EO", number_text)}
-    as_texts = bytes_text, seconds_text, _round_text, bytes_text, seconds_text
-    costs = "bytes", "sim time", "round to target", "bytes to target", "time to target"
-    texts |= dict(zip(COSTS, zip(costs, as_texts, strict=True), strict=True))
+    texts |= {name: cost for name, cost in _COST_TEXTS.items() if _is_shown(name, rows)}
     titles = ["setting"] if by_keys else ["scenario", "algorithm"]
     header = [*titles, "data", "seeds", "round", *(title for title, _ in texts.values())]
     with_settings = any(row.settings for row in rows)
@@ -105,6 +105,12 @@ def cells_of(rows: list[Row], by_keys: bool) -> tuple[list[str], list[list[str]]
         ]
         cells.append(line + [_cell(row, metric, as_text) for metric, (_, as_text) in texts.items()])
     return header, cells
+
+
+def _is_shown(cost: str, rows: Sequence[Row]) -> bool:
+    """Whether a cost has a column: energy only where a run has counted it."""
+    counted = cost.removeprefix("target_")
+    return counted not in ENERGY or any(row.numbers.get(counted) for row in rows)
 
 
 def _cell(row: Row, metric: str, as_text) -> str:
@@ -173,3 +179,17 @@ def _round_text(value: float | None) -> str:
 
 def _or_dash(value: object) -> str:
     return "-" if value is None else str(value)
+
+
+_COST_TEXTS: dict[str, tuple[str, Callable]] = {
+    "bytes": ("bytes", bytes_text),
+    "sim_time_s": ("sim time", seconds_text),
+    "joules": ("energy", joules_text),
+    "gco2": ("CO2e", grams_text),
+    "target_round": ("round to target", _round_text),
+    "target_bytes": ("bytes to target", bytes_text),
+    "target_sim_time_s": ("time to target", seconds_text),
+    "target_joules": ("energy to target", joules_text),
+    "target_gco2": ("CO2e to target", grams_text),
+}
+"""Cost -> the title of its column, and how it is written."""

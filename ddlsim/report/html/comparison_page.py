@@ -9,7 +9,7 @@ from ddlsim.report.comparing.sections import sections
 from ddlsim.report.comparing.tables import notes_of
 from ddlsim.report.html.page import Page, Tile
 from ddlsim.report.records import Records
-from ddlsim.report.text import bytes_text, seconds_text
+from ddlsim.report.text import bytes_text, joules_text, seconds_text
 
 
 def comparison_page(
@@ -58,6 +58,7 @@ def tiles(rows: Sequence[Row]) -> list[Tile]:
         ("fair_accuracy", "Highest fair accuracy", lambda value: f"{100 * value:.2f} %", False),
         ("target_bytes", "Fewest bytes to target", bytes_text, True),
         ("target_sim_time_s", "Least time to target", seconds_text, True),
+        ("target_joules", "Least energy to target", joules_text, True),
     ]
     for name, title, as_text, falling in bests:
         numbers = [

@@ -3,8 +3,8 @@
 from ddlsim.report.html.page import Page, Tile
 from ddlsim.report.records import Records
 from ddlsim.report.sections import Context, sections
-from ddlsim.report.summary import loud_lines, summary_of
-from ddlsim.report.text import bytes_text, number_text, percent_text, seconds_text
+from ddlsim.report.summary import costs_text, loud_lines, summary_of
+from ddlsim.report.text import bytes_text, grams_text, joules_text, number_text, percent_text, seconds_text
 from ddlsim.tasks.metric import Metric
 
 
@@ -50,11 +50,15 @@ def tiles(summary: dict) -> list[Tile]:
     wasted = summary["bytes"]["wasted"]
     remark = "" if wasted is None else f"{bytes_text(wasted)} wasted"
     found.append(Tile("Bytes sent", bytes_text(summary["bytes"]["total"]), remark))
+    energy = summary.get("energy")
+    if energy is not None and energy["joules"] is not None:
+        remark = "" if energy["gco2"] is None else f"{grams_text(energy['gco2'])} CO2e"
+        found.append(Tile("Energy", joules_text(energy["joules"]), remark))
     target = summary["target"]
     if target[metric] is not None and summary["timetable"] is None:
         name = f"To {judged_by.text(target[metric])}{' %' if judged_by.share else ''}"
         if target["reached"]:
-            remark = f"{bytes_text(target['bytes'])}, {seconds_text(target['sim_time_s'])}"
+            remark = costs_text(target)
             found.append(Tile(name, f"round {target['round']}", remark))
         else:
             found.append(Tile(name, "not reached"))

@@ -8,6 +8,7 @@ from ddlsim.report.section import Section
 from ddlsim.report.sections.about import about_run
 from ddlsim.report.sections.churn import churn_sections
 from ddlsim.report.sections.context import Context
+from ddlsim.report.sections.energy import energy_sections
 from ddlsim.report.sections.peers import peer_sections
 from ddlsim.report.sections.quality import quality_sections
 from ddlsim.report.sections.traffic import traffic_sections
@@ -26,6 +27,7 @@ def sections(records: Records, summary: dict, context: Context | None = None) ->
     return [
         *quality_sections(records, summary),
         *traffic_sections(records),
+        *energy_sections(records),
         *churn_sections(records),
         *peer_sections(records),
         *about_run(records, summary, context or Context()),

@@ -100,12 +100,14 @@ def blocks_of(node_cluster: np.ndarray, most: int = MOST_ROWS) -> Blocks:
 
 
 def axes(records: Records) -> list[Axis]:
-    """Rounds, simulated time and bytes at the evaluations."""
+    """Rounds, simulated time, bytes and, where it was counted, energy at the evaluations."""
     evaluations = records.evaluations
     found = [Axis("round", evaluations.round), Axis("simulated time", evaluations.time_s, "seconds")]
     sent = evaluations.bytes_sent
     if np.isfinite(sent).all():
         found.append(Axis("bytes sent by all nodes", sent, "bytes"))
+    if evaluations.joules is not None:
+        found.append(Axis("energy of all nodes", evaluations.joules, "joules"))
     return found
 
 

@@ -12,7 +12,11 @@ from ddlsim.report.summary import quality as flat_quality
 from ddlsim.report.text import number_text, percent_text
 
 GROUP = "Learning"
-FRAMES: dict[str, tuple[str, Unit]] = {"test_loss": ("test loss", "number"), "bytes_sent": ("bytes sent", "bytes")}
+FRAMES: dict[str, tuple[str, Unit]] = {
+    "test_loss": ("test loss", "number"),
+    "bytes_sent": ("bytes sent", "bytes"),
+    "joules": ("energy", "joules"),
+}
 
 
 def quality_sections(records: Records, summary: dict) -> list[Section]:

@@ -9,7 +9,7 @@ from ddlsim.report.link_table import Links
 from ddlsim.report.link_table import lines as link_lines
 from ddlsim.report.records import Records
 from ddlsim.report.section import Table
-from ddlsim.report.text import bytes_text, percent_text, seconds_text
+from ddlsim.report.text import bytes_text, joules_text, percent_text, seconds_text
 from ddlsim.report.thinning import evenly
 from ddlsim.tasks.metric import ACCURACY
 
@@ -35,12 +35,14 @@ def curve(records: Records, target: float | None) -> Table:
                 f"{evaluations.round[index]}{'*' if index == reached else ''}",
                 seconds_text(evaluations.time_s[index]),
                 bytes_text(evaluations.bytes_sent[index]),
+                *([] if evaluations.joules is None else [joules_text(evaluations.joules[index])]),
                 metric.text(everyone[index]),
                 *(metric.text(value) for value in per_cluster[index]),
                 *([] if fair is None else [percent_text(fair[index])]),
             ]
         )
-    header = ["round", "sim time", "bytes", "all", *(f"cluster {c}" for c in range(per_cluster.shape[1]))]
+    energy = [] if evaluations.joules is None else ["energy"]
+    header = ["round", "sim time", "bytes", *energy, "all", *(f"cluster {c}" for c in range(per_cluster.shape[1]))]
     side, unit = "below" if metric.falling else "above", " %" if metric.share else ""
     note = f"* first evaluation at or {side} the target {metric.text(target)}{unit}"
     what = metric.head[:1].upper() + metric.head[1:]

@@ -88,6 +88,7 @@ def ended_with(summary: dict[str, Any]) -> dict[str, float]:
         "total_bytes": summary["bytes"]["total"],
         "sim_time_s": summary["sim_time_s"],
         "wall_s": summary["wall_s"],
-        **{f"target_{name}": target.get(name) for name in ("round", "bytes", "sim_time_s")},
+        "total_joules": (summary.get("energy") or {}).get("joules"),
+        **{f"target_{name}": target.get(name) for name in ("round", "bytes", "sim_time_s", "joules")},
     }
     return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}

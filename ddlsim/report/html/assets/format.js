@@ -22,6 +22,11 @@ const FORMATS = {
     }
     return "";
   },
+  joules: (v) => {
+    const units = [[1e12, "TJ"], [1e9, "GJ"], [1e6, "MJ"], [1e3, "kJ"], [1, "J"], [1e-3, "mJ"]];
+    const [size, unit] = v === 0 ? [1, "J"] : units.find(([one]) => Math.abs(v) >= 0.9995 * one) || [1e-3, "mJ"];
+    return `${significant(v / size, 3)} ${unit}`;
+  },
   seconds: (v) => {
     const pad = (n) => String(Math.floor(n)).padStart(2, "0");
     if (v < 59.95) return `${significant(v, 3)} s`;

@@ -1,0 +1,11 @@
+"""What every section of a scenario is: a frozen pydantic model, strict and closed to other keys."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Section(BaseModel):
+    """Base of the sections."""
+
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False
+    )

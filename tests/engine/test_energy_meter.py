@@ -1,0 +1,97 @@
+"""Seconds, steps and bytes that devices are charged for, in simulations that can be counted by hand."""
+
+import pytest
+from small_simulation import Plain, assemble
+
+from ddlsim.energy.joules import Costs
+from ddlsim.engine.energy_meter import DeviceMeter, EnergyMeter
+from ddlsim.messages.message import Message
+from ddlsim.network.network import Network
+
+
+def test_a_departure_ends_what_is_computed_and_charges_its_share():
+    device = DeviceMeter()
+    device.computes(8, 1.0, 4.0)
+    device.left(2.0)
+    assert (device.steps(9.0), device.computing_s(9.0), device.online_s(9.0)) == (2.0, 1.0, 2.0)
+
+
+def test_what_is_computed_at_once_takes_the_time_of_the_union_and_the_steps_of_all():
+    device = DeviceMeter()
+    device.computes(4, 0.0, 4.0)
+    device.computes(6, 2.0, 3.0)
+    assert (device.computing_s(2.5), device.steps(2.5)) == (2.5, 2.5 + 1.0)
+    device.computes(1, 10.0, 1.0)
+    assert (device.computing_s(20.0), device.steps(20.0)) == (6.0, 11.0)
+
+
+def test_steps_that_take_no_time_are_done_at_once():
+    device = DeviceMeter()
+    device.computes(5, 3.0, 0.0)
+    assert (device.steps(3.0), device.computing_s(3.0)) == (5.0, 0.0)
+
+
+class Training(Plain):
+    """A local step a round, then a message to all others, then theirs."""
+
+    def start(self, node):
+        return {"model": node.init_models(whole=True)[0]}
+
+    def round(self, node, state, round_num):
+        yield node.train(state["model"], 1)
+        node.send(node.others(), round_num, number=1)
+        yield node.receive(round_num, node.others())
+
+
+def simulate(rounds, step_time_s, absences=(), **settings):
+    """Two nodes with links of 100 bytes/s; a message has 8 bytes and no header."""
+    made = assemble(
+        Training(),
+        2,
+        lambda env: Network(env, 2, 100.0, 100.0),
+        rounds=rounds,
+        step_time_s=step_time_s,
+        graph=[(1,), (0,)],
+        absences=absences,
+        metered=Costs(watts=10.0, idle_w=1.0, j_per_byte_up=1.0, j_per_byte_down=0.5),
+        **settings,
+    )
+    made.run()
+    return made.meter.rows()
+
+
+def test_a_fast_node_is_idle_while_it_waits_for_a_slow_one():
+    fast, slow = simulate(2, [1.0, 3.0])
+    # The fast one's messages are there long before the slow one's steps end, at 3 and 6 s; 8 bytes take 0.08 s.
+    assert (fast["computing_s"], fast["idle_s"]) == pytest.approx((2.0, 4.08))
+    assert (slow["computing_s"], slow["idle_s"]) == pytest.approx((6.0, 0.0))
+    assert (fast["compute_j"], fast["idle_j"]) == pytest.approx((20.0, 4.08))
+    assert [fast[name] for name in ("sent_bytes", "received_bytes", "upload_j", "download_j")] == [16, 16, 16.0, 8.0]
+
+
+def test_an_absent_node_costs_nothing_and_its_aborted_step_what_was_done_of_it():
+    stays, leaves = simulate(3, [1.0, 1.0], {1: [(0.25, 1.75)]})
+    # Node 0 has done two rounds alone when node 1 comes back to do the third with it.
+    assert stays["computing_s"] == 3.0
+    assert leaves["steps"] == pytest.approx(0.25 + 1.0)
+    assert leaves["computing_s"] == pytest.approx(0.25 + 1.0)
+    assert leaves["sent_bytes"] == 8
+
+
+def test_asynchronous_nodes_are_idle_until_their_own_last_round_and_no_longer():
+    fast, slow = simulate(2, [1.0, 3.0], synchronous=False)
+    assert (fast["computing_s"], fast["idle_s"]) == (2.0, 0.0)
+    assert (slow["computing_s"], slow["idle_s"]) == (6.0, 0.0)
+
+
+def test_bytes_of_an_aborted_message_are_charged_at_both_ends():
+    from simpy import Environment
+
+    env = Environment()
+    network = Network(env, 2, 100.0, 100.0)
+    meter = EnergyMeter(2, None, Costs(j_per_byte_up=1.0, j_per_byte_down=2.0), lambda: env.now, network)
+    network.send([Message(0, 1, 0, "push", {}, 1000)])
+    env.run(until=3.0)
+    network.remove_node(1)
+    sender, receiver = meter.rows()
+    assert (sender["upload_j"], receiver["download_j"]) == (300.0, 600.0)

@@ -1,0 +1,34 @@
+"""The section `energy`: presets, keys that go before them, and what is wrong with it."""
+
+from ddlsim.scenario import digest, load, to_yaml
+
+
+def test_a_key_goes_before_its_preset(write):
+    costs = load(write(more="energy: {link: lte_2012, device: t4, j_per_byte_down: 1.0}\n")).energy.costs
+    assert (costs.watts, costs.j_per_byte_down) == (70.0, 1.0) and 0 < costs.j_per_byte_up < 1e-5
+
+
+def test_a_scenario_without_it_is_written_as_before(write):
+    scenario = load(write())
+    assert "energy" not in to_yaml(scenario)
+    assert digest(scenario) != digest(load(write(more="energy: {watts: 5}\n")))
+
+
+def test_an_unknown_preset_is_told_with_the_nearest_one(problems):
+    (text,) = problems(more="energy: {device: jetson_nano}\n")
+    assert "energy.device: unknown preset 'jetson_nano'" in text and "jetson_nano_5w" in text
+
+
+def test_computing_has_one_price(problems):
+    (text,) = problems(more="energy: {watts: 5, j_per_step: 0.1}\n")
+    assert text.endswith("energy: computing costs j_per_step or watts; leave one out")
+
+
+def test_a_section_in_which_nothing_costs_anything_is_refused(problems):
+    (text,) = problems(more="energy: {grid: world_2022}\n")
+    assert "energy: nothing costs anything" in text
+
+
+def test_a_negative_price_is_refused(problems):
+    (text,) = problems(more="energy: {watts: -1}\n")
+    assert "energy.watts: expected a number of at least 0, got -1" in text
