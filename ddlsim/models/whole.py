@@ -61,7 +61,7 @@ def with_core_and_head(
 ) -> Build:
     """What makes modules with submodules `core` and `head`, of what makes any.
 
-    The first module is tried with one sample: cut in two, it has to compute what it computed whole.
+    The first module is tried with one sample: its head of its core has to be what it computes whole.
 
     Args:
         build: makes a module.
@@ -81,6 +81,9 @@ def with_core_and_head(
             raise ScenarioError(f"model: build of {name} returns {_what(module)}, expected a torch.nn.Module.")
         refuse_lazy(module, name)
         if _has_parts(module):
+            if not tried:
+                _check_forward(module, name, sample_shape, dtype)
+            tried = True
             return module
         linear = _last_linear(module, name)
         if tried:
@@ -103,6 +106,27 @@ def with_core_and_head(
 
 def _has_parts(module: nn.Module) -> bool:
     return all(isinstance(getattr(module, part, None), nn.Module) for part in ("core", "head"))
+
+
+def _check_forward(module: nn.Module, name: str, shape: Sequence[int], dtype: torch.dtype) -> None:
+    """Raises ScenarioError if the forward of a module with core and head is something else than head(core(x))."""
+    if not isinstance(_outputs(module, shape, dtype), torch.Tensor):
+        return  # what is wrong with it is told where architectures are read
+    core, head = (module.get_submodule(part) for part in ("core", "head"))
+    zeros = [each for each in module.parameters() if each.dim() > 1 and not each.any()]
+    with torch.no_grad():
+        for each in zeros:  # a head that begins with zeros would hide what comes before it
+            each.fill_(0.1)
+        same = _same(_outputs(module, shape, dtype), _outputs(nn.Sequential(core, head), shape, dtype))
+        for each in zeros:
+            each.zero_()
+    if not same:
+        raise ScenarioError(
+            f"model: the forward of {name} computes something else than head(core(x)), for which its submodules core "
+            "and head stand: they are trained, evaluated and sent apart. Move what forward does before, between or "
+            "after them into one of the two, such as an nn.ReLU at the end of core; or give them other names, and the "
+            "last linear layer becomes the head."
+        )
 
 
 def _last_linear(module: nn.Module, name: str) -> str:

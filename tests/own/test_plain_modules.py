@@ -69,6 +69,30 @@ def test_a_module_with_core_and_head_stays_as_it_is():
     assert type(cut(lambda: SplitModel(nn.Linear(5, 4), nn.Linear(4, 3)), told)()) is SplitModel and told == []
 
 
+class Between(SplitModel):
+    """Something between its parts, which a head of zeros hides."""
+
+    def __init__(self, zeros=False):
+        super().__init__(nn.Linear(5, 4), nn.Linear(4, 3))
+        if zeros:
+            nn.init.zeros_(self.head.weight)
+
+    def forward(self, inputs):
+        return self.head(self.core(inputs).relu())
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_forward_that_does_more_than_core_and_head_is_refused(zeros):
+    with pytest.raises(ScenarioError, match=r"forward of Net computes something else than head\(core\(x\)\)"):
+        cut(lambda: Between(zeros))()
+
+
+def test_a_head_of_zeros_stays_one():
+    module = SplitModel(nn.Linear(5, 4), nn.Linear(4, 3))
+    nn.init.zeros_(module.head.weight)
+    assert not cut(lambda: module)().head.weight.any()
+
+
 def test_the_same_values_are_drawn_as_without_cutting():
     torch.manual_seed(1)
     expected = [Named().state_dict() for _ in range(2)]

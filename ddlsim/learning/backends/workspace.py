@@ -3,7 +3,6 @@
 Where the module's layers have a native plan (native_plan.py), it computes in the place of PyTorch's operators.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
@@ -12,7 +11,8 @@ import torch
 from torch import nn
 
 from ddlsim.learning.architecture import Architecture
-from ddlsim.learning.backends.native_plan import NativePlan, NoPlan, network_of
+from ddlsim.learning.backends.native_plan import NativePlan
+from ddlsim.learning.backends.plan_check import checked_plan
 from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import own_dropouts
 from ddlsim.learning.inputs import Inputs
@@ -113,7 +113,7 @@ class ModelWorkspace:
             return f"samples are {str(images.dtype).removeprefix('torch.')}"
         shape = tuple(images.shape[1:])
         if shape not in self._plans:
-            self._plans[shape] = _plan_of(self, shape)
+            self._plans[shape] = checked_plan(self, shape)
         return self._plans[shape]
 
     def features(self, images: torch.Tensor, precision: str = "float32") -> torch.Tensor:
@@ -174,25 +174,6 @@ class ModelWorkspace:
             if present is not view and present is not None:
                 view.copy_(present)
                 module._buffers[name] = view
-
-
-@torch.no_grad()
-def _plan_of(workspace: ModelWorkspace, image_shape: tuple[int, ...]) -> NativePlan | str:
-    """A plan that has been seen to give what the module gives, or why there is none."""
-    if workspace.flat.device.type != "cpu":
-        return f"it lives on {workspace.flat.device.type}"
-    if len(image_shape) != 3:
-        return "its inputs are no images"
-    try:
-        plan = NativePlan(network_of(workspace.module, workspace.layout), workspace.flat, image_shape)
-    except NoPlan as reason:
-        return str(reason)
-    images = torch.linspace(-2, 2, 3 * math.prod(image_shape)).sin().reshape(3, *image_shape)
-    module = workspace.module.eval()
-    expected, found = module(images), plan.outputs(plan.features(images))
-    tolerance = 1e-3 * (1 + expected.abs().max().item())
-    same = torch.allclose(found, expected, atol=tolerance, rtol=1e-3, equal_nan=True)
-    return plan if same else "its forward does more than its layers"
 
 
 def local_steps(

@@ -1,0 +1,85 @@
+"""Whether a native plan computes what a module does, tried on values that show it.
+
+The values are neither those of a loaded model nor drawn ones: they may be all zeros, or not finite, in a model that has
+diverged, and then every two computations agree, or none do.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from ddlsim.learning.backends.native_plan import NativePlan, NoPlan, network_of
+from ddlsim.learning.dropout import OwnDropout, seed_dropouts
+from ddlsim.learning.layout import MODEL, Layout
+
+if TYPE_CHECKING:
+    from ddlsim.learning.backends.workspace import ModelWorkspace
+
+_MORE = "its forward does more than its layers"
+
+
+@torch.no_grad()
+def checked_plan(workspace: "ModelWorkspace", image_shape: tuple[int, ...]) -> NativePlan | str:
+    """A plan that has been seen to give what the module gives, or why there is none.
+
+    Args:
+        workspace: a module and its flat vectors; their values are the same afterwards.
+        image_shape: (C, H, W).
+    """
+    if workspace.flat.device.type != "cpu":
+        return f"it lives on {workspace.flat.device.type}"
+    if len(image_shape) != 3:
+        return "its inputs are no images"
+    try:
+        plan = NativePlan(network_of(workspace.module, workspace.layout), workspace.flat, image_shape)
+    except NoPlan as reason:
+        return str(reason)
+    flats = workspace.flat, workspace.local
+    kept = [flat.clone() for flat in flats]
+    workspace.flat.copy_(telling_values(workspace.layout))
+    try:
+        same = _computes_the_same(plan, workspace.module, workspace.dropouts, image_shape)
+    finally:
+        workspace.gather_buffers()
+        for flat, values in zip(flats, kept, strict=True):
+            flat.copy_(values)
+    plan.reload()
+    return plan if same else _MORE
+
+
+def _computes_the_same(
+    plan: NativePlan, module: nn.Module, dropouts: list[OwnDropout], image_shape: Sequence[int]
+) -> bool:
+    """Whether a plan predicts what a module predicts, and the module trains what its layers give."""
+    images = torch.linspace(-2, 2, 3 * math.prod(image_shape)).sin().reshape(3, *image_shape)
+    module.eval()
+    if not _close(module(images), plan.outputs(plan.features(images))):
+        return False
+    module.train()
+    seed_dropouts(dropouts, 0)
+    trained = module(images)
+    seed_dropouts(dropouts, 0)
+    return _close(trained, module.get_submodule("head")(module.get_submodule("core")(images)))
+
+
+def _close(expected: object, found: torch.Tensor) -> bool:
+    if not isinstance(expected, torch.Tensor) or expected.shape != found.shape or not expected.isfinite().all():
+        return False
+    return torch.allclose(found, expected, atol=1e-3 * (1 + expected.abs().max().item()), rtol=1e-3)
+
+
+def telling_values(layout: Layout) -> torch.Tensor:
+    """Finite values [P] for a model, none of them zero: no layer hides what another one does, nor grows out of bounds.
+
+    Weights have the spread of torch's initialization times two; vectors (biases, scales, running statistics) lie
+    between 0.2 and 0.8, since a variance has to be positive.
+    """
+    found = torch.empty(layout.size)
+    for entry in layout.parts[MODEL].entries:
+        waves = torch.arange(entry.start + 1, entry.stop + 1, dtype=torch.float32).mul(1.7).sin()
+        inputs = math.prod(entry.shape[1:])
+        entry.view(found).copy_((waves * 2 / math.sqrt(inputs) if inputs > 1 else 0.5 + 0.3 * waves).view(entry.shape))
+    return found
