@@ -79,7 +79,8 @@ def demographic_parity(confusion: np.ndarray, node_cluster: Ints) -> float:
         confusion: one matrix of counts per node, [N, C, C]; row = true class, column = predicted class.
         node_cluster: the cluster of each node, [N], numbered from 0.
     Returns:
-        The largest of the gaps between two clusters; 0 with one cluster.
+        The largest of the gaps between two clusters; 0 with one cluster, nan where no gap is defined: clusters have no
+        rate of any class in common.
     """
     predicted, _, _ = class_rates(confusion)
     return _largest_gap([over_clusters(predicted.T, node_cluster)])
@@ -92,7 +93,8 @@ def equalized_odds(confusion: np.ndarray, node_cluster: Ints) -> float:
         confusion: one matrix of counts per node, [N, C, C]; row = true class, column = predicted class.
         node_cluster: the cluster of each node, [N], numbered from 0.
     Returns:
-        The largest of the gaps between two clusters; 0 with one cluster.
+        The largest of the gaps between two clusters; 0 with one cluster, nan where no gap is defined: clusters have no
+        rate of any class in common.
     """
     _, true_positive, false_positive = class_rates(confusion)
     return _largest_gap([over_clusters(rate.T, node_cluster) for rate in (true_positive, false_positive)])
@@ -101,10 +103,10 @@ def equalized_odds(confusion: np.ndarray, node_cluster: Ints) -> float:
 def _largest_gap(rates: list[np.ndarray]) -> float:
     """Largest over cluster pairs of: mean over classes of the summed absolute differences of rates [C, K]."""
     num_clusters = rates[0].shape[-1]
-    gaps = [0.0]
-    for one, other in combinations(range(num_clusters), 2):
-        gaps.append(float(over_nodes(sum(np.abs(rate[:, one] - rate[:, other]) for rate in rates))))
-    return max(gaps)
+    pairs = combinations(range(num_clusters), 2)
+    gaps = [float(over_nodes(sum(np.abs(rate[:, one] - rate[:, other]) for rate in rates))) for one, other in pairs]
+    defined = [gap for gap in gaps if not np.isnan(gap)]
+    return max(defined) if defined else 0.0 if num_clusters == 1 else np.nan
 
 
 def fair_accuracy(cluster_accuracy: np.ndarray, fair_lambda: float = FAIR_LAMBDA) -> np.ndarray:
@@ -167,7 +169,8 @@ def cost_to_target(curve: Floats, costs: Floats, target: float, falling: bool = 
 def interpolated_cost_to_target(curve: Floats, costs: Floats, target: float, falling: bool = False) -> float | None:
     """Cost where the straight line from the evaluation before to the first one that reaches the target meets it.
 
-    If the first evaluation of all reaches it, there is no line, and its own cost is returned.
+    If the first evaluation of all reaches it, or the one before is no finite number (nodes that had diverged), there is
+    no line, and its own cost is returned.
 
     Args:
         curve: accuracy (or an error) per evaluation, [E].
@@ -178,7 +181,7 @@ def interpolated_cost_to_target(curve: Floats, costs: Floats, target: float, fal
     index = first_reaching(curve, target, falling)
     if index is None:
         return None
-    if index == 0 or np.isnan(curve[index - 1]):
+    if index == 0 or not np.isfinite(curve[index - 1]):
         return float(costs[index])
     before, after = curve[index - 1], curve[index]
     share = (target - before) / (after - before)

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -134,3 +136,20 @@ def test_head_counts_per_cluster():
 
 def test_every_metric_says_in_its_first_line_what_it_measures():
     assert all(function.__doc__.splitlines()[0].strip() for function in metrics.METRICS.values())
+
+
+def test_fairness_of_clusters_with_nothing_in_common_is_not_defined():
+    """Each is tested on one class: no class has a true positive rate in both, nor a false positive rate."""
+    confusion = np.array([[[3, 1], [0, 0]], [[0, 0], [2, 2]]])
+    assert np.isnan(metrics.equalized_odds(confusion, [0, 1]))
+    assert metrics.demographic_parity(confusion, [0, 1]) == pytest.approx(0.25)
+    assert metrics.equalized_odds(confusion, [0, 0]) == 0.0
+
+
+def test_a_pair_of_clusters_without_a_gap_does_not_hide_anothers():
+    confusion = np.array([[[4, 0], [0, 4]], [[0, 0], [2, 2]], [[3, 1], [0, 4]]])
+    assert metrics.equalized_odds(confusion, [0, 1, 2]) == pytest.approx(0.25)  # of the first and the last: 0.25, twice
+
+
+def test_an_evaluation_of_diverged_nodes_gives_no_line():
+    assert metrics.interpolated_cost_to_target([math.inf, 3], [10, 20], 5, falling=True) == 20

@@ -45,18 +45,24 @@ class ClassClusters(Partition):
             )
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+        """See Partition."""
+        return self.assign_classes(labels, clusters, rng, int(labels.max()) + 1)
+
+    def assign_classes(
+        self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator, num_classes: int
+    ) -> list[np.ndarray]:
         """See Partition.
 
         Raises:
             ScenarioError: if a class has too few samples.
         """
-        pools = [np.flatnonzero(labels == label) for label in range(int(labels.max()) + 1)]
+        pools = [np.flatnonzero(labels == label) for label in range(num_classes)]
         if self.stride is None:
             pools = [rng.permutation(pool) for pool in pools]
         return self._deal(pools, clusters, self.stride, lambda: self._amount(rng), "samples_per_class")
 
-    def assign_test(
-        self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator
+    def assign_test_classes(
+        self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator, num_classes: int
     ) -> list[np.ndarray] | None:
         """Per node the indices of its own test samples, disjoint. None: nodes have none.
 
@@ -65,7 +71,7 @@ class ClassClusters(Partition):
         """
         if not self.test_samples_per_class:
             return None
-        pools = [rng.permutation(np.flatnonzero(labels == label)) for label in range(int(labels.max()) + 1)]
+        pools = [rng.permutation(np.flatnonzero(labels == label)) for label in range(num_classes)]
         return self._deal(pools, clusters, None, lambda: self.test_samples_per_class, "test_samples_per_class")
 
     def cluster_labels(self, num_clusters: int, num_classes: int) -> list[list[int]]:

@@ -79,7 +79,7 @@ def as_samples(where: str, key: str, array: np.ndarray, integers: bool = True) -
             integers of another type than uint8 (token ids), of any shape [N, ...].
         integers: whether integers are taken.
     Returns:
-        Images and tables as uint8 or float32 [N, H, W, C], a table as [N, 1, F, 1]; integers as they are.
+        Images as uint8 or float32 [N, H, W, C], a table as float32 [N, 1, F, 1]; integers as they are.
     Raises:
         DataDamaged: if the array is of another kind, or has values that are not finite.
     """
@@ -95,6 +95,12 @@ def as_samples(where: str, key: str, array: np.ndarray, integers: bool = True) -
         raise DataDamaged(
             f"{where}: {key}: expected images [N, H, W] or [N, H, W, C] or a table [N, F], got {list(array.shape)}. "
             "Reshape it."
+        )
+    if array.ndim == 2 and array.dtype == np.uint8:
+        raise DataDamaged(
+            f"{where}: {key}: expected images [N, H, W] or [N, H, W, C] where samples are uint8, got a table "
+            f"{list(array.shape)}, whose numbers would be scaled as pixels are. Convert it with .astype('float32'), or "
+            "reshape images to [N, H, W]."
         )
     array = array[:, None, :, None] if array.ndim == 2 else array[..., None] if array.ndim == 3 else array
     if array.dtype == np.uint8:

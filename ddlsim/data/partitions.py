@@ -59,7 +59,8 @@ class Partition(Part, ABC):
                     "samples by their one label. Use one of: random, quantity_skew, by_column."
                 )
             labels = np.zeros(len(labels), np.int64)  # how many samples there are is all that the others need
-        return by_node(self.assign(labels[pool], np.bincount(node_cluster).tolist(), rng), pool, node_cluster)
+        sizes = np.bincount(node_cluster).tolist()
+        return by_node(self.assign_classes(labels[pool], sizes, rng, dataset.num_classes), pool, node_cluster)
 
     def deal_test(
         self,
@@ -78,7 +79,8 @@ class Partition(Part, ABC):
         Raises:
             ScenarioError: if the rule cannot be kept.
         """
-        dealt = self.assign_test(dataset.test_labels[pool], np.bincount(node_cluster).tolist(), rng)
+        sizes = np.bincount(node_cluster).tolist()
+        dealt = self.assign_test_classes(dataset.test_labels[pool], sizes, rng, dataset.num_classes)
         return None if dealt is None else by_node(dealt, pool, node_cluster)
 
     @abstractmethod
@@ -95,6 +97,17 @@ class Partition(Part, ABC):
             ScenarioError: if the rule cannot be kept.
         """
 
+    def assign_classes(
+        self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator, num_classes: int
+    ) -> list[np.ndarray]:
+        """As `assign`, for rules that go by how many classes there are, of which samples may lack some.
+
+        Args:
+            labels, clusters, rng: as of `assign`.
+            num_classes: of the data set, as `cluster_labels` is given it.
+        """
+        return self.assign(labels, clusters, rng)
+
     def assign_test(
         self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator
     ) -> list[np.ndarray] | None:
@@ -107,6 +120,12 @@ class Partition(Part, ABC):
             ScenarioError: if the rule cannot be kept.
         """
         return None
+
+    def assign_test_classes(
+        self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator, num_classes: int
+    ) -> list[np.ndarray] | None:
+        """As `assign_test`, for rules that go by how many classes there are; see `assign_classes`."""
+        return self.assign_test(labels, clusters, rng)
 
     def cluster_labels(self, num_clusters: int, num_classes: int) -> list[list[int]] | None:
         """Per cluster the labels that it is evaluated on. Default: all labels for all.
@@ -251,7 +270,13 @@ class LabelClusters(Partition):
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
         """See Partition."""
-        owned = self.cluster_labels(len(clusters), int(labels.max()) + 1)
+        return self.assign_classes(labels, clusters, rng, int(labels.max()) + 1)
+
+    def assign_classes(
+        self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator, num_classes: int
+    ) -> list[np.ndarray]:
+        """See Partition."""
+        owned = self.cluster_labels(len(clusters), num_classes)
         pools: list[list[np.ndarray]] = [[] for _ in clusters]
         for label in np.unique(labels):
             owners = [cluster for cluster, own in enumerate(owned) if label in own]

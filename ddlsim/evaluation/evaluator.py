@@ -130,7 +130,7 @@ class Evaluator:
     def use(self, evaluation: "Evaluation", schedule: Schedule, after: int, similarities: "OracleSimilarities") -> None:
         """From now on evaluations have another target, and those of more than `after` rounds another schedule."""
         self._schedules.insert(0, (after + 1, schedule))
-        self._stop_at = evaluation.target if evaluation.stop_at_target else None
+        self._stop_at = evaluation.wanted if evaluation.stop_at_target else None
         self._similarities = similarities
         self.compares_models = similarities.any_chosen
 

@@ -73,3 +73,13 @@ def test_every_node_is_tested_on_its_own_samples_of_its_classes(placement):
     assert prepared.test_set.tolist() == [0, 1, 2, 3, 4]
     for cluster, (_, own) in zip(prepared.node_cluster, prepared.cluster_test, strict=True):
         assert np.bincount(own, minlength=10).tolist() == ([4] * 5 + [0] * 5 if cluster == 0 else [0] * 5 + [4] * 5)
+
+
+def test_classes_are_counted_in_the_data_set_not_in_the_samples():
+    labels = np.tile(np.arange(6), 20)  # of eight classes, 6 and 7 without samples
+    data = SimpleNamespace(train_labels=labels, test_labels=labels, num_classes=8)
+    partition = ClassClusters(samples_per_class=5, spread=0, test_samples_per_class=5)
+    with pytest.raises(ScenarioError, match="of class 6, which has 0"):
+        partition.deal(data, np.arange(120), np.array([0, 1]), rng())
+    with pytest.raises(ScenarioError, match="of class 6, which has 0"):
+        partition.deal_test(data, np.arange(120), [], np.array([0, 1]), rng())

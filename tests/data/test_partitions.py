@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -156,3 +158,11 @@ def test_named_groups_of_labels():
 def test_every_superclass_of_cifar100_has_five_labels_of_its_own():
     labels = [label for group in CIFAR100_SUPERCLASSES for label in group]
     assert len(CIFAR100_SUPERCLASSES) == 20 and sorted(labels) == list(range(100))
+
+
+def test_label_clusters_train_on_the_labels_that_they_are_tested_on_where_samples_lack_the_highest():
+    data = SimpleNamespace(train_labels=np.tile(np.arange(7), 4), num_classes=10)
+    partition, pool = LabelClusters(), np.arange(28)
+    dealt = partition.deal(data, pool, np.array([0, 1]), stream(0, "partition"))
+    tested = partition.cluster_labels(2, 10)
+    assert [sorted(set(data.train_labels[own])) for own in dealt] == [tested[0], [5, 6]]

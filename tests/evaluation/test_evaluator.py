@@ -2,13 +2,15 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ddlsim import runs
-from ddlsim.evaluation.evaluator import Evaluated, _lowest
+from ddlsim.evaluation.evaluator import Evaluated, Evaluator, Schedule, _lowest
 from ddlsim.scenario import load
+from ddlsim.tasks.classification import Classification
 from ddlsim.tasks.metric import metric_named
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
@@ -52,3 +54,16 @@ def test_the_run_stops_at_the_evaluation_that_its_report_calls_the_first_to_reac
     summary = runs.run(load(SMOKE, sets), out=tmp_path)
     assert summary["target"]["reached"]
     assert summary["target"]["round"] == summary["evaluated_round"] < 40
+
+
+def test_a_branch_stops_at_the_target_of_its_metric():
+    task, nothing = Classification(), SimpleNamespace(any_chosen=False, write=None)
+    before, after = (
+        load(SMOKE, [f"evaluation={{every: 1, target_accuracy: {target}, stop_at_target: true}}"]).evaluation
+        for target in (0.9, 0.3)
+    )
+    schedule = Schedule(1, 10, False)
+    evaluator = Evaluator(None, None, before, schedule, np.zeros(1), task, None, nothing, nothing)
+    assert evaluator._stop_at == 0.9
+    evaluator.use(after, schedule, 5, nothing)
+    assert evaluator._stop_at == 0.3

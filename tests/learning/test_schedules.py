@@ -5,7 +5,7 @@ import torch
 from torch.optim import lr_scheduler as torchs
 
 from ddlsim.learning.optimizing import SCHEDULES
-from ddlsim.learning.optimizing.schedules import Constant, Cosine, CosineRestarts, Linear, Step, rates
+from ddlsim.learning.optimizing.schedules import Constant, Cosine, CosineRestarts, Linear, OneCycle, Step, rates
 from ddlsim.learning.terms import Terms
 
 LENGTH = 12
@@ -82,3 +82,9 @@ def test_a_node_goes_on_where_its_steps_were(make_learner):
 
     _, kept, _ = learner.train_towards(0, model, 4, np.random.default_rng(0), None, None, None, terms)
     assert learner.learning_rates(4, kept, terms) == pytest.approx([0.1 * (1 - 4 / 20), 0.1 * (1 - 6 / 20)])
+
+
+@pytest.mark.parametrize(("rise", "length"), [(0.1, 10), (0.25, 4), (0.5, 2), (0.2, 3)])
+def test_one_cycle_that_rises_for_no_longer_than_a_round_begins_at_the_top_or_past_it(rise, length):
+    found = [OneCycle(rise=rise).at(position, length) for position in range(length)]
+    assert found == sorted(found, reverse=True) and (found[0] == 1 or rise * length < 1)
