@@ -57,7 +57,8 @@ def build_learner(
             parts = {name: parts_of(name, build, buffers) for name, build in builders.items()}
         _require_core(scenario, {name: own["core"].size for name, own in parts.items()})
         samples = cast("Outline", prepared).samples
-        return SizeLearner(parts, classes, samples, scenario.training.batch_size, assigned)
+        training = scenario.training
+        return SizeLearner(parts, classes, samples, training.batch_size, training.drop_last, assigned)
     import os
 
     import torch

@@ -14,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from ddlsim.errors import DdlsimError
+from ddlsim.learning.batches import batches_per_pass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,6 +103,7 @@ class SizeLearner:
         num_classes: number of labels.
         samples: a node's samples of "train" and "validation".
         batch_size: samples per step.
+        drop_last: see batches.py: batches_per_pass.
         assigned: per node the name of its architecture; None: all have the only one.
     """
 
@@ -111,6 +113,7 @@ class SizeLearner:
         num_classes: int,
         samples: Mapping[str, int],
         batch_size: int,
+        drop_last: bool = False,
         assigned: Sequence[str] | None = None,
     ):
         self._assigned = assigned
@@ -119,6 +122,7 @@ class SizeLearner:
         self._num_classes = num_classes
         self._loss = math.log(max(2, num_classes))
         self._samples = samples["train"]
+        self._steps_per_epoch = batches_per_pass(samples["train"], batch_size, drop_last)
         self._batches = {split: -(-count // batch_size) for split, count in samples.items()}
         self._serials = count()
         self.jobs = NoJobs()
@@ -272,7 +276,7 @@ class SizeLearner:
 
     def steps_per_epoch(self, node: int) -> int:
         """Mini-batches in one pass over a node's training samples."""
-        return self._batches["train"]
+        return self._steps_per_epoch
 
     def batches_in(self, split: str, node: int) -> int:
         """Mini-batches in one pass over a node's samples of "train" or "validation"."""

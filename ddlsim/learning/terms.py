@@ -14,7 +14,7 @@ class Terms:
     Args:
         round_num: the round, from 0.
         rounds: of the run.
-        local_steps: mini-batches of a round of this node.
+        local_steps: mini-batches of a round of this node, all its trainings together.
         proximal: mu of a proximal term, beside that of the scenario.
         control: what is added to every gradient, over the trained values of a whole model; None: nothing.
     """

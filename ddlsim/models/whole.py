@@ -108,16 +108,21 @@ def _has_parts(module: nn.Module) -> bool:
     return all(isinstance(getattr(module, part, None), nn.Module) for part in ("core", "head"))
 
 
+_SAMPLES = 4
+"""Of one alone, a small core's features may all be positive, and a ReLU behind them be missed."""
+
+
 def _check_forward(module: nn.Module, name: str, shape: Sequence[int], dtype: torch.dtype) -> None:
     """Raises ScenarioError if the forward of a module with core and head is something else than head(core(x))."""
-    if not isinstance(_outputs(module, shape, dtype), torch.Tensor):
+    if not isinstance(_outputs(module, shape, dtype, _SAMPLES), torch.Tensor):
         return  # what is wrong with it is told where architectures are read
     core, head = (module.get_submodule(part) for part in ("core", "head"))
     zeros = [each for each in module.parameters() if each.dim() > 1 and not each.any()]
     with torch.no_grad():
         for each in zeros:  # a head that begins with zeros would hide what comes before it
             each.fill_(0.1)
-        same = _same(_outputs(module, shape, dtype), _outputs(nn.Sequential(core, head), shape, dtype))
+        expected = _outputs(module, shape, dtype, _SAMPLES)
+        same = _same(expected, _outputs(nn.Sequential(core, head), shape, dtype, _SAMPLES))
         for each in zeros:
             each.zero_()
     if not same:
@@ -146,14 +151,17 @@ def _is_torch(module: nn.Module) -> bool:
     return type(module).__module__.startswith("torch.")
 
 
-def _outputs(module: nn.Module, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor | None:
-    """What a module in eval mode makes of one sample; None where it cannot take it, or has no values (device meta)."""
+def _outputs(module: nn.Module, shape: Sequence[int], dtype: torch.dtype, count: int = 1) -> torch.Tensor | None:
+    """What a module in eval mode makes of a few samples; None where it cannot take them, or has no values (device
+    meta).
+    """
     if any(each.device.type != "cpu" for each in module.parameters()):
         return None
     training = module.training
-    sample = torch.zeros(1, *shape, dtype=dtype)
+    sample = torch.zeros(count, *shape, dtype=dtype)
     if dtype.is_floating_point:
-        sample = torch.linspace(-2, 2, 3 * math.prod(shape))[: math.prod(shape)].sin().reshape(1, *shape).to(dtype)
+        values = count * math.prod(shape)
+        sample = torch.linspace(-2 * count, 2 * count, 3 * values)[:values].sin().reshape(sample.shape).to(dtype)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             return module.eval()(sample)

@@ -166,6 +166,7 @@ class Node:
         after_step: "Callable[[Model], Model] | None" = None,
         proximal: float = 0.0,
         control: "Params | None" = None,
+        steps_of_round: int | None = None,
     ) -> Verb:
         """Local SGD steps on this node's samples; outcome: the trained model, part by part.
 
@@ -186,10 +187,12 @@ class Node:
                 training.proximal.
             control: what is added to every gradient: a control variate, over the trained values of a model of one
                 part (see `trained_values`).
+            steps_of_round: mini-batches that the algorithm trains on in a whole round, which give a schedule
+                `per: step` its length; local_steps by default.
         """
         compute, clock = self._compute, self._clock
         steps = self.local_steps if steps is None else steps
-        rng, terms = self._batch_rng("training batches"), self._terms(proximal, control)
+        rng, terms = self._batch_rng("training batches"), self._terms(proximal, control, steps_of_round)
         if after_step is None:
             trained, kept, means = compute.train_towards(self.id, model, steps, rng, only, self.kept, objective, terms)
         else:
@@ -480,8 +483,9 @@ class Node:
 
     # --------------------------------------------------------------------------------------------------------------
 
-    def _terms(self, proximal: float = 0.0, control: "Params | None" = None) -> Terms:
-        return Terms(self.round_num, self._run.rounds, self.local_steps, proximal, control)
+    def _terms(self, proximal: float = 0.0, control: "Params | None" = None, of_round: int | None = None) -> Terms:
+        local_steps = self.local_steps if of_round is None else of_round
+        return Terms(self.round_num, self._run.rounds, local_steps, proximal, control)
 
     def _batch_rng(self, purpose: str) -> np.random.Generator | None:
         """The stream that draws mini-batches; none where there are no samples to draw."""

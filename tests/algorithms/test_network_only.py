@@ -9,9 +9,12 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
+from ddlsim.build import build_learner
 from ddlsim.cli import app
 from ddlsim.errors import DdlsimError
+from ddlsim.learning.size_learner import SizeLearner, parts_of_sizes
 from ddlsim.report import compare, report
+from ddlsim.runs.loading import load_data, prepare
 from ddlsim.scenario import load
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -149,3 +152,16 @@ def test_validation_takes_as_long_as_with_learning_and_stops_nobody(tmp_path, so
     assert real["sim_time_s"] == none["sim_time_s"] > 6 * 5 * 0.05 * 1.1
     stopping = ("validation.source=node", "training.early_stopping={patience: 1}")
     assert len(run(tmp_path / "short", "el", "learning=none", *stopping)["timetable"]) >= 6
+
+
+@pytest.mark.parametrize(("drop_last", "steps"), [(False, 4), (True, 3)])
+def test_a_pass_over_125_samples_leaves_its_smaller_last_batch_out_where_the_scenario_does(drop_last, steps):
+    learner = SizeLearner({"net": parts_of_sizes({"core": 1, "head": 1})}, 2, {"train": 125}, 32, drop_last)
+    assert (learner.steps_per_epoch(0), learner.batches_in("train", 0)) == (steps, 4)
+
+
+def test_the_rule_comes_from_the_scenario():
+    given = load(SMOKE, ("learning=none", "training.drop_last=true", "training.batch_size=32"))
+    learner = build_learner(given, prepare(load_data(given)), "none")
+    whole, left = divmod(learner.num_samples(0), 32)
+    assert learner.steps_per_epoch(0) == whole and left

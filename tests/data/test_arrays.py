@@ -148,7 +148,10 @@ def test_a_validation_set_can_be_used_as_such():
         ({"train": (X, Y, Y)}, r"train: expected \(samples, labels\), got a tuple of 3"),
         ({"test": None}, r"test is missing"),
         ({"train": (np.zeros((4, 3, 8, 8), np.uint8), Y)}, r"looks like \[N, C, H, W\].*layout='channels_first'"),
-        ({"train": (np.ones((4, 5), np.uint8), Y)}, r"x_train: .*samples are uint8, got a table \[4, 5\].*astype\('float32'\)"),
+        (
+            {"train": (np.ones((4, 5), np.uint8), Y)},
+            r"x_train: .*samples are uint8, got a table \[4, 5\].*astype\('float32'\)",
+        ),
         ({"train": (np.full((4, 5), np.nan), Y)}, r"x_train: 20 values are not finite"),
     ],
 )

@@ -54,8 +54,10 @@ class NumberNode:
     def merge(self, sources, weights):
         return sum(source * weight for source, weight in zip(sources, weights, strict=True))
 
-    def train(self, model, steps=None, only=None):
-        return "train", model, steps, only
+    def train(self, model, steps=None, only=None, steps_of_round=None):
+        return (
+            ("train", model, steps, only) if steps_of_round is None else ("train", model, steps, only, steps_of_round)
+        )
 
     def losses(self, models, batches, *, common=False, split="train", later=False, takes_time=True):
         return ("losses" if takes_time else "free losses"), models, batches, common

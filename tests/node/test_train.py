@@ -19,6 +19,7 @@ class Compute:
 
     def train_towards(self, node, model, steps, rng, only, kept, objective, terms=None):
         self.calls.append((model, steps, kept))
+        self.terms = terms
         return (model[0] + steps,), (kept or 0) + steps, {}
 
     def batches_in(self, split, node):
@@ -68,3 +69,9 @@ def test_steps_with_a_change_after_each_are_validated_once_as_one_training(compu
 def test_losses_take_the_time_of_the_mini_batches_that_there_are(compute, asked, passed):
     duration, _ = node_of(compute).losses([(10.0,), (20.0,)], asked)
     assert duration == pytest.approx(2 * passed * FORWARD_SHARE)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 4), (6, 6)])
+def test_a_schedule_per_step_is_as_long_as_the_rounds_with_all_their_trainings(compute, given, expected):
+    node_of(compute).train((10.0,), steps=2, steps_of_round=given)
+    assert compute.terms.local_steps == expected
