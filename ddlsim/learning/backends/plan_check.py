@@ -6,7 +6,6 @@ diverged, and then every two computations agree, or none do.
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -15,39 +14,30 @@ from ddlsim.learning.backends.native_plan import NativePlan, NoPlan, network_of
 from ddlsim.learning.dropout import OwnDropout, seed_dropouts
 from ddlsim.learning.layout import MODEL, Layout
 
-if TYPE_CHECKING:
-    from ddlsim.learning.backends.workspace import ModelWorkspace
-
-_MORE = "its forward does more than its layers"
-
 
 @torch.no_grad()
-def checked_plan(workspace: "ModelWorkspace", image_shape: tuple[int, ...]) -> NativePlan | str:
+def checked_plan(
+    module: nn.Module, layout: Layout, flat: torch.Tensor, dropouts: list[OwnDropout], image_shape: tuple[int, ...]
+) -> NativePlan | str:
     """A plan that has been seen to give what the module gives, or why there is none.
 
     Args:
-        workspace: a module and its flat vectors; their values are the same afterwards.
+        module: its tensors are views of `flat` [P].
+        layout: how they lie there.
+        flat: afterwards it holds other values, as the module's other buffers do.
+        dropouts: of the module.
         image_shape: (C, H, W).
     """
-    if workspace.flat.device.type != "cpu":
-        return f"it lives on {workspace.flat.device.type}"
+    if flat.device.type != "cpu":
+        return f"it lives on {flat.device.type}"
     if len(image_shape) != 3:
         return "its inputs are no images"
     try:
-        plan = NativePlan(network_of(workspace.module, workspace.layout), workspace.flat, image_shape)
+        plan = NativePlan(network_of(module, layout), flat, image_shape)
     except NoPlan as reason:
         return str(reason)
-    flats = workspace.flat, workspace.local
-    kept = [flat.clone() for flat in flats]
-    workspace.flat.copy_(telling_values(workspace.layout))
-    try:
-        same = _computes_the_same(plan, workspace.module, workspace.dropouts, image_shape)
-    finally:
-        workspace.gather_buffers()
-        for flat, values in zip(flats, kept, strict=True):
-            flat.copy_(values)
-    plan.reload()
-    return plan if same else _MORE
+    flat.copy_(telling_values(layout))
+    return plan if _computes_the_same(plan, module, dropouts, image_shape) else "its forward does more than its layers"
 
 
 def _computes_the_same(

@@ -113,8 +113,22 @@ class ModelWorkspace:
             return f"samples are {str(images.dtype).removeprefix('torch.')}"
         shape = tuple(images.shape[1:])
         if shape not in self._plans:
-            self._plans[shape] = checked_plan(self, shape)
+            self._plans[shape] = self._checked_plan(shape)
         return self._plans[shape]
+
+    @torch.no_grad()
+    def _checked_plan(self, image_shape: tuple[int, ...]) -> NativePlan | str:
+        """See plan_check.py; the values that are loaded stay."""
+        kept = self.flat.clone(), self.local.clone()
+        try:
+            found = checked_plan(self.module, self.layout, self.flat, self.dropouts, image_shape)
+        finally:
+            self.gather_buffers()
+            self.flat.copy_(kept[0])
+            self.local.copy_(kept[1])
+        if not isinstance(found, str):
+            found.reload()
+        return found
 
     def features(self, images: torch.Tensor, precision: str = "float32") -> torch.Tensor:
         """What the core makes of images [n, C, H, W] in eval mode: rows for `outputs` of the same precision."""
