@@ -81,7 +81,7 @@ class Algorithm(Part, ABC):
 
     @property
     def has_final_exchange(self) -> bool:
-        """Whether the algorithm defines `finish`."""
+        """Whether there is a last exchange, evaluated in the last round's place. Default: if `finish` is defined."""
         return type(self).finish is not Algorithm.finish
 
     # -- evaluation ------------------------------------------------------------------------------------------------

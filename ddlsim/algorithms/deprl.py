@@ -62,11 +62,15 @@ class DePRL(Algorithm):
         inbox = yield node.receive(round_num)
         state.core = node.mix(state.core, {m.src: m.payload["core"] for m in inbox}, round_num)
 
+    @property
+    def has_final_exchange(self) -> bool:
+        """See Algorithm."""
+        return self.final_all_reduce
+
     def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
-        if self.final_all_reduce:
-            node.send(node.others(), round_num, core=state.core, head=state.head)
-            inbox = yield node.receive(round_num, node.others())
-            state.core = node.average(state.core, {m.src: m.payload["core"] for m in inbox})
+        node.send(node.others(), round_num, core=state.core, head=state.head)
+        inbox = yield node.receive(round_num, node.others())
+        state.core = node.average(state.core, {m.src: m.payload["core"] for m in inbox})
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:
         return EvaluationCandidates([(state.core, state.head)])

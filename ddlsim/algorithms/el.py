@@ -64,11 +64,15 @@ class EpidemicLearning(Algorithm):
             inbox = yield node.receive(round_num, node.others())
         state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox if "model" in m.payload})
 
+    @property
+    def has_final_exchange(self) -> bool:
+        """See Algorithm."""
+        return self.final_all_reduce
+
     def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
-        if self.final_all_reduce:
-            node.send(node.others(), round_num, model=state.model)
-            inbox = yield node.receive(round_num, node.others())
-            state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox})
+        node.send(node.others(), round_num, model=state.model)
+        inbox = yield node.receive(round_num, node.others())
+        state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox})
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:
         return EvaluationCandidates([(state.model,)])

@@ -135,14 +135,18 @@ class Facade(Algorithm):
         self._aggregate(node, state, inbox, warming_up)
         node.record("head", chosen, round_num)
 
+    @property
+    def has_final_exchange(self) -> bool:
+        """See Algorithm."""
+        return self.final_all_reduce
+
     def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
         """All-reduce: the last trained head and core of all nodes, merged by the same rules."""
-        if self.final_all_reduce:
-            chosen = state.head_index
-            head = {chosen: state.heads[chosen]}
-            node.send(node.others(), round_num, core=state.core, heads=head, head_index=chosen)
-            inbox = yield node.receive(round_num, node.others())
-            self._aggregate(node, state, inbox, warming_up=False)
+        chosen = state.head_index
+        head = {chosen: state.heads[chosen]}
+        node.send(node.others(), round_num, core=state.core, heads=head, head_index=chosen)
+        inbox = yield node.receive(round_num, node.others())
+        self._aggregate(node, state, inbox, warming_up=False)
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:
         return EvaluationCandidates([(state.core, head) for head in state.heads], self.evaluation_head)
