@@ -10,6 +10,13 @@ function significant(value, digits) {
   return trimmed(value, Math.max(0, digits - 1 - Math.floor(Math.log10(size))));
 }
 
+// The nearest whole number, the even one of two as near, as Python's round has it.
+function rounded(value) {
+  const below = Math.floor(value);
+  const over = value - below;
+  return over > 0.5 || (over === 0.5 && below % 2 === 1) ? below + 1 : below;
+}
+
 const FORMATS = {
   number: (v) => significant(v, 4),
   count: (v) => (Number.isInteger(v) ? v.toLocaleString("en-US") : significant(v, 5)),
@@ -28,11 +35,11 @@ const FORMATS = {
     return `${significant(v / size, 3)} ${unit}`;
   },
   seconds: (v) => {
-    const pad = (n) => String(Math.floor(n)).padStart(2, "0");
     if (v < 59.95) return `${significant(v, 3)} s`;
-    if (v < 3600) return `${Math.floor(v / 60)}m${pad(v % 60)}s`;
-    if (v < 86400) return `${Math.floor(v / 3600)}h${pad((v % 3600) / 60)}m`;
-    return `${Math.floor(v / 86400)}d${pad((v % 86400) / 3600)}h`;
+    const two = (n, unit, rest, small) => `${Math.floor(n / unit)}${rest}${String(n % unit).padStart(2, "0")}${small}`;
+    const [whole, minutes, hours] = [v, v / 60, v / 3600].map(rounded);
+    if (whole < 3600) return two(whole, 60, "m", "s");
+    return minutes < 1440 ? two(minutes, 60, "h", "m") : two(hours, 24, "d", "h");
   },
 };
 
