@@ -2,8 +2,8 @@
 
 Rules of thinning, told below each figure that they change:
 
-- curves keep at most `Budget.points` points: evenly spaced ones, the first and the last, and of every line its lowest
-  and its highest;
+- curves keep at most `Budget.points` evenly spaced points, the first and the last among them, and besides of every
+  line its lowest and its highest;
 - heat maps keep at most `Budget.columns` columns and `Budget.cells` cells over all pictures: evenly spaced columns and
   pictures, the first and the last always.
 """
