@@ -14,7 +14,7 @@ MOST_KEYS = 3
 """So many keys may tell settings apart where scenarios have different names; else the names do as well."""
 
 Settings = dict[str, Any]
-"""Dotted key -> value; lists are JSON text."""
+"""Dotted key -> value; lists and null are JSON text."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class About:
         project: what runs are collected under.
         group: runs of one scenario.
         name: of this run: algorithm and seed.
-        config: dotted key of the scenario -> value; lists are JSON text.
+        config: dotted key of the scenario -> value; lists and null are JSON text.
     """
 
     directory: Path
@@ -65,10 +65,9 @@ class Tracker(Protocol):
 def about_run(directory: Path, scenario: dict[str, Any], project: str | None = None) -> About:
     """What a scenario, as it is resolved, says of its run."""
     algorithm = str((scenario.get("algorithm") or {}).get("name"))
-    config = {key: value for key, value in settings_of(scenario).items() if value is not None}
     label = algorithm.rpartition(":")[2] or algorithm
     name = str(scenario.get("name"))
-    return About(directory, project or "ddlsim", name, f"{label}-s{scenario.get('seed', 0)}", config)
+    return About(directory, project or "ddlsim", name, f"{label}-s{scenario.get('seed', 0)}", settings_of(scenario))
 
 
 def points(records: "Records") -> Iterator[Point]:

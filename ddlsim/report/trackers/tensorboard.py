@@ -1,11 +1,8 @@
 """TensorBoard: event files in RUN/tensorboard, a tag per value and the round as step; `tensorboard --logdir runs`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddlsim.report.trackers.base import About, Point, ended_with
-
-if TYPE_CHECKING:
-    pass
 
 FOLDER = "tensorboard"
 
