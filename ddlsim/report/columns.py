@@ -73,8 +73,7 @@ def rounds(records: "Records") -> Columns:
         of_clusters = metrics.over_clusters(own, records.node_cluster)
         columns |= {f"{metric}_{cluster}": curve for cluster, curve in enumerate(of_clusters.T)}
         if metric == "accuracy":
-            fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
-            columns["fair_accuracy"] = np.asarray(metrics.fair_accuracy(of_clusters, fair_lambda))
+            columns["fair_accuracy"] = np.asarray(metrics.fair_accuracy(of_clusters, records.fair_lambda))
     return columns
 
 

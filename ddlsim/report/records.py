@@ -198,6 +198,11 @@ class Records:
         own = evaluation.get(f"target_{self.metric}")
         return evaluation.get("target") if own is None else own
 
+    @property
+    def fair_lambda(self) -> float:
+        """The weight of accuracy in fair accuracy, 0 to 1."""
+        return (self.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
+
     @cached_property
     def evaluations(self) -> Evaluations:
         """All complete evaluations, one per evaluated round; one that a crash cut short is left out."""
@@ -290,13 +295,7 @@ def read(run_dir: str | Path) -> Records:
             `Records.lost_rows`).
     """
     directory = Path(run_dir)
-    missing = [name for name in (MANIFEST, "scenario.yaml") if not (directory / name).is_file()]
-    if missing:
-        what = f"has no {' and no '.join(missing)}" if directory.is_dir() else "is no directory"
-        raise ScenarioError(
-            f"{run_dir} is no run: it {what}. A run is the folder that `ddlsim run` wrote, "
-            "by default runs/<scenario>/<algorithm>-s<seed>-<hash>."
-        )
+    check_run(directory)
     manifest = _read_manifest(directory / MANIFEST)
     found = _read_metrics(directory / "metrics.jsonl", np.asarray(manifest["node_cluster"]))
     with damage_of(directory):
@@ -312,6 +311,17 @@ def read(run_dir: str | Path) -> Records:
             parities=found.parities,
             learns_graph=found.learns_graph,
             energy=read_energy(directory / "energy.jsonl"),
+        )
+
+
+def check_run(directory: Path) -> None:
+    """Raises ScenarioError if the directory is no run."""
+    missing = [name for name in (MANIFEST, "scenario.yaml") if not (directory / name).is_file()]
+    if missing:
+        what = f"has no {' and no '.join(missing)}" if directory.is_dir() else "is no directory"
+        raise ScenarioError(
+            f"{directory} is no run: it {what}. A run is the folder that `ddlsim run` wrote, "
+            "by default runs/<scenario>/<algorithm>-s<seed>-<hash>."
         )
 
 

@@ -145,11 +145,10 @@ def _fairness(records: Records) -> dict:
     evaluations, clusters = records.evaluations, records.node_cluster
     if not len(evaluations):
         return dict.fromkeys(FAIRNESS)
-    fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
     accuracy = evaluations.values.get("accuracy")
     fair = None
     if accuracy is not None:
-        fair = metrics.fair_accuracy(metrics.over_clusters(accuracy[-1], clusters), fair_lambda)
+        fair = metrics.fair_accuracy(metrics.over_clusters(accuracy[-1], clusters), records.fair_lambda)
     confusion = records.confusion
     return {
         "fair_accuracy": fair,

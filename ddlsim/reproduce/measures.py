@@ -68,9 +68,8 @@ def _highest_fair_accuracy(summary: dict[str, Any], directory: Path) -> float | 
     records = read(directory)
     if not len(records.evaluations) or records.metric != "accuracy":
         return None
-    fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
     per_cluster = metrics.over_clusters(records.evaluations.quality, records.node_cluster)
-    fair = metrics.fair_accuracy(per_cluster, fair_lambda)
+    fair = metrics.fair_accuracy(per_cluster, records.fair_lambda)
     return None if np.isnan(fair).all() else 100 * float(np.nanmax(fair))
 
 

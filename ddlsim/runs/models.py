@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ddlsim.errors import DdlsimError, RecordsDamaged, ScenarioError
+from ddlsim.report.records import check_run
 
 if TYPE_CHECKING:
     import torch
@@ -110,6 +111,7 @@ def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "d
 
     path = directory / MODELS
     if not path.is_file():
+        check_run(directory)
         raise ScenarioError(f"{directory}: has no {MODELS}: {_why_none(directory)}.")
     prefix = f"{node}/"
     try:

@@ -34,7 +34,7 @@ class Tracked(Callback):
         self._fair_lambda = metrics.FAIR_LAMBDA
 
     def on_start(self, started: Started) -> None:
-        self._fair_lambda = started.scenario["evaluation"].get("fair_lambda", metrics.FAIR_LAMBDA)
+        self._fair_lambda = started.scenario["evaluation"]["fair_lambda"]
         for name, (tracker, project) in list(self._trackers.items()):
             self._guarded(name, tracker.begin, about_run(started.directory, started.scenario, project))
 

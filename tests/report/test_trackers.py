@@ -215,3 +215,8 @@ def test_parquet_has_the_types_of_the_columns(run, here):
 def test_wrong_words_of_export_are_one_clear_error(run, words, text):
     done = CliRunner().invoke(app, ["export", str(run.dir), *words])
     assert done.exit_code == 2 and text in done.stderr
+
+
+def test_export_of_a_folder_of_runs_says_that_it_is_no_run(tmp_path):
+    done = CliRunner().invoke(app, ["export", str(tmp_path), "--node", "0", "-o", str(tmp_path / "net.safetensors")])
+    assert done.exit_code == 2 and f"{tmp_path} is no run: it has no manifest.json" in done.stderr

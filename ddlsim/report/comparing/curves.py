@@ -149,8 +149,7 @@ def _measured(records: Records, measure: str) -> np.ndarray:
     if measure == "worst_node":
         return worst(values, axis=1)
     if measure == "fair_accuracy" and records.metric == "accuracy":
-        fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
-        return np.asarray(metrics.fair_accuracy(clusters, fair_lambda))
+        return np.asarray(metrics.fair_accuracy(clusters, records.fair_lambda))
     head, _, number = measure.rpartition("_")
     if head == "cluster" and number.isdigit() and int(number) < len(sizes):
         return clusters[:, int(number)]

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from ddlsim import metrics
 from ddlsim.report.comparing.about_runs import about_runs
 from ddlsim.report.comparing.curves import VIEWS, Band, Curve, check_alike, mean_curve, metric_of_measure
 from ddlsim.report.comparing.curves import Axis as AxisName
@@ -150,11 +149,7 @@ def _what(groups: Sequence[Group], measure: str, metric: str) -> str:
     if measure == metric:
         return "Mean over all nodes, each on its own test data"
     if measure == "fair_accuracy":
-        lambdas = {
-            (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
-            for own in groups
-            for records in own.runs
-        }
+        lambdas = {records.fair_lambda for own in groups for records in own.runs}
         share, rest = "λ", "(1 − λ)"
         if len(lambdas) == 1:
             (only,) = lambdas

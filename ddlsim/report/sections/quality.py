@@ -72,7 +72,7 @@ def fairness(records: Records) -> list[Section]:
     evaluations = records.evaluations
     if records.metric != "accuracy" or records.node_cluster.max() == 0:
         return []
-    fair_lambda = (records.scenario.get("evaluation") or {}).get("fair_lambda", metrics.FAIR_LAMBDA)
+    fair_lambda = records.fair_lambda
     per_cluster = metrics.over_clusters(evaluations.quality, records.node_cluster)
     series = [
         Series("fair accuracy", metrics.fair_accuracy(per_cluster, fair_lambda), 0),

@@ -27,7 +27,7 @@ def curve(records: Records, target: float | None) -> Table:
     reached = None if target is None else metrics.first_reaching(everyone, target, metric.falling)
     fair = None
     if metric == ACCURACY:
-        fair = metrics.fair_accuracy(per_cluster, (records.scenario.get("evaluation") or {}).get("fair_lambda", 2 / 3))
+        fair = metrics.fair_accuracy(per_cluster, records.fair_lambda)
     rows = []
     for index in thinned(len(evaluations), reached):
         rows.append(
