@@ -65,15 +65,15 @@ class PreparedData:
         label_shape: of one sample's labels; () of a single one.
     """
 
-    node_train: list[Samples]
-    cluster_test: list[Samples]
-    cluster_validation: list[Samples] | None
-    node_validation: list[Samples] | None
+    node_train: list[Samples] = field(repr=False)
+    cluster_test: list[Samples] = field(repr=False)
+    cluster_validation: list[Samples] | None = field(repr=False)
+    node_validation: list[Samples] | None = field(repr=False)
     node_cluster: np.ndarray
     num_classes: int
     image_shape: tuple[int, ...]
-    mean: np.ndarray
-    std: np.ndarray
+    mean: np.ndarray = field(repr=False)
+    std: np.ndarray = field(repr=False)
     about: dict = field(default_factory=dict)
     task: Task | str = "classification"
     test_set: np.ndarray | None = None

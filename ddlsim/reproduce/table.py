@@ -85,7 +85,7 @@ def results(matrix: Matrix, runs: Sequence[Run], folder: Path | None = None) -> 
 
 def _result(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]]) -> Result:
     scale = matrix.judged_by.scale
-    valued = [values for _, values in own if values["all"] is not None]  # none: it has diverged
+    valued = [values for _, values in own if _is_whole(values)]
     seeds = tuple(seed for seed, _ in own)
     if not valued or len(valued) < len(own):
         return Result(cell, seeds, None, None, ())
@@ -107,6 +107,11 @@ def _result(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]]) -
         tuple(clusters.mean(0).tolist()),
         {name: value for name, value in measures.items() if value is not None},
     )
+
+
+def _is_whole(values: Mapping[str, Any]) -> bool:
+    """Whether nodes and every cluster have a value: where training has diverged they have none."""
+    return values["all"] is not None and None not in values["clusters"]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -169,6 +169,8 @@ def points(
         for combination in product(*axes)
         if meant is None or tuple(value.label for value in combination) in meant
     ]
+    if not combinations:
+        raise ScenarioError("no combination of the sweep is left: expected at least one cell, or one value per axis.")
     drawn: Sequence[int | None] = seeds or [None]
     found = [point_of(base, combination, seed) for seed in drawn for combination in combinations]
     name, times = Counter(point.name for point in found).most_common(1)[0]

@@ -107,6 +107,13 @@ def test_a_diverged_seed_is_told(matrix):
     assert "diverged" in console_table(matrix, [result])
 
 
+def test_a_cluster_without_a_value_is_told(matrix):
+    from ddlsim.reproduce import table
+
+    result = table._result(matrix, matrix.cells[0], [(1, summary(0.5, [0.5, None]))])
+    assert result == Result(matrix.cells[0], (1,), None, None, ())
+
+
 def test_settings_from_the_command_line_are_told(write):
     assert "NOT AS" not in markdown_table(read_matrix(write(), ["records.detail=total"]), [])  # changes no result
     matrix = read_matrix(write(), ["rounds=1", "records.detail=total"])
