@@ -176,7 +176,6 @@ class Simulation:
                     outcome = result()
             except simpy.Interrupt:
                 steps.close()
-                newcomer = False
                 yield self._returned[member.id]
                 continue
             except StopIteration:

@@ -156,6 +156,16 @@ def test_newcomer_asks_first_where_its_algorithm_says_so():
     assert "asked" not in sim.members[0].state
 
 
+def test_newcomer_that_leaves_while_it_asks_asks_again_when_it_is_back():
+    class Asking(Counting):
+        def join(self, node, state, round_num):
+            yield node.sleep(0.25)
+            state.setdefault("asked", []).append(node.now_s)
+
+    sim = simulate(Asking(2), {1: [(0.0, 1.5), (1.6, 2.5)]})
+    assert sim.members[1].state == {"asked": [2.75], "rounds": [3, 4]}
+
+
 def test_asynchronous_run_waits_for_a_node_that_is_briefly_away_at_its_end():
     algorithm = Counting(2)
     sim = simulate(algorithm, {1: [(3.5, 7.0)]}, synchronous=False)
