@@ -152,8 +152,9 @@ def resume(
     checkpoint_keep: str | None = None,
     profile: bool = False,
     from_round: int | None = None,
-    set: Mapping[str, Any] | None = None,
+    set: Mapping[str, Any] | Sequence[str] | None = None,
     out: str | Path | None = None,
+    command: list[str] | None = None,
 ) -> Run:
     """Continues a run that was killed, interrupted, stopped or has failed, from its last checkpoint; or branches it.
 
@@ -163,26 +164,29 @@ def resume(
     Args:
         directory: of the run.
         from_round: branch the run when all nodes have completed this round; None: the last one that it completed.
-        set: dotted keys and their values from there on, such as {"network.links.uplink_mbps": 10}.
+        set: dotted keys and their values from there on, such as {"network.links.uplink_mbps": 10}; or the same as texts
+            of the form "key=value", as behind --set.
         out: directory of the branch; by default beside the run's.
         algorithm, model, data, topology: what Python code had given the run, if no file and no package names it: the
             class or object again, the same as then.
         callbacks, track, progress, data_dir, download, checkpoint_every, checkpoint_keep, profile: see `run`.
         device: auto, cpu or cuda, instead of the scenario's `compute_device`.
         anyway: go on although code, libraries or device are others than before.
+        command: for the manifest of a branch; by default the program's own arguments.
     Returns:
         The run; its records are those of one that was never stopped.
     Raises:
         ScenarioError: if there is nothing to resume, or something is not what it was: nothing was changed.
+        Interrupted: as of `run`.
     """
     from ddlsim import runs
     from ddlsim.runs.branch import plan_branch
     from ddlsim.runs.checkpoint import parse_every
 
     held = register({"algorithm": algorithm, "model": model, "data": data, "topology": topology})
-    changes = [f"{key}={json.dumps(value)}" for key, value in (set or {}).items()]
+    changes = [f"{key}={json.dumps(value)}" for key, value in set.items()] if isinstance(set, Mapping) else set or ()
     place = Path(directory)
-    branches = from_round is not None or bool(set) or out is not None
+    branches = from_round is not None or bool(changes) or out is not None
     if branches:
         place = Path(out) if out is not None else plan_branch(place, from_round, changes).default_path
     summary = runs.resume(
@@ -197,6 +201,7 @@ def resume(
         from_round=from_round,
         set=changes,
         out=place if branches else None,
+        command=command,
         callbacks=with_trackers(callbacks, track),
     )
     del held  # arrays that were given are there until here

@@ -8,7 +8,7 @@ import typer
 
 from ddlsim.cli import completion
 from ddlsim.cli.exits import message_of
-from ddlsim.cli.run import Overrides
+from ddlsim.cli.options import DataDir, Overrides
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def check(
     data: Annotated[
         bool, typer.Option("--data", help="Also read the data, where it is, and deal it to the nodes as a run does.")
     ] = False,
-    data_dir: Annotated[Path | None, typer.Option(help="Where to look for data first.")] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Check scenarios (and matrices of them) without touching data, unless --data is given; every error at once.
 

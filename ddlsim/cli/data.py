@@ -2,15 +2,12 @@
 
 import json
 from dataclasses import fields
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ddlsim.cli.options import AsJson, DataDir
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
-
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where to look for data first.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
+
+from ddlsim.cli.options import AsJson, DataDir
 
 PACKAGES = (
     "torch",
@@ -47,10 +48,7 @@ def register(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-def doctor(
-    data_dir: Annotated[Path | None, typer.Option(help="Where to look for data first.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Check the environment; each fault with its cure. Exit code 3 if a run could not start."""
     found = list(findings(data_dir))
     bad = [finding for finding in found if finding.state == "bad"]

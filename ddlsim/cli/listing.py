@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ddlsim.cli.options import AsJson
 from ddlsim.units import MAX_COUNT
 
 TABLE_OF = {
@@ -36,10 +37,7 @@ def register(app: typer.Typer) -> None:
     app.command("list")(list_names)
 
 
-def list_names(
-    kind: Annotated[Kind, typer.Argument(help="What to list.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+def list_names(kind: Annotated[Kind, typer.Argument(help="What to list.")], as_json: AsJson = False) -> None:
     """List what a scenario can name, with keys and defaults."""
     from ddlsim.report.text import printable
     from ddlsim.scenario import parts

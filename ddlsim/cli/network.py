@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from ddlsim.cli.options import AsJson
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command group."""
@@ -25,7 +27,7 @@ def replay(
             "(node node bandwidth_mbps latency_ms per line) or a .graphml file."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Send given flows over given links and print when each one ends."""
     from ddlsim.network.replay import replay as replay_files

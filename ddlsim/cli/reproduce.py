@@ -7,7 +7,7 @@ import typer
 
 from ddlsim.cli import completion
 from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED
-from ddlsim.cli.run import Overrides
+from ddlsim.cli.options import DataDir, Download, Jobs, Overrides, Quiet
 
 
 def register(app: typer.Typer) -> None:
@@ -28,17 +28,15 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds of each cell.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the runs; by default runs/<matrix>.")] = None,
     overrides: Overrides = [],  # noqa: B006
-    data_dir: Annotated[Path | None, typer.Option(help="Where to look for data first.")] = None,
-    download: Annotated[
-        bool, typer.Option("--download/--no-download", help="Download data that is missing, where that is possible.")
-    ] = True,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes that run side by side, each with its cores.")] = 1,
+    data_dir: DataDir = None,
+    download: Download = True,
+    jobs: Jobs = 1,
     table: Annotated[bool, typer.Option("--table", help="Run nothing, show what is there.")] = False,
     kept: Annotated[
         Path | None,
         typer.Option("--results", help="Folder of a small results file per cell: written after each run, and shown."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a published table again and show ours beside it; what is there already is not run again.
 

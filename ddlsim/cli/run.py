@@ -11,44 +11,20 @@ import typer
 from ddlsim.cli import completion
 from ddlsim.cli.exits import FAILED, INTERRUPTED
 from ddlsim.cli.live import Live, LiveCommand, live_report
-
-Overrides = Annotated[
-    list[str],
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change a key, e.g. algorithm.heads=3; may be repeated.",
-        autocompletion=completion.settings,
-    ),
-]
-
-CheckpointEvery = Annotated[
-    str, typer.Option(metavar="TIME", help="How often the run can be resumed from: 30s, 10m, 50r (rounds); 0: never.")
-]
-
-CheckpointKeep = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N|all",
-        help="How many checkpoints are kept, also when the run is done, to branch it from; by default two until then.",
-    ),
-]
-
-
-Track = Annotated[
-    list[str],
-    typer.Option(
-        metavar="TOOL", help="Follow the run in tensorboard, wandb, mlflow or trackio, as TOOL or TOOL:PROJECT."
-    ),
-]
-
-
-class Device(StrEnum):
-    """Where training is computed."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
+from ddlsim.cli.options import (
+    CheckpointEvery,
+    CheckpointKeep,
+    DataDir,
+    Download,
+    Fallback,
+    OnDevice,
+    Overrides,
+    Profile,
+    Quiet,
+    SummaryAsJson,
+    Track,
+    Verbose,
+)
 
 
 class Learning(StrEnum):
@@ -74,14 +50,10 @@ def run(
     overrides: Overrides = [],  # noqa: B006
     seed: Annotated[int | None, typer.Option(min=0, help="Seed, instead of the scenario's.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory; by default below runs/.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where to look for data first.")] = None,
-    fallback: Annotated[
-        bool, typer.Option("--fallback/--no-fallback", help="Run the scenario's fallback if its data is missing.")
-    ] = True,
-    download: Annotated[
-        bool, typer.Option("--download/--no-download", help="Download data that is missing, where that is possible.")
-    ] = True,
-    device: Annotated[Device | None, typer.Option(help="Where to train, instead of the scenario's device.")] = None,
+    data_dir: DataDir = None,
+    fallback: Fallback = True,
+    download: Download = True,
+    device: OnDevice = None,
     learning: Annotated[
         Learning | None, typer.Option(help="none: the network alone, models are sizes and no data is needed.")
     ] = None,
@@ -92,13 +64,11 @@ def run(
         bool, typer.Option("--resume", help="Continue the run if the directory holds it and it was stopped.")
     ] = False,
     track: Track = [],  # noqa: B006
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Tell where wall time went.")] = False,
+    as_json: SummaryAsJson = False,
+    quiet: Quiet = False,
+    profile: Profile = False,
     live: Live = None,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Show the traceback of an unexpected error.")
-    ] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run a scenario and leave a run directory."""
     from ddlsim.scenario import load

@@ -9,7 +9,7 @@ import typer
 
 from ddlsim.cli import completion
 from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, say
-from ddlsim.cli.run import Overrides
+from ddlsim.cli.options import DataDir, Download, Fallback, Jobs, Overrides, Quiet
 from ddlsim.cli.search import Pruner, Search, run_search, wanted_search
 from ddlsim.errors import ScenarioError
 
@@ -39,7 +39,7 @@ def sweep(
     seeds: Annotated[str | None, typer.Option(help="Seeds, e.g. 0..4 or 0,2,7; by default the scenario's.")] = None,
     overrides: Overrides = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Folder of the runs; by default runs/sweep-<scenario>.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes that run side by side, each with its cores.")] = 1,
+    jobs: Jobs = 1,
     emit: Annotated[
         Emit | None, typer.Option(help="Run nothing; print a command for each missing run, or a script for sbatch.")
     ] = None,
@@ -53,14 +53,10 @@ def sweep(
         typer.Option(help="What a search makes best, a metric of the task or worst_cluster, fair_accuracy, test_loss."),
     ] = None,
     pruner: Annotated[Pruner, typer.Option(help="What stops a run of a search before its end.")] = Pruner.median,
-    data_dir: Annotated[Path | None, typer.Option(help="Where to look for data first.")] = None,
-    fallback: Annotated[
-        bool, typer.Option("--fallback/--no-fallback", help="Run the scenario's fallback if its data is missing.")
-    ] = True,
-    download: Annotated[
-        bool, typer.Option("--download/--no-download", help="Download data that is missing, where that is possible.")
-    ] = True,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    data_dir: DataDir = None,
+    fallback: Fallback = True,
+    download: Download = True,
+    quiet: Quiet = False,
 ) -> None:
     """Run a scenario under all combinations of settings; the same command again goes on with what is missing.
 
