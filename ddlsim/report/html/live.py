@@ -95,10 +95,13 @@ class _Handler(BaseHTTPRequestHandler):
             _, text = self.page.newest()
             self._answer(200, text or STARTING)
         elif asked.path == "/page":
+            is_last = (
+                self.page.ending
+            )  # before the page is made: one that was made while the run went on is not the last
             version, text = self.page.newest()
             known = parse_qs(asked.query).get("after") == [version]
             self._answer(*((204, "") if known or not text else (200, text)))
-            if self.page.ending:
+            if is_last:
                 self.page.last_fetched.set()
         else:
             self._answer(404, "There is only one page: /\n", "text/plain")
