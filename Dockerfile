@@ -8,10 +8,11 @@ ARG BASE=python:3.12-slim-bookworm
 
 FROM ${BASE} AS build
 ARG TORCH_INDEX=""
+# python:* images have their Python in /usr/local; others (Debian's, Ubuntu's, NVIDIA's) get that of their distribution.
 RUN apt-get update \
- && apt-get install -y --no-install-recommends g++ make python3 python3-venv \
+ && apt-get install -y --no-install-recommends g++ make \
+      $(test -x /usr/local/bin/python3 || echo python3-dev python3-venv) \
  && rm -rf /var/lib/apt/lists/*
-# python:* images have their Python in /usr/local, Ubuntu's in /usr.
 RUN "$(command -v /usr/local/bin/python3 || command -v python3)" -m venv /opt/ddlsim
 ENV PATH=/opt/ddlsim/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch torchvision
@@ -19,9 +20,8 @@ COPY . /src
 RUN pip install '/src[plot]'
 
 FROM ${BASE}
-RUN apt-get update \
- && apt-get install -y --no-install-recommends python3 \
- && rm -rf /var/lib/apt/lists/*
+RUN test -x /usr/local/bin/python3 \
+ || (apt-get update && apt-get install -y --no-install-recommends python3 && rm -rf /var/lib/apt/lists/*)
 COPY --from=build /opt/ddlsim /opt/ddlsim
 ENV PATH=/opt/ddlsim/bin:$PATH
 WORKDIR /work
