@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from ddlsim import runs
 from ddlsim.cli import app
-from ddlsim.report.summary import table
+from ddlsim.report.summary_table import table
 from ddlsim.runs.profile import wall_profile
 from ddlsim.scenario import load
 

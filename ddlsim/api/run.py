@@ -36,7 +36,7 @@ class Run:
     @cached_property
     def records(self) -> "Records":
         """All records as numpy arrays, see ddlsim/report/records.py; of a run that goes on, as they are now."""
-        from ddlsim.report.records import read
+        from ddlsim.report.reading import read
 
         return read(self._dir)
 
@@ -159,13 +159,13 @@ class Run:
         return f"Run({str(self._dir)!r})"
 
     def __str__(self) -> str:
-        from ddlsim.report.summary import table
+        from ddlsim.report.summary_table import table
 
         return table(self.summary, terminal=False)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the summary, warnings first."""
-        from ddlsim.report.summary import loud_lines, rows
+        from ddlsim.report.summary_table import loud_lines, rows
 
         left = "style='text-align:left'"
         loud = "".join(f"<b>{html.escape(line)}</b><br>" for line in loud_lines(self.summary))

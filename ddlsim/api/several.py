@@ -136,7 +136,7 @@ def compare(
     Raises:
         ScenarioError: if a path is no run and holds none. RecordsDamaged: if records cannot be read.
     """
-    from ddlsim.report.records import find_runs
+    from ddlsim.report.reading import find_runs
 
     given = [runs] if isinstance(runs, Run | str | Path) else list(runs)
     if not given:

@@ -51,7 +51,7 @@ def export(
 
 
 def _records(run: Path, to: str, out: Path | None) -> None:
-    from ddlsim.report.records import read
+    from ddlsim.report.reading import read
     from ddlsim.report.trackers.export import export_run
 
     name, _, project = to.partition(":")

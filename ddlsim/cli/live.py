@@ -71,6 +71,6 @@ def page_of(directory: Path) -> "Page":
     """The page of a run directory, with its context."""
     from ddlsim.cli.context import with_context
     from ddlsim.report.html import run_page
-    from ddlsim.report.records import read
+    from ddlsim.report.reading import read
 
     return run_page(*with_context(read(directory)))

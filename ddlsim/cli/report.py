@@ -45,7 +45,7 @@ def report(
 
 def _one(runs: list[Path]) -> Path:
     """The one run that is meant."""
-    from ddlsim.report.records import find_runs
+    from ddlsim.report.reading import find_runs
 
     found = find_runs(runs)
     if len(found) > 1:
@@ -94,7 +94,7 @@ def _as_text(runs: list[Path], plots: Path | None) -> None:
 def _plots(runs: list[Path], plots: Path, damaged: list[DdlsimError]) -> None:
     """Figures of each run in a folder of its own; of those that are damaged it has been told already."""
     from ddlsim.report.plots import save_plots
-    from ddlsim.report.records import find_runs
+    from ddlsim.report.reading import find_runs
 
     for given in runs:
         for run in find_runs([given]):

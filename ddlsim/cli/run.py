@@ -119,6 +119,6 @@ def show(summary: dict, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary))
         return
-    from ddlsim.report.summary import table
+    from ddlsim.report.summary_table import table
 
     typer.echo(table(summary))

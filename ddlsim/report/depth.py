@@ -11,7 +11,7 @@ from ddlsim.report.section import Section
 from ddlsim.report.sections import sections
 from ddlsim.report.sections.about import GROUP as ABOUT
 from ddlsim.report.summary import raise_it, read_all
-from ddlsim.report.summary import table as summary_table
+from ddlsim.report.summary_table import table as summary_table
 from ddlsim.report.text import columns
 
 

@@ -16,7 +16,8 @@ from ddlsim.report.contacts import contact_figures
 from ddlsim.report.distribution import class_counts, distribution_figure
 from ddlsim.report.frame import COLORS, DASHES, need_matplotlib, new_figure, written_below
 from ddlsim.report.payload_table import contents_figure, read_contents
-from ddlsim.report.records import Records, read
+from ddlsim.report.reading import read
+from ddlsim.report.records import Records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,7 +1,6 @@
-"""A run directory read into numpy arrays: what was recorded, when and by which node."""
+"""What a run recorded, as numpy arrays: what was measured, when and by which node, and what was sent."""
 
-import json
-from collections.abc import Iterable
+import shlex
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,14 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from ddlsim import metrics
-from ddlsim.errors import RecordsDamaged, ScenarioError
-from ddlsim.report.contacts_file import Contacts, read_contacts
-from ddlsim.report.energy_table import Energy, grid_of, read_energy
-from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, damage_of, json_lines, torn_line
-from ddlsim.report.link_table import Links, read_links
+from ddlsim.report.contacts_file import Contacts
+from ddlsim.report.energy_table import Energy, grid_of
+from ddlsim.report.json_lines import torn_line
+from ddlsim.report.link_table import Links
 from ddlsim.tasks.metric import Metric, metric_of
 
-MANIFEST = "manifest.json"
 LOSSES = ("test_loss", "mse")
 """Rows whose value is not finite where a node's training has diverged."""
 
@@ -144,6 +141,12 @@ class Records:
     def traffic_matrix(self) -> np.ndarray:
         """Bytes put on the wire from row to column, float [N, N], or [N + 1, N + 1] with a server."""
         return self.communication.matrix(self.num_nodes + ("server" in self.group_of))
+
+    @property
+    def command(self) -> str:
+        """The command that began the run, quoted for a shell; empty if it was not recorded."""
+        words = self.manifest.get("command") or []
+        return shlex.join(map(str, words)) if isinstance(words, list) else str(words)
 
     @property
     def status(self) -> str:
@@ -284,216 +287,3 @@ class Records:
         here = np.isin(rows.round, rounds) & (rows.node >= 0)
         grid[np.searchsorted(rounds, rows.round[here]), rows.node[here]] = rows.value[here]
         return grid
-
-
-def read(run_dir: str | Path) -> Records:
-    """Read a run directory, also that of a run that is still going on or was killed.
-
-    Raises:
-        ScenarioError: if the directory is no run.
-        RecordsDamaged: if one of its files is damaged (a cut last line of a JSON-lines file is not damage, see
-            `Records.lost_rows`).
-    """
-    directory = Path(run_dir)
-    check_run(directory)
-    manifest = _read_manifest(directory / MANIFEST)
-    found = _read_metrics(directory / "metrics.jsonl", np.asarray(manifest["node_cluster"]))
-    with damage_of(directory):
-        return Records(
-            directory=directory,
-            manifest=manifest,
-            scenario=_read_yaml(directory / "scenario.yaml"),
-            rows=found.rows,
-            communication=_read_communication(directory / "communication.jsonl", len(manifest["node_cluster"])),
-            links=read_links(directory / "links.jsonl"),
-            contacts=read_contacts(directory / "contacts.jsonl", len(manifest["node_cluster"])),
-            confusions=[entry for pair in found.newest.values() for entry in pair],
-            parities=found.parities,
-            learns_graph=found.learns_graph,
-            energy=read_energy(directory / "energy.jsonl"),
-        )
-
-
-def check_run(directory: Path) -> None:
-    """Raises ScenarioError if the directory is no run."""
-    missing = [name for name in (MANIFEST, "scenario.yaml") if not (directory / name).is_file()]
-    if missing:
-        what = f"has no {' and no '.join(missing)}" if directory.is_dir() else "is no directory"
-        raise ScenarioError(
-            f"{directory} is no run: it {what}. A run is the folder that `ddlsim run` wrote, "
-            "by default runs/<scenario>/<algorithm>-s<seed>-<hash>."
-        )
-
-
-def find_runs(paths: Iterable[str | Path]) -> list[Path]:
-    """The run directories named by paths: a run itself, or all runs below a folder, sorted.
-
-    Below a folder, runs that were moved aside (`<run>.earlier-<number>`) are left out.
-
-    Raises:
-        ScenarioError: if a path is no run and holds none.
-    """
-    found: list[Path] = []
-    for path in map(Path, paths):
-        runs = (
-            [path]
-            if (path / MANIFEST).is_file()
-            else sorted(run.parent for run in path.rglob(MANIFEST) if ".earlier-" not in run.parent.name)
-        )
-        if not runs:
-            raise ScenarioError(f"{path} is no run and holds none: no {MANIFEST} in it or below it.")
-        found += runs
-    return list(dict.fromkeys(found))
-
-
-@dataclass
-class _Metrics:
-    """What one pass over metrics.jsonl gathers.
-
-    Args:
-        node_cluster: the cluster of each node, int [N].
-        rows: metric -> its rows.
-        newest: node -> the last two confusion matrices of it, as (round, node, matrix).
-        parities: round -> demographic parity and equalized odds, of rounds in which every node was evaluated.
-        learns_graph: whether there are rows `collaboration`.
-    """
-
-    node_cluster: np.ndarray
-    rows: dict[str, Rows] = field(default_factory=dict)
-    newest: dict[int, list] = field(default_factory=dict)
-    parities: dict[int, tuple[float, float]] = field(default_factory=dict)
-    learns_graph: bool = False
-    _open: dict[int, dict[int, np.ndarray]] = field(default_factory=dict)
-
-    def confusion(self, completed: int, node: int, matrix: np.ndarray) -> None:
-        """Keeps the newest alone, since all of them would be the largest part of a run by far."""
-        self.newest[node] = [*self.newest.get(node, [])[-1:], (completed, node, matrix)]
-        of_round = self._open.setdefault(completed, {})
-        of_round[node] = matrix
-        if len(of_round) == len(self.node_cluster):
-            whole = self._open.pop(completed)
-            stacked = np.stack([whole[node] for node in range(len(whole))]) if len(whole) - 1 in whole else None
-            if stacked is not None:
-                clusters = self.node_cluster
-                parity, odds = (f(stacked, clusters) for f in (metrics.demographic_parity, metrics.equalized_odds))
-                self.parities[completed] = parity, odds
-        while len(self._open) > _OPEN_ROUNDS:
-            del self._open[min(self._open)]
-
-
-_OPEN_ROUNDS = 8
-"""Evaluations of which some nodes' confusion matrices are waited for at a time; older ones get no parity."""
-
-
-def _read_metrics(path: Path, node_cluster: np.ndarray) -> _Metrics:
-    columns: dict[str, list[tuple]] = {}
-    found = _Metrics(node_cluster)
-    kinds = {"time_s": NUMBER, "node": MAYBE_NODE, "round": int, "name": str}
-    for row in json_lines(path, kinds) if path.is_file() else ():
-        node = -1 if row["node"] is None else _node(path, row["node"], len(node_cluster))
-        if row["name"] == "confusion":
-            matrix = _confusion(path, row)
-            with damage_of(path):
-                found.confusion(row["round"], node, matrix)
-        elif isinstance(row.get("value"), int | float):
-            columns.setdefault(row["name"], []).append((row["time_s"], node, row["round"], row["value"]))
-        elif row["name"] == "collaboration":
-            found.learns_graph = True
-    with damage_of(path):
-        found.rows = {name: _columns(rows) for name, rows in columns.items()}
-    return found
-
-
-def _node(path: Path, node: int, num_nodes: int) -> int:
-    """The node of a row; a server has the number behind the last node's."""
-    if not 0 <= node <= num_nodes:
-        raise RecordsDamaged(f"{path}: a row is of node {node}, but the run has {num_nodes} nodes.")
-    return node
-
-
-def _confusion(path: Path, row: dict) -> np.ndarray:
-    with damage_of(path):
-        matrix = np.asarray(row["value"], dtype=int)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise RecordsDamaged(
-            f"{path}: the confusion matrix of node {row['node']} after round {row['round']} is no square."
-        )
-    return matrix
-
-
-def _columns(rows: list[tuple]) -> Rows:
-    time_s, node, round_num, value = zip(*rows, strict=True)
-    return Rows(np.array(time_s, float), np.array(node, int), np.array(round_num, int), np.array(value, float))
-
-
-def _read_communication(path: Path, num_nodes: int) -> Communication | None:
-    if not path.is_file():
-        return None
-    names = ("src", "dst", "messages", "payload_bytes", "header_bytes", "wasted_bytes", "in_flight_bytes")
-    kinds = {name: MAYBE_NODE if name in ("src", "dst") else int for name in names[:-1]}
-    rows, num_pairs = [], 0
-    for row in json_lines(path, kinds):
-        num_pairs += row.get("pairs", 1)
-        row.setdefault("in_flight_bytes", 0)  # older runs did not count them
-        for node in (row["src"], row["dst"]):
-            if node is not None:
-                _node(path, node, num_nodes)
-        rows.append([-1 if row[name] is None else row[name] for name in names])
-    return Communication(*np.array(rows, dtype=np.int64).reshape(-1, len(names)).T, num_pairs)
-
-
-def _read_manifest(path: Path) -> dict:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise RecordsDamaged(f"{path}:{error.lineno}: not JSON: {error.msg}.") from error
-    except (ValueError, RecursionError) as error:
-        raise RecordsDamaged(f"{path}: not JSON: {error}.") from error
-    if not isinstance(found, dict):
-        raise RecordsDamaged(f"{path}: expected a JSON object, got {found!r:.60}.")
-    clusters = found.get("node_cluster")
-    if not (
-        clusters and isinstance(clusters, list) and all(type(c) is int and 0 <= c < len(clusters) for c in clusters)
-    ):
-        raise RecordsDamaged(f"{path}: node_cluster: expected the cluster of every node, got {clusters!r:.60}.")
-    for key, kind, words in _MANIFEST_KINDS:
-        if found.get(key) is not None and not isinstance(found[key], kind):
-            raise RecordsDamaged(f"{path}: {key}: expected {words}, got {found[key]!r:.60}.")
-    if not all(isinstance(label, str) for label in found.get("labels") or ()):
-        raise RecordsDamaged(f"{path}: labels: expected a list of texts, got {found['labels']!r:.60}.")
-    return found
-
-
-_MANIFEST_KINDS = (
-    ("status", str, "text"),
-    ("scenario", str, "text"),
-    ("algorithm", str, "text"),
-    ("device", str, "text"),
-    ("task", str, "text"),
-    ("metric", dict, "an object"),
-    ("also_measured", list, "a list"),
-    ("seed", int, "a whole number"),
-    ("rounds", int, "a whole number"),
-    ("wall_s", NUMBER, "a number"),
-    ("peak_rss_mib", NUMBER, "a number"),
-    ("data", dict, "an object"),
-    ("labels", list, "a list"),
-    ("stopped", dict, "an object"),
-    ("files", dict, "an object"),
-)
-"""What reports rely on where a manifest has it."""
-
-
-def _read_yaml(path: Path) -> dict:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")) or {}
-    except (YAMLError, ValueError, LookupError, RecursionError, OverflowError) as error:
-        raise RecordsDamaged(
-            f"{path}: not valid YAML: {str(error).splitlines()[0] if str(error) else error!r}."
-        ) from error
-    if not isinstance(found, dict):
-        raise RecordsDamaged(f"{path}: expected a mapping (key: value) at the top level, found {found!r:.60}.")
-    return found

@@ -15,7 +15,8 @@ from ddlsim.report.comparing.curves import check_alike
 from ddlsim.report.comparing.lines import Drawn, axis_of, lines_figure, notes
 from ddlsim.report.frame import need_matplotlib, styles, written_below
 from ddlsim.report.panels import merge_panels, sweep_figure, title_of
-from ddlsim.report.records import Records, find_runs, read
+from ddlsim.report.reading import find_runs, read
+from ddlsim.report.records import Records
 from ddlsim.report.summary import summary_of
 
 if TYPE_CHECKING:

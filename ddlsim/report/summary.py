@@ -1,7 +1,6 @@
-"""One run in one dictionary (summary.json) and one small table, both from records alone."""
+"""One run in one dictionary (summary.json), from records alone."""
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -11,21 +10,11 @@ from ddlsim import metrics
 from ddlsim.energy.joules import grams
 from ddlsim.errors import DdlsimError
 from ddlsim.report.energy_table import emitted
-from ddlsim.report.energy_table import lines as energy_lines
 from ddlsim.report.json_lines import damage_of
 from ddlsim.report.link_table import CAUSES, KINDS
-from ddlsim.report.records import Records, find_runs, read
-from ddlsim.report.text import (
-    bytes_text,
-    columns,
-    grams_text,
-    joules_text,
-    number_text,
-    percent_text,
-    printable,
-    seconds_text,
-)
-from ddlsim.tasks.metric import Metric
+from ddlsim.report.reading import find_runs, read
+from ddlsim.report.records import Records
+from ddlsim.report.text import percent_text
 
 SCHEMA_VERSION = 1
 PROFILED = ("profile", "waves", "paths", "detours")  # what a run with --profile tells beside its results
@@ -290,169 +279,3 @@ def quality(summary: dict) -> dict[str, float | None]:
     clusters = {f"{metric}_{c}": value for c, value in enumerate(summary[metric]["clusters"] or [])}
     fairness = {name: summary[name] for name in FAIRNESS if name in summary}
     return {f"{metric}_all": summary[metric]["all"], **clusters, **fairness}
-
-
-def loud_lines(summary: dict) -> list[str]:
-    """What every report must say about a run before its numbers: fallback data, labels, an unfinished run."""
-    lines = []
-    if summary["data"]["fallback"]:
-        lines.append(
-            f"FALLBACK DATA: ran on {summary['data']['name']}, not on the data that the scenario asks for; "
-            "not comparable with numbers on that data"
-        )
-    lines += [f"NOTE: {label}" for label in summary["labels"]]
-    if summary["status"] != "done":
-        reached = summary["evaluated_round"]
-        until = "never evaluated" if reached is None else f"evaluated up to round {reached}"
-        stopped = summary.get("stopped")
-        why = f", ended after round {stopped['round']} by a callback: {stopped['reason']}" if stopped else ""
-        lines.append(f"NOT FINISHED: status {summary['status']}{why}, {until}")
-    return lines
-
-
-def rows(summary: dict) -> list[tuple[str, str]]:
-    """The lines (what, value) of a run's summary table."""
-    traffic = summary["bytes"]
-    lines = [
-        ("scenario", f"{summary['scenario']}, {summary['algorithm']}, seed {summary['seed']}, {summary['device']}"),
-        ("data", _data_line(summary)),
-        ("nodes", f"{summary['nodes']} in clusters {':'.join(map(str, summary['cluster_sizes']))}"),
-        *(_quality_lines(summary) if summary["timetable"] is None else _timetable_lines(summary)),
-        ("bytes sent", _bytes_line(traffic)),
-        *energy_lines(summary),
-        ("simulated time", seconds_text(summary["sim_time_s"])),
-        ("wall time", seconds_text(summary["wall_s"])),
-    ]
-    if summary["timetable"] is None:
-        lines += _target_lines(summary["target"], Metric(**summary["judged_by"]))
-    if summary["cut_off"]:
-        lines.append(("away at the end, cut off", f"{summary['cut_off']} nodes"))
-    if summary["settlement"]:
-        lines.append(("heads", settlement_text(summary["settlement"])))
-    for part, value in summary.get("profile", {}).items():
-        lines.append((f"wall s, {part}" if part != "simulated to wall" else part, number_text(value, 2)))
-    for kind, ran in summary.get("waves", {}).items():
-        a_round, size = ran["waves"] / max(1, summary["rounds"]), ran["jobs"] / ran["waves"]
-        lines.append((f"waves of {kind}", f"{number_text(a_round, 2)} a round, {number_text(size, 1)} jobs each"))
-    for backend, kinds in summary.get("paths", {}).items():
-        lines.append((f"computed {backend}", ", ".join(f"{count} {kind}" for kind, count in kinds.items())))
-    for backend, reasons in summary.get("detours", {}).items():
-        lines += [(f"not {backend}", f"{count} times: {reason}") for reason, count in reasons.items()]
-    return lines
-
-
-def _data_line(summary: dict) -> str:
-    name = summary["data"]["name"]
-    if summary["data"]["fallback"]:
-        return f"{name} (fallback)"
-    return name if summary["timetable"] is None else f"{name} (only its shape)"
-
-
-def _quality_lines(summary: dict) -> list[tuple[str, str]]:
-    metric, judged_by = summary["metric"], Metric(**summary["judged_by"])
-    name = judged_by.head
-    reached = summary["evaluated_round"]
-    until = "not evaluated" if reached is None else f"last evaluation after {reached}"
-    lines = [
-        ("rounds", f"{summary['rounds']} ({until})"),
-        (f"{name}, all nodes", judged_by.text(summary[metric]["all"])),
-    ]
-    for cluster, value in enumerate(summary[metric]["clusters"] or []):
-        size = summary["cluster_sizes"][cluster]
-        lines.append((f"{name}, cluster {cluster} ({size})", judged_by.text(value)))
-    peeked = summary.get(f"{metric}_lowest_test_loss")
-    if peeked:
-        values = " ".join(map(judged_by.text, peeked["clusters"]))
-        everyone = judged_by.text(peeked["all"])
-        lines.append(("  with the head of lowest test loss", f"{everyone} (clusters {values})"))
-    for other in (Metric(**each) for each in summary["also_measured"]):
-        lines.append((f"{other.head}, all nodes", other.text(summary[other.name]["all"])))
-    if "demographic_parity" not in summary:
-        task = summary["task"].replace("_", " ")
-        return [*lines, ("fairness over classes", f"not defined (task: {task}, no single class per sample)")]
-    return [
-        *lines,
-        ("fair accuracy %", percent_text(summary["fair_accuracy"])),
-        ("demographic parity", number_text(summary["demographic_parity"])),
-        ("equalized odds", number_text(summary["equalized_odds"])),
-    ]
-
-
-def _timetable_lines(summary: dict) -> list[tuple[str, str]]:
-    """What a network-only run says in the place of accuracy: its last round, as the nodes came through."""
-    last = summary["timetable"][-1]
-    sent = summary["bytes"]["total"]
-    through = ", ".join(f"{name} {seconds_text(last[f'{name}_s'])}" for name in ("first", "median", "last"))
-    return [
-        ("rounds", str(summary["rounds"])),
-        ("nodes through the last round", f"{through} ({last['nodes']:.0f} nodes)"),
-        ("bytes per node", bytes_text(None if sent is None else sent / summary["nodes"])),
-    ]
-
-
-def _bytes_line(traffic: dict) -> str:
-    if traffic["payload"] is None:
-        return bytes_text(traffic["total"])
-    names = ["payload", "header", "wasted", *(["in_flight"] if traffic.get("in_flight") else [])]
-    parts = ", ".join(f"{name.replace('_', ' ')} {bytes_text(traffic[name])}" for name in names)
-    return f"{bytes_text(traffic['total'])} ({parts})"
-
-
-def _target_lines(target: dict, judged_by: Metric) -> list[tuple[str, str]]:
-    if target[judged_by.name] is None:
-        return []
-    name = f"target {judged_by.text(target[judged_by.name])}{' %' if judged_by.share else ''}"
-    if not target["reached"]:
-        return [(name, "not reached")]
-    between = target["interpolated"]
-    return [
-        (f"{name}, first evaluation", f"round {target['round']}, {costs_text(target)}"),
-        ("  interpolated", f"round {between['round']:.1f}, {costs_text(between)}"),
-    ]
-
-
-def costs_text(costs: dict) -> str:
-    """Bytes and time, and joules and emissions where they were counted."""
-    told = [bytes_text(costs["bytes"]), seconds_text(costs["sim_time_s"])]
-    if "joules" in costs:
-        told.append(joules_text(costs["joules"]))
-    if "gco2" in costs:
-        told.append(f"{grams_text(costs['gco2'])} CO2e")
-    return ", ".join(told)
-
-
-def settlement_text(settlement: dict) -> str:
-    """One line on which heads the clusters chose and since when."""
-    since = f"settled at round {settlement['settled_round']}" if settlement["settled"] else "still changing"
-    chosen = ", ".join(f"cluster {cluster} -> {head}" for cluster, head in enumerate(settlement["heads"]))
-    apart = "clusters apart" if settlement["apart"] else "clusters share a head"
-    return f"{chosen}; {apart}; {100 * settlement['agreement']:.0f} % agree with their cluster; {since}"
-
-
-def table(summary: dict, terminal: bool | None = None) -> str:
-    """A run's summary for the console: a rich table on a terminal, aligned plain text elsewhere.
-
-    Args:
-        summary: what `summarize` returns.
-        terminal: whether the text goes to a terminal; None: whether standard output is one.
-    """
-    terminal = sys.stdout.isatty() if terminal is None else terminal
-    loud = [printable(line) for line in loud_lines(summary)]
-    lines = [(what, printable(value)) for what, value in rows(summary)]
-    if not terminal:
-        return "\n".join([*(f"!! {line}" for line in loud), columns([], lines, left=2)])
-    import io
-
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=True)
-    grid, judged = Table(show_header=False), Metric(**summary["judged_by"]).head
-    for what, value in lines:
-        grid.add_row(Text(what), Text(value, style="bold" if what.startswith(judged) else ""))
-    for line in loud:
-        console.print(Text(f"!! {line}", style="bold red"))
-    console.print(grid)
-    return out.getvalue().rstrip("\n")

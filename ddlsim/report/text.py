@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import math
 from collections.abc import Sequence
 
@@ -82,6 +83,11 @@ def percent_text(share: float | None) -> str:
 def number_text(value: float | None, digits: int = 4) -> str:
     """A number with fixed decimals, `-` for none."""
     return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def json_text(value: object) -> str:
+    """A value of a scenario or a manifest: text as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

@@ -63,7 +63,7 @@ def _gb_per_node(summary: dict[str, Any], directory: Path) -> float | None:
 
 
 def _highest_fair_accuracy(summary: dict[str, Any], directory: Path) -> float | None:
-    from ddlsim.report.records import read
+    from ddlsim.report.reading import read
 
     records = read(directory)
     if not len(records.evaluations) or records.metric != "accuracy":
@@ -78,7 +78,7 @@ def _between_merges(kind: str) -> Callable[[dict[str, Any], Path], float | None]
 
     def value(summary: dict[str, Any], directory: Path) -> float | None:
         from ddlsim.report.contacts import merge_accuracy
-        from ddlsim.report.records import read
+        from ddlsim.report.reading import read
 
         found = merge_accuracy(read(directory))
         if found is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ddlsim.errors import DdlsimError, RecordsDamaged, ScenarioError
-from ddlsim.report.records import check_run
+from ddlsim.report.reading import check_run
 
 if TYPE_CHECKING:
     import torch

@@ -205,7 +205,7 @@ def _start(wanted: Search, study: "optuna.Study", trial: "optuna.Trial", cores: 
 
 def _look(wanted: Search, one: _Trial, ended: bool) -> None:
     """Tells Optuna of evaluations since the last look, and stops a run that its pruner finds hopeless."""
-    from ddlsim.report.records import read
+    from ddlsim.report.reading import read
 
     try:
         size = (one.point.directory / "metrics.jsonl").stat().st_size

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import ddlsim
-from ddlsim.report.summary import table
+from ddlsim.report.summary_table import table
 
 
 class Diary(ddlsim.Callback):

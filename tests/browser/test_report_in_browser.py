@@ -7,7 +7,7 @@ from synthetic_run import write_run
 
 from ddlsim.report.html import run_page, write
 from ddlsim.report.html.live import LiveServer
-from ddlsim.report.records import read
+from ddlsim.report.reading import read
 
 EVIL = "<script>window.broken = 1</script>"
 

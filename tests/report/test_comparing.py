@@ -12,7 +12,7 @@ from ddlsim.report.comparing.curves import curve_of, mean_curve, quantile_975
 from ddlsim.report.comparing.groups import group
 from ddlsim.report.comparing.rows import Target
 from ddlsim.report.comparing.tables import compare
-from ddlsim.report.records import read
+from ddlsim.report.reading import read
 from ddlsim.report.text import comma_separated, latex, markdown, unit_of_bytes, unit_of_seconds
 
 

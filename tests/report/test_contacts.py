@@ -12,7 +12,7 @@ from ddlsim.report.contacts import (
     true_similarity_figure,
 )
 from ddlsim.report.plots import save_plots
-from ddlsim.report.records import read
+from ddlsim.report.reading import read
 
 
 def rows(*found):

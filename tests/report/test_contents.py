@@ -10,7 +10,7 @@ from ddlsim.report import report
 from ddlsim.report.distribution import class_counts, distribution_figure
 from ddlsim.report.payload_table import contents_figure, read_contents
 from ddlsim.report.plots import save_plots
-from ddlsim.report.records import read
+from ddlsim.report.reading import read
 from ddlsim.scenario import load
 
 ROWS = [(1, "core", 4, 4000), (1, "header", 4, 40), (2, "header", 2, 20), (3, "core", 2, 2000), (3, "header", 2, 20)]

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from ddlsim.cli import app
 from ddlsim.errors import RecordsDamaged
 from ddlsim.report import compare, report
-from ddlsim.report.records import read
+from ddlsim.report.reading import read
 from ddlsim.report.summary import summarize, summary_of
 from ddlsim.report.text import comma_separated, printable
 

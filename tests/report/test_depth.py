@@ -1,6 +1,6 @@
 from ddlsim.report import report
 from ddlsim.report.depth import body
-from ddlsim.report.records import read
+from ddlsim.report.reading import read
 from ddlsim.report.section import Section
 from ddlsim.report.sections import tables
 from ddlsim.report.sections.quality import beside_published

@@ -7,9 +7,10 @@ import pytest
 from ddlsim.report.columns import energy, rounds
 from ddlsim.report.comparing.rows import Target, compared
 from ddlsim.report.comparing.tables import compare
-from ddlsim.report.records import read
+from ddlsim.report.reading import read
 from ddlsim.report.sections import sections
-from ddlsim.report.summary import rows, summary_of
+from ddlsim.report.summary import summary_of
+from ddlsim.report.summary_table import rows
 from ddlsim.report.text import grams_text, joules_text
 
 NODE = {"steps": 4.0, "computing_s": 2.0, "idle_s": 1.0, "sent_bytes": 10, "received_bytes": 10}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ddlsim.report import report
-from ddlsim.report.records import read
+from ddlsim.report.reading import read
 from ddlsim.report.summary import summarize
 
 ZERO = {

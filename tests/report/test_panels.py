@@ -8,7 +8,7 @@ from ddlsim import runs
 from ddlsim.errors import ScenarioError
 from ddlsim.report.contacts import merge_accuracy
 from ddlsim.report.panels import merge_panels, sweep_figure, title_of
-from ddlsim.report.records import read
+from ddlsim.report.reading import read
 from ddlsim.report.side_by_side import save_comparison
 from ddlsim.scenario import load
 

@@ -4,7 +4,7 @@ import pytest
 
 from ddlsim.errors import DataMissing, ScenarioError
 from ddlsim.report.plots import communication_figure, heads_figure, quality_figure, save_plots, spread_figure
-from ddlsim.report.records import read
+from ddlsim.report.reading import read
 
 
 def test_missing_matplotlib_names_the_extra(make_run, tmp_path, monkeypatch):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ddlsim.errors import DdlsimError, ScenarioError
-from ddlsim.report.records import find_runs, read
+from ddlsim.report.reading import find_runs, read
 
 
 def test_evaluations_are_arrays_by_round_and_node(make_run):

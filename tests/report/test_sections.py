@@ -5,7 +5,7 @@ import pytest
 
 from ddlsim.errors import RecordsDamaged
 from ddlsim.report.html import run_page
-from ddlsim.report.records import read
+from ddlsim.report.reading import read
 from ddlsim.report.sections.churn import online_shares
 from ddlsim.report.sections.layout import blocks_of
 from ddlsim.report.sections.quality import fairness, over_rounds

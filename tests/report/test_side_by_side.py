@@ -1,7 +1,7 @@
 import pytest
 
 from ddlsim.errors import ScenarioError
-from ddlsim.report.records import read
+from ddlsim.report.reading import read
 from ddlsim.report.side_by_side import comparison_figure, save_comparison
 
 pytest.importorskip("matplotlib")

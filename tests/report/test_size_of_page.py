@@ -3,7 +3,7 @@
 from synthetic_run import write_run
 
 from ddlsim.report.html import run_page, write
-from ddlsim.report.records import read
+from ddlsim.report.reading import read
 
 
 def test_page_of_1200_rounds_of_32_nodes_is_below_a_megabyte(tmp_path):

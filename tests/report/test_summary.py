@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from ddlsim.report.summary import loud_lines, summarize, table
+from ddlsim.report.summary import summarize
+from ddlsim.report.summary_table import loud_lines, table
 
 KEYS = (
     "schema_version status scenario algorithm nodes rounds seed device data accuracy fair_accuracy demographic_parity "

@@ -1,16 +1,14 @@
 """What settings have in common and what they do not, and the list of runs with the commands that made them."""
 
-import json
 import os
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ddlsim.report.comparing.groups import APART, Group, settings_of
 from ddlsim.report.records import Records
 from ddlsim.report.section import Section, Table
-from ddlsim.report.text import bytes_text, seconds_text
+from ddlsim.report.sections.about import REPEATS
+from ddlsim.report.text import bytes_text, json_text, seconds_text
 from ddlsim.tasks.metric import Metric
 
 GROUP = "The runs"
@@ -75,15 +73,13 @@ def _facts(records: Records) -> dict[str, str]:
     """Everything that decides a run's result but the seed: key -> value as text."""
     hidden = [key for key in APART if key != "name"]
     facts = {
-        key: _text(value) for key, value in settings_of(records.scenario).items() if key.partition(".")[0] not in hidden
+        key: json_text(value)
+        for key, value in settings_of(records.scenario).items()
+        if key.partition(".")[0] not in hidden
     }
     made = {name: records.manifest[name] for name in MADE_WITH if records.manifest.get(name) is not None}
     data = {f"data {name}": value for name, value in (records.manifest.get("data") or {}).items() if value is not None}
-    return facts | {f"(made with) {name}": _text(value) for name, value in (made | data).items()}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return facts | {f"(made with) {name}": json_text(value) for name, value in (made | data).items()}
 
 
 def _names(runs: Sequence[Records]) -> dict[int, str]:
@@ -126,9 +122,6 @@ def commands(groups: Sequence[Group], names: dict[int, str]) -> Section:
     lines = []
     for own in groups:
         for records in own.runs:
-            words = records.manifest.get("command") or []
-            text = shlex.join(map(str, words)) if isinstance(words, list) else str(words)
             told = " ".join(f"{names[id(records)]}: {own.label}, seed {records.scenario.get('seed', 0)}".split())
-            lines += [f"# {told}", text or "# (not recorded)"]
-    about = "The same scenario, seed and versions write the same records again on the same device."
-    return Section("commands", "Commands", GROUP, about, code="\n".join(lines))
+            lines += [f"# {told}", records.command or "# (not recorded)"]
+    return Section("commands", "Commands", GROUP, REPEATS, code="\n".join(lines))

@@ -82,7 +82,7 @@ def curve_of(records: Records, x: Axis, y: str | None = None) -> Curve:
         costs[x] = evaluations.joules
     if x not in costs:
         raise ScenarioError(f"--x {x}: expected {', '.join(costs)}, joules.")
-    values = _measured(records, records.metric if y is None else y)
+    values = measure_of(records, y)
     known = ~np.isnan(values)
     columns = (evaluations.round[known], np.asarray(costs[x], dtype=float)[known], values[known])
     return Curve(*columns, np.zeros(int(known.sum())))
@@ -127,8 +127,9 @@ def check_alike(runs: Sequence[Records]) -> None:
         raise ScenarioError(f"compare: runs measured by {' and '.join(sorted(kinds))} do not share an axis.")
 
 
-def _measured(records: Records, measure: str) -> np.ndarray:
-    """A measure at every evaluation, float [E]."""
+def measure_of(records: Records, y: str | None = None) -> np.ndarray:
+    """A measure at every evaluation, float [E], nan where it is not known; y and errors as of `curve_of`."""
+    measure = records.metric if y is None else y
     evaluations, sizes = records.evaluations, np.bincount(records.node_cluster)
     if not len(evaluations):
         return np.zeros(0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ddlsim import metrics
-from ddlsim.report.comparing.curves import Axis, curve_of, metric_of_measure
+from ddlsim.report.comparing.curves import measure_of, metric_of_measure
 from ddlsim.report.comparing.groups import APART, Settings, group, settings_of
 from ddlsim.report.energy_table import emitted
 from ddlsim.report.published import published
@@ -171,16 +171,14 @@ def _own_target(summary: dict) -> dict[str, float | None]:
 
 def _to_target(records: Records, target: Target) -> dict[str, float | None]:
     """Costs at the first evaluation that is as good as the target or better."""
-    costs: dict[str, Axis] = {"target_round": "rounds", "target_bytes": "bytes", "target_sim_time_s": "time"}
-    if records.scenario.get("energy"):
-        costs["target_joules"] = "joules"
-    found: dict[str, float | None] = {}
-    for name, axis in costs.items():
-        curve = curve_of(records, axis, target.measure)
-        falling = metric_of_measure(target.measure or records.metric, records.judged_by).falling
-        first = metrics.first_reaching(curve.y, target.value, falling)
-        found[name] = None if first is None else float(curve.x[first])
-    if records.scenario.get("energy"):
+    measured, evaluations = measure_of(records, target.measure), records.evaluations
+    falling = metric_of_measure(target.measure or records.metric, records.judged_by).falling
+    first = metrics.first_reaching(measured, target.value, falling)
+    costs = {"round": evaluations.round, "bytes": evaluations.bytes_sent, "sim_time_s": evaluations.time_s}
+    if evaluations.joules is not None:
+        costs["joules"] = evaluations.joules
+    found = {f"target_{name}": None if first is None else float(cost[first]) for name, cost in costs.items()}
+    if evaluations.joules is not None:
         found["target_gco2"] = emitted(found["target_joules"], records.gco2_per_kwh)
     return found
 

@@ -3,7 +3,8 @@
 from ddlsim.report.html.page import Page, Tile
 from ddlsim.report.records import Records
 from ddlsim.report.sections import Context, sections
-from ddlsim.report.summary import costs_text, loud_lines, summary_of
+from ddlsim.report.summary import summary_of
+from ddlsim.report.summary_table import costs_text, loud_lines
 from ddlsim.report.text import bytes_text, grams_text, joules_text, number_text, percent_text, seconds_text
 from ddlsim.tasks.metric import Metric
 

@@ -1,18 +1,17 @@
 """What was run: the summary, the scenario with what differs from its defaults, the command, and what it ran on."""
 
-import json
-import shlex
 from collections.abc import Iterator
 from typing import Any
 
 from ddlsim.report.records import Records
 from ddlsim.report.section import Section, Table
 from ddlsim.report.sections.context import Context
-from ddlsim.report.summary import rows
-from ddlsim.report.text import seconds_text
+from ddlsim.report.summary_table import rows
+from ddlsim.report.text import json_text, seconds_text
 
 GROUP = "The run"
 MISSING = object()
+REPEATS = "The same scenario, seed and versions write the same records again on the same device."
 NO_SETTINGS = ("paper", "description", "fallback")
 """Keys of a scenario that are told elsewhere or have no defaults."""
 
@@ -32,11 +31,11 @@ def scenario(records: Records, context: Context) -> Section:
     lines, strong = [], []
     for key, value in settings(records.scenario):
         default = context.defaults.get(key, MISSING)
-        differs = default is not MISSING and _text(default) != _text(value)
+        differs = default is not MISSING and json_text(default) != json_text(value)
         if differs:
             strong.append(len(lines))
-        told = _text(default) if differs else "" if default is not MISSING else "(no default)"
-        lines.append((key, _text(value), told) if context.explained else (key, _text(value)))
+        told = json_text(default) if differs else "" if default is not MISSING else "(no default)"
+        lines.append((key, json_text(value), told) if context.explained else (key, json_text(value)))
     header = ("key", "value", "default, where it differs") if context.explained else ("key", "value")
     about = "As it was resolved, with every default written out"
     about += f"; {len(strong)} keys differ from their defaults." if context.explained else "."
@@ -56,30 +55,25 @@ def settings(found: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def command(records: Records) -> Section:
     """The words of the command, quoted for a shell."""
-    words = records.manifest.get("command") or []
-    text = shlex.join(map(str, words)) if isinstance(words, list) else str(words)
-    about = "The same scenario, seed and versions write the same records again on the same device."
-    return Section("command", "Command", GROUP, about, code=text or "(not recorded)")
+    return Section("command", "Command", GROUP, REPEATS, code=records.command or "(not recorded)")
 
 
 def environment(records: Records) -> Section:
     """Versions, machine, data, times."""
     manifest = records.manifest
     lines = [
-        (name, _text(manifest[name]))
+        (name, json_text(manifest[name]))
         for name in ("ddlsim", "python", "torch", "torchvision", "numpy", "simpy", "networkx", "pydantic")
         if manifest.get(name) is not None
     ]
-    lines += [(name, _text(manifest[name])) for name in ("device", "cpu", "threads", "started") if manifest.get(name)]
+    lines += [
+        (name, json_text(manifest[name])) for name in ("device", "cpu", "threads", "started") if manifest.get(name)
+    ]
     if manifest.get("wall_s") is not None:
         lines.append(("wall time", seconds_text(manifest["wall_s"])))
     if manifest.get("peak_rss_mib") is not None:
         lines.append(("largest memory", f"{manifest['peak_rss_mib']} MiB"))
     data = manifest.get("data") or {}
-    lines += [(f"data: {name}", _text(value)) for name, value in data.items() if value is not None]
-    lines += [("code from outside", _text(plugin)) for plugin in manifest.get("plugins") or ()]
+    lines += [(f"data: {name}", json_text(value)) for name, value in data.items() if value is not None]
+    lines += [("code from outside", json_text(plugin)) for plugin in manifest.get("plugins") or ()]
     return Section("environment", "Made with", GROUP, table=Table((), lines, left=2), open=False)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
