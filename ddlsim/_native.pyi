@@ -52,6 +52,8 @@ class FlowNetwork:
         latency_ns: int = -1,
         lost: bool = False,
         links: Sequence[int] = [],
+        weight: int = 0,
+        ack_bytes: int = 0,
     ) -> int: ...
     def send_many(
         self,
@@ -163,6 +165,9 @@ class Transport:
         lost: bool,
         links: Sequence[int],
         least_shared: float,
+        weight: int = 0,
+        ack_bytes: int = 0,
+        ack_links: Sequence[int] = [],
     ) -> bool: ...
     def set_capacity(self, arg0: float, arg1: int, arg2: float, arg3: float, /) -> None: ...
     def set_open_round(self, arg0: int, arg1: int, /) -> None: ...

@@ -174,6 +174,7 @@ def build_network(scenario: "Scenario", env: "simpy.Environment", has_server: bo
     """The links of all nodes, with capacities that follow their traces."""
     from ddlsim.network.capacity_trace import follow
     from ddlsim.network.network import Network
+    from ddlsim.network.tcp import Tcp
 
     num_nodes, network = scenario.nodes.count, scenario.network
     links = links_of(scenario, has_server)
@@ -191,6 +192,7 @@ def build_network(scenario: "Scenario", env: "simpy.Environment", has_server: bo
         seed=scenario.seed,
         shared_bytes_per_s=links.shared_bytes_per_s,
         route=links.route,
+        tcp=None if network.tcp is None else Tcp(**network.tcp.model_dump()),
     )
     if links.changes:
         env.process(follow(env, made, links.changes))

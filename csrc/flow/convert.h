@@ -42,6 +42,18 @@ inline void check_sizes(std::int64_t payload_bytes, std::int64_t header_bytes) {
     }
 }
 
+inline constexpr Rate kMaxWeight = Rate{1} << 20;
+
+inline Rate to_weight(Rate weight) {
+    if (weight < 0 || weight > kMaxWeight) throw py::value_error("a weight must be 0 (none) to 2^20");
+    return weight;
+}
+
+inline std::int64_t to_ack_bytes(std::int64_t ack_bytes) {
+    check_sizes(0, ack_bytes);
+    return ack_bytes;
+}
+
 inline Time to_latency(std::int64_t latency_ns) {
     if (latency_ns < 0) throw py::value_error("a latency must be zero or more");
     return latency_ns;

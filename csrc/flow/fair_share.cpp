@@ -35,6 +35,11 @@ Id FairShare::add_route(std::vector<Id> links) {
 
 void FairShare::drop_route(Id route) { free_routes_.push_back(route); }
 
+void FairShare::set_weight(Id flow, Rate weight) {
+    if (flow >= weights_.size()) weights_.resize(std::max<std::size_t>(flow + 1, 2 * weights_.size()), 1);
+    weights_[flow] = weight;
+}
+
 Id FairShare::attach(Id link, Entry entry) {
     mark_dirty(link);
     if (lists_.size(link) == 0) ++active_links_;
@@ -68,10 +73,18 @@ Rate FairShare::least_other(Id link, Entry entry) const {
     return least;
 }
 
+Rate FairShare::total_weight(Id link) {
+    if (weights_.empty()) return lists_.size(link);
+    Rate total = 0;
+    for (const Entry* entry = lists_.begin(link); entry != lists_.end(link); ++entry) total += weight(entry->flow);
+    return total;
+}
+
 Rate FairShare::water_fill(Id link) {
     const Id count = lists_.size(link);
     if (count == 0) return kUnlimited;
     ++touched;
+    if (!weights_.empty()) return weighted_water_fill(link);
     if (scratch_.size() < count) scratch_.resize(2 * std::size_t{count});
     Rate* others = scratch_.data();
     const Rate capacity = capacity_[link];
@@ -95,6 +108,22 @@ Rate FairShare::water_fill(Id link) {
         }
     }
     return kUnlimited;
+}
+
+Rate FairShare::weighted_water_fill(Id link) {
+    const Rate capacity = capacity_[link];
+    Rate level = capacity / total_weight(link);
+    while (true) {
+        Rate taken = 0, open = 0;
+        for (const Entry* entry = lists_.begin(link); entry != lists_.end(link); ++entry) {
+            const Rate other = least_other(link, *entry), own = weight(entry->flow);
+            other < level ? taken += own* other : open += own;
+        }
+        if (open == 0) return kUnlimited;
+        const Rate next = (capacity - taken) / open;
+        if (next == level) return level;
+        level = next;
+    }
 }
 
 void FairShare::revisit(Id link) {
@@ -141,10 +170,11 @@ bool FairShare::repair() {
 
 // A flow of `link` is fixed at `level`: take it from its other links that are still open.
 void FairShare::close(Entry entry, Id link, Rate level) {
+    const Rate own = weight(entry.flow);
     if (!(entry.other & kRouted)) {
         if (state_[entry.other] == kOpen) {
-            residual_[entry.other] -= level;
-            --open_[entry.other];
+            residual_[entry.other] -= own * level;
+            open_[entry.other] -= own;
         }
         return;
     }
@@ -154,8 +184,8 @@ void FairShare::close(Entry entry, Id link, Rate level) {
     }
     for (Id other : route) {
         if (other != link && state_[other] == kOpen) {
-            residual_[other] -= level;
-            --open_[other];
+            residual_[other] -= own * level;
+            open_[other] -= own;
         }
     }
 }
@@ -169,7 +199,7 @@ void FairShare::fill(std::vector<Rate>& levels) {
     state_.assign(count, kOpen);
     for (Id link = 0; link < count; ++link) {
         levels[link] = kUnlimited;
-        open_[link] = lists_.size(link);
+        open_[link] = total_weight(link);
         if (open_[link] > 0) queue_.set_unordered(link, residual_[link] / open_[link]);
     }
     queue_.restore_order();

@@ -7,6 +7,9 @@
 // so links that fill at the same whole number fill together. The level then depends only on levels strictly below it;
 // therefore exactly one set of levels exists, in whatever order links are visited, and it can be repaired in
 // increasing order from the links that changed.
+//
+// With weights a flow's rate is its weight times the least level of its links: each flow stands for as many equal ones,
+// "number of flows" above is the sum of their weights, and m(f) counts that often (weighted max-min fairness).
 #pragma once
 
 #include <vector>
@@ -39,14 +42,18 @@ public:
     const std::vector<Id>& route(Id route) const { return routes_[route]; }
 
     void expect(Id link) const { lists_.expect(link); }  // a flow of it will come or go soon
+    // Of a flow that is on no link; those that never got one have weight 1. Above 0.
+    void set_weight(Id flow, Rate weight);
+    bool has_weights() const { return !weights_.empty(); }
+    Rate weight(Id flow) const { return flow < weights_.size() ? weights_[flow] : 1; }
     Id attach(Id link, Entry entry);
     Id detach(Id link, Id position);  // the flow that moved to `position`, or kNone
     Entry* begin(Id link) { return lists_.begin(link); }
     Entry* end(Id link) { return lists_.end(link); }
     Id num_flows(Id link) const { return lists_.size(link); }
 
-    // Rate of a flow seen from one of its links.
-    Rate rate(Id link, Entry entry) const { return std::min(level_[link], least_other(link, entry)); }
+    // Level of a flow seen from one of its links; its rate is its weight times that.
+    Rate flow_level(Id link, Entry entry) const { return std::min(level_[link], least_other(link, entry)); }
 
     bool dirty() const { return !dirty_.empty(); }
     bool filled_from_scratch() const { return filled_; }
@@ -61,7 +68,9 @@ public:
 
 private:
     Rate least_other(Id link, Entry entry) const;
+    Rate total_weight(Id link);
     Rate water_fill(Id link);
+    Rate weighted_water_fill(Id link);
     bool repair();
     void revisit(Id link);
     void fill(std::vector<Rate>& levels);
@@ -75,6 +84,7 @@ private:
     EntryLists lists_;
     std::vector<std::vector<Id>> routes_;
     std::vector<Id> free_routes_;
+    std::vector<Rate> weights_;  // by flow; empty until one is set
     std::vector<Rate> capacity_, level_;
     std::vector<Rate>
         target_;  // water_fill of each link for the present levels; a link is consistent at target == level
@@ -85,7 +95,7 @@ private:
     IndexedHeap queue_;  // inconsistent links, by min(level, target)
     std::vector<Rate> scratch_;
     std::vector<Rate> residual_;  // fill: capacity that fixed flows leave
-    std::vector<Id> open_;        // fill: flows not fixed yet
+    std::vector<Rate> open_;      // fill: weight of the flows not fixed yet
     enum : char { kOpen, kFull, kDone };
     std::vector<char> state_;  // fill
 };

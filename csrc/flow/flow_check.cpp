@@ -49,7 +49,7 @@ void FlowNetwork::check() {
     const std::vector<Rate> scratch = share_.from_scratch();
     const std::vector<Rate> used = load();
     std::vector<char> is_full(num_links(), 0);
-    std::vector<Rate> fastest(num_links(), 0);
+    std::vector<Rate> fastest(num_links(), 0), weight(num_links(), 0);  // the highest level of a flow; all weights
     std::vector<Id> seen(flows_.size(), 0);
     for (std::size_t i = 0; i < deadlines_.size(); ++i) {
         require(in_flight(deadlines_.at(i)), "a deadline of no flow in slot", deadlines_.at(i));
@@ -58,12 +58,13 @@ void FlowNetwork::check() {
     for (Id link = 0; link < num_links(); ++link) {
         require(share_.level(link) == scratch[link], "level differs from progressive filling on link", link);
         require(used[link] <= share_.capacity(link), "capacity exceeded on link", link);
-        is_full[link] = share_.capacity(link) - used[link] < Rate{share_.num_flows(link)};
         for (const Entry* entry = share_.begin(link); entry != share_.end(link); ++entry) {
-            fastest[link] = std::max(fastest[link], flows_[entry->flow].rate);
+            fastest[link] = std::max(fastest[link], flows_[entry->flow].rate / share_.weight(entry->flow));
+            weight[link] += share_.weight(entry->flow);
             require(flows_[entry->flow].state == kSending, "a flow that does not send stands on link", link);
             ++seen[entry->flow];
         }
+        is_full[link] = share_.capacity(link) - used[link] < weight[link];
     }
     for (Id slot = 0; slot < flows_.size(); ++slot) {
         const Flow& flow = flows_[slot];
@@ -71,8 +72,9 @@ void FlowNetwork::check() {
         std::vector<Id> links = {flow.uplink, flow.downlink};
         if (flow.route != kNone) links = share_.route(flow.route);
         require(seen[slot] == links.size(), "a link of the flow does not list it", slot);
-        const bool has_bottleneck = std::any_of(links.begin(), links.end(),
-                                                [&](Id link) { return is_full[link] && fastest[link] <= flow.rate; });
+        const bool has_bottleneck = std::any_of(links.begin(), links.end(), [&](Id link) {
+            return is_full[link] && fastest[link] <= flow.rate / share_.weight(slot);
+        });
         require(has_bottleneck, "no bottleneck link for flow", slot);
         const bool ends = flow.rate > 0 && flow.left / Work(flow.rate) + 1 < Work(kNever - flow.settled);
         require(!ends || events_.contains(slot), "no event for flow", slot);

@@ -36,7 +36,23 @@ void FlowNetwork::expect(std::size_t messages) {
     events_.reserve(slots);
 }
 
-Id FlowNetwork::send(const Message& message, std::vector<Id> shared_links) {
+Id FlowNetwork::send(const Message& message, std::vector<Id> shared_links, std::vector<Id> ack_links) {
+    const Id slot = place(message, std::move(shared_links));
+    begin(slot, message);
+    if (message.ack_bytes == 0 || message.src == message.dst || !bandwidth_) return slot;
+    const Time latency =
+        message.latency >= 0 ? message.latency : access_latency(message.src) + access_latency(message.dst);
+    const Message back{message.dst, message.src, 0, message.ack_bytes, latency, false, message.weight};
+    const Id ack = place(back, std::move(ack_links));
+    if (acks_.size() < flows_.size()) acks_.resize(flows_.size());
+    acks_[slot] = {ack, false};
+    acks_[ack] = {slot, true};
+    begin(ack, back);
+    return slot;
+}
+
+// A slot with what a message carries, not on its way yet.
+Id FlowNetwork::place(const Message& message, std::vector<Id> shared_links) {
     std::int64_t all_bytes;
     if (__builtin_add_overflow(all_bytes_, message.payload_bytes + message.header_bytes, &all_bytes)) {
         throw std::overflow_error("the messages of a network must have less than 2^63 bytes together");
@@ -65,6 +81,12 @@ Id FlowNetwork::send(const Message& message, std::vector<Id> shared_links) {
         shared_links.insert(shared_links.begin(), {flow.uplink, flow.downlink});
         flow.route = share_.add_route(std::move(shared_links));
     }
+    if (message.weight > 0 || share_.has_weights()) share_.set_weight(slot, std::max<Rate>(message.weight, 1));
+    return slot;
+}
+
+void FlowNetwork::begin(Id slot, const Message& message) {
+    const Flow& flow = flows_[slot];
     if (!bandwidth_ && message.src != message.dst) nodes_[message.src].bytes_sent += sizes_[slot].total();
     Time latency = message.latency;
     if (latency < 0) latency = nodes_[message.src].access_latency + nodes_[message.dst].access_latency;
@@ -74,7 +96,15 @@ Id FlowNetwork::send(const Message& message, std::vector<Id> shared_links) {
     } else {
         events_.set(slot, now_ + latency);
     }
-    return slot;
+}
+
+// A flow ends: its partner, kNone if it has none, is alone from now on.
+Id FlowNetwork::part(Id slot) {
+    if (slot >= acks_.size()) return kNone;
+    const Id partner = acks_[slot].partner;
+    if (partner != kNone) acks_[partner].partner = kNone;
+    acks_[slot] = {};
+    return partner;
 }
 
 void FlowNetwork::start(Id slot) {
@@ -142,6 +172,8 @@ void FlowNetwork::finish(Id slot) {
     if (bandwidth_) nodes_[src(flow)].bytes_sent += size.total();
     if (flow.lost) {
         pairs_.add({src(flow), dst(flow), 0, 0, 0, size.total()});
+    } else if (is_ack(slot)) {
+        pairs_.add({src(flow), dst(flow), 0, 0, size.header_bytes, 0});
     } else {
         pairs_.add({src(flow), dst(flow), 1, size.payload_bytes, size.header_bytes, 0});
     }
@@ -163,6 +195,9 @@ std::int64_t FlowNetwork::sent_bytes(Id slot) {
 }
 
 std::int64_t FlowNetwork::abort(Id slot) {
+    const bool takes_acks = !is_ack(slot);
+    const Id partner = part(slot);
+    if (takes_acks && partner != kNone) abort(partner);
     const std::int64_t sent = sent_bytes(slot);
     events_.remove(slot);
     release(slot);
@@ -189,7 +224,14 @@ std::vector<FlowNetwork::Aborted> FlowNetwork::remove_node(Id node) {
     sort_by_sending(slots);
     std::vector<Aborted> aborted;
     aborted.reserve(slots.size());
-    for (Id slot : slots) aborted.push_back({slot, abort(slot)});
+    for (Id slot : slots) {
+        if (!in_flight(slot)) continue;  // acknowledgements that have gone with their message
+        if (is_ack(slot)) {
+            abort(slot);
+        } else {
+            aborted.push_back({slot, abort(slot)});
+        }
+    }
     return aborted;
 }
 
@@ -246,8 +288,9 @@ void FlowNetwork::resolve() {
         const Rate level = share_.level(change.link);
         const Rate below = std::min(level, change.old_level);
         for (const Entry* entry = share_.begin(change.link); entry != share_.end(change.link); ++entry) {
-            const Rate rate = share_.rate(change.link, *entry);
-            if (rate < below) continue;  // another link held it and still does
+            const Rate own_level = share_.flow_level(change.link, *entry);
+            if (own_level < below) continue;  // another link held it and still does
+            const Rate rate = own_level * share_.weight(entry->flow);
             if (rate != flows_[entry->flow].rate) set_rate(entry->flow, rate, in_order);
         }
     }
@@ -255,7 +298,7 @@ void FlowNetwork::resolve() {
         const Flow& flow = flows_[slot];
         if (flow.state != kSending || flow.settled != now_ || flow.rate != 0) continue;
         const Entry entry = share_.begin(flow.uplink)[flow.at_uplink];
-        const Rate rate = share_.rate(flow.uplink, entry);
+        const Rate rate = share_.flow_level(flow.uplink, entry) * share_.weight(slot);
         if (rate != 0) set_rate(slot, rate, in_order);
     }
     started_.clear();
@@ -309,8 +352,10 @@ bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
             if (starts_now(flows_[slot])) {
                 start(slot);
             } else {
+                const bool is_message = !is_ack(slot);
                 finish(slot);
-                ended.push_back(slot);
+                part(slot);
+                if (is_message) ended.push_back(slot);
             }
         }
         if (is_deadline(time)) abort_overdue();

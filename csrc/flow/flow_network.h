@@ -10,6 +10,9 @@
 //   equal times         one batch, in the order in which the messages were sent
 //   share under one unit (2^-16 byte/s) per flow: rounds down to zero, the flow stalls
 //   end beyond 292 years of simulated time: never
+//   acknowledgements    bytes that go back while a message is sent: a flow of its own, from receiver to sender, that
+//                       nothing waits for; it begins with the message, is counted as headers, and ends with it if
+//                       that is aborted
 //   deadline            aborted then, unless its last byte is through at that instant or before
 #pragma once
 
@@ -45,10 +48,13 @@ public:
         std::int64_t payload_bytes, header_bytes;
         Time latency = -1;  // -1: both access latencies
         bool lost = false;  // takes its way, but counts as wasted
+        Rate weight = 0;    // of its share of bandwidth; 0: none is set, as 1
+        std::int64_t ack_bytes = 0;
     };
     void expect(std::size_t messages);  // room for as many more in flight
     // Returns the slot that names the flow until it ends; slots are used again.
-    Id send(const Message& message, std::vector<Id> shared_links = {});
+    // ack_links: the shared links of the way back.
+    Id send(const Message& message, std::vector<Id> shared_links = {}, std::vector<Id> ack_links = {});
 
     struct Aborted {
         Id slot;
@@ -78,6 +84,7 @@ public:
         const Flow& flow = flows_[slot];
         return {src(flow), dst(flow), sizes_[slot].payload_bytes, sizes_[slot].header_bytes, flow.lost};
     }
+    Rate weight(Id slot) const { return share_.weight(slot); }
     std::int64_t bytes_sent(Id node);  // put on the wire until now, parts of messages too
     PairCounters& pairs() { return pairs_; }
     const FairShare& share() const { return share_; }
@@ -109,6 +116,11 @@ private:
         State state = kFree;
         bool lost = false;
     };
+    // Of a message the slot of its acknowledgements, of these that of their message; kNone once that has ended.
+    struct Acks {
+        Id partner = kNone;
+        bool is_ack = false;
+    };
     struct Size {
         std::int64_t payload_bytes = 0, header_bytes = 0;
         std::int64_t total() const { return payload_bytes + header_bytes; }
@@ -119,6 +131,10 @@ private:
         std::int64_t bytes_sent = 0;  // of messages that ended; without bandwidth, of all
     };
 
+    Id place(const Message& message, std::vector<Id> shared_links);
+    void begin(Id slot, const Message& message);
+    bool is_ack(Id slot) const { return slot < acks_.size() && acks_[slot].is_ack; }
+    Id part(Id slot);
     Id src(const Flow& flow) const { return link_node_[flow.uplink]; }
     Id dst(const Flow& flow) const { return link_node_[flow.downlink]; }
     bool starts_now(const Flow& flow) const;  // its latency ends and it takes bandwidth
@@ -147,6 +163,7 @@ private:
     IndexedHeap events_;  // flows by the end of their latency or of their last byte
     std::vector<Flow> flows_;
     std::vector<Size> sizes_;
+    std::vector<Acks> acks_;  // by slot; empty until a message has some
     std::vector<Id> free_slots_;
     std::vector<Id> started_;                       // sending since the last resolve
     std::vector<std::vector<Id>> route_positions_;  // by route: position in each link after the first two

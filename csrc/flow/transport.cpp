@@ -38,12 +38,13 @@ void Transport::go_to(double now_s) {
     network_.advance(std::min(now, network_.next_time()));
 }
 
-bool Transport::send(const SendRequest& request, Id src, Id dst, bool lost, std::vector<Id> links,
-                     double least_shared) {
+bool Transport::send(const SendRequest& request, Id src, Id dst, bool lost, std::vector<Id> links, double least_shared,
+                     std::vector<Id> ack_links) {
     if (!mailboxes_.online(src) || !mailboxes_.online(dst)) return false;
     const bool routed = !links.empty();
-    const Id slot =
-        network_.send({src, dst, request.payload_bytes, request.header_bytes, request.latency, lost}, std::move(links));
+    const Id slot = network_.send({src, dst, request.payload_bytes, request.header_bytes, request.latency, lost,
+                                   request.weight, request.ack_bytes},
+                                  std::move(links), std::move(ack_links));
     if (slot >= in_flight_.size()) in_flight_.resize(network_.num_slots());
     const Time latency =
         request.latency >= 0 ? request.latency : network_.access_latency(src) + network_.access_latency(dst);

@@ -25,6 +25,8 @@ struct SendRequest {
     Fate kind;
     std::int8_t box;        // the mailbox that it arrives in; -1: none, Python handles it
     std::int8_t announced;  // the mailbox that is told now that it will come; -1: none
+    Rate weight = 0;        // see FlowNetwork::Message
+    std::int64_t ack_bytes = 0;
 };
 
 class Transport {
@@ -49,7 +51,7 @@ public:
     // Over no, or over some shared links; `least_shared` is the least capacity of those. False: one of the ends is
     // away, nothing was sent. What was sent is to be announced.
     bool send(const SendRequest& request, Id src, Id dst, bool lost = false, std::vector<Id> links = {},
-              double least_shared = 0);
+              double least_shared = 0, std::vector<Id> ack_links = {});
     void announce(const SendRequest& request, Id src, Id dst) {
         if (request.announced >= 0) mailboxes_.announce(dst, src, request.round);
     }

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ddlsim.cli import (
+    calibrate,
     check,
     compare,
     data,
@@ -56,7 +57,8 @@ def options(
     """Read by Commands.invoke: whatever a command raises is turned into a message and an exit code there."""
 
 
-for module in (run, resume, sweep, reproduce, check, new, listing, report, compare, export, data, network, doctor):
+PARTS = (run, resume, sweep, reproduce, check, new, listing, report, compare, export, data, network, calibrate, doctor)
+for module in PARTS:
     module.register(app)
 
 

@@ -188,6 +188,7 @@ class NetworkTransport:
         """Hands messages to the network; to a node that is away nothing can be sent."""
         if self.network.num_away:
             messages = [reachable for message in messages if (reachable := self._to_those_online(message))]
+        self.network.add_headers(messages)
         self.contents.count(messages)
         if self.contacts is not None:
             self.contacts.count(messages)

@@ -32,28 +32,29 @@ from ddlsim.network.late_calls import LATE, LATEST, LateCall, exact_delay
 from ddlsim.network.latencies import OF_BOTH_ENDS, Latencies, Latency, latencies
 from ddlsim.network.link_use import KINDS, NodeUse, node_use
 from ddlsim.network.mailboxes import Mailboxes, succeed
+from ddlsim.network.tcp import Tcp, TcpPaths
 from ddlsim.network.traffic import Traffic, with_flying
 
 FOREVER_S = float("inf")
 NEVER_NS = 2**63 - 1
 NOWHERE = -1
 
-Fidelity = Literal["flow", "latency", "ideal"]
+Fidelity = Literal["flow", "tcp", "latency", "ideal"]
 
 
 class Network:
     """The links of all nodes and every message on its way.
 
-    A message waits for its latency, then shares uplink and downlink max-min fairly with the others (`flow`), or
-    arrives after the latency alone (`latency`), or at the same instant (`ideal`). A message to oneself arrives at
-    the same instant and is not counted.
+    A message waits for its latency, then shares uplink and downlink max-min fairly with the others (`flow`; `tcp` adds
+    what tcp.py says), or arrives after the latency alone (`latency`), or at the same instant (`ideal`). A message to
+    oneself arrives at the same instant and is not counted.
 
     Args:
         env: the simulation's; an ordinary one.
         num_nodes: N.
         uplink_bytes_per_s, downlink_bytes_per_s: capacities, [N] or one for all; 0 stalls what is on the link.
         latency_s: one-way, before the first byte, see latencies.py.
-        fidelity: flow, latency or ideal.
+        fidelity: flow, tcp, latency or ideal.
         header_bytes: added to messages that do not say their own.
         on_delivery: called with each message that arrives and does not go into a mailbox, in order of (time, sending).
         on_abort: called with each message that will never arrive: one end left (at once), one end was away when it
@@ -67,6 +68,7 @@ class Network:
         shared_bytes_per_s: capacities of links that several nodes share, [L].
         route: (src, dst) -> which of them (indices) a message crosses between its sender's uplink and its receiver's
             downlink.
+        tcp: what fidelity `tcp` adds to `flow`.
 
     Attributes:
         followed: changes of capacity that are still to come, see capacity_trace.py.
@@ -90,12 +92,13 @@ class Network:
         seed: int = 0,
         shared_bytes_per_s: Sequence[float] = (),
         route: Callable[[int, int], Sequence[int]] | None = None,
+        tcp: Tcp | None = None,
     ):
         self.header_bytes = header_bytes
         self.followed: Sequence[Any] = ()
         self.num_away = 0
         self._env = env
-        self._takes_time, self._is_ideal = fidelity == "flow", fidelity == "ideal"
+        self._takes_time, self._is_ideal = fidelity in ("flow", "tcp"), fidelity == "ideal"
         self._on_delivery, self._on_abort = on_delivery, on_abort
         self._drop_prob, self._on_drop, self._seed = drop_prob, on_drop, seed
         self._drop_streams: dict[int, np.random.Generator] = {}
@@ -105,9 +108,16 @@ class Network:
         self._kinds = {kind: (fate, NOWHERE) for kind, fate in KINDS.items()}
         self._refused: list[Message] = []
         self._latencies = latencies(0.0 if self._is_ideal else latency_s, num_nodes)
-        capacities = (np.broadcast_to(links, num_nodes) for links in (uplink_bytes_per_s, downlink_bytes_per_s))
+        tcp = (tcp or Tcp()) if fidelity == "tcp" else None
+        self._filled = 1.0 if tcp is None else tcp.utilization
+        links = [np.broadcast_to(links, num_nodes) for links in (uplink_bytes_per_s, downlink_bytes_per_s)]
+        capacities = links if self._filled == 1 else [self._filled * each for each in links]
         self._transport.add_nodes(*capacities, self._latencies.access_ns, env.now)
-        self._shared_bytes_per_s = list(map(float, shared_bytes_per_s))
+        self._paths: TcpPaths | None = None
+        if tcp is not None:
+            uplinks, downlinks = (each.tolist() for each in capacities)
+            self._paths = TcpPaths(tcp, self._one_way_ns, uplinks, downlinks, seed)
+        self._shared_bytes_per_s = [self._filled * capacity for capacity in shared_bytes_per_s]
         self._shared = [self._core.add_link(capacity) for capacity in self._shared_bytes_per_s]
         self._route = route
         self._all_alike = self._sees_all_alike()
@@ -125,6 +135,14 @@ class Network:
         self._kinds |= {kind: (KINDS.get(kind, NOWHERE), box) for kind, box in BOXES.items()}
         return Mailboxes(self._transport, self._env)
 
+    def add_headers(self, messages: Sequence[Message]) -> None:
+        """Adds the headers of TCP's segments, with fidelity `tcp`; once, before messages are counted and sent."""
+        if self._paths is None:
+            return
+        for message in messages:
+            own = self.header_bytes if message.header_bytes is None else message.header_bytes
+            message.header_bytes = own + self._paths.tcp.headers(message.payload_bytes + own)
+
     def send(self, messages: Sequence[Message]) -> None:
         """Puts messages on their way at this instant, in this order; the same to several nodes is best one message."""
         now_s = self._env.now
@@ -135,6 +153,8 @@ class Network:
             for message, receiver in refused:
                 self._refuse(message, receiver)
             return
+        if self._paths is not None:
+            self._paths.begin(messages)
         for message in messages:
             message.sent_s = now_s
             if message.header_bytes is None:
@@ -146,19 +166,40 @@ class Network:
         src = message.src
         lost = self._drop_prob > 0 and self._draw_loss(src, receiver)
         crossed = self._route(src, receiver) if self._route else ()
+        latency_ns = self._latencies.of(src, receiver)
+        of_tcp: dict[str, Any] = {}
+        if self._paths is not None:
+            latency_ns, of_tcp = self._over_tcp(message, receiver)
         sent = self._transport.send_routed(
             self._env.now,
             message,
             receiver,
             self._kinds,
-            self._latencies.of(src, receiver),
+            latency_ns,
             again,
             lost,
             [self._shared[link] for link in crossed],
             min((self._shared_bytes_per_s[link] for link in crossed), default=FOREVER_S),
+            **of_tcp,
         )
         if not sent:
             self._refuse(message, receiver)
+
+    def _over_tcp(self, message: Message, receiver: int) -> tuple[int, dict[str, Any]]:
+        """How long a message is on its way before its bytes, in ns; its weight and what goes back meanwhile."""
+        assert self._paths is not None
+        src, paths = message.src, self._paths
+        num_bytes = message.payload_bytes + (message.header_bytes or 0)
+        latency_ns = paths.delay_ns(self._env.now, src, receiver, num_bytes)
+        back = self._route(receiver, src) if self._route else ()
+        ack_links = [self._shared[link] for link in back]
+        weight, ack_bytes = paths.weight(src, receiver), paths.tcp.acks(num_bytes)
+        return latency_ns, {"weight": weight, "ack_bytes": ack_bytes, "ack_links": ack_links}
+
+    def _one_way_ns(self, src: int, dst: int) -> int:
+        found = self._latencies.of(src, dst)
+        access_ns = self._latencies.access_ns
+        return int(access_ns[src] + access_ns[dst]) if found == OF_BOTH_ENDS else found
 
     def _refuse(self, message: Message, receiver: int) -> None:
         if not self._refused:
@@ -205,7 +246,13 @@ class Network:
     def set_capacity(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
         """New capacities from this instant on."""
         self._look_at(self._env.now)
+        uplink_bytes_per_s, downlink_bytes_per_s = (
+            self._filled * uplink_bytes_per_s,
+            self._filled * downlink_bytes_per_s,
+        )
         self._transport.set_capacity(self._env.now, node, uplink_bytes_per_s, downlink_bytes_per_s)
+        if self._paths is not None:
+            self._paths.set_capacity(node, uplink_bytes_per_s, downlink_bytes_per_s)
 
     def use_links(
         self,
@@ -226,7 +273,7 @@ class Network:
             access_ns = found.access_ns.tolist()
             found = Latencies(found.access_ns, of_pair_ns=lambda src, dst: access_ns[src] + access_ns[dst])
         self._latencies = found
-        self._shared_bytes_per_s = list(map(float, shared_bytes_per_s))
+        self._shared_bytes_per_s = [self._filled * capacity for capacity in shared_bytes_per_s]
         self._shared = [self._core.add_link(capacity) for capacity in self._shared_bytes_per_s]
         self._route = route
         self._all_alike = self._sees_all_alike()
@@ -243,7 +290,9 @@ class Network:
 
     def _sees_all_alike(self) -> bool:
         """Whether all copies of a message travel in the same way, so that they can be sent in one call."""
-        return self._drop_prob == 0 and self._route is None and self._latencies.of_pair_ns is None
+        return (
+            self._drop_prob == 0 and self._route is None and self._latencies.of_pair_ns is None and self._paths is None
+        )
 
     @property
     def num_nodes(self) -> int:

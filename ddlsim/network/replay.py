@@ -1,6 +1,6 @@
 """The network alone: given flows over given links, when does each one end? The engine is the one that a run uses."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 
@@ -14,6 +14,7 @@ from ddlsim.network.access_links import read_links
 from ddlsim.network.latencies import Latency
 from ddlsim.network.network import Network
 from ddlsim.network.routed_links import Format, Routed
+from ddlsim.network.tcp import Tcp
 from ddlsim.units import mbps_to_bytes_per_s, ms_to_s
 
 FLOW_COLUMNS = {
@@ -42,7 +43,9 @@ class ReplayedFlow:
         return asdict(self)
 
 
-def replay(flows_path: str, links_path: str, physical_path: str | None = None) -> list[ReplayedFlow]:
+def replay(
+    flows_path: str, links_path: str, physical_path: str | None = None, tcp: Tcp | None = None
+) -> list[ReplayedFlow]:
     """Sends the flows of one file over the links of another.
 
     Args:
@@ -52,6 +55,7 @@ def replay(flows_path: str, links_path: str, physical_path: str | None = None) -
         physical_path: graph of the network between the nodes, which are in it by their ids: an edge list or GraphML,
             each edge with bandwidth_mbps and latency_ms (see routed_links.py); flows are routed over it and share its
             links. None: nothing between the nodes' own links limits them.
+        tcp: what TCP adds, see tcp.py; None: flows alone.
 
     Returns:
         One row per flow, in the order of the file.
@@ -72,13 +76,27 @@ def replay(flows_path: str, links_path: str, physical_path: str | None = None) -
             if row[end] not in links
         ]
     )
-    finish_s = _finish_times([row for _, row in rows], links, physical_path)
+    finish_s = finish_times([row for _, row in rows], links, physical_path, tcp)
     return [ReplayedFlow(**row, finish_s=found) for (_, row), found in zip(rows, finish_s, strict=True)]
 
 
-def _finish_times(
-    flows: list[Row], links: dict[int, tuple[float, float, float]], physical_path: str | None
+def finish_times(
+    flows: Sequence[Row],
+    links: Mapping[int, tuple[float, float, float]],
+    physical_path: str | None = None,
+    tcp: Tcp | None = None,
+    leaves: Mapping[int, float] | None = None,
+    seed: int = 0,
 ) -> list[float | None]:
+    """When the last byte of each flow arrives, in seconds; None: never.
+
+    Args:
+        flows: start_s, src, dst, bytes of each.
+        links: node -> (uplink Mbit/s, downlink Mbit/s, access latency ms).
+        physical_path, tcp: see replay.
+        leaves: node -> when it leaves for good; its flows end there.
+        seed: of random shares.
+    """
     if not links:
         return []
     index = {node: i for i, node in enumerate(sorted(links))}
@@ -111,6 +129,9 @@ def _finish_times(
         on_delivery=arrived,
         shared_bytes_per_s=shared_bytes_per_s,
         route=route,
+        fidelity="flow" if tcp is None else "tcp",
+        tcp=tcp,
+        seed=seed,
     )
 
     def message(i: int) -> Message:
@@ -121,8 +142,16 @@ def _finish_times(
         order = sorted(range(len(flows)), key=lambda i: flows[i]["start_s"])
         for start_s, together in groupby(order, key=lambda i: flows[i]["start_s"]):
             yield env.timeout(start_s - env.now)
-            network.send([message(i) for i in together])
+            messages = [message(i) for i in together]
+            network.add_headers(messages)
+            network.send(messages)
 
+    def leave(node: int, time_s: float) -> Generator[simpy.Event, None, None]:
+        yield env.timeout(time_s)
+        network.remove_node(index[node])
+
+    for node, time_s in (leaves or {}).items():
+        env.process(leave(node, time_s))
     env.process(start())
     env.run()
     return finish_s

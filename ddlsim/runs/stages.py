@@ -55,6 +55,7 @@ _WHY_NOT = {
     "training": "optimizers and samples are under way with it; learning_rate, schedule, weight_decay, clip_norm, "
     "clip_value, label_smoothing, proximal, local_steps, epochs may",
     "network.fidelity": "messages on their way are carried by the network as it was made",
+    "network.tcp": "messages on their way are carried by the network as it was made",
     "evaluation.evaluated_model": "the best models of earlier rounds are not known",
     "evaluation.batch_size": "it changes no result",
     "evaluation.samples": "the run's data has been drawn",

@@ -29,6 +29,8 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         yield ("evaluation", "stop_at_target"), f"needs evaluation.{_target_key(scenario)}, which is null"
     if evaluation.stop_at_target and scenario.learning == "none":
         yield ("evaluation", "stop_at_target"), "needs an accuracy, but learning is none"
+    if scenario.network.tcp is not None and scenario.network.fidelity != "tcp":
+        yield ("network", "tcp"), f"needs network.fidelity tcp, which is {scenario.network.fidelity}"
     yield from _task(scenario)
     if scenario.model.only_size and scenario.learning != "none":
         yield ("model", "name"), "is only a size and cannot learn. Choose another model, or set learning: none"

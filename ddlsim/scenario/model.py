@@ -118,12 +118,39 @@ class Training(Section):
         return self.epochs * per_epoch if self.epochs else self.local_steps or DEFAULT_LOCAL_STEPS
 
 
+class Tcp(Section):
+    """What TCP adds to flows that share links max-min fairly (docs: How far to trust a simulated second).
+
+    Args:
+        segment_bytes: of a message in one segment.
+        segment_header_bytes: beside them on the wire; 66: Ethernet, IP, and TCP with time stamps.
+        acks_per_segment: segments of headers alone that go back for each; 0.5: delayed acknowledgements.
+        connections: persistent: one per pair of nodes, from the start; per_message: one for each message, whose set-up
+            costs a round trip.
+        initial_window: segments on their way when a connection begins, or begins anew after a pause; then twice as many
+            in each round trip. 0: no slow start.
+        shares: of links, among messages: equal; rtt: inversely to round-trip times; random: drawn for each message, as
+            behind a plain queue.
+        share_spread: of random shares: standard deviation of their logarithm.
+        utilization: share of links' capacity that TCP fills, above 0; behind plain queues less than 1.
+    """
+
+    segment_bytes: Annotated[int, Ge(1), Lt(2**20)] = 1448
+    segment_header_bytes: Annotated[int, Ge(0), Lt(2**16)] = 66
+    acks_per_segment: Annotated[float, Ge(0), Le(1)] = 0.5
+    connections: Literal["persistent", "per_message"] = "persistent"
+    initial_window: Annotated[int, Ge(0), Lt(2**20)] = 10
+    shares: Literal["equal", "rtt", "random"] = "equal"
+    share_spread: Annotated[float, Ge(0), Le(2)] = 0.3
+    utilization: Annotated[float, Gt(0), Le(1)] = 1.0
+
+
 class Network(Section):
     """How messages travel.
 
     Args:
-        fidelity: flow: messages share bandwidth; latency: a message arrives after its latency alone, its bytes take no
-            time; ideal: no delay at all.
+        fidelity: flow: messages share bandwidth; tcp: and have TCP's headers, acknowledgements and slow start;
+            latency: a message arrives after its latency alone, its bytes take no time; ideal: no delay at all.
         header_bytes: added to every message.
         drop_probability: chance that a message is lost on its way, below 1; the network only knows whole messages.
         on_drop: what follows: retransmit: it is sent again as a whole, when its last byte should have arrived, until it
@@ -133,9 +160,10 @@ class Network(Section):
         server_mbps: Mbit/s of the server's uplink and of its downlink, where the algorithm has a server.
         links: the nodes' access to the network.
         compression: how parameters are encoded in messages.
+        tcp: of fidelity tcp; null: its defaults.
     """
 
-    fidelity: Literal["flow", "latency", "ideal"] = "flow"
+    fidelity: Literal["flow", "tcp", "latency", "ideal"] = "flow"
     header_bytes: Annotated[int, Ge(0), Lt(2**40)] = 64
     drop_probability: Annotated[float, Ge(0), Lt(1)] = 0.0
     on_drop: Literal["retransmit", "drop"] = "retransmit"
@@ -143,6 +171,7 @@ class Network(Section):
     server_mbps: Annotated[float, Gt(0), Lt(MAX_MBPS)] = 1000.0
     links: Annotated[Any, NamedPart("links")]
     compression: Annotated[Any, NamedPart("compression")]
+    tcp: Tcp | None = None
 
 
 class Protocol(Section):
@@ -341,6 +370,8 @@ def _plain(key: str, value: Any) -> Any:
             del found["true_similarities"]  # none is chosen: the same run as one that could not
         if isinstance(value, Evaluation) and value.target is None:
             del found["target"]  # the same run as before there was this key
+        if isinstance(value, Network) and value.tcp is None:
+            del found["tcp"]  # the same run as before there was this key
         if isinstance(value, Records) and value.models is None:
             del found["models"]  # what is kept of a run changes nothing in it
         if isinstance(value, Training):

@@ -1,0 +1,155 @@
+"""How long a local step takes on a real device: measured here with PyTorch, or read from measurements of others.
+
+A step is what a deployment in plain PyTorch does: pick a mini-batch, forward, loss, backward, update of the optimizer.
+ddlsim's own waves and compiled plans have no part in it, for they make the simulator fast, not the devices.
+"""
+
+import csv
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddlsim.errors import ScenarioError
+from ddlsim.units import MAX_STEP_S
+
+if TYPE_CHECKING:
+    from ddlsim.data.prepared import PreparedData
+    from ddlsim.scenario import Scenario
+
+LEAST_TRAININGS = 10
+WARM_UP_TRAININGS = 3
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds per local step, one value per measured training.
+
+    Args:
+        seconds: float64 [trainings].
+        threads: that PyTorch computed with; None: not known.
+    """
+
+    seconds: np.ndarray
+    threads: int | None = None
+
+    @property
+    def median_s(self) -> float:
+        """The median."""
+        return float(np.median(self.seconds))
+
+    def __str__(self) -> str:
+        low_s, high_s = np.percentile(self.seconds, [5, 95])
+        count = f"{len(self.seconds)} measurement" + "s" * (len(self.seconds) != 1)
+        return f"median {self.median_s:.3g} s per step (5 % {low_s:.3g}, 95 % {high_s:.3g}; {count})"
+
+
+def measure(
+    scenario: "Scenario", prepared: "PreparedData", threads: int = 1, seconds: float = 3.0
+) -> dict[str, StepTimes]:
+    """Step times of every architecture of a scenario on this machine's CPU.
+
+    Args:
+        scenario: its model, batches, optimizer and task.
+        prepared: its data.
+        threads: of PyTorch.
+        seconds: how long each architecture is measured, at least 10 trainings after 3 to warm up.
+    """
+    import torch
+
+    from ddlsim.build import builders_of
+    from ddlsim.learning.node_datasets import NodeDatasets
+    from ddlsim.learning.optimizing.smoothing import training_loss
+
+    data = NodeDatasets(prepared, torch.device("cpu"))
+    training = scenario.training
+    loss_of = training_loss(data.loss, training.label_smoothing)
+    inputs, labels = data.local("train", 0)
+    steps = training.steps(-(-len(labels) // training.batch_size))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = {}
+        for name, build in builders_of(scenario, prepared).items():
+            module = build().train()
+            parameters = [each for each in module.parameters() if each.requires_grad]
+            optimizer = training.optimizer.make(parameters, training.learning_rate)
+
+            def train(module: Any = module, optimizer: Any = optimizer) -> float:
+                begin_s = time.perf_counter()
+                for _ in range(steps):
+                    places = torch.randint(len(labels), (min(training.batch_size, len(labels)),))
+                    optimizer.zero_grad()
+                    loss_of(module(inputs[places]), labels[places]).backward()
+                    optimizer.step()
+                return (time.perf_counter() - begin_s) / steps
+
+            found[name] = StepTimes(_repeated(train, seconds), threads)
+        return found
+    finally:
+        torch.set_num_threads(before)
+
+
+def _repeated(train: Any, seconds: float) -> np.ndarray:
+    for _ in range(WARM_UP_TRAININGS):
+        train()
+    found: list[float] = []
+    end_s = time.perf_counter() + seconds
+    while len(found) < LEAST_TRAININGS or time.perf_counter() < end_s:
+        found.append(train())
+    return np.array(found)
+
+
+def read_measurements(path: str | Path) -> dict[str, StepTimes]:
+    """Step times of devices from a CSV with the columns device,step_time_s; several rows of a device are repetitions.
+
+    Raises:
+        ScenarioError: it cannot be read, lacks a column, or has a value that is no step time.
+    """
+    found: dict[str, list[float]] = {}
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(line for line in file if line.strip() and not line.startswith("#"))
+            if not {"device", "step_time_s"} <= set(rows.fieldnames or ()):
+                raise ScenarioError(f"{path}: expected the columns device,step_time_s, got {rows.fieldnames}")
+            for row in rows:
+                found.setdefault(row["device"], []).append(_step_time(path, row))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: expected a CSV file with the columns device,step_time_s: {error}") from error
+    if not found:
+        raise ScenarioError(f"{path}: expected at least one measurement, got only the columns")
+    return {device: StepTimes(np.array(values)) for device, values in found.items()}
+
+
+def _step_time(path: str | Path, row: Mapping[str, str | None]) -> float:
+    text = row["step_time_s"] or ""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < MAX_STEP_S:
+        raise ScenarioError(
+            f"{path}: {row['device']}: step_time_s: expected seconds above 0 and below {MAX_STEP_S:g}, got {text!r}"
+        )
+    return value
+
+
+def devices_section(times: Mapping[str, StepTimes], assigned: Sequence[str] | None = None) -> dict[str, Any]:
+    """The scenario section `devices`.
+
+    Args:
+        times: by device, or by architecture.
+        assigned: per node which of them it is; None: there is only one.
+    """
+    if assigned is None:
+        (only,) = times.values()
+        return {"name": "constant", "step_time_s": _rounded(only.median_s)}
+    return {"name": "per_node", "step_times_s": [_rounded(times[each].median_s) for each in assigned]}
+
+
+def _rounded(seconds: float) -> float:
+    return float(f"{seconds:.4g}")

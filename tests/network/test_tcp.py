@@ -1,0 +1,164 @@
+import math
+import random
+
+import pytest
+import simpy
+
+from ddlsim import native
+from ddlsim.errors import ScenarioError
+from ddlsim.messages.message import Message
+from ddlsim.network.network import Network
+from ddlsim.network.replay import finish_times
+from ddlsim.network.tcp import Tcp, TcpPaths
+from ddlsim.scenario import from_mapping
+
+LINKS = dict.fromkeys(range(4), (8.0, 8.0, 10.0))  # 1 MB/s, 20 ms one-way
+NO_EXTRAS = Tcp(segment_header_bytes=0, acks_per_segment=0, initial_window=0)
+
+
+def flow(src, dst, size, start_s=0.0):
+    return {"start_s": start_s, "src": src, "dst": dst, "bytes": size}
+
+
+def test_headers_are_per_segment():
+    assert [Tcp().headers(size) for size in (0, 1, 1448, 1449)] == [0, 66, 66, 132]
+
+
+def test_one_of_two_segments_is_acknowledged():
+    assert [Tcp().acks(segments * 1514) for segments in (0, 1, 2, 3)] == [0, 66, 66, 132]
+
+
+def test_without_extras_tcp_is_flow():
+    flows = [flow(0, 1, 1_000_000), flow(0, 2, 500_000, 0.1), flow(3, 1, 10)]
+    assert finish_times(flows, LINKS, tcp=NO_EXTRAS) == finish_times(flows, LINKS)
+
+
+def test_a_long_flow_takes_its_headers_longer():
+    (alone_s,) = finish_times([flow(0, 1, 1448 * 1000)], LINKS, tcp=Tcp(acks_per_segment=0, initial_window=0))
+    assert alone_s == pytest.approx(0.02 + 1000 * 1514 / 1e6)
+
+
+def test_slow_start_idles_until_the_window_fills_the_path():
+    # a segment of 1 kB lasts 1 ms; of 40 ms per round trip windows of 10 and 20 fill 10 and 20, one of 40 fills all
+    tcp = Tcp(segment_bytes=1000, segment_header_bytes=0)
+    idle_s = [tcp.idle_s(segments * 1000, 0.04, 1e6) for segments in (10, 11, 30, 31, 500)]
+    assert idle_s == pytest.approx([0, 0.031, 0.031, 0.052, 0.053])
+
+
+def test_a_connection_in_use_keeps_its_window():
+    tcp = Tcp(segment_bytes=1000, segment_header_bytes=0, acks_per_segment=0)
+    first_s, second_s, later_s = finish_times([flow(0, 1, 30_000, at) for at in (0, 0.2, 5)], LINKS, tcp=tcp)
+    assert (first_s, second_s, later_s) == pytest.approx((0.081, 0.25, 5.081))
+
+
+def test_a_connection_per_message_costs_a_round_trip():
+    persistent_s, new_s = (
+        finish_times([flow(0, 1, 1448)], LINKS, tcp=Tcp(connections=kind))[0] for kind in ("persistent", "per_message")
+    )
+    assert new_s - persistent_s == pytest.approx(0.04)
+
+
+def test_acknowledgements_take_bandwidth_on_the_way_back():
+    tcp = Tcp(segment_bytes=1000, segment_header_bytes=100, acks_per_segment=0.5, initial_window=0)
+    both = finish_times([flow(0, 1, 1_000_000), flow(1, 0, 1_000_000)], LINKS, tcp=tcp)
+    assert both == pytest.approx([0.02 + 1.1 + 0.05] * 2)
+
+
+def test_shares_go_by_round_trip_times():
+    links = {0: (8.0, 8.0, 0.0), 1: (8.0, 8.0, 20.0), 2: (8.0, 8.0, 40.0)}
+    tcp = Tcp(segment_header_bytes=0, acks_per_segment=0, initial_window=0, shares="rtt")
+    near_s, far_s = finish_times([flow(0, 1, 600_000), flow(0, 2, 600_000)], links, tcp=tcp)
+    # the far one begins 20 ms later, then the near one has two thirds: 580 kB left at 2/3 MB/s
+    assert near_s == pytest.approx(0.04 + 0.58 * 1.5)
+    assert far_s == pytest.approx(0.02 + 1.2, abs=1e-6)  # the uplink is never idle
+
+
+def test_utilization_is_what_tcp_fills():
+    tcp = Tcp(segment_header_bytes=0, acks_per_segment=0, initial_window=0, utilization=0.8)
+    assert finish_times([flow(0, 1, 1_000_000)], LINKS, tcp=tcp) == pytest.approx([0.02 + 1.25])
+
+
+def test_random_shares_differ_by_their_spread():
+    paths = TcpPaths(Tcp(shares="random", share_spread=0.5), lambda *_: 0, [1.0] * 2, [1.0] * 2, seed=3)
+    logs = [math.log(paths.weight(0, 1) / 1024) for _ in range(4000)]
+    assert sum(logs) / 4000 == pytest.approx(0, abs=0.03)
+    assert math.sqrt(sum(each * each for each in logs) / 4000) == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize("incremental", [True, False])
+def test_weighted_levels_are_those_of_progressive_filling(incremental):
+    # check() compares with filling from scratch, capacities, and a bottleneck for every flow
+    drawn = random.Random(1)
+    network = native.extension().FlowNetwork(incremental=incremental)
+    network.add_nodes([1e6 * (1 + node % 3) for node in range(12)], [2e6] * 12, [0] * 12)
+    for step in range(150):
+        src, dst = drawn.sample(range(12), 2)
+        network.send(step * 10**7, src, dst, drawn.randrange(1, 10**6), weight=drawn.randrange(1, 4096), ack_bytes=1000)
+        network.check()
+        network.step((step + 1) * 10**7 - 1)
+        while network.next_time() < (step + 1) * 10**7:
+            network.step((step + 1) * 10**7 - 1)
+        network.check()
+
+
+def test_weights_share_a_link_in_proportion():
+    network = native.extension().FlowNetwork()
+    network.add_nodes([3e6, 1e9, 1e9], [1e9] * 3, [0] * 3)
+    network.send(0, 0, 1, 10**6, weight=2)
+    network.send(0, 0, 2, 10**6, weight=1)
+    assert network.rates()[1].tolist() == [2 * 10**6 * 2**16, 10**6 * 2**16]
+
+
+def test_an_aborted_message_takes_its_acknowledgements_along():
+    env, aborted = simpy.Environment(), []
+    network = Network(env, 2, 1e6, 1e6, fidelity="tcp", on_abort=aborted.append)
+    messages = [Message(0, 1, 0, "push", {}, 1_000_000)]
+    network.add_headers(messages)
+    network.send(messages)
+    env.run(until=0.5)
+    assert network.num_sending == 1  # the acknowledgements, 46 kB at half the rate, are through
+    assert network.remove_node(1) == 1
+    assert len(aborted) == 1
+    assert network.num_sending == 0
+
+
+def test_acknowledgements_count_as_headers_of_the_way_back():
+    env = simpy.Environment()
+    network = Network(env, 2, 1e6, 1e6, fidelity="tcp")
+    messages = [Message(0, 1, 0, "push", {}, 2 * 1448, 0)]
+    network.add_headers(messages)
+    network.send(messages)
+    env.run()
+    assert [
+        (row["src"], row["messages"], row["payload_bytes"], row["header_bytes"]) for row in network.traffic.rows()
+    ] == [(0, 1, 2896, 132), (1, 0, 0, 66)]
+
+
+SCENARIO = {
+    "name": "tcp",
+    "rounds": 2,
+    "nodes": {"clusters": [4]},
+    "algorithm": {"name": "el"},
+    "learning": "none",
+    "model": {"name": "sizes", "core": 90_000, "head": 10},
+    "data": {"name": "fashion-mnist-mini"},
+    "training": {"learning_rate": 0.1},
+    "topology": {"name": "ring"},
+}
+
+
+def test_the_section_needs_its_fidelity():
+    with pytest.raises(ScenarioError, match=r"network\.tcp: needs network\.fidelity tcp, which is flow"):
+        from_mapping({**SCENARIO, "network": {"tcp": {"initial_window": 4}}})
+
+
+def test_a_run_over_tcp_takes_longer_and_sends_more(tmp_path):
+    import ddlsim
+
+    sent, time_s = [], []
+    for fidelity in ("flow", "tcp"):
+        run = ddlsim.run({**SCENARIO, "network": {"fidelity": fidelity}}, out=tmp_path / fidelity)
+        sent.append(run.summary["bytes"]["total"])
+        time_s.append(run.summary["sim_time_s"])
+    assert 1.06 < sent[1] / sent[0] < 1.08  # headers 4.6 %, acknowledgements 2.3 % of that
+    assert time_s[1] > time_s[0]

@@ -1,0 +1,111 @@
+"""Measured flows beside simulated ones: relative errors per flow and per round."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddlsim.network.replay import finish_times
+from ddlsim.network.tcp import Tcp
+
+ROOT = Path(__file__).parents[2]
+FLOWS = ROOT / "docs" / "results" / "trust" / "flows"
+
+PLAIN = Tcp(acks_per_segment=0, initial_window=0)
+VARIANTS: dict[str, Tcp | None] = {
+    "flow": None,
+    "headers": PLAIN,
+    "and acknowledgements": Tcp(initial_window=0),
+    "and slow start (tcp)": Tcp(),
+    "tcp, shares: rtt": Tcp(shares="rtt"),
+    "tcp, shares: random": Tcp(shares="random"),
+}
+"""What each option brings: one after the other."""
+
+PLAIN_QUEUE = Tcp(shares="random", share_spread=0.5, utilization=0.9)
+"""A compromise between rounds of 8 and of 32 nodes behind plain queues; see docs/trust.md."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One setting of measure_flows.py.
+
+    Args:
+        about: case, queue, packets, congestion, connections, kernel.
+        links: node -> (uplink Mbit/s, downlink Mbit/s, latency ms).
+        flows: start_s, src, dst, bytes.
+        leaves: node -> when it was cut off.
+        taken_s: float64 [repetitions, flows], nan of flows that did not arrive.
+    """
+
+    about: dict[str, Any]
+    links: dict[int, tuple[float, float, float]]
+    flows: list[dict[str, Any]]
+    leaves: dict[int, float]
+    taken_s: np.ndarray
+
+    @property
+    def name(self) -> str:
+        """Its case."""
+        return self.about["case"]
+
+    @property
+    def rounds(self) -> np.ndarray:
+        """Per flow the number of its start among all starts."""
+        return np.unique([flow["start_s"] for flow in self.flows], return_inverse=True)[1]
+
+    def simulated_s(self, tcp: Tcp | None, seed: int = 0) -> np.ndarray:
+        """Seconds that each flow takes in the simulator, nan of those that do not arrive; float64 [flows]."""
+        ends_s = finish_times(self.flows, self.links, tcp=tcp, leaves=self.leaves, seed=seed)
+        return np.array(
+            [
+                np.nan if end_s is None else end_s - flow["start_s"]
+                for end_s, flow in zip(ends_s, self.flows, strict=True)
+            ]
+        )
+
+    def flow_errors(self, tcp: Tcp | None, seeds: Sequence[int] = (0,)) -> np.ndarray:
+        """Relative errors of all flows, positive where the simulator takes longer."""
+        found = [(self.simulated_s(tcp, seed) - self.taken_s) / self.taken_s for seed in seeds]
+        errors = np.concatenate([each.ravel() for each in found])
+        return errors[~np.isnan(errors)]
+
+    def round_errors(self, tcp: Tcp | None, seeds: Sequence[int] = (0,)) -> np.ndarray:
+        """The same of rounds: from their start to the last arrival."""
+        found = []
+        for seed in seeds:
+            simulated_s = self._last(self.simulated_s(tcp, seed))
+            found += [(simulated_s - measured_s) / measured_s for measured_s in map(self._last, self.taken_s)]
+        return np.concatenate(found)
+
+    def _last(self, taken_s: np.ndarray) -> np.ndarray:
+        rounds = self.rounds
+        return np.array([np.nanmax(taken_s[rounds == number]) for number in range(rounds.max() + 1)])
+
+
+def read(path: Path) -> Measured:
+    """A file of measure_flows.py."""
+    stored = json.loads(path.read_text())
+    flows = [dict(zip(("start_s", "src", "dst", "bytes"), flow, strict=True)) for flow in stored["flows"]]
+    links = dict(enumerate(tuple(link) for link in stored["links"]))
+    leaves = {int(node): time_s for node, time_s in stored["leaves"].items()}
+    taken_s = np.array([[np.nan if s is None else s for s in each] for each in stored["taken_s"]])
+    about = {key: stored[key] for key in ("case", "queue", "packets", "congestion", "connections", "kernel")}
+    return Measured(about, links, flows, leaves, taken_s)
+
+
+def read_all(
+    queue: str, packets: int = 100, congestion: str = "cubic", connections: str = "persistent"
+) -> list[Measured]:
+    """All cases that were measured in one setting, by name."""
+    pattern = f"*+{queue}{packets}+{congestion}+{connections}.json"
+    return [read(path) for path in sorted(FLOWS.glob(pattern))]
+
+
+def summary(errors: np.ndarray) -> tuple[float, float, float]:
+    """Median and 95th percentile of their size, and their median."""
+    sizes = np.abs(errors)
+    return float(np.median(sizes)), float(np.percentile(sizes, 95)), float(np.median(errors))

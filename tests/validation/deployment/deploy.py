@@ -1,0 +1,164 @@
+"""A real run beside its simulation: eight processes in eight namespaces, and ddlsim, from one scenario.
+
+    python tests/validation/deployment/deploy.py el --queue fair --out docs/results/trust/runs
+
+Stored are per node and round the seconds of computing, training and completing, the accuracy of every evaluation, the
+largest difference between the models of both, and what ddlsim says the times are, with fidelity `flow` and `tcp`.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from node import flat  # noqa: E402
+from testbed import QUEUES, HostLink, Testbed, missing  # noqa: E402
+
+import ddlsim  # noqa: E402
+from ddlsim.build import builders_of  # noqa: E402
+from ddlsim.runs import load_data, prepare  # noqa: E402
+from ddlsim.runs.calibrate import measure  # noqa: E402
+from ddlsim.scenario import load  # noqa: E402
+
+
+def real(name: str, step_times_s: list[float], queue: str, packets: int) -> dict[str, Any]:
+    """Runs the deployment: times float64 [nodes, rounds, 4] and the nodes' models by evaluated round."""
+    scenario = load(str(HERE / f"{name}.yaml"))
+    links = scenario.network.links
+    count, access_ms = scenario.nodes.count, links.latency_ms / 2
+    hosts = [HostLink(links.uplink_mbps, links.downlink_mbps, access_ms)] * count
+    with tempfile.TemporaryDirectory() as folder, Testbed(hosts, queue, packets) as testbed:
+        config = {
+            "scenario": str(HERE / f"{name}.yaml"),
+            "step_times_s": step_times_s,
+            "addresses": [testbed.address(host) for host in range(count)],
+            "out": folder,
+        }
+        (Path(folder) / "config.json").write_text(json.dumps(config))
+        command = [sys.executable, str(HERE / "node.py"), f"{folder}/config.json"]
+        nodes = [
+            subprocess.Popen(
+                ["ip", "netns", "exec", testbed.namespace(host), *command, str(host)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+            for host in range(count)
+        ]
+        try:
+            _expect(nodes, "listening", "connect\n")
+            _expect(nodes, "connected", None)
+            start_s = time.monotonic() + 1.0
+            for node in nodes:
+                _tell(node, f"{start_s}\n")
+            _expect(nodes, "done", "end\n")
+        finally:
+            for node in nodes:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    node.wait(5)
+                node.kill()
+        found = [dict(np.load(f"{folder}/node_{host}.npz")) for host in range(count)]
+    times_s = np.stack([each.pop("times_s") for each in found])
+    models = {key: np.stack([each[key] for each in found]) for key in found[0]}
+    return {"times_s": times_s, "models": models}
+
+
+def _tell(node: subprocess.Popen, line: str) -> None:
+    node.stdin.write(line)
+    node.stdin.flush()
+
+
+def _expect(nodes: list[subprocess.Popen], word: str, answer: str | None) -> None:
+    for node in nodes:
+        if (line := node.stdout.readline()) != f"{word}\n":
+            raise RuntimeError(f"expected a node to say {word}, got {line!r}")
+    for node in nodes:
+        if answer is not None:
+            _tell(node, answer)
+
+
+def simulated(name: str, step_times_s: list[float], **network: Any) -> tuple[Any, np.ndarray]:
+    """The same run in ddlsim: its records, and the nodes' last models, float32 [nodes, values]."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+        run = ddlsim.run(
+            str(HERE / f"{name}.yaml"),
+            set={"devices": {"name": "per_node", "step_times_s": step_times_s}, **network},
+            out=folder,
+        )
+        models = np.stack([flat(run.model(node)) for node in range(len(step_times_s))])
+        return run.summary, models
+
+
+def accuracies(name: str, models: dict[str, np.ndarray]) -> dict[int, float]:
+    """Mean accuracy over the nodes, by round."""
+    import torch
+
+    scenario = load(str(HERE / f"{name}.yaml"))
+    prepared = prepare(load_data(scenario, download=False))
+    (build,) = builders_of(scenario, prepared).values()
+    images, labels = (torch.as_tensor(np.asarray(each)) for each in prepared.cluster_test[0])
+    module, found = build().eval(), {}
+    for key, nodes in models.items():
+        each = []
+        for model in nodes:
+            torch.nn.utils.vector_to_parameters(torch.from_numpy(model), module.parameters())
+            with torch.no_grad():
+                each.append(float((module(images).argmax(1) == labels).float().mean()))
+        found[int(key.removeprefix("round_"))] = float(np.mean(each))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A real run beside its simulation.")
+    parser.add_argument("name", choices=("dpsgd", "el"))
+    parser.add_argument("--queue", choices=QUEUES, default="fair")
+    parser.add_argument("--packets", type=int, default=100)
+    parser.add_argument("--factors", default="40,40,40,60,60,60,80,80", help="how many times slower each node is")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    if (reason := missing()) is not None:
+        raise SystemExit(f"no testbed here: {reason}")
+    scenario = load(str(HERE / f"{given.name}.yaml"))
+    (calibrated,) = measure(scenario, prepare(load_data(scenario, download=False)), threads=1, seconds=2.0).values()
+    factors = [float(factor) for factor in given.factors.split(",")]
+    step_times_s = [round(calibrated.median_s * factor, 6) for factor in factors]
+    found = real(given.name, step_times_s, given.queue, given.packets)
+    last = f"round_{scenario.rounds}"
+    summary, models = simulated(given.name, step_times_s)
+    result = {
+        "name": given.name,
+        "queue": given.queue,
+        "packets": given.packets,
+        "kernel": platform.release(),
+        "calibrated_step_s": calibrated.median_s,
+        "calibration": str(calibrated),
+        "factors": factors,
+        "step_times_s": step_times_s,
+        "computed_s": np.round(found["times_s"][:, :, 1], 6).tolist(),
+        "trained_s": np.round(found["times_s"][:, :, 2], 6).tolist(),
+        "complete_s": np.round(found["times_s"][:, :, 3], 6).tolist(),
+        "accuracy": accuracies(given.name, found["models"]),
+        "simulated_accuracy": summary["accuracy"]["all"],
+        "largest_difference": float(np.abs(models - found["models"][last]).max()),
+        "largest_value": float(np.abs(models).max()),
+    }
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / f"{given.name}+{given.queue}{given.packets}.json").write_text(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()

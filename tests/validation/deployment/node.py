@@ -1,0 +1,177 @@
+"""One node of a real deployment: D-PSGD or EL-Oracle in plain PyTorch, models over TCP.
+
+    python node.py CONFIG.json NODE     (started by deploy.py, inside the node's namespace)
+
+From ddlsim come what defines the experiment: the node's samples, the seed of its first model, its stream of batches and
+the graph of every round. Training, messages and merging are written here, anew and without ddlsim. A training is slowed
+down on purpose: the node rests until steps x step time x factor have passed, so that eight nodes fit onto a few cores.
+"""
+
+import json
+import socket
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ddlsim.build import build_run, builders_of
+from ddlsim.learning.architecture import draw
+from ddlsim.learning.batches import draw_batches
+from ddlsim.rng import stream_seed
+from ddlsim.runs import load_data, prepare
+from ddlsim.scenario import load
+
+HEADER = struct.Struct("<iiq")  # sender, round, bytes that follow
+PORT = 7000
+
+
+class Peers:
+    """Connections to and from all other nodes, one per direction; a thread for each.
+
+    Args:
+        node: this one.
+        addresses: of all.
+    """
+
+    def __init__(self, node: int, addresses: list[str]):
+        self._node, self._addresses = node, addresses
+        self._out: dict[int, socket.socket] = {}
+        self._arrived: dict[tuple[int, int], np.ndarray] = {}
+        self._changed = threading.Condition()
+        self._listener = socket.create_server((addresses[node], PORT), backlog=64)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def connect(self) -> None:
+        """To all others, that listen already."""
+        for peer, address in enumerate(self._addresses):
+            if peer != self._node:
+                self._out[peer] = socket.create_connection((address, PORT), timeout=30)
+                self._out[peer].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, peers: list[int], round_num: int, model: np.ndarray) -> None:
+        """To all of them at once; returns while bytes are still on their way."""
+        body = model.tobytes()
+        message = HEADER.pack(self._node, round_num, len(body)) + body
+        for peer in peers:
+            threading.Thread(target=self._out[peer].sendall, args=(message,), daemon=True).start()
+
+    def receive(self, peers: list[int], round_num: int) -> dict[int, np.ndarray]:
+        """The round's models of these peers, when all have come."""
+        wanted = [(peer, round_num) for peer in peers]
+        with self._changed:
+            if not self._changed.wait_for(lambda: all(key in self._arrived for key in wanted), timeout=60):
+                raise TimeoutError(f"node {self._node}: round {round_num} is not complete after 60 s")
+            return {peer: self._arrived.pop((peer, number)) for peer, number in wanted}
+
+    def _accept(self) -> None:
+        while True:
+            sock, _ = self._listener.accept()
+            threading.Thread(target=self._read, args=(sock,), daemon=True).start()
+
+    def _read(self, sock: socket.socket) -> None:
+        file = sock.makefile("rb", buffering=1 << 18)
+        while head := file.read(HEADER.size):
+            sender, round_num, size = HEADER.unpack(head)
+            model = np.frombuffer(file.read(size), dtype=np.float32)
+            with self._changed:
+                self._arrived[sender, round_num] = model
+                self._changed.notify_all()
+
+
+def flat(module: torch.nn.Module) -> np.ndarray:
+    """All parameters as one vector."""
+    return torch.nn.utils.parameters_to_vector(module.parameters()).detach().numpy().copy()
+
+
+def merged(own: np.ndarray, received: dict[int, np.ndarray], node: int, graph, algorithm: str) -> np.ndarray:
+    """D-PSGD: Metropolis-Hastings weights; EL: the mean."""
+    if algorithm == "dpsgd":
+        weights = {peer: 1 / (1 + max(len(graph[node]), len(graph[peer]))) for peer in received}
+    else:
+        weights = dict.fromkeys(received, 1 / (1 + len(received)))
+    total = (1 - sum(weights.values())) * own.astype(np.float64)
+    for peer, model in received.items():
+        total += weights[peer] * model
+    return total.astype(np.float32)
+
+
+class Node:
+    """One node, with what defines the experiment.
+
+    Args:
+        config: scenario (a file), step_times_s and addresses of all nodes.
+        node: its number.
+
+    Attributes:
+        models: after each evaluated round, by its name.
+        times_s: per round since the start: begin, seconds computed, end of training, complete.
+    """
+
+    def __init__(self, config: dict, node: int):
+        self.number, self._config = node, config
+        self._scenario = scenario = load(config["scenario"], config.get("overrides", ()))
+        prepared = prepare(load_data(scenario, download=False))
+        self._run = build_run(scenario, prepared)
+        (build,) = builders_of(scenario, prepared).values()
+        own = () if scenario.algorithm_name == "dpsgd" else (node,)
+        (self._module,) = draw(build, stream_seed(scenario.seed, "init", *own))
+        images, labels = prepared.node_train[node]
+        self._images, self._labels = torch.as_tensor(np.asarray(images)), torch.as_tensor(np.asarray(labels))
+        self.peers = Peers(node, config["addresses"])
+        self.models: dict[str, np.ndarray] = {}
+        self.times_s: list[list[float]] = []
+
+    def run(self, start_s: float) -> None:
+        """All rounds, from this moment of the monotonic clock on."""
+        scenario, module = self._scenario, self._module
+        optimizer = torch.optim.SGD(module.parameters(), lr=scenario.training.learning_rate)
+        time.sleep(max(0.0, start_s - time.monotonic()))
+        for round_num in range(scenario.rounds):
+            begin_s = time.monotonic()
+            computed_s = self._train(optimizer)
+            trained_s = time.monotonic()
+            own, graph = flat(module), self._run.neighbors(round_num)
+            neighbors = [int(peer) for peer in graph[self.number]]
+            self.peers.send(neighbors, round_num, own)
+            received = self.peers.receive(neighbors, round_num)
+            complete_s = time.monotonic()
+            model = merged(own, received, self.number, graph, scenario.algorithm_name)
+            torch.nn.utils.vector_to_parameters(torch.from_numpy(model), module.parameters())
+            self.times_s.append([begin_s - start_s, computed_s, trained_s - start_s, complete_s - start_s])
+            if (round_num + 1) % scenario.evaluation.every == 0 or round_num + 1 == scenario.rounds:
+                self.models[f"round_{round_num + 1}"] = model
+
+    def _train(self, optimizer: torch.optim.Optimizer) -> float:
+        """Local steps, and a rest; the seconds without the rest."""
+        training, module = self._scenario.training, self._module
+        begin_s, rng = time.monotonic(), self._run.rng("training batches", self.number)
+        for batch in draw_batches(rng, len(self._labels), training.batch_size, training.local_steps):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(module(self._images[batch]), self._labels[batch]).backward()
+            optimizer.step()
+        computed_s = time.monotonic() - begin_s
+        lasts_s = training.local_steps * self._config["step_times_s"][self.number]
+        time.sleep(max(0.0, lasts_s - computed_s))
+        return computed_s
+
+
+def main() -> None:
+    config, number = json.loads(Path(sys.argv[1]).read_text()), int(sys.argv[2])
+    torch.set_num_threads(1)
+    node = Node(config, number)
+    print("listening", flush=True)
+    sys.stdin.readline()
+    node.peers.connect()
+    print("connected", flush=True)
+    node.run(float(sys.stdin.readline()))
+    np.savez(Path(config["out"]) / f"node_{number}.npz", times_s=np.array(node.times_s), **node.models)
+    print("done", flush=True)
+    sys.stdin.readline()  # connections stay open until all are through
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The testbed: real TCP between namespaces. Selected by `pytest -m real_network`; needs root."""
+
+import subprocess
+import time
+
+import pytest
+from real_flows import RealFlows
+from testbed import HostLink, Testbed, missing
+
+pytestmark = [pytest.mark.real_network, pytest.mark.timeout(60)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def possible():
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+
+
+def namespaces():
+    return {name for name in subprocess.check_output(["ip", "netns", "list"], text=True).split() if "ddlsim" in name}
+
+
+def test_a_flow_takes_its_bytes_with_headers_and_its_latency():
+    with Testbed([HostLink(20, 20, 10)] * 2) as testbed:
+        (taken_s,) = RealFlows(testbed, time_limit_s=10).run([(0.0, 0, 1, 1_000_000)])
+    # 1,000,000 bytes in segments of 1448, each 1514 bytes long, 20 ms, and slow start
+    assert 0.43 < taken_s < 0.7
+
+
+def test_two_flows_out_of_one_uplink_share_it():
+    with Testbed([HostLink(20, 20, 0)] * 3, queue="fair") as testbed:
+        taken_s = RealFlows(testbed, time_limit_s=10).run([(0.0, 0, 1, 500_000), (0.0, 0, 2, 500_000)])
+    assert min(taken_s) > 0.3
+
+
+def test_a_host_that_is_cut_off_gets_nothing_more():
+    with Testbed([HostLink(8, 8, 0)] * 3) as testbed:
+        flows = [(0.0, 0, 1, 1_000_000), (0.0, 2, 0, 100_000)]
+        taken_s = RealFlows(testbed, time_limit_s=3).run(flows, {1: 0.3})
+    assert taken_s[0] is None
+    assert taken_s[1] is not None
+
+
+def test_a_run_ends_at_its_time_limit():
+    with Testbed([HostLink(1, 1, 0)] * 2) as testbed:
+        begin_s = time.monotonic()
+        assert RealFlows(testbed, time_limit_s=1).run([(0.0, 0, 1, 10_000_000)]) == [None]
+        assert time.monotonic() - begin_s < 3
+
+
+def test_nothing_is_left_behind_when_something_fails():
+    before = namespaces()
+    with pytest.raises(ZeroDivisionError), Testbed([HostLink(20, 20, 0)] * 2):
+        assert namespaces() > before
+        _ = 1 / 0
+    assert namespaces() == before
+
+
+def test_namespaces_of_a_process_that_is_gone_are_removed():
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    subprocess.run(["ip", "netns", "add", f"ddlsim{ended.pid}-h0"], check=True)
+    with Testbed([HostLink(20, 20, 0)]):
+        assert f"ddlsim{ended.pid}-h0" not in namespaces()
