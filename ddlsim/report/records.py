@@ -12,10 +12,7 @@ from ddlsim.report.contacts_file import Contacts
 from ddlsim.report.energy_table import Energy, grid_of
 from ddlsim.report.json_lines import torn_line
 from ddlsim.report.link_table import Links
-from ddlsim.tasks.metric import Metric, metric_of
-
-LOSSES = ("test_loss", "mse")
-"""Rows whose value is not finite where a node's training has diverged."""
+from ddlsim.tasks.metric import Metric, loss_rows, metric_of
 
 
 @dataclass(frozen=True)
@@ -157,7 +154,8 @@ class Records:
     def diverged(self) -> dict[int, int]:
         """Nodes whose loss was not a finite number, with the completed rounds at the first evaluation that found so."""
         found: dict[int, int] = {}
-        for rows in (self.rows[name] for name in LOSSES if name in self.rows):
+        names = loss_rows(self.judged_by, "test_loss" in self.rows)
+        for rows in (self.rows[name] for name in names if name in self.rows):
             bad = ~np.isfinite(rows.value) & (rows.node >= 0)
             for node, completed in zip(rows.node[bad].tolist(), rows.round[bad].tolist(), strict=True):
                 found[node] = min(completed, found.get(node, completed))

@@ -26,6 +26,7 @@ from ddlsim.runs.profile import wall_profile, wave_counts
 from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import Repetition
 from ddlsim.runs.stages import Stage, write_stages
+from ddlsim.tasks.metric import loss_rows
 
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
@@ -145,14 +146,15 @@ def _make(life: Life) -> "Simulation":
     from ddlsim.runs.recorder import ContactsFile, Recorder
 
     scenario = life.scenario
+    losses = loss_rows(scenario.learned.judged_by, scenario.learned.records_loss)
     if scenario.records.detail == "full":
         life.contacts = ContactsFile(life.path / "contacts.jsonl")
     if life.repetition is None:
         write_first_files(life)
-        recorder = life.recorder = Recorder(life.path / "metrics.jsonl")
+        recorder = life.recorder = Recorder(life.path / "metrics.jsonl", losses)
         _begin_checkpoints(life, recorder)
     else:
-        recorder = life.recorder = Recorder(life.repetition.records)
+        recorder = life.recorder = Recorder(life.repetition.records, losses)
     which, life.manifest["models"] = which_models(scenario, life.learner)
     life.models = None if which == "none" else KeptModels(which)
     simulation = life.simulation = build_simulation(

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -14,25 +14,24 @@ from ddlsim.messages.payload_breakdown import PayloadBreakdown
 from ddlsim.network.link_use import NodeUse
 from ddlsim.network.traffic import Traffic
 
-LOSSES = ("test_loss", "mse")
-"""Rows whose value tells whether a node's model has diverged."""
-
 
 class Recorder:
     """Writes metrics.jsonl: one JSON object per line, keys time_s, node, round, name, value.
 
     Args:
         path: file to write; None keeps the rows in memory (`rows`), for tests and for use from Python.
+        losses: names of the rows that tell whether a node's model has diverged, see tasks/metric.py: loss_rows.
 
     Attributes:
         wall_s: wall time spent on writing so far, for `--profile`.
         diverged: node -> completed rounds at the first evaluation that found its loss not finite.
     """
 
-    def __init__(self, path: Path | None = None):
+    def __init__(self, path: Path | None = None, losses: Sequence[str] = ()):
         self.rows: list[dict[str, Any]] = []
         self.wall_s = 0.0
         self.diverged: dict[int, int] = {}
+        self._losses = frozenset(losses)
         self._path = Path() if path is None else path
         self._file: TextIO | None = None
         if path:
@@ -47,7 +46,7 @@ class Recorder:
         """
         start = time.perf_counter()
         found = {"time_s": float(time_s), "node": node, "round": round_num, "name": name, "value": value}
-        if name in LOSSES and node is not None and not math.isfinite(value):
+        if name in self._losses and node is not None and not math.isfinite(value):
             self.diverged.setdefault(node, round_num)
         if self._file is None:
             self.rows.append(found)

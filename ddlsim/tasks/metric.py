@@ -100,6 +100,18 @@ def metric_named(name: str) -> Metric:
     return KNOWN.get(name, Metric(name))
 
 
+def loss_rows(metric: Metric, records_loss: bool) -> tuple[str, ...]:
+    """The rows whose value is not finite where a node's training has diverged.
+
+    Args:
+        metric: what nodes are judged by.
+        records_loss: whether the loss has rows of its own; where it has none, a metric that is an error stands for it.
+    """
+    if records_loss:
+        return ("test_loss",)
+    return (metric.name,) if metric.falling else ()
+
+
 def metric_of(manifest: Mapping[str, Any]) -> Metric:
     """What the nodes of a run were measured by.
 

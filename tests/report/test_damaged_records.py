@@ -11,6 +11,8 @@ from ddlsim.report import compare, report
 from ddlsim.report.reading import read
 from ddlsim.report.summary import summarize, summary_of
 from ddlsim.report.text import comma_separated, printable
+from ddlsim.runs.recorder import Recorder
+from ddlsim.tasks.metric import Metric, loss_rows
 
 
 def changed(directory, file, line, **values):
@@ -133,3 +135,15 @@ def test_control_characters_are_shown_and_lines_stay_lines():
 @pytest.mark.parametrize("cell", ["=cmd()", "+1", "-1", "@x", "\t=x"])
 def test_a_spreadsheet_takes_no_cell_for_a_formula(cell):
     assert comma_separated(["a"], [[cell], [-1.5]]) == f"a\n'{cell}\n-1.5"
+
+
+def test_an_error_of_a_task_of_ones_own_that_is_its_loss_tells_divergence(make_run):
+    own = Metric("mae", higher_is_better=False)
+    rows = [row for row in make_run.rows() if row["name"] == "accuracy"]
+    for row in rows:
+        row |= {"name": "mae", "value": float("inf") if (row["node"], row["round"]) == (1, 4) else 1.0}
+    assert read(make_run(rows=rows, task="mine", metric=own.plain())).diverged == {1: 4}
+    recorder = Recorder(losses=loss_rows(own, records_loss=False))
+    for row in rows:
+        recorder.row(**{("round_num" if key == "round" else key): value for key, value in row.items()})
+    assert recorder.diverged == {1: 4}
