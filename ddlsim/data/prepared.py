@@ -6,6 +6,7 @@ samples and to its own copy of the whole test and validation sets. Images that a
 the batch; samples in a file that is memory-mapped are read by the batch.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -56,8 +57,8 @@ class PreparedData:
         image_shape: (C, H, W); of samples that are no images their shape.
         mean: per channel what was subtracted, float32 [C], on the scale of the values before.
         std: per channel what was divided by.
-        about: for the manifest: name, origin, sha256, number of samples; `tested`: of test sets that are not used whole
-            the pairs [samples taken, samples there].
+        about: for the manifest: name, origin, sha256 of the samples, `dealt`: that of what is dealt to whom, number of
+            samples; `tested`: of test sets that are not used whole the pairs [samples taken, samples there].
         task: what is learned, or the name of an entry of TASKS.
         test_set: int64 [nodes], position in `cluster_test` of what each node is tested on.
         dtype: numpy's name of the samples' type.
@@ -142,7 +143,7 @@ def prepare(
     node_cluster = place(nodes, seed)
     views = views_of(dataset, partition, shift, len(nodes.clusters))
     owned = _dealt(dataset, train, partition, node_cluster, seed)
-    node_validation = None
+    node_validation, kept = None, []
     if validation.source == "node":
         owned, kept = _split_nodes(owned, validation.fraction, seed)
         node_validation = _per_node(dataset, kept, views, node_cluster)
@@ -162,6 +163,7 @@ def prepare(
         "name": dataset.name,
         "origin": dataset.origin,
         "sha256": dataset.sha256,
+        "dealt": _digest([node_cluster, test, held_out, *owned, *kept, *(own_tests or ())]),
         "train": len(train),
         "test": len(test),
         "validation": len(held_out),
@@ -186,6 +188,15 @@ def prepare(
         dataset.num_tokens,
         dataset.train_labels.shape[1:],
     )
+
+
+def _digest(indices: Sequence[np.ndarray]) -> str:
+    """SHA-256 of what is dealt to whom, in hex."""
+    digest = hashlib.sha256()
+    for each in indices:
+        digest.update(f"{len(each)} ".encode())
+        digest.update(np.ascontiguousarray(each, dtype="<i8").data)
+    return digest.hexdigest()
 
 
 class _Sample:

@@ -13,6 +13,7 @@ from pathlib import Path
 from ddlsim.errors import ScenarioError
 from ddlsim.reproduce.matrix import Cell, Matrix, is_meant
 from ddlsim.runs.directory import complete_summary, same_scenario, write_json
+from ddlsim.runs.inputs import same_files
 from ddlsim.scenario import Scenario, to_yaml
 from ddlsim.sweeps.pool import Job, run_jobs
 
@@ -37,7 +38,10 @@ class Run:
     def summary(self) -> dict | None:
         """Its summary, if it has been run to its end as the matrix is now."""
         finished = complete_summary(self.directory)
-        return finished if finished and same_scenario(self.directory, self.scenario) else None
+        return finished if finished and self._is_there() else None
+
+    def _is_there(self) -> bool:
+        return same_scenario(self.directory, self.scenario) and same_files(self.directory, self.scenario)
 
     @property
     def file(self) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import RecordsDamaged, ScenarioError
+from ddlsim.runs.inputs import other_inputs
 from ddlsim.runs.loading import load_data, prepare
 from ddlsim.scenario import parts
 
@@ -65,14 +66,22 @@ def load_same_data(
     """The run's data; never its fallback's, which the scenario of a run on it names as its own.
 
     Raises:
-        ScenarioError: if it is other data than the run's.
+        ScenarioError: if it is other data than the run's, or dealt in another way, or a file that the scenario names
+            has changed.
         DataMissing: if it is not there.
     """
     prepared = prepare(load_data(scenario, data_dir, fallback=False, download=download))
-    then, now = manifest["data"].get("sha256"), prepared.about.get("sha256")
-    if then != now:
-        raise ScenarioError(
-            f"data: {scenario.data_name} is not what the run was made on: its SHA-256 was {then}, is {now}. "
-            "Name the folder with the run's data by --data-dir."
-        )
+    other = other_inputs(manifest, scenario, prepared)
+    if other:
+        raise ScenarioError(f"{other}. Put back what the run was made on; --data-dir names the folder of its data.")
     return prepared
+
+
+def refuse_other_inputs(directory: Path, scenario: "Scenario", prepared: "PreparedData | Outline") -> None:
+    """Raises ScenarioError if the run of a scenario that is there already has read something else than is there now."""
+    other = other_inputs(read_manifest(directory), scenario, prepared)
+    if other:
+        raise ScenarioError(
+            f"{directory} holds this run already, but of other inputs: {other}. Put back what it was made on, name "
+            "another --out, or use --force, which runs it again and keeps what is there beside it."
+        )

@@ -17,6 +17,7 @@ import numpy as np
 
 from ddlsim.native import PACKAGE_DIR, extension
 from ddlsim.runs.directory import write_json
+from ddlsim.runs.inputs import file_digests
 from ddlsim.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def start_manifest(
         "rounds": scenario.rounds,
         "node_cluster": np.asarray(prepared.node_cluster).tolist(),
         "data": {**prepared.about, "name": scenario.data_name, "fallback": missing is not None, "missing": missing},
+        "files_read": file_digests(scenario),
         "plugins": origins(scenario),
         "learning": scenario.learning,
         "task": TASKS.label_of(scenario.learned),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ddlsim.errors import ScenarioError
 from ddlsim.runs import directory as directories
 from ddlsim.runs.checkpoint import checkpoints_of
+from ddlsim.runs.earlier import refuse_other_inputs
 from ddlsim.runs.interrupts import interruptible
 from ddlsim.runs.life import Life, run_in
 from ddlsim.runs.loading import device_of, load_data, prepare
@@ -50,8 +51,8 @@ def run_in_directory(
         The run directory, and the summary, as in summary.json; of a run that the directory holds already, that of the
         earlier run.
     Raises:
-        ScenarioError: the scenario does not fit its data, or `out` holds something that is no run, or this run torn;
-            nothing was run.
+        ScenarioError: the scenario does not fit its data, or `out` holds something that is no run, or this run torn, or
+            made on other inputs; nothing was run.
         DataMissing, DataDamaged: data that is not there (and no fallback), or not what it should be; nothing was run.
         RecordsFailed: if the directory cannot be written to any more.
         DdlsimError: the run cannot go on (nodes that wait for ever, models that do not fit each other, ...); what was
@@ -71,6 +72,7 @@ def run_in_directory(
             path = out or directories.default_path(scenario)
             finished = directories.complete_summary(path)
             if finished and not force and directories.same_scenario(path, scenario):
+                refuse_other_inputs(path, scenario, prepare(loaded))
                 console.message(f"{path} holds this run already; --force runs it again.")
                 return path, finished
             torn = not force and _is_torn(path, scenario)

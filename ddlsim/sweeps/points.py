@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import ScenarioError
 from ddlsim.runs.directory import complete_summary, same_scenario
+from ddlsim.runs.inputs import same_files
 
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
@@ -88,14 +89,20 @@ class Point:
     words: tuple[str, ...] | None = None
 
     def summary(self) -> dict[str, Any] | None:
-        """Its summary, if it has been run to its end as it is meant now, on its data or its fallback's."""
+        """Its summary, if it has been run to its end as it is meant now, on its data or its fallback's.
+
+        Where a file that it names has changed since, its own process tells whether that matters.
+        """
         from ddlsim.scenario import with_fallback
 
         found = complete_summary(self.directory)
         if found is None or self.scenario is None:
             return None
         meant = [self.scenario, with_fallback(self.scenario)]
-        return found if any(one is not None and same_scenario(self.directory, one) for one in meant) else None
+        return found if any(one is not None and self._is_of(one) for one in meant) else None
+
+    def _is_of(self, scenario: "Scenario") -> bool:
+        return same_scenario(self.directory, scenario) and same_files(self.directory, scenario)
 
     @property
     def file(self) -> Path:

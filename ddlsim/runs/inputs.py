@@ -1,0 +1,80 @@
+"""What a run reads beside its scenario: the samples that its nodes are dealt, and the files that the scenario names.
+
+A scenario names files by their paths, but what they hold counts: a run goes on, and one that is there already comes
+back, only where they hold what they held then.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddlsim.data import Outline, PreparedData
+    from ddlsim.scenario import Scenario
+
+_DEALT = ("data.path", "partition.path")
+"""Files of which the samples that nodes get are compared, and no bytes, where samples are read."""
+
+
+def file_digests(scenario: "Scenario") -> dict[str, str]:
+    """The files that a scenario names, of those that are there: "key path" -> SHA-256."""
+    from ddlsim.scenario.model import to_plain
+
+    return {f"{key} {path}": _digest(found) for key, path, found in _named("", to_plain(scenario))}
+
+
+def other_inputs(manifest: Mapping[str, Any], scenario: "Scenario", prepared: "PreparedData | Outline") -> str:
+    """What would be read now that is not what a run was made on, in words; empty: nothing.
+
+    Args:
+        manifest: of the run; what an older one does not tell is not compared.
+        scenario: of the run, or of a branch of it.
+        prepared: what nodes get now.
+    """
+    then, now, found = manifest["data"], prepared.about, []
+    files = manifest.get("files_read") or {}
+    if then.get("sha256") != now.get("sha256"):
+        found.append((f"data: {scenario.data_name}", then.get("sha256"), now.get("sha256")))
+    elif then.get("dealt") and then["dealt"] != now.get("dealt"):
+        found.append(("partition: what nodes get of the data", then["dealt"], now.get("dealt")))
+    for name, digest in file_digests(scenario).items():
+        by_bytes = "sha256" not in now or name.split(" ", 1)[0] not in _DEALT
+        if by_bytes and files.get(name, digest) != digest:
+            found.append((name.replace(" ", ": ", 1), files[name], digest))
+    return "; ".join(
+        f"{what} is not what the run was made on: its SHA-256 was {was}, is {now}" for what, was, now in found
+    )
+
+
+def same_files(directory: Path, scenario: "Scenario") -> bool:
+    """Whether the files that a scenario names are, byte by byte, those that the run in a directory has read."""
+    try:
+        then = json.loads((directory / "manifest.json").read_text(encoding="utf-8")).get("files_read") or {}
+        return all(then.get(name, digest) == digest for name, digest in file_digests(scenario).items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _named(key: str, value: Any) -> Iterator[tuple[str, str, Path]]:
+    """Dotted key, text and path of each file that is named below a key and is there."""
+    if isinstance(value, Mapping):
+        for name, below in value.items():
+            yield from _named(f"{key}.{name}" if key else name, below)
+    elif isinstance(value, str) and key.rpartition(".")[2] in ("path", "file"):
+        path = Path(value).expanduser()
+        if path.is_file():
+            yield key, value, path
+
+
+def _digest(path: Path) -> str:
+    about = path.stat()
+    return _digest_of(path.resolve(), about.st_mtime_ns, about.st_size)
+
+
+@lru_cache(maxsize=64)
+def _digest_of(path: Path, changed: int, size: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

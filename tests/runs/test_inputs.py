@@ -1,0 +1,93 @@
+"""Files that a scenario names have changed since: a run neither goes on with them nor comes back for them."""
+
+import json
+
+import numpy as np
+import pytest
+
+import ddlsim
+from ddlsim import runs
+from ddlsim.errors import ScenarioError
+from ddlsim.scenario import from_mapping
+from ddlsim.scenario.model import to_plain
+from ddlsim.sweeps.points import Point
+
+
+class Stopped(ddlsim.Callback):
+    def on_round(self, completed):
+        if completed.round == 1:
+            raise ddlsim.StopRun("here")
+
+
+@pytest.fixture
+def given(tmp_path):
+    """A scenario on arrays in a file, dealt by a file; and what writes them anew from another seed."""
+    partition, data = tmp_path / "parts.json", tmp_path / "mine.npz"
+
+    def write(dealt_from=0, drawn_from=0):
+        order = np.random.default_rng(dealt_from).permutation(40).tolist()
+        partition.write_text(json.dumps([order[:10], order[10:20]]))
+        rng = np.random.default_rng(drawn_from)
+        x, y = rng.normal(size=(60, 3)), rng.integers(0, 2, 60)
+        np.savez(data, x_train=x[:40], y_train=y[:40], x_test=x[40:], y_test=y[40:])
+
+    write()
+    scenario = {
+        "rounds": 2,
+        "nodes": {"clusters": [2]},
+        "algorithm": {"name": "dpsgd"},
+        "topology": {"name": "complete"},
+        "model": {"name": "mlp", "hidden": [3]},
+        "data": {"name": "npz", "path": str(data)},
+        "partition": {"name": "file", "path": str(partition)},
+        "training": {"learning_rate": 0.1, "batch_size": 5, "local_steps": 1},
+        "evaluation": {"every": 1},
+    }
+    return from_mapping(scenario), write
+
+
+OTHERS = [({"dealt_from": 1}, r"partition: what nodes get of the data"), ({"drawn_from": 1}, r"data: npz")]
+
+
+@pytest.mark.parametrize(("change", "named"), OTHERS)
+def test_a_run_that_is_there_does_not_come_back_for_other_inputs(given, tmp_path, change, named):
+    scenario, write = given
+    first = runs.run(scenario, out=tmp_path / "run")
+    point = Point("", tmp_path / "run", scenario)
+    assert runs.run(scenario, out=tmp_path / "run") == point.summary() == first
+    write(**change)
+    assert point.summary() is None
+    with pytest.raises(ScenarioError, match=named + r" is not what the run was made on: its SHA-256 was .*--force"):
+        runs.run(scenario, out=tmp_path / "run")
+    assert runs.run(scenario, out=tmp_path / "run", force=True)["status"] == "done"
+    assert point.summary() is not None
+
+
+@pytest.mark.parametrize(("change", "named"), OTHERS)
+def test_a_run_does_not_go_on_with_other_inputs(given, tmp_path, change, named):
+    scenario, write = given
+    runs.run(scenario, out=tmp_path / "run", callbacks=[Stopped()])
+    write(**change)
+    with pytest.raises(ScenarioError, match=named + r" is not what the run was made on"):
+        runs.resume(tmp_path / "run")
+    write()
+    assert runs.resume(tmp_path / "run")["status"] == "done"
+
+
+def test_a_file_of_the_same_contents_but_other_bytes_is_the_same_partition(given, tmp_path):
+    scenario, _ = given
+    first = runs.run(scenario, out=tmp_path / "run")
+    path = tmp_path / "parts.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=1))
+    assert runs.run(scenario, out=tmp_path / "run") == first
+
+
+def test_a_network_only_run_does_not_come_back_for_another_topology_of_the_same_name(given, tmp_path):
+    edges = tmp_path / "net.txt"
+    edges.write_text("0 1\n")
+    keys = {"learning": "none", "partition": {"name": "random"}, "topology": {"name": "file", "path": str(edges)}}
+    scenario = from_mapping(to_plain(given[0]) | keys)
+    runs.run(scenario, out=tmp_path / "net")
+    edges.write_text("0 1\n# the same\n")
+    with pytest.raises(ScenarioError, match=r"topology.path: .*net.txt is not what the run was made on"):
+        runs.run(scenario, out=tmp_path / "net")
