@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from ddlsim.data.prepared import PreparedData
     from ddlsim.engine.energy_meter import EnergyMeter
     from ddlsim.engine.membership import Member
+    from ddlsim.engine.privacy_meter import PrivacyMeter
     from ddlsim.engine.run_info import Run
     from ddlsim.engine.simulation import Simulation
+    from ddlsim.engine.transport import NetworkTransport
     from ddlsim.evaluation.candidates import Snapshot
     from ddlsim.evaluation.evaluator import Evaluated, Schedule
     from ddlsim.evaluation.measurements import Measurements
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from ddlsim.evaluation.oracle_similarities import OracleSimilarities
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.job_types import Model
+    from ddlsim.learning.layout import Layout
     from ddlsim.learning.learner import Learner
     from ddlsim.learning.size_learner import SizeLearner
     from ddlsim.messages.compression import Codec
@@ -81,7 +84,13 @@ def build_learner(
         assigned,
         stream_seed(scenario.seed, UNTRAINED),
         buffers,
+        scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "dp_sgd" else None,
     )
+    if scenario.privacy is not None:
+        from ddlsim.privacy.accounting import need_opacus
+
+        need_opacus()
+        _require_no_statistics({name: found.layout for name, found in learner.architectures.items()})
     _require_core(scenario, {name: found.layout.parts["core"].size for name, found in learner.architectures.items()})
     return learner
 
@@ -110,6 +119,20 @@ def _require_core(scenario: "Scenario", sizes: dict[str, int]) -> None:
             f"model: {lacking[0]} has no core that is trained, and {scenario.algorithm_name} keeps core and head "
             "apart. Choose a model with a core, or an algorithm that shares whole models (el, dpsgd, dac, ...)."
         )
+
+
+def _require_no_statistics(layouts: "Mapping[str, Layout]") -> None:
+    """Whether no architecture has buffers, which learn of samples and would leave without noise.
+
+    Raises:
+        ScenarioError: if one has.
+    """
+    for name, layout in layouts.items():
+        if layout.local.size or any(part.size > sum(part.trained_sizes) for part in layout.parts.values()):
+            raise ScenarioError(
+                f"privacy: {name} has running statistics (BatchNorm), which learn of samples without noise. Choose a "
+                "model without them (gn_lenet, mlp, ...)."
+            )
 
 
 def _cut(build: "Build", name: str, prepared: "PreparedData | Outline", tell: Callable[[str], None]) -> "Build":
@@ -234,6 +257,26 @@ def meter_of(
     return EnergyMeter(network.num_nodes, server, scenario.energy.costs, lambda: env.now, network)
 
 
+def privacy_meter_of(
+    scenario: "Scenario", env: "simpy.Environment", transport: "NetworkTransport", learner: "Learner | SizeLearner"
+) -> "PrivacyMeter | None":
+    """What knows every node's epsilon; None: nothing is private."""
+    privacy = scenario.privacy
+    if privacy is None:
+        return None
+    from ddlsim.engine.privacy_meter import PrivacyMeter
+    from ddlsim.privacy.accounting import Releases
+
+    nodes = range(scenario.nodes.count)
+
+    def releases() -> "list[Releases]":
+        if privacy.kind == "dp_sgd":
+            return [cast("Learner", learner).private_updates(node) for node in nodes]
+        return [Releases(privacy.noise_of_message, 1.0, transport.releases(node)) for node in nodes]
+
+    return PrivacyMeter(releases, privacy.delta, privacy.accountant, lambda: env.now)
+
+
 def build_monitor(
     scenario: "Scenario",
     prepared: "PreparedData | Outline",
@@ -312,13 +355,16 @@ def build_simulation(
     members = [Member(node, is_server=node == run.server) for node in range(num_nodes + run.has_server)]
     meter = meter_of(scenario, env, network, run.server)
     clock = SimulatedClock(env, scenario.devices.draw(num_nodes, scenario.seed), meter)
-    transport = NetworkTransport(network, members, run, clock, learner, scenario.protocol, codec_of(scenario))
+    private = scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "message" else None
+    transport = NetworkTransport(network, members, run, clock, learner, scenario.protocol, codec_of(scenario), private)
+    privacy_meter = privacy_meter_of(scenario, env, transport, learner)
     measurements = Measurements(learner, recorder, scenario.learned.judged_by)
     log = NodeLog(recorder, measurements) if learns else SilentLog()
 
     def on_outcome(outcome: "Evaluated") -> None:
-        if meter is not None:
-            meter.write(recorder, outcome.completed)
+        for own in (meter, privacy_meter):
+            if own is not None:
+                own.write(recorder, outcome.completed)
         on_evaluated(outcome)
 
     stopping, validated = scenario.training.early_stopping, None

@@ -34,7 +34,7 @@ LEVELS = [
     {"report"},
     {"tasks"},
     {"metrics", "csv_rows", "registry"},
-    {"own_code"},
+    {"own_code", "privacy"},
     {"_native", "_cuda", "errors", "units", "rng", "part", "energy"},
 ]
 LEVEL = {name: depth for depth, names in enumerate(LEVELS) for name in names}

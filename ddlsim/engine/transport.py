@@ -10,6 +10,7 @@ from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.engine.pull_store import PullStore
 from ddlsim.messages.contacts import MOST_NODES, Contacts
 from ddlsim.messages.encoder import MessageEncoder
+from ddlsim.messages.gaussian import PrivateSender
 from ddlsim.messages.message import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Message, to_one
 from ddlsim.messages.payload import content_bytes, payload_sizes
 from ddlsim.messages.payload_breakdown import PayloadBreakdown
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ddlsim.network.network import Network
     from ddlsim.node.ports import Clock, Compute
     from ddlsim.scenario.model import Protocol
+    from ddlsim.scenario.privacy import Privacy
 
 ANSWER_TO = {REQUEST: RESPONSE, SCORE_REQUEST: SCORE}
 
@@ -38,6 +40,7 @@ class NetworkTransport:
         compute: what scores models for other nodes, and encodes parameters.
         protocol: scenario section `protocol`.
         codec: how parameters in messages are compressed, see messages/compression.py; None: not at all.
+        privacy: how they are clipped and noised before that, see messages/gaussian.py; None: not at all.
 
     Attributes:
         network: the links.
@@ -54,6 +57,7 @@ class NetworkTransport:
         compute: "Compute",
         protocol: "Protocol",
         codec: "Codec | None" = None,
+        privacy: "Privacy | None" = None,
     ):
         self.contents = PayloadBreakdown()
         self.contacts = Contacts() if len(members) <= MOST_NODES else None
@@ -62,6 +66,7 @@ class NetworkTransport:
         self._run, self._clock, self._compute = run, clock, compute
         self.use_protocol(protocol)
         self.use_codec(codec)
+        self._senders = [] if privacy is None else [self._sender(privacy, node) for node in range(run.num_nodes)]
         self._stores: dict[int, PullStore] = {}
         self._oldest_round, self._oldest_as_of = 0, 0
         self._mailboxes = network.use_mailboxes()
@@ -80,6 +85,7 @@ class NetworkTransport:
     def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
         """Sends the payload to every receiver."""
         receivers = tuple(receivers)
+        payload = self._private(sender, payload) if receivers else payload
         if self._encoders is not None:
             self._send(self._messages(sender, receivers, round_num, PUSH, payload))
         elif receivers:
@@ -107,7 +113,17 @@ class NetworkTransport:
 
     def ask_for_scores(self, node: int, peers: Sequence[int], round_num: int, model: "Model") -> None:
         """Asks peers for the loss of a model on their training samples."""
-        self._send(self._messages(node, peers, round_num, SCORE_REQUEST, {"model": model}))
+        payload = self._private(node, {"model": model}) if peers else {"model": model}
+        self._send(self._messages(node, peers, round_num, SCORE_REQUEST, payload))
+
+    def starts_with(self, node: int, models: "Sequence[Model]") -> None:
+        """A node has drawn models, which know no data."""
+        if node < len(self._senders):
+            self._senders[node].starts_with(models)
+
+    def releases(self, node: int) -> int:
+        """How often a node has released parameters through the Gaussian mechanism."""
+        return self._senders[node].releases
 
     def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> simpy.Event:
         """An event that happens when all that can still come has come, or at the deadline."""
@@ -166,6 +182,8 @@ class NetworkTransport:
         """A node has lost its state: what it published, and what it and others knew of each other's parameters."""
         if node in self._stores:
             self._stores[node].clear()
+        if node < len(self._senders):
+            self._senders[node].forget()
         if self._encoders is not None:
             self._encoders[node].forget()
             for encoder in self._encoders:
@@ -253,6 +271,19 @@ class NetworkTransport:
             codec, self._compute.compress, lambda: int(self._run.rng("compression", node).integers(2**63 - 1))
         )
 
+    def _private(self, sender: int, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What may leave of a payload; a server has no data of its own."""
+        return self._senders[sender].protect(payload) if sender < len(self._senders) else payload
+
+    def _sender(self, privacy: "Privacy", node: int) -> PrivateSender:
+        return PrivateSender(
+            privacy.clip,
+            privacy.noise_multiplier,
+            privacy.clips == "update",
+            self._compute.compress,
+            lambda: int(self._run.rng("privacy noise", node).integers(2**63 - 1)),
+        )
+
     # -- what arrives ----------------------------------------------------------------------------------------------
 
     def _delivered(self, message: Message) -> None:
@@ -290,7 +321,8 @@ class NetworkTransport:
             return
         if request.keys is not None:
             payload = {key: payload[key] for key in request.keys if key in payload}
-        self._send(self._messages(node, (request.src,), request.round_num, RESPONSE, payload))
+        answer = self._private(node, payload)
+        self._send(self._messages(node, (request.src,), request.round_num, RESPONSE, answer))
 
     def _answer_waiting(self, node: int) -> None:
         for request in self._store(node).take_waiting():

@@ -15,6 +15,7 @@ import numpy as np
 from ddlsim.learning.bank import Params, Row, Rows
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.state import OptimizerState
+from ddlsim.learning.private_steps import PrivateSteps
 
 Model = tuple[Params, ...]
 """A whole model as its parts in row order: (model,), or (core, head) and what else its architecture has."""
@@ -77,6 +78,7 @@ class TrainSpec(JobSpec):
         last_pass: number of steps, the last ones, whose features count in these means.
         local: the node's own buffers before; None: those of a fresh module.
         new_local: its own buffers then; None: the architecture has none.
+        private: how gradients are clipped and noised; None: they are not.
     """
 
     kind = "training"
@@ -102,6 +104,7 @@ class TrainSpec(JobSpec):
     last_pass: int = 0
     local: RowRef | None = None
     new_local: RowRef | None = None
+    private: PrivateSteps | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

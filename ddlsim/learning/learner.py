@@ -38,13 +38,16 @@ from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.schedules import rates
 from ddlsim.learning.optimizing.state import Kept, KeptRows
 from ddlsim.learning.optimizing.updates import updates_of
+from ddlsim.learning.private_steps import PrivateSteps, draw_poisson_batches, sample_rate
 from ddlsim.learning.terms import Terms
 from ddlsim.learning.trainings import Request, make_training
+from ddlsim.privacy.accounting import Releases
 
 if TYPE_CHECKING:
     from ddlsim.aggregation.base import Aggregation
     from ddlsim.data.prepared import PreparedData
     from ddlsim.scenario.model import Training
+    from ddlsim.scenario.privacy import Privacy
 
 
 class Learner:
@@ -60,6 +63,7 @@ class Learner:
         assigned: per node the name of its architecture; None: all have the only one.
         seed: of what an architecture's models have in common and never train (see architecture.py).
         buffers: whether floating-point buffers are merged and sent like trained parameters, or stay with each node.
+        privacy: scenario section `privacy`, if gradients are to be private; None: they are not.
 
     Raises:
         ScenarioError: if a module does not fit (see Layout); nothing has been run.
@@ -78,8 +82,10 @@ class Learner:
         assigned: Sequence[str] | None = None,
         seed: int = 0,
         buffers: Buffers = "shared",
+        privacy: "Privacy | None" = None,
     ):
         self._training = training
+        self._privacy, self._private_updates = privacy, dict[int, int]()
         self._assigned = assigned
         self._fitting = Fitting(assigned)
         self.data = NodeDatasets(prepared, device)
@@ -278,7 +284,11 @@ class Learner:
         """
         assert rng is not None
         settings, architecture, kept = self._training, self.architecture_of(node), kept or Kept()
-        batches = draw_batches(rng, self.num_samples(node), settings.batch_size, steps, settings.drop_last)
+        private = None
+        if self._privacy is None:
+            batches = draw_batches(rng, self.num_samples(node), settings.batch_size, steps, settings.drop_last)
+        else:
+            private, batches = self._private_steps(node, steps, rng, objective)
         noisy = settings.augmentation != "none" or architecture.layout.draws_noise
         seed = int(rng.integers(2**63 - 1)) if noisy else None
         last_pass = min(steps, self.steps_per_epoch(node))
@@ -296,11 +306,35 @@ class Learner:
             control=terms.control,
             labels=labels,
             last_pass=last_pass,
+            private=private,
         )
         mean_part = self._mean_part(node) if labels else None
         made = make_training(self.rows, asked, self._kept_rows, mean_part, architecture.layout.local)
         self._submit(made.spec, made.reads, made.writes)
         return made.trained, made.kept, made.means
+
+    def _private_steps(
+        self, node: int, steps: int, rng: np.random.Generator, objective: Objective | None
+    ) -> tuple[PrivateSteps, list[np.ndarray]]:
+        """How the gradients of a training are clipped and noised, and its batches."""
+        assert self._privacy is not None
+        if objective is not None:
+            raise DdlsimError(
+                "privacy: this algorithm trains with a loss of its own, of which there is no gradient per sample. Use "
+                "privacy.kind: message, or an algorithm that trains with the task's loss (el, dpsgd, dac, facade, ...)."
+            )
+        settings, count = self._privacy, self.num_samples(node)
+        batches = draw_poisson_batches(rng, count, self._training.batch_size, steps)
+        expected = count * sample_rate(count, self._training.batch_size)
+        self._private_updates[node] = self._private_updates.get(node, 0) + steps
+        seed = int(rng.integers(2**63 - 1))
+        return PrivateSteps(settings.clip, settings.noise_multiplier, expected, seed), batches
+
+    def private_updates(self, node: int) -> Releases:
+        """What private training has released of a node's samples so far."""
+        assert self._privacy is not None
+        rate = sample_rate(self.num_samples(node), self._training.batch_size)
+        return Releases(self._privacy.noise_multiplier, rate, self._private_updates.get(node, 0))
 
     def learning_rates(self, steps: int, kept: Kept | None, terms: Terms) -> list[float]:
         """The learning rate of every update of a training.

@@ -10,6 +10,7 @@ from ddlsim.learning.job_types import Model, TrainSpec
 from ddlsim.learning.layout import Part
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.state import Kept, KeptRows, OptimizerState
+from ddlsim.learning.private_steps import PrivateSteps
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Request:
         control: what is added to every gradient; None: nothing.
         labels: whose mean features are wanted.
         last_pass: number of steps, the last ones, whose features count in these means.
+        private: how gradients are clipped and noised; None: they are not.
     """
 
     node: int
@@ -43,6 +45,7 @@ class Request:
     control: Params | None
     labels: Sequence[int]
     last_pass: int
+    private: PrivateSteps | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ def make_training(
         last_pass=asked.last_pass,
         local=_number(kept.local),
         new_local=_number(local),
+        private=asked.private,
     )
     reads = [
         *model,

@@ -383,7 +383,9 @@ class Node:
             return self._compute.init_models(0, count, whole, self.id)
         anew = own and self._times_lost
         seed = self.stream_seed(f"init after loss {self._times_lost}" if anew else "init", own=own)
-        return self._compute.init_models(seed, count, whole, self.id)
+        models = self._compute.init_models(seed, count, whole, self.id)
+        self._transport.starts_with(self.id, models)
+        return models
 
     def started_from(self, params: "Params") -> "Params | None":
         """What the node's last training began with to end with these parameters; None: they are not of that, or it is

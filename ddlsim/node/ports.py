@@ -58,6 +58,9 @@ class Transport(Protocol):
     def ask_for_scores(self, node: int, peers: Sequence[int], round_num: int, model: "Model") -> None:
         """Asks peers for the loss of a model on their training samples."""
 
+    def starts_with(self, node: int, models: "Sequence[Model]") -> None:
+        """A node has drawn models, which know no data; private messages are told as changes of them."""
+
     def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> "simpy.Event":
         """An event that happens when everything that can still come from the senders for this round has come, or when
         the round's deadline is over.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Columns = dict[str, np.ndarray]
 
-NODE_VALUES = ("bytes_sent", "joules")
+NODE_VALUES = ("bytes_sent", "joules", "epsilon")
 """What evaluations record of every node beside what they measure."""
 
 
@@ -64,6 +64,8 @@ def rounds(records: "Records") -> Columns:
         columns["joules"] = found.joules
         if records.gco2_per_kwh is not None:
             columns["gco2"] = np.asarray(grams(found.joules, records.gco2_per_kwh))
+    if found.epsilon is not None:
+        columns["epsilon"] = found.epsilon
     for metric, values in found.values.items():
         if metric in NODE_VALUES or not len(found):
             continue

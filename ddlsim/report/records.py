@@ -92,6 +92,12 @@ class Evaluations:
         return np.maximum.accumulate(np.nan_to_num(recorded), axis=0).sum(1)
 
     @property
+    def epsilon(self) -> np.ndarray | None:
+        """The largest epsilon of a node at each evaluation, [E]; None: there was no guarantee."""
+        recorded = self.values.get("epsilon")
+        return None if recorded is None else np.nan_to_num(recorded).max(1)
+
+    @property
     def joules(self) -> np.ndarray | None:
         """Joules that all nodes together had spent at each evaluation, [E]; None: they were not counted."""
         recorded = self.values.get("joules")
@@ -221,6 +227,7 @@ class Records:
             "bytes_sent",
             f"{self.metric}_lowest_test_loss",
             "joules",
+            "epsilon",
         )
         values = {name: self._on_grid(self.rows[name], rounds) for name in names if name in self.rows}
         time_s = np.array([measured.time_s[measured.round == completed].max() for completed in rounds], dtype=float)

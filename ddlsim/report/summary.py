@@ -63,6 +63,7 @@ def summary_of(records: Records) -> dict:
             "bytes": _bytes(records),
             "links": None if records.links is None else records.links.summary(),
             **({"energy": _energy(records)} if records.scenario.get("energy") else {}),
+            **({"privacy": _privacy(records)} if records.scenario.get("privacy") else {}),
             "sim_time_s": max((rows.time_s.max() for rows in records.rows.values()), default=None),
             "wall_s": manifest.get("wall_s"),
             "target": _target(records),
@@ -181,6 +182,15 @@ def _energy(records: Records) -> dict:
     return {"joules": joules, "gco2": emitted(joules, grid)}
 
 
+def _privacy(records: Records) -> dict:
+    """What is guaranteed, and the largest and the mean epsilon of a node at the last evaluation."""
+    told = {name: records.scenario["privacy"].get(name) for name in ("kind", "noise_multiplier", "delta", "accountant")}
+    last = records.evaluations.values.get("epsilon")
+    spent = None if last is None or not len(last) else last[-1][: records.num_nodes]
+    mean, most = (None, None) if spent is None else (metrics.over_nodes(spent), float(np.nanmax(spent)))
+    return {**told, "epsilon": {"mean": mean, "max": most}}
+
+
 def _target(records: Records) -> dict:
     target, metric = records.target, records.metric
     evaluations = records.evaluations
@@ -189,6 +199,8 @@ def _target(records: Records) -> dict:
         costs["joules"] = evaluations.joules
         if records.gco2_per_kwh is not None:
             costs["gco2"] = grams(evaluations.joules, records.gco2_per_kwh)
+    if evaluations.epsilon is not None:
+        costs["epsilon"] = evaluations.epsilon
     if target is None or not len(evaluations):
         nothing = dict.fromkeys(costs)
         return {metric: target, "reached": None, **nothing, "interpolated": nothing}

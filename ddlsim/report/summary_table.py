@@ -44,6 +44,7 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         *(_quality_lines(summary) if summary["timetable"] is None else _timetable_lines(summary)),
         ("bytes sent", _bytes_line(traffic)),
         *energy_lines(summary),
+        *_privacy_lines(summary.get("privacy")),
         ("simulated time", seconds_text(summary["sim_time_s"])),
         ("wall time", seconds_text(summary["wall_s"])),
     ]
@@ -135,11 +136,24 @@ def _target_lines(target: dict, judged_by: Metric) -> list[tuple[str, str]]:
     ]
 
 
+def _privacy_lines(privacy: dict | None) -> list[tuple[str, str]]:
+    if privacy is None:
+        return []
+    unit = {"message": "a node's data, against all others", "dp_sgd": "a sample"}[privacy["kind"]]
+    spent = privacy["epsilon"]
+    if spent["max"] is None:
+        return [("privacy", "no guarantee" if not privacy["noise_multiplier"] else "not evaluated")]
+    most, mean = number_text(spent["max"], 2), number_text(spent["mean"], 2)
+    return [("privacy", f"epsilon at most {most} (mean {mean}) at delta {privacy['delta']:g}, of {unit}")]
+
+
 def costs_text(costs: dict) -> str:
     """Bytes and time, and joules and emissions where they were counted."""
     told = [bytes_text(costs["bytes"]), seconds_text(costs["sim_time_s"])]
     if "joules" in costs:
         told.append(joules_text(costs["joules"]))
+    if "epsilon" in costs:
+        told.append(f"epsilon {number_text(costs['epsilon'], 2)}")
     if "gco2" in costs:
         told.append(f"{grams_text(costs['gco2'])} CO2e")
     return ", ".join(told)

@@ -36,6 +36,7 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         yield ("model", "name"), "is only a size and cannot learn. Choose another model, or set learning: none"
     yield from _parts_shared(scenario)
     yield from _training(scenario)
+    yield from _privacy(scenario)
     yield from _compared(scenario)
     yield from _aggregated(scenario)
     for place, part in (
@@ -145,6 +146,24 @@ def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     ):
         text = "needs evaluation.evaluated_model: best or training.early_stopping, which find each node's best model"
         yield ("records", "models"), text
+
+
+def _privacy(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    """Private learning that there is none of, or whose epsilon would not be that of what is released."""
+    privacy, training = scenario.privacy, scenario.training
+    if privacy is None:
+        return
+    if scenario.learning == "none":
+        yield ("privacy",), "nothing is learned, so nothing is private: learning is none"
+    if privacy.kind != "dp_sgd":
+        return
+    for key, common, why in (
+        ("accumulate", 1, "noise is added to every batch; a larger batch_size does the same"),
+        ("precision", "float32", "gradients of single samples are computed in float32"),
+        ("drop_last", False, "batches are drawn by Poisson sampling and have no last one"),
+    ):
+        if getattr(training, key) != common:
+            yield ("training", key), f"expected {common} with privacy.kind dp_sgd: {why}"
 
 
 def _compared(scenario: Scenario) -> Iterator[tuple[Place, str]]:

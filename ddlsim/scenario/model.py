@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from ddlsim.scenario import parts
 from ddlsim.scenario.energy import Energy
 from ddlsim.scenario.parts import NamedPart
+from ddlsim.scenario.privacy import Privacy
 from ddlsim.scenario.section import Section
 from ddlsim.tasks import Task, as_task
 from ddlsim.units import END_OF_TIME_S, MAX_MBPS, MAX_NODES, Count, CountOrZero, StepCount
@@ -273,6 +274,7 @@ class Scenario(Section):
         churn: when nodes are away; null: never.
         evaluation: when and how the models are tested.
         records: how much is written down.
+        privacy: clipping and noise for differential privacy; null: none.
         energy: what the run costs in electricity; null: it is not counted.
         fallback: keys to change when the data is not there; null: no fallback.
     """
@@ -302,6 +304,7 @@ class Scenario(Section):
     churn: Annotated[Any, NamedPart("churn")] | None = None
     evaluation: Evaluation
     records: Records
+    privacy: Privacy | None = None
     energy: Energy | None = None
     fallback: dict[str, Any] | None = None
 
@@ -355,7 +358,7 @@ def to_plain(scenario: Scenario) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key in Scenario.model_fields:
         value = getattr(scenario, key)
-        if key in ("paper", "fallback", "description", "task", "aggregation", "energy") and not value:
+        if key in ("paper", "fallback", "description", "task", "aggregation", "energy", "privacy") and not value:
             continue
         found[key] = _plain(key, value)
     return found

@@ -106,6 +106,8 @@ class NativeBackend:
             return "gradients are accumulated"
         if training.precision != "float32":
             return f"the precision is {training.precision}"
+        if job.private is not None:
+            return "private training clips the gradient of every sample"
         if job.objective is not None:
             return "the algorithm has a loss of its own"
         if training.augmentation != "none" and self._bytes(job) > MOST_AUGMENTED_BYTES:

@@ -15,6 +15,7 @@ from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec
 from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.optimizing.smoothing import training_loss
 from ddlsim.learning.optimizing.state import OpenState
+from ddlsim.learning.private_steps import PrivateGradients
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
@@ -68,6 +69,9 @@ class OneByOneBackend:
         task_loss = training_loss(self._data.loss, self._training.label_smoothing)
         means = ClassMeans(job.means, len(job.batches) - job.last_pass)
         loss_of = loss_function(workspace, job.objective, job.targets, task_loss, means)
+        private, device = None, workspace.flat.device
+        if job.private is not None:
+            private = PrivateGradients(job.private, workspace.module, task_loss, device, not workspace.dropouts)
         local_steps(
             workspace,
             self._batches(job),
@@ -78,6 +82,7 @@ class OneByOneBackend:
             job.rates,
             job.proximal,
             None if job.control is None else job.control.values(),
+            private,
         )
         means.store(job.means)
         store_outcome(workspace, job, moments)

@@ -117,6 +117,8 @@ class StackedBackend:
 
     def _own_way(self, job: TrainSpec) -> str:
         """Why a job trains alone whatever its model; empty for the others."""
+        if job.private is not None:
+            return "private training clips the gradient of every sample"
         optimizer = self._training.optimizer
         if not optimizer.by_value or (job.moments and optimizer.moments is None):
             return f"the optimizer is {optimizer.name}"

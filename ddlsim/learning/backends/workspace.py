@@ -20,6 +20,7 @@ from ddlsim.learning.layout import MODEL, named_tensors
 from ddlsim.learning.objective import LocalStep, Objective
 from ddlsim.learning.optimizing.state import OpenState
 from ddlsim.learning.optimizing.updates import Updates
+from ddlsim.learning.private_steps import PrivateGradients
 from ddlsim.learning.tested import Loss
 
 if TYPE_CHECKING:
@@ -200,6 +201,7 @@ def local_steps(
     rates: Sequence[float] = (),
     proximal: float = 0.0,
     control: torch.Tensor | None = None,
+    private: PrivateGradients | None = None,
 ) -> None:
     """Local training on mini-batches, in place on the workspace; see optimizing/updates.py.
 
@@ -212,6 +214,7 @@ def local_steps(
         rates: learning rate per update.
         proximal: mu of the proximal term.
         control: [W] added to the gradient of the trained values of the whole model; None: nothing.
+        private: what computes gradients in the place of `loss_of`; None: nothing does.
     """
     parameters = workspace.trained(only)
     kept = workspace.buffers_outside(only)
@@ -227,6 +230,9 @@ def local_steps(
         offsets = [values.view(parameter.shape) for values, parameter in zip(each, parameters, strict=True)]
     updates = Updates(settings, workspace.named_trained(), rates, proximal, offsets, state)
     for images, labels in batches:
+        if private is not None:
+            updates.take(private(images, labels, parameters))
+            continue
         with autocast(settings.precision, images.device):
             loss = loss_of(images, labels)
         # a loss may leave a part out

@@ -17,7 +17,7 @@ from ddlsim.tasks.metric import Metric
 
 FALLBACK = " (fallback)"
 COSTS = (
-    *("bytes", "sim_time_s", "joules", "gco2"),
+    *("bytes", "sim_time_s", "joules", "gco2", "epsilon"),
     *("target_round", "target_bytes", "target_sim_time_s", "target_joules", "target_gco2"),
 )
 
@@ -158,6 +158,8 @@ def _flat(summary: dict) -> dict[str, float | None]:
     energy = summary.get("energy")
     if energy is not None:
         costs |= {name: energy[name] for name in ENERGY}
+    if "privacy" in summary:
+        costs["epsilon"] = summary["privacy"]["epsilon"]["max"]
     return {**quality(summary), **costs}
 
 

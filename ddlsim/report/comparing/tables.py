@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -110,7 +111,7 @@ def cells_of(rows: list[Row], by_keys: bool) -> tuple[list[str], list[list[str]]
 def _is_shown(cost: str, rows: Sequence[Row]) -> bool:
     """Whether a cost has a column: energy only where a run has counted it."""
     counted = cost.removeprefix("target_")
-    return counted not in ENERGY or any(row.numbers.get(counted) for row in rows)
+    return counted not in (*ENERGY, "epsilon") or any(row.numbers.get(counted) for row in rows)
 
 
 def _cell(row: Row, metric: str, as_text) -> str:
@@ -186,6 +187,7 @@ _COST_TEXTS: dict[str, tuple[str, Callable]] = {
     "sim_time_s": ("sim time", seconds_text),
     "joules": ("energy", joules_text),
     "gco2": ("CO2e", grams_text),
+    "epsilon": ("epsilon", partial(number_text, digits=2)),
     "target_round": ("round to target", _round_text),
     "target_bytes": ("bytes to target", bytes_text),
     "target_sim_time_s": ("time to target", seconds_text),

@@ -16,6 +16,7 @@ FRAMES: dict[str, tuple[str, Unit]] = {
     "test_loss": ("test loss", "number"),
     "bytes_sent": ("bytes sent", "bytes"),
     "joules": ("energy", "joules"),
+    "epsilon": ("epsilon", "number"),
 }
 
 

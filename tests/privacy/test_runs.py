@@ -1,0 +1,97 @@
+"""Private runs: epsilon in records and summaries, resumed runs, and scenarios that cannot be private."""
+
+import json
+
+import pytest
+from torn_runs import outcome, run_until, run_whole
+
+from ddlsim import runs
+from ddlsim.errors import ScenarioError
+from ddlsim.privacy.accounting import Releases, epsilon
+from ddlsim.report.columns import rounds
+from ddlsim.report.reading import read
+from ddlsim.report.summary import summary_of
+from ddlsim.report.summary_table import rows
+from ddlsim.runs.checkpoint import Every
+from ddlsim.scenario import ScenarioProblems, from_mapping, load, to_yaml
+
+BASE = {
+    "rounds": 2,
+    "nodes": {"clusters": [4]},
+    "algorithm": {"name": "dpsgd"},
+    "model": {"name": "mlp", "hidden": [8]},
+    "data": {"name": "fashion-mnist-mini"},
+    "training": {"learning_rate": 0.05, "local_steps": 3},
+    "topology": {"name": "ring"},
+    "evaluation": {"every": 1},
+}
+
+
+def private(**keys):
+    return from_mapping(BASE | {"privacy": {"clip": 1.0, "noise_multiplier": 2.0, **keys}})
+
+
+@pytest.mark.parametrize("kind", ["message", "dp_sgd"])
+def test_resumed_private_runs_end_with_the_same_bytes_and_epsilon(tmp_path, monkeypatch, kind):
+    pytest.importorskip("opacus")
+    settings = ("algorithm={name: el}", f"privacy={{kind: {kind}, clip: 1.0, noise_multiplier: 1.0}}", "rounds=4")
+    whole = run_whole(tmp_path / "whole", settings)
+    run_until(tmp_path / "torn", settings, 3, 2, monkeypatch)
+    runs.resume(tmp_path / "torn", checkpoint_every=Every(rounds=1))
+    assert outcome(tmp_path / "torn") == whole
+    assert whole["summary"]["privacy"]["epsilon"]["max"] > 0
+
+
+def test_every_message_of_a_node_is_one_release_whoever_gets_it(tmp_path):
+    pytest.importorskip("opacus")
+    runs.run(private(), out=tmp_path / "run")
+    records = read(tmp_path / "run")
+    # Two rounds and the last exchange, a model each, to both neighbors; noise of 2 clip over a sensitivity of 2 clip.
+    assert records.evaluations.epsilon[-1] == pytest.approx(epsilon([Releases(1.0, 1.0, 3)], 1e-5))
+    assert rounds(records)["epsilon"][0] == pytest.approx(epsilon([Releases(1.0, 1.0, 1)], 1e-5))
+    summary = summary_of(records)
+    assert summary["privacy"]["kind"] == "message"
+    assert dict(rows(summary))["privacy"].startswith(f"epsilon at most {summary['privacy']['epsilon']['max']:.2f} ")
+
+
+def test_private_steps_are_counted_with_their_sample_rate(tmp_path):
+    pytest.importorskip("opacus")
+    runs.run(private(kind="dp_sgd"), out=tmp_path / "run")
+    records = read(tmp_path / "run")
+    samples = [json.loads(line)["train"] for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
+    expected = max(epsilon([Releases(2.0, 8 / count, 6)], 1e-5) for count in samples)
+    assert records.evaluations.epsilon[-1] == pytest.approx(expected)
+
+
+def test_no_noise_is_no_guarantee(tmp_path):
+    pytest.importorskip("opacus")
+    runs.run(private(noise_multiplier=0.0), out=tmp_path / "run")
+    assert dict(rows(summary_of(read(tmp_path / "run"))))["privacy"] == "no guarantee"
+
+
+def test_running_statistics_would_leak_and_are_refused(tmp_path):
+    pytest.importorskip("opacus")
+    scenario = from_mapping(BASE | {"model": {"name": "resnet8"}, "privacy": {"clip": 1.0, "noise_multiplier": 1.0}})
+    with pytest.raises(ScenarioError, match="running statistics"):
+        runs.run(scenario, out=tmp_path / "run")
+
+
+def test_a_scenario_without_the_section_is_written_as_before():
+    assert "privacy" not in to_yaml(from_mapping(BASE))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"learning": "none"}, "learning is none"),
+        ({"training": {"learning_rate": 0.1, "accumulate": 2}}, "training.accumulate: expected 1"),
+        ({"training": {"learning_rate": 0.1, "precision": "bf16"}}, "training.precision: expected float32"),
+    ],
+)
+def test_what_does_not_go_with_private_training_is_told(keys, said):
+    with pytest.raises(ScenarioProblems, match=said):
+        from_mapping(BASE | {"privacy": {"kind": "dp_sgd", "clip": 1.0, "noise_multiplier": 1.0}} | keys)
+
+
+def test_the_shipped_scenario_is_private():
+    assert load("privacy").privacy.kind == "dp_sgd"
