@@ -1,8 +1,9 @@
-"""What dropout, BatchNorm and augmented images cost a local training on the CPU, as ratios to plain PyTorch.
+"""What dropout, BatchNorm, augmented images and residual blocks cost a local training on the CPU, as ratios.
 
 LeNets of three 5x5 convolutions on 3x32x32 images, ten SGD steps of 8 images, on one thread. Ours is a node's whole
 training as a run computes it; the alternative is the same training through PyTorch's operators (one by one), which has
-the same batches, masks and augmented images.
+the same batches, masks and augmented images. Networks with residual blocks have no native plan; that a CPU trains them
+one by one, and does not stack them as a GPU does, is the last ratio: a wave of eight ResNet8, two steps each.
 """
 
 import copy
@@ -15,12 +16,13 @@ import torch
 from torch import nn
 
 from ddlsim.learning.allocator import keep_freed_memory
+from ddlsim.learning.backends.choose import make_backends
 from ddlsim.learning.learner import Learner
 from ddlsim.models import MODELS
 from ddlsim.models.split import SplitModel
 from ddlsim.scenario.model import Training
 
-SAMPLES, STEPS, BATCH, CLASSES = 80, 10, 8, 10
+SAMPLES, STEPS, BATCH, CLASSES, NODES = 80, 10, 8, 10, 8
 
 
 def lenet(norm) -> SplitModel:
@@ -58,8 +60,8 @@ def learner_of(build, keys: dict) -> Learner:
         task="classification",
         mean=np.zeros(3, np.float32),
         std=np.ones(3, np.float32),
-        node_cluster=[0],
-        node_train=[(images, labels)],
+        node_cluster=[0] * NODES,
+        node_train=[(images, labels)] * NODES,
         node_validation=None,
         cluster_validation=None,
         cluster_test=[(images[:8], labels[:8])],
@@ -85,6 +87,14 @@ def pair(request):
     plain.close()
 
 
+def train_all(learner: Learner) -> list[torch.Tensor]:
+    """A wave: every node trains its own start."""
+    starts = [learner.init_models(node, whole=True)[0] for node in range(NODES)]
+    trained = [learner.train(node, starts[node], 2, np.random.default_rng(node))[0] for node in range(NODES)]
+    learner.jobs.force_params(trained)
+    return [params.values().clone() for params in trained]
+
+
 def train(learner: Learner) -> torch.Tensor:
     (model,) = learner.init_models(0, whole=True)
     (trained,) = learner.train(0, model, STEPS, np.random.default_rng(1))
@@ -97,3 +107,24 @@ def bench_a_local_training(ratio, pair):
     ours, plain = pair
     torch.testing.assert_close(train(ours), train(plain), rtol=1e-2, atol=1e-3)
     ratio(lambda: train(ours), lambda: train(plain), "PyTorch one by one", rounds=15)
+
+
+def bench_a_wave_of_resnets(ratio):
+    keep_freed_memory()
+    alone, stacked = (learner_of(lambda: MODELS["resnet8"]().build((3, 32, 32), CLASSES), {}) for _ in range(2))
+    stacked.backends.close()
+    stacked.backends = make_backends(
+        stacked.rows, stacked.architectures, stacked.data, stacked._training, 8, torch.device("cpu"), 1, stacked=True
+    )
+    stacked.jobs._run = stacked.backends.run
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for one, other in zip(train_all(alone), train_all(stacked), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3)
+        assert not stacked.detours and "native" in alone.detours
+        ratio(lambda: train_all(alone), lambda: train_all(stacked), "stacked", rounds=5)
+    finally:
+        torch.set_num_threads(threads)
+    alone.close()
+    stacked.close()

@@ -11,6 +11,7 @@ a parameter each (the tests compare them one by one).
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch.nn import functional as F
@@ -19,6 +20,9 @@ PADDING = 4
 AREA, ASPECT, ATTEMPTS = (0.2, 1.0), (3 / 4, 4 / 3), 10
 JITTER, HUE, JITTER_CHANCE, GREY_CHANCE = 0.4, 0.1, 0.8, 0.2
 LUMA = (0.2989, 0.587, 0.114)
+
+Drawn = tuple[torch.Tensor, ...]
+"""Random parameters of a batch, on the CPU, each [n, ...]."""
 
 
 class Augmenter:
@@ -39,42 +43,30 @@ class Augmenter:
     def __call__(self, images: torch.Tensor, views: int = 1) -> torch.Tensor:
         """Augmented copies [views * n, C, H, W], view after view, of normalized images [n, C, H, W]."""
         images = images.repeat(views, 1, 1, 1)
-        if self._kind == "none":
-            return images
-        images = images * self._std + self._mean
-        images = self._crop_flip(images) if self._kind == "crop_flip" else self._color(images)
-        return (images - self._mean) / self._std
+        return images if self._kind == "none" else self._changed(images, self._draw(images.shape))
 
-    def _crop_flip(self, images: torch.Tensor) -> torch.Tensor:
-        count, _, height, width = images.shape
-        padded = F.pad(images, [PADDING] * 4)
-        top, left = (torch.randint(2 * PADDING + 1, (count,), generator=self._random) for _ in range(2))
-        rows, columns = top[:, None] + torch.arange(height), left[:, None] + torch.arange(width)
-        index, device = torch.arange(count)[:, None, None], images.device
-        cropped = padded.permute(0, 2, 3, 1)[index.to(device), rows[:, :, None].to(device), columns[:, None].to(device)]
-        return self._flip(cropped.permute(0, 3, 1, 2))
-
-    def _color(self, images: torch.Tensor) -> torch.Tensor:
-        images = self._flip(resized_crops(images, *self._draw_crops(images)))
-        count = len(images)
-        orders = torch.rand(count, 4, generator=self._random).argsort(dim=1).to(images.device)
+    def _draw(self, shape: Sequence[int]) -> Drawn:
+        """What is drawn for a batch of images of a shape [n, C, H, W], in the order of `crop_flip` or `color`."""
+        count, channels = shape[:2]
+        if self._kind == "crop_flip":
+            top, left = (torch.randint(2 * PADDING + 1, (count,), generator=self._random) for _ in range(2))
+            return top, left, self._chance(count, 0.5)
+        crops, flipped = self._draw_crops(shape), self._chance(count, 0.5)
+        orders = torch.rand(count, 4, generator=self._random).argsort(dim=1)
         factors = 1 + JITTER * (2 * torch.rand(3, count, generator=self._random) - 1)
         shifts = HUE * (2 * torch.rand(count, generator=self._random) - 1)
-        jittered = self._chance(count, JITTER_CHANCE).to(images.device)
-        parameters = [*factors.to(images.device), shifts.to(images.device)]
-        for position in range(4):
-            for number, operation in enumerate((brightness, contrast, saturation, hue)):
-                chosen = (jittered & (orders[:, position] == number)).nonzero().squeeze(1)
-                if len(chosen):
-                    images[chosen] = operation(images[chosen], parameters[number][chosen])
-        if images.shape[1] == 3:
-            colorless = self._chance(count, GREY_CHANCE).to(images.device)
-            images = torch.where(colorless[:, None, None, None], gray(images), images)
-        return images
+        orders[~self._chance(count, JITTER_CHANCE)] = -1
+        colorless = self._chance(count, GREY_CHANCE) if channels == 3 else torch.zeros(count, dtype=torch.bool)
+        return *crops, flipped, orders, *factors, shifts, colorless
 
-    def _draw_crops(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def _changed(self, images: torch.Tensor, drawn: Drawn) -> torch.Tensor:
+        images = images * self._std + self._mean
+        images = crop_flip(images, *drawn) if self._kind == "crop_flip" else color(images, *drawn)
+        return (images - self._mean) / self._std
+
+    def _draw_crops(self, shape: Sequence[int]) -> Drawn:
         """Top, left, height and width of each crop, int64 [n]; the whole image where no attempt fitted."""
-        count, _, height, width = images.shape
+        count, _, height, width = shape
         area = height * width * self._uniform(count, *AREA)
         aspect = self._uniform(count, math.log(ASPECT[0]), math.log(ASPECT[1])).exp()
         widths, heights = (area * aspect).sqrt().round().long(), (area / aspect).sqrt().round().long()
@@ -87,15 +79,53 @@ class Augmenter:
         left = (torch.rand(count, generator=self._random) * (width - crop_w + 1)).long()
         return top, left, crop_h, crop_w
 
-    def _flip(self, images: torch.Tensor) -> torch.Tensor:
-        flipped = self._chance(len(images), 0.5).to(images.device)
-        return torch.where(flipped[:, None, None, None], images.flip(3), images)
-
     def _chance(self, count: int, chance: float) -> torch.Tensor:
         return torch.rand(count, generator=self._random) < chance
 
     def _uniform(self, count: int, low: float, high: float) -> torch.Tensor:
         return low + (high - low) * torch.rand(count, ATTEMPTS, generator=self._random)
+
+
+def augment_together(augmenters: Sequence[Augmenter], images: torch.Tensor) -> torch.Tensor:
+    """What augmenters of one kind make of a batch each, images [N, b, C, H, W], computed as one batch."""
+    drawn = [augmenter._draw(images.shape[1:]) for augmenter in augmenters]
+    joined = tuple(torch.cat(values) for values in zip(*drawn, strict=True))
+    return augmenters[0]._changed(images.flatten(0, 1), joined).unflatten(0, images.shape[:2])
+
+
+def crop_flip(images: torch.Tensor, top: torch.Tensor, left: torch.Tensor, flipped: torch.Tensor) -> torch.Tensor:
+    """Images [n, C, H, W] moved by crops int64 [n] of the padded ones, and flipped where bool [n] says so."""
+    count, _, height, width = images.shape
+    padded = F.pad(images, [PADDING] * 4)
+    rows, columns = top[:, None] + torch.arange(height), left[:, None] + torch.arange(width)
+    index, device = torch.arange(count)[:, None, None], images.device
+    cropped = padded.permute(0, 2, 3, 1)[index.to(device), rows[:, :, None].to(device), columns[:, None].to(device)]
+    return flip(cropped.permute(0, 3, 1, 2), flipped)
+
+
+def color(images: torch.Tensor, *drawn: torch.Tensor) -> torch.Tensor:
+    """Images [n, 3, H, W] cropped, flipped and recolored.
+
+    Args:
+        drawn: per image top, left, height and width of its crop; whether it is flipped; the order of its four
+            operations [n, 4], -1 where it has none; their four parameters; whether it loses its color.
+    """
+    *crops, flipped, orders, _, _, _, _, colorless = drawn
+    images = flip(resized_crops(images, *crops), flipped)
+    parameters = [values.to(images.device) for values in drawn[-5:-1]]
+    for position in range(4):
+        for number, operation in enumerate((brightness, contrast, saturation, hue)):
+            chosen = (orders[:, position] == number).nonzero().squeeze(1).to(images.device)
+            if len(chosen):
+                images[chosen] = operation(images[chosen], parameters[number][chosen])
+    if images.shape[1] == 3:
+        images = torch.where(colorless.to(images.device)[:, None, None, None], gray(images), images)
+    return images
+
+
+def flip(images: torch.Tensor, flipped: torch.Tensor) -> torch.Tensor:
+    """Images [n, C, H, W] from left to right where bool [n] says so."""
+    return torch.where(flipped.to(images.device)[:, None, None, None], images.flip(3), images)
 
 
 def resized_crops(

@@ -6,6 +6,8 @@ value's place alone: a counter, no state. The numbers are those of SplitMix64 (S
 pseudorandom number generators", OOPSLA 2014); native plans draw the same masks (csrc/train/dropout.h).
 """
 
+from collections.abc import Collection
+
 import torch
 from torch import nn
 
@@ -22,32 +24,34 @@ _BITS, _WORD = 24, 2**64
 class OwnDropout(nn.Module):
     """What nn.Dropout does, with masks by counter.
 
+    The counter is a buffer, so that functional calls (torch.func) can hand in one for each of many models.
+
     Args:
         p: share of values that are set to 0 in training; the others grow by 1 / (1 - p).
+        device: where the values lie.
     """
 
-    def __init__(self, p: float):
+    counter: torch.Tensor
+    """int64 []: the key of the training, plus GAMMA for each mask drawn."""
+
+    def __init__(self, p: float, device: torch.device | None = None):
         super().__init__()
         self.p = p
-        self.key = 0
-        self.step = 0
+        self.register_buffer("counter", torch.zeros((), dtype=torch.int64, device=device), persistent=False)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Values with some of them dropped, of the same shape; in eval mode as they are."""
         if not self.training or not self.p:
             return values
-        kept = mask(self.p, self.key, self.step, values.numel(), values.device).view(values.shape)
-        self.step += 1
+        kept = mask(self.p, self.counter, values.numel()).view(values.shape)
+        self.counter = self.counter + _signed(GAMMA)
         return values * kept / (1 - self.p) if self.p < 1 else values * 0
 
 
-def mask(p: float, key: int, step: int, count: int, device: torch.device) -> torch.Tensor:
-    """Which of `count` values are kept in a step, bool [count]; see dropout.h: Mask."""
-    start = _mixed(key + step * GAMMA)
-    drawn = torch.arange(1, count + 1, device=device) * _signed(GAMMA) + _signed(start)  # int64 goes round at its end
-    for shift, factor in _FACTORS:
-        drawn = (drawn ^ _shifted(drawn, shift)) * _signed(factor)
-    drawn = drawn ^ _shifted(drawn, 31)
+def mask(p: float, counter: torch.Tensor, count: int) -> torch.Tensor:
+    """Which of `count` values are kept, bool [count], by a counter int64 []; see dropout.h: Mask."""
+    places = torch.arange(1, count + 1, device=counter.device)
+    drawn = _mixed_all(places * _signed(GAMMA) + _mixed_all(counter))  # int64 goes round at its end
     return _shifted(drawn, 64 - _BITS) < int((1 - p) * 2**_BITS)
 
 
@@ -77,25 +81,29 @@ def draws_noise(module: nn.Module) -> bool:
     return any(child.p for child in found)
 
 
-def own_dropouts(module: nn.Module) -> list[OwnDropout]:
-    """Puts an OwnDropout in the place of every nn.Dropout; returns them in the order of the module."""
+def own_dropouts(module: nn.Module, device: torch.device | None = None) -> dict[str, OwnDropout]:
+    """Puts an OwnDropout in the place of every nn.Dropout; returns them by name, in the order of the module."""
     places = [(name, child.p) for name, child in module.named_modules() if type(child) is nn.Dropout]
-    made = []
-    for name, probability in places:
-        made.append(OwnDropout(probability))
-        module.set_submodule(name, made[-1])
+    made = {name: OwnDropout(probability, device) for name, probability in places}
+    for name, dropout in made.items():
+        module.set_submodule(name, dropout)
     return made
 
 
-def seed_dropouts(dropouts: list[OwnDropout], seed: int) -> None:
+def first_counters(count: int, seed: int) -> list[int]:
+    """The counters of a module's dropouts at the start of a training job: its keys, as int64 has them."""
+    return [_signed(key) for key in dropout_keys(count, seed)]
+
+
+def seed_dropouts(dropouts: Collection[OwnDropout], seed: int) -> None:
     """Begins every dropout's numbers anew, each with others.
 
     Args:
         dropouts: of one module.
         seed: of one training job, 0 to 2^63 - 1.
     """
-    for dropout, key in zip(dropouts, dropout_keys(len(dropouts), seed), strict=True):
-        dropout.key, dropout.step = key, 0
+    for dropout, counter in zip(dropouts, first_counters(len(dropouts), seed), strict=True):
+        dropout.counter.fill_(counter)
 
 
 def _mixed(value: int) -> int:
@@ -104,6 +112,13 @@ def _mixed(value: int) -> int:
     for shift, factor in _FACTORS:
         value = (value ^ (value >> shift)) * factor % _WORD
     return value ^ (value >> 31)
+
+
+def _mixed_all(values: torch.Tensor) -> torch.Tensor:
+    """The same of every value of an int64 tensor."""
+    for shift, factor in _FACTORS:
+        values = (values ^ _shifted(values, shift)) * _signed(factor)
+    return values ^ _shifted(values, 31)
 
 
 def _shifted(values: torch.Tensor, count: int) -> torch.Tensor:

@@ -48,7 +48,7 @@ def make(kind, seed=0, channels=3):
 
 
 def test_drawn_crops_lie_inside_and_have_the_asked_area(images):
-    top, left, height, width = make("color")._draw_crops(images.repeat(200, 1, 1, 1))
+    top, left, height, width = make("color")._draw_crops(images.repeat(200, 1, 1, 1).shape)
     assert (top >= 0).all() and (left >= 0).all() and (top + height <= 32).all() and (left + width <= 32).all()
     share = height * width / 1024
     assert share.min() > 0.18 and share.max() <= 1.0 and 0.5 < share.float().mean() < 0.65
@@ -72,3 +72,13 @@ def test_views_differ_and_the_seed_tells_them_all(images, kind, channels):
 
 def test_two_views_without_augmentation_are_the_images_twice(images):
     assert torch.equal(make("none")(images, 2), torch.cat([images, images]))
+
+
+@pytest.mark.parametrize("kind", ["crop_flip", "color"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_several_batches_together_are_changed_as_each_alone(images, kind, channels):
+    batches = images[:, :channels].unflatten(0, (2, 3))
+    alone, together = ([make(kind, seed, channels) for seed in (1, 2)] for _ in range(2))
+    for _ in range(2):
+        expected = torch.stack([augment(batch) for augment, batch in zip(alone, batches, strict=True)])
+        torch.testing.assert_close(augmenting.augment_together(together, batches), expected)

@@ -53,7 +53,7 @@ def test_a_dropout_drops_its_share_and_keeps_the_mean():
 
 def test_dropouts_of_a_module_are_replaced_and_differ():
     module = net()
-    dropouts = own_dropouts(module)
+    dropouts = list(own_dropouts(module).values())
     assert [type(module.core[3]), type(module.head[0])] == [OwnDropout, OwnDropout]
     seed_dropouts(dropouts, 7)
     first, second = (dropout(torch.ones(50)) for dropout in dropouts)
@@ -65,23 +65,24 @@ def test_dropouts_of_a_module_are_replaced_and_differ():
 
 
 def test_every_step_draws_other_masks_and_neighbors_do_not_hang_together():
-    first, second = (mask(0.5, 7, step, 100_000, torch.device("cpu")).double() for step in range(2))
+    dropout = OwnDropout(0.5)
+    first, second = (dropout(torch.ones(100_000)).double() for _ in range(2))
     assert abs(torch.corrcoef(torch.stack([first, second]))[0, 1]) < 0.01
     assert abs(torch.corrcoef(torch.stack([first[1:], first[:-1]]))[0, 1]) < 0.01
 
 
 def test_masks_are_those_of_split_mix_64():
     """By whole numbers, as its authors write it down."""
-    key, step, word = 0x123456789ABCDEF0, 3, 2**64
+    counter, word = 0x123456789ABCDEF0, 2**64
 
     def mixed(z):
         z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % word
         z = (z ^ (z >> 27)) * 0x94D049BB133111EB % word
         return z ^ (z >> 31)
 
-    state = mixed((key + step * 0x9E3779B97F4A7C15) % word)
+    state = mixed(counter)
     drawn = [mixed((state + (i + 1) * 0x9E3779B97F4A7C15) % word) / word < 0.3 for i in range(500)]
-    assert mask(0.7, key, step, 500, torch.device("cpu")).tolist() == drawn
+    assert mask(0.7, torch.tensor(counter), 500).tolist() == drawn
 
 
 CONVOLUTIONS = (nn.Conv2d(2, 5, 3), nn.ReLU(), nn.MaxPool2d(2))

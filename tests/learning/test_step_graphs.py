@@ -19,17 +19,22 @@ class HostRecorder:
 
     def __call__(self, function, inputs) -> Graph:
         held = [tensor.clone() for tensor in inputs]
-        result = function(*held).clone()
+        results = tuple(tensor.clone() for tensor in function(*held))
 
         def replay() -> None:
             self.replays += 1
-            result.copy_(function(*held))
+            for result, tensor in zip(results, function(*held), strict=True):
+                result.copy_(tensor)
 
-        return Graph(replay, held, result)
+        return Graph(replay, held, results)
 
 
-def weighted(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    return x * w + 1
+def weighted(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor]:
+    return (x * w + 1,)
+
+
+def negated(x: torch.Tensor) -> tuple[torch.Tensor]:
+    return (-x,)
 
 
 def test_every_call_gives_what_the_function_gives():
@@ -37,7 +42,7 @@ def test_every_call_gives_what_the_function_gives():
     graphs = StepGraphs(recorder)
     for call in range(10):
         x, w = torch.randn(4, 3), torch.randn(3)
-        assert torch.equal(graphs.call("weighted", weighted, x, w), x * w + 1)
+        assert torch.equal(graphs.call("weighted", weighted, x, w)[0], x * w + 1)
         assert recorder.replays == max(0, call + 1 - CALLS_BEFORE)
 
 
@@ -46,8 +51,8 @@ def test_shapes_and_names_have_graphs_of_their_own():
     for _ in range(5):
         for rows in (2, 3):
             x = torch.randn(rows, 3)
-            assert torch.equal(graphs.call("weighted", weighted, x, torch.ones(3)), x + 1)
-            assert torch.equal(graphs.call("doubled", lambda x, w: 2 * x, x, torch.ones(3)), 2 * x)
+            assert torch.equal(graphs.call("weighted", weighted, x, torch.ones(3))[0], x + 1)
+            assert torch.equal(graphs.call("doubled", lambda x, w: (2 * x,), x, torch.ones(3))[0], 2 * x)
     assert len(graphs._graphs) == 4
 
 
@@ -56,7 +61,7 @@ def test_the_longest_unused_graph_goes_first(monkeypatch):
     graphs = StepGraphs(HostRecorder())
     for name in ("a", "b", "a", "c"):
         for _ in range(CALLS_BEFORE + 1):
-            graphs.call(name, torch.neg, torch.ones(2))
+            graphs.call(name, negated, torch.ones(2))
     assert [key[0] for key in graphs._graphs] == ["a", "c"]
 
 
@@ -65,7 +70,7 @@ def test_large_inputs_need_no_graph(monkeypatch):
     recorder = HostRecorder()
     graphs = StepGraphs(recorder)
     for _ in range(5):
-        assert torch.equal(graphs.call("neg", torch.neg, torch.ones(4)), -torch.ones(4))
+        assert torch.equal(graphs.call("neg", negated, torch.ones(4))[0], -torch.ones(4))
     assert recorder.replays == 0
 
 
@@ -75,7 +80,7 @@ def cannot_record(function, inputs):
 
 def records_something_else(function, inputs):
     graph = HostRecorder()(function, inputs)
-    return Graph(lambda: None, graph._inputs, torch.zeros_like(graph._result))
+    return Graph(lambda: None, graph._inputs, tuple(torch.zeros_like(each) for each in graph._results))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +96,7 @@ def test_without_a_right_graph_steps_are_launched_one_by_one(record, told):
         warnings.simplefilter("always")
         for _ in range(8):
             x = torch.randn(3)
-            assert torch.equal(graphs.call("neg", torch.neg, x), -x)
+            assert torch.equal(graphs.call("neg", negated, x)[0], -x)
     assert [told in str(warning.message) for warning in caught] == [True]
 
 
@@ -101,17 +106,18 @@ def test_out_of_memory_is_not_taken_for_a_missing_graph():
 
     graphs = StepGraphs(no_memory)
     for _ in range(CALLS_BEFORE):
-        graphs.call("neg", torch.neg, torch.ones(2))
+        graphs.call("neg", negated, torch.ones(2))
     with pytest.raises(torch.OutOfMemoryError):
-        graphs.call("neg", torch.neg, torch.ones(2))
+        graphs.call("neg", negated, torch.ones(2))
 
 
-def test_waves_through_graphs_train_as_without(make_learner, as_on_a_gpu):
+@pytest.mark.parametrize("changes", [{}, {"batch_norm": True, "augmentation": "crop_flip"}])
+def test_waves_through_graphs_train_as_without(make_learner, as_on_a_gpu, changes):
     import numpy as np
 
     flats = []
     for recorder in (None, HostRecorder()):
-        learner = as_on_a_gpu(make_learner())
+        learner = as_on_a_gpu(make_learner(**changes))
         learner.backends.backends[1]._graphs = StepGraphs(recorder)
         trained = [
             learner.train(node, learner.init_models(node)[0], 7, np.random.default_rng(node), only)
@@ -129,5 +135,5 @@ def test_recorded_on_a_device():
     graphs = StepGraphs(CudaRecorder(torch.device("cuda")))
     for _ in range(6):
         x, w = torch.randn(40, 3, device="cuda"), torch.randn(3, device="cuda")
-        torch.testing.assert_close(graphs.call("weighted", weighted, x, w), x * w + 1)
+        torch.testing.assert_close(graphs.call("weighted", weighted, x, w)[0], x * w + 1)
     assert len(graphs._graphs) == 1

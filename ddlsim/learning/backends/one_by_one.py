@@ -65,7 +65,7 @@ class OneByOneBackend:
         workspace = workspace_of(job.architecture)
         moments = load_start(workspace, job, self._training)
         if job.seed is not None:
-            seed_dropouts(workspace.dropouts, job.seed)
+            seed_dropouts(workspace.dropouts.values(), job.seed)
         task_loss = training_loss(self._data.loss, self._training.label_smoothing)
         means = ClassMeans(job.means, len(job.batches) - job.last_pass)
         loss_of = loss_function(workspace, job.objective, job.targets, task_loss, means)

@@ -2,18 +2,21 @@
 
 A wave's models are the rows of one matrix [N, P]; a step is the vectorized gradient (stacked_models.py) of every row's
 loss on its own batch, and one update of the matrix. Steps whose shapes repeat are launched as one CUDA graph
-(step_graphs.py). Losses and predictions are computed likewise (stacked_evaluating.py). What cannot be stacked is passed
-on: BatchNorm, whose statistics move during training, objectives of an algorithm's own, augmented images, dropout, whose
-masks are a node's own, and modules whose operations vmap does not know.
+(step_graphs.py). BatchNorm's statistics and the counters of dropout are values that a step returns anew
+(stacked_buffers.py), and every node's images are augmented with random numbers of its own, in one pass. Losses and
+predictions are computed likewise (stacked_evaluating.py). What cannot be stacked is passed on: objectives of an
+algorithm's own, optimizers that do not update each value by itself or whose kept state is not one moment or two, models
+that predict with buffers of the node's own, and modules whose operations vmap does not know.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ddlsim.learning.augmenting import augment_together
 from ddlsim.learning.backends.base import OTHER_KIND
 from ddlsim.learning.backends.one_by_one import KINDS, allocate_outputs
 from ddlsim.learning.backends.sample_pool import SamplePool
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
 
 LOOKED_AT = 2
-"""Models, and images of each, on which it is seen whether an architecture can be stacked."""
+"""Models, and for evaluations images of each, on which it is seen whether an architecture can be stacked."""
 
 
 class StackedBackend:
@@ -124,33 +127,31 @@ class StackedBackend:
             return f"the optimizer is {optimizer.name}"
         if job.objective is not None:
             return "the algorithm has a loss of its own"
-        if job.seed is not None:
-            return "images are augmented" if self._training.augmentation != "none" else "the model drops values"
         steps = {0 if kept is None else kept.steps for kept in job.moments}
         return "its parts have trained for different numbers of steps" if job.only is None and len(steps) > 1 else ""
 
     def _why_not_train(self, group: Sequence[TrainSpec]) -> str:
         if own_way := self._own_way(group[0]):
             return own_way
-        if not group[0].batches:
-            return "there is nothing to train"
         models = self._stacked[group[0].architecture]
+        if not group[0].batches or not models.trained_entries(group[0].only):
+            return "there is nothing to train"
         if (known := models.known_reason(training=True)) is not None:
             return known
         if len(group) < LOOKED_AT:
             return "no other node trained at that time with batches of these sizes"
         few = group[:LOOKED_AT]
         rows = self._pool.rows([job.node for job in few], [job.batches[:1] for job in few])
-        images, labels = self._pool.gather(few[0].node, rows[0][:, :LOOKED_AT])
-        return models.why_not([job.model for job in few], images, labels)
+        return models.why_not_train(few, *self._pool.gather(few[0].node, rows[0]))
 
     def _train_stacked(self, models: StackedModels, jobs: Sequence[TrainSpec]) -> None:
         whole, only = stack_models([job.model for job in jobs]), jobs[0].only
-        trained = models.trained_columns(only)
-        weights = whole[:, trained].clone()
-        others = torch.cat([whole[:, : trained.start], whole[:, trained.stop :]], dim=1)
+        trained, weights, others = models.split(only, whole)
+        local = models.buffers.local([job.local for job in jobs])
+        buffers = models.buffers.read(whole, local, [job.seed for job in jobs])
         moments = self._open_moments(jobs)
-        state = StackedState(self._training.optimizer, moments, trained) if moments else None
+        first = models.trained_entries(only)[0].start
+        state = StackedState(self._training.optimizer, moments, trained, first) if moments else None
         apart = self._training.weight_decay_on == "weights"  # else one tensor, which is quicker
         views = partial(models.views, only, apart)
         control = None
@@ -160,19 +161,27 @@ class StackedBackend:
         named = [(name, columns, tensor) for (name, columns), tensor in zip(places, views(weights), strict=True)]
         updates = Updates(self._training, named, jobs[0].rates, jobs[0].proximal, control, state, stacked=True)
         gradients, key = models.gradients(only), (models.layout.architecture, only)
-        for rows in self._pool.rows([job.node for job in jobs], [job.batches for job in jobs]):
-            images, labels = self._pool.gather(jobs[0].node, rows)
-            found = self._graphs.call(key, gradients, weights, others, images, labels)
+        for images, labels in self._batches(jobs):
+            found, *buffers = self._graphs.call(key, gradients, weights, others, *buffers, images, labels)
             updates.take(views(found))
         updates.finish()
         whole[:, trained] = weights
+        models.buffers.write(buffers, only, whole, local)
         allocate_outputs(jobs)  # only now: a wave that runs out of memory begins again
-        _store(jobs, whole)
+        _store(jobs, whole, local)
         for place, (job, own) in enumerate(zip(jobs, moments, strict=False)):
             assert state is not None
             for flat, values in zip(own.flats, state.flats, strict=True):
                 flat[trained] = values[place]
             own.store(job.new_moments)
+
+    def _batches(self, jobs: Sequence[TrainSpec]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The images [N, b, C, H, W] and labels [N, b] of every step."""
+        kind = self._training.augmentation
+        augmenters = [] if kind == "none" else [self._data.augmenter(kind, job.seed) for job in jobs]
+        for rows in self._pool.rows([job.node for job in jobs], [job.batches for job in jobs]):
+            images, labels = self._pool.gather(jobs[0].node, rows)
+            yield augment_together(augmenters, images) if augmenters else images, labels
 
     def _open_moments(self, jobs: Sequence[TrainSpec]) -> list[OpenState]:
         optimizer = self._training.optimizer
@@ -201,18 +210,20 @@ class StackedBackend:
         for name, asked in met.items():
             first = asked[0]
             last = next(each for each in reversed(asked) if each[1].shape == first[1].shape)
-            found[name] = self._stacked[name].why_not([first[0], last[0]], torch.stack([first[1], last[1]]))
+            seen = torch.stack([first[1], last[1]])
+            found[name] = self._stacked[name].why_not_evaluate([first[0], last[0]], seen)
         return found
 
 
-def _store(jobs: Sequence[TrainSpec], whole: torch.Tensor) -> None:
-    """Writes the rows of a matrix [N, P] to the models that the jobs promised, all in one launch."""
+def _store(jobs: Sequence[TrainSpec], whole: torch.Tensor, local: torch.Tensor) -> None:
+    """Writes the rows of [N, P] and [N, P_local] to what the jobs promised, all in one launch."""
     pairs = [
         (target.values(), part)
         for job, row in zip(jobs, whole, strict=True)
         for target, part in zip(job.trained, row.split(job.sizes), strict=True)
         if target is not None
     ]
+    pairs += [(job.new_local.values(), row) for job, row in zip(jobs, local, strict=True) if job.new_local is not None]
     if pairs:
         torch._foreach_copy_([target for target, _ in pairs], [part for _, part in pairs])
 

@@ -2,29 +2,37 @@
 
 Rows never mix, so every model gets the numbers that it gets alone, up to the order of sums inside a kernel. A module
 whose operations vmap does not know, or that does not do the same stacked, is found out on the first models it meets:
-they are computed both ways (`why_not`).
+they are computed both ways (`why_not_train`, `why_not_evaluate`).
 """
 
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
+from ddlsim.learning.backends.stacked_buffers import Matrices, StackedBuffers
 from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
 from ddlsim.learning.bank import Row
-from ddlsim.learning.layout import CORE, HEAD, MODEL, Entry, Layout
+from ddlsim.learning.dropout import seed_dropouts
+from ddlsim.learning.job_types import TrainSpec
+from ddlsim.learning.layout import CORE, HEAD, MODEL, Entry, Layout, named_tensors
 from ddlsim.learning.tested import Loss
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
 
-Gradients = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""(trained values [N, W], the others [N, P - W], images [N, b, C, H, W], labels [N, b]) -> gradients [N, W]."""
+Gradients = Callable[..., tuple[torch.Tensor, ...]]
+"""(trained values [N, W], untrained parameters [N, V], buffers [N, F] and [N, I] (stacked_buffers.py), images
+[N, b, C, H, W], labels [N, b]) -> gradients [N, W], and the buffers after the step."""
+
+Columns = slice | torch.Tensor
+"""Columns of a whole model's row: a range where they lie side by side, else their numbers."""
 
 SAME = 1e-3
 """How far stacked values may lie from those of one model alone, relative to the largest: a wrong one is far beyond."""
@@ -39,7 +47,7 @@ class StackedModels:
     """What many models of one architecture compute side by side.
 
     Args:
-        workspace: a module on the device, whose structure is used; `why_not` loads models into it.
+        workspace: a module on the device, whose structure is used; it is loaded to be compared with.
         loss: what training lowers.
         training: scenario section `training`.
     """
@@ -50,20 +58,25 @@ class StackedModels:
         self._loss = loss
         self._training = training
         self._gradients_of = cache(self._make_gradients)
+        self.buffers = StackedBuffers(workspace)
         self.reasons: dict[str, str] = {}
-        """What `why_not` has found, about TRAINING and EVALUATION; a resumed run begins with it."""
-        if self.layout.local.size or not all(entry.trainable for entry in self.layout.parts[MODEL].entries):
-            self.reasons[TRAINING] = "it keeps statistics that move during training"
+        """What has been found out, about TRAINING and EVALUATION; a resumed run begins with it."""
         if self.layout.predicts_with_local:
             self.reasons[EVALUATION] = "each node has buffers of its own"
 
-    def trained_columns(self, only: str | None) -> slice:
-        """The columns of a whole model's row that are trained; one range, since there are no buffers between them."""
-        chosen = self._trained_entries(only)
-        return slice(chosen[0].start, chosen[-1].stop)
+    def trained_entries(self, only: str | None) -> list[Entry]:
+        """The parameters that are trained (None: all), with their columns in a whole model's row."""
+        return [e for e in self._parameters() if only is None or e.name.startswith(only + ".")]
 
-    def _trained_entries(self, only: str | None) -> list[Entry]:
-        return [e for e in self.layout.parts[MODEL].entries if only is None or e.name.startswith(only + ".")]
+    def split(self, only: str | None, whole: torch.Tensor) -> tuple[Columns, torch.Tensor, torch.Tensor]:
+        """Of models [N, P]: which columns are trained, their values [N, W] and the parameters that are not, [N, V]."""
+        trained = self.trained_entries(only)
+        others = [entry for entry in self._parameters() if entry not in trained]
+        columns = _columns(trained, whole.device)
+        return columns, whole[:, columns].clone(), whole[:, _columns(others, whole.device)]
+
+    def _parameters(self) -> list[Entry]:
+        return [entry for entry in self.layout.parts[MODEL].entries if entry.trainable]
 
     def use_training(self, loss: Loss, training: "Training") -> None:
         """Gradients from now on are those of another loss."""
@@ -72,17 +85,17 @@ class StackedModels:
 
     def places(self, only: str | None, apart: bool) -> list[tuple[str, slice]]:
         """Names and columns, among the trained ones, of every parameter if `apart`, else of all together."""
-        first = self.trained_columns(only)
+        each = _side_by_side(self.trained_entries(only))
         if not apart:
-            return [("", slice(0, first.stop - first.start))]
-        return [(e.name, slice(e.start - first.start, e.stop - first.start)) for e in self._trained_entries(only)]
+            return [("", slice(0, each[-1].stop))]
+        return [(entry.name, slice(entry.start, entry.stop)) for entry in each]
 
     def views(self, only: str | None, apart: bool, matrix: torch.Tensor) -> list[torch.Tensor]:
         """A matrix [N, W] over the trained columns as its parameters, [N, *shape] each, if `apart`; else as it is."""
         if not apart:
             return [matrix]
-        each = zip(self._trained_entries(only), self.places(only, apart), strict=True)
-        return [matrix[:, columns].view(len(matrix), *entry.shape) for entry, (_, columns) in each]
+        each = _side_by_side(self.trained_entries(only))
+        return [matrix[:, entry.start : entry.stop].view(len(matrix), *entry.shape) for entry in each]
 
     def gradients(self, only: str | None) -> Gradients:
         """The gradient of every row's loss on its own batch, by the part that is trained (None: all)."""
@@ -107,27 +120,32 @@ class StackedModels:
         return self._apply(HEAD, heads, features, 0)
 
     def known_reason(self, training: bool) -> str | None:
-        """What `why_not` has found, about training or evaluation; None: it has not been asked yet."""
+        """What has been found out about training or evaluation; None: it has not been asked yet."""
         return self.reasons.get(TRAINING if training else EVALUATION)
 
-    def why_not(
-        self, models: Sequence[tuple[Row, ...]], images: torch.Tensor, labels: torch.Tensor | None = None
-    ) -> str:
-        """Why these models have to be computed one by one; empty where they need not. The answer is kept.
+    def why_not_train(self, jobs: Sequence[TrainSpec], images: torch.Tensor, labels: torch.Tensor) -> str:
+        """Why these models have to be trained one by one; empty where they need not. The answer is kept.
+
+        Args:
+            jobs: two or more, whose models are known.
+            images: those of one step of each of them, [N, b, C, H, W].
+            labels: [N, b].
+        """
+        return self._found_out(TRAINING, lambda: self._same_step(jobs, images, labels))
+
+    def why_not_evaluate(self, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> str:
+        """The same of evaluation.
 
         Args:
             models: two or more, already computed.
             images: a few that each of them sees, [N, b, C, H, W].
-            labels: [N, b], if training is asked about; None: evaluation.
         """
-        about = EVALUATION if labels is None else TRAINING
+        return self._found_out(EVALUATION, lambda: self._same_outputs(models, images))
+
+    def _found_out(self, about: str, same: Callable[[], bool]) -> str:
         if about not in self.reasons:
             try:
-                if labels is None:
-                    same = self._same_outputs(models, images)
-                else:
-                    same = self._same_gradients(models, images, labels)
-                self.reasons[about] = "" if same else "stacked it computes something else"
+                self.reasons[about] = "" if same() else "stacked it computes something else"
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # whatever a module of a user's does that vmap cannot
@@ -136,20 +154,24 @@ class StackedModels:
         return self.reasons[about]
 
     def _make_gradients(self, only: str | None) -> Gradients:
-        module, loss_of, start = self.workspace.module, self._loss, self.trained_columns(only).start
-        training = self._training
-        entries = self.layout.parts[MODEL].entries
+        module, loss_of, training, buffers = self.workspace.module, self._loss, self._training, self.buffers
+        chosen = self.trained_entries(only)
+        trained = _side_by_side(chosen)
+        fixed = _side_by_side([entry for entry in self._parameters() if entry not in chosen])
 
-        def loss(own: torch.Tensor, others: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-            flat = torch.cat([others[:start], own, others[start:]])
-            return loss_of(functional_call(module, _views(entries, flat), (images,)), labels)
+        def loss(own: torch.Tensor, others: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, Matrices]:
+            floats, numbers, images, labels = rest
+            tensors = {**_views(trained, own), **_views(fixed, others), **buffers.views(floats, numbers)}
+            outputs = functional_call(module, tensors, (images,))  # leaves the buffers' new values in `tensors`
+            return loss_of(outputs, labels), buffers.gathered(tensors, floats, numbers)
 
-        stacked = vmap(grad(loss))
+        stacked = vmap(grad(loss, has_aux=True))
 
-        def gradients(*inputs: torch.Tensor) -> torch.Tensor:
+        def gradients(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
             module.train()
             with autocast(training.precision, inputs[0].device):
-                return stacked(*inputs)
+                found, moved = stacked(*inputs)
+            return found, *moved
 
         return gradients
 
@@ -161,19 +183,35 @@ class StackedModels:
         call = lambda flat, x: functional_call(submodule, _views(entries, flat), (x,))  # noqa: E731
         return vmap(call, in_dims=(0, values_dim))(flats, values)
 
-    def _same_gradients(self, models: Sequence[tuple[Row, ...]], images: torch.Tensor, labels: torch.Tensor) -> bool:
-        rows = stack_models(models)
-        found = self.gradients(None)(rows, rows[:, :0], images, labels)
-        for model, x, y, row in zip(models, images, labels, found, strict=True):
-            self.workspace.load(model)
-            parameters = self.workspace.trained()
-            with autocast(self._training.precision, x.device):
-                loss = self._loss(self.workspace.module.train()(x), y)
-            alone = torch.autograd.grad(loss, parameters, materialize_grads=True)
-            expected = torch.cat([gradient.reshape(-1) for gradient in alone])  # in the order of the columns
-            if not _same(row, expected, SAME if self._training.precision == "float32" else SAME_BF16):
+    def _same_step(self, jobs: Sequence[TrainSpec], images: torch.Tensor, labels: torch.Tensor) -> bool:
+        whole, local = stack_models([job.model for job in jobs]), self.buffers.local([job.local for job in jobs])
+        _, weights, others = self.split(None, whole)
+        buffers = self.buffers.read(whole, local, [job.seed for job in jobs])
+        stacked = self.gradients(None)(weights, others, *buffers, images, labels)
+        most = SAME if self._training.precision == "float32" else SAME_BF16
+        for job, x, y, *rows in zip(jobs, images, labels, *stacked, strict=True):
+            alone = self._step_alone(job, x, y)
+            if not (_same(rows[0], alone[0], most) and _same(rows[1], alone[1], most) and rows[2].equal(alone[2])):
                 return False
         return True
+
+    def _step_alone(self, job: TrainSpec, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """A model's gradients [W] of one batch and its buffers then, [F] and [I], as PyTorch computes them."""
+        workspace = self.workspace
+        workspace.load(job.model)
+        workspace.load_local(job.local)
+        if job.seed is not None:
+            seed_dropouts(workspace.dropouts.values(), job.seed)
+        parameters = workspace.trained()
+        with autocast(self._training.precision, images.device):
+            loss = self._loss(workspace.module.train()(images), labels)
+        alone = torch.autograd.grad(loss, parameters, materialize_grads=True)
+        tensors = named_tensors(workspace.module)
+        none = images.new_empty(0)
+        moved = self.buffers.gathered(tensors, none, none.long())
+        found = torch.cat([gradient.reshape(-1) for gradient in alone]), *(each.clone() for each in moved)
+        workspace.gather_buffers()
+        return found
 
     @torch.no_grad()
     def _same_outputs(self, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> bool:
@@ -194,6 +232,25 @@ def stack_models(models: Sequence[tuple[Row, ...]]) -> torch.Tensor:
 def stack_params(rows: Sequence) -> torch.Tensor:
     """The values of rows of one size as a matrix [N, P]."""
     return torch.stack([params.values() for params in rows])
+
+
+def _side_by_side(entries: Sequence[Entry]) -> list[Entry]:
+    """The same entries in a row that holds nothing else."""
+    found: list[Entry] = []
+    start = 0
+    for entry in entries:
+        stop = start + entry.stop - entry.start
+        found.append(replace(entry, start=start, stop=stop))
+        start = stop
+    return found
+
+
+def _columns(entries: Sequence[Entry], device: torch.device) -> Columns:
+    if not entries:
+        return slice(0, 0)
+    if all(one.stop == other.start for one, other in pairwise(entries)):
+        return slice(entries[0].start, entries[-1].stop)
+    return torch.cat([torch.arange(entry.start, entry.stop, device=device) for entry in entries])
 
 
 def _views(entries: Sequence[Entry], flat: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Hashable, Sequence
 
 import torch
 
-Function = Callable[..., torch.Tensor]
-"""Tensors -> tensor, on one device, without looking at a value on the host."""
+Tensors = tuple[torch.Tensor, ...]
+
+Function = Callable[..., Tensors]
+"""Tensors -> tensors, on one device, without looking at a value on the host."""
 
 WARM_UPS = 3
 """Calls on a stream of their own before recording, as torch asks for: libraries set themselves up in them."""
@@ -38,8 +40,8 @@ class StepGraphs:
         self._calls: Counter[Hashable] = Counter()
         self._graphs: OrderedDict[Hashable, Graph] = OrderedDict()
 
-    def call(self, key: Hashable, function: Function, *inputs: torch.Tensor) -> torch.Tensor:
-        """What the function makes of the inputs; the tensor may be written again by the next call.
+    def call(self, key: Hashable, function: Function, *inputs: torch.Tensor) -> Tensors:
+        """What the function makes of the inputs; the tensors may be written again by the next call.
 
         Args:
             key: which function it is; together with the inputs' shapes it decides which graph serves.
@@ -55,7 +57,7 @@ class StepGraphs:
             return function(*inputs)
         return self._first_call(key, function, inputs)
 
-    def _first_call(self, key: Hashable, function: Function, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _first_call(self, key: Hashable, function: Function, inputs: Sequence[torch.Tensor]) -> Tensors:
         expected = function(*inputs)
         try:
             assert self._record is not None, "asked for only where graphs are recorded"
@@ -65,14 +67,15 @@ class StepGraphs:
             raise
         except RuntimeError as error:
             return self._give_up(f"could not be recorded ({str(error).splitlines()[0]})", expected)
-        if not torch.allclose(found, expected, rtol=1e-4, atol=1e-6, equal_nan=True):
+        pairs = zip(found, expected, strict=True)
+        if not all(torch.allclose(*pair, rtol=1e-4, atol=1e-6, equal_nan=True) for pair in pairs):
             return self._give_up("computed something else than its steps", expected)
         self._graphs[key] = graph
         if len(self._graphs) > MOST_GRAPHS:
             self._graphs.popitem(last=False)
         return expected
 
-    def _give_up(self, why: str, expected: torch.Tensor) -> torch.Tensor:
+    def _give_up(self, why: str, expected: Tensors) -> Tensors:
         warnings.warn(f"a CUDA graph {why}: steps are launched one by one, with the same results", stacklevel=2)
         self._record = None
         self._graphs.clear()
@@ -80,24 +83,24 @@ class StepGraphs:
 
 
 class Graph:
-    """A recorded function with memory of its own for its inputs and its result.
+    """A recorded function with memory of its own for its inputs and its results.
 
     Args:
-        replay: computes `result` from `inputs` anew.
+        replay: computes `results` from `inputs` anew.
         inputs: what the recorded function reads.
-        result: what it writes.
+        results: what it writes.
     """
 
-    def __init__(self, replay: Callable[[], None], inputs: Sequence[torch.Tensor], result: torch.Tensor):
+    def __init__(self, replay: Callable[[], None], inputs: Sequence[torch.Tensor], results: Tensors):
         self._replay = replay
         self._inputs = list(inputs)
-        self._result = result
+        self._results = results
 
-    def __call__(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The result for other inputs of the same shapes; it stays until the next call of this or another graph."""
+    def __call__(self, inputs: Sequence[torch.Tensor]) -> Tensors:
+        """The results for other inputs of the same shapes; they stay until the next call of this or another graph."""
         torch._foreach_copy_(self._inputs, list(inputs))
         self._replay()
-        return self._result
+        return self._results
 
 
 class CudaRecorder:
@@ -122,5 +125,5 @@ class CudaRecorder:
             current.wait_stream(aside)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool):
-                result = function(*held)
-        return Graph(graph.replay, held, result)
+                results = function(*held)
+        return Graph(graph.replay, held, results)

@@ -44,7 +44,7 @@ class ModelWorkspace:
         self.local = architecture.local.to(device, copy=True)
         self._first_local = architecture.local.to(device)
         self.module = architecture.module(device)
-        self.dropouts = own_dropouts(self.module)
+        self.dropouts = own_dropouts(self.module, device)
         self._plans: dict[tuple[int, ...], NativePlan | str] = {}  # by the images' shape; or why there is none
         tensors = named_tensors(self.module)
         self._parameters: list[tuple[str, nn.Parameter, slice]] = []
@@ -79,8 +79,12 @@ class ModelWorkspace:
     def load_local(self, local: Row | None) -> None:
         """Takes over a node's own buffers; None, or a row of another architecture: those that a module begins with."""
         if self.layout.local.size:
-            own = local is not None and local.part.architecture == self.layout.architecture
-            self.local.copy_(local.values() if local is not None and own else self._first_local)
+            self.local.copy_(self.values_of_local(local))
+
+    def values_of_local(self, local: Row | None) -> torch.Tensor:
+        """What `load_local` takes over, float32 [P_local]."""
+        own = local is not None and local.part.architecture == self.layout.architecture
+        return local.values() if local is not None and own else self._first_local
 
     @torch.no_grad()
     def store(self, parts: Sequence[Row | None], sizes: Sequence[int]) -> None:

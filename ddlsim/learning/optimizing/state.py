@@ -228,15 +228,16 @@ class StackedState:
     Args:
         optimizer: one with moments.
         each: per model what it remembers.
-        trained: columns of a whole model that are trained.
+        trained: columns of a whole model that are trained, as an index.
+        first: the first of them.
 
     Attributes:
         flats: one matrix [N, W] per moment.
     """
 
-    def __init__(self, optimizer: Optimizer, each: Sequence[OpenState], trained: slice):
+    def __init__(self, optimizer: Optimizer, each: Sequence[OpenState], trained: "slice | torch.Tensor", first: int):
         self._optimizer = optimizer
-        self._steps = each[0].steps_at(trained.start)
+        self._steps = each[0].steps_at(first)
         self.flats = [torch.stack(rows)[:, trained] for rows in zip(*(one.flats for one in each), strict=True)]
 
     def put_into(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:

@@ -1,0 +1,149 @@
+"""What moves during training without being trained, for many models of one architecture side by side.
+
+These are the buffers of `state_dict()` (BatchNorm's running statistics and count of batches, whatever a module keeps)
+and the counters of dropout. A training reads them into two matrices, one row per model: floating-point values [N, F]
+and whole numbers [N, I]. A step takes both and returns both anew, so that it can be repeated and recorded.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ddlsim.learning.backends.workspace import ModelWorkspace
+from ddlsim.learning.bank import Row
+from ddlsim.learning.dropout import first_counters
+from ddlsim.learning.layout import LOCAL, MODEL, Entry
+
+Matrices = tuple[torch.Tensor, torch.Tensor]
+"""Floating-point values, float32 [N, F], and whole numbers, int64 [N, I]."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One buffer of a module.
+
+    Args:
+        name: in the module.
+        shape: of the buffer.
+        dtype: of the buffer.
+        columns: where it lies in the matrix of its kind.
+        source: MODEL or LOCAL, whose row `entry` is of; empty: a dropout's counter.
+        entry: its place in that row.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    columns: slice
+    source: str = ""
+    entry: Entry | None = None
+
+    @property
+    def is_float(self) -> bool:
+        """Which of the matrices it lies in."""
+        return self.dtype.is_floating_point
+
+
+class StackedBuffers:
+    """Where the buffers of one architecture lie.
+
+    Args:
+        workspace: a module of it.
+
+    Attributes:
+        found: the buffers, in order.
+    """
+
+    def __init__(self, workspace: ModelWorkspace):
+        self._workspace = workspace
+        self._dropouts = len(workspace.dropouts)
+        layout = workspace.layout
+        self.found: list[Buffer] = []
+        self._sizes = [0, 0]
+        for source, part in ((MODEL, layout.parts[MODEL]), (LOCAL, layout.local)):
+            for entry in part.entries:
+                if not entry.trainable:
+                    self._add(entry.name, entry.shape, entry.dtype, source, entry)
+        for name in workspace.dropouts:
+            self._add(f"{name}.counter", (), torch.int64)
+
+    def _add(
+        self, name: str, shape: tuple[int, ...], dtype: torch.dtype, source: str = "", entry: Entry | None = None
+    ) -> None:
+        kind = int(not dtype.is_floating_point)
+        start = self._sizes[kind]
+        stop = self._sizes[kind] = start + torch.Size(shape).numel()
+        self.found.append(Buffer(name, shape, dtype, slice(start, stop), source, entry))
+
+    def local(self, rows: Sequence[Row | None]) -> torch.Tensor:
+        """The nodes' own buffers, [N, P_local], of their rows; None: those of a fresh module."""
+        return torch.stack([self._workspace.values_of_local(row) for row in rows])
+
+    def read(self, whole: torch.Tensor, local: torch.Tensor, seeds: Sequence[int | None]) -> Matrices:
+        """The buffers of models at the start of a training.
+
+        Args:
+            whole: their values, [N, P].
+            local: see there.
+            seeds: of their dropout; None: there is none.
+        """
+        device = whole.device
+        floats, numbers = [whole[:, :0]], [torch.empty(len(whole), 0, dtype=torch.int64, device=device)]
+        for buffer in self.found:
+            if buffer.entry is not None:
+                rows = whole if buffer.source == MODEL else local
+                (floats if buffer.is_float else numbers).append(_of_type(rows, buffer.entry))
+        if self._dropouts:
+            counters = [
+                [0] * self._dropouts if seed is None else first_counters(self._dropouts, seed) for seed in seeds
+            ]
+            numbers.append(torch.tensor(counters, device=device))
+        return torch.cat(floats, dim=1), torch.cat([each.long() for each in numbers], dim=1)
+
+    def write(self, moved: Matrices, only: str | None, whole: torch.Tensor, local: torch.Tensor) -> None:
+        """Puts the buffers after a training into rows, in place; of the part that was trained, None: of all."""
+        for buffer in self.found:
+            if buffer.entry is not None and (only is None or buffer.name.startswith(only + ".")):
+                values = moved[not buffer.is_float][:, buffer.columns].to(buffer.dtype)
+                rows = whole if buffer.source == MODEL else local
+                rows[:, buffer.entry.start : buffer.entry.stop] = _as_words(values, buffer.entry)
+
+    def views(self, floats: torch.Tensor, numbers: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The buffers of one model by name, copied from a row of each matrix.
+
+        Copies, because modules change them in place; and each by itself, because vmap's batch normalization changes
+        statistics of which [N, C] lies in one piece, and a copy of others.
+        """
+        found = {}
+        for buffer in self.found:
+            values = (floats if buffer.is_float else numbers)[buffer.columns].view(buffer.shape)
+            found[buffer.name] = values.clone(memory_format=torch.contiguous_format).to(buffer.dtype)
+        return found
+
+    def gathered(self, tensors: Mapping[str, torch.Tensor], floats: torch.Tensor, numbers: torch.Tensor) -> Matrices:
+        """A row of each matrix, of one model's buffers by name; rows without columns stay as they are."""
+        own = [
+            [tensors[each.name].reshape(-1) for each in self.found if each.is_float is kind] for kind in (True, False)
+        ]
+        return (
+            torch.cat(own[0]) if own[0] else floats,
+            torch.cat([values.long() for values in own[1]]) if own[1] else numbers,
+        )
+
+
+def _of_type(rows: torch.Tensor, entry: Entry) -> torch.Tensor:
+    """The columns of an entry, [N, values] of its type."""
+    columns = rows[:, entry.start : entry.stop]
+    if entry.dtype == torch.float32:
+        return columns
+    return columns.contiguous().view(entry.dtype)[:, : torch.Size(entry.shape).numel()]
+
+
+def _as_words(values: torch.Tensor, entry: Entry) -> torch.Tensor:
+    """The reverse: what the columns of an entry hold, float32 [N, columns]."""
+    if entry.dtype == torch.float32:
+        return values
+    words = torch.zeros(len(values), entry.stop - entry.start, device=values.device)
+    words.view(entry.dtype)[:, : values.shape[1]] = values
+    return words
