@@ -162,7 +162,8 @@ class StackedBackend:
         updates = Updates(self._training, named, jobs[0].rates, jobs[0].proximal, control, state, stacked=True)
         gradients, key = models.gradients(only), (models.layout.architecture, only)
         for images, labels in self._batches(jobs):
-            found, *buffers = self._graphs.call(key, gradients, weights, others, *buffers, images, labels)
+            found, floats, numbers = self._graphs.call(key, gradients, weights, others, *buffers, images, labels)
+            buffers = floats, numbers
             updates.take(views(found))
         updates.finish()
         whole[:, trained] = weights
@@ -178,7 +179,8 @@ class StackedBackend:
     def _batches(self, jobs: Sequence[TrainSpec]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The images [N, b, C, H, W] and labels [N, b] of every step."""
         kind = self._training.augmentation
-        augmenters = [] if kind == "none" else [self._data.augmenter(kind, job.seed) for job in jobs]
+        seeds = [] if kind == "none" else [job.seed for job in jobs if job.seed is not None]
+        augmenters = [self._data.augmenter(kind, seed) for seed in seeds]
         for rows in self._pool.rows([job.node for job in jobs], [job.batches for job in jobs]):
             images, labels = self._pool.gather(jobs[0].node, rows)
             yield augment_together(augmenters, images) if augmenters else images, labels
