@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.layout import Buffers, Layout, named_tensors
 from ddlsim.learning.task_check import check_task
@@ -100,6 +100,8 @@ def _check_outputs(
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             outputs = module.eval()(inputs[:1].cpu())
+    except DdlsimError:  # says itself what is wrong, a compiled module of other sources for one
+        raise
     except Exception as error:  # whatever a module of a user's does with inputs that it is not made for
         text = " ".join(str(error).split())
         raise ScenarioError(

@@ -53,8 +53,9 @@ class HuggingFace(TextModel):
         self.check(image_shape)
         model = self._model()
         states = HiddenStates(model)
-        if self.predicts == "each":
+        if self.predicts == "each" and "looks_back" not in vars(self):  # once, not for every module of a run
             _refuse_seeing_ahead(states, self.architecture)
+            vars(self)["looks_back"] = True
         pooled = nn.Sequential(states, MeanOverPositions()) if self.predicts == "last" else nn.Sequential(states)
         return SplitModel(pooled, nn.Linear(model.config.hidden_size, num_classes))
 

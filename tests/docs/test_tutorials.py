@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.S | re.M)
+SECTIONS = re.compile(r"^(?=## )", re.M)
 FILE = re.compile(r"# (\w[\w./-]*\.\w+)\n")
 
 
@@ -32,14 +33,24 @@ def shell(tmp_path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": paths, "PATH": path, "HOME": str(tmp_path)}
 
 
+def runnable(text: str) -> str:
+    """A page without the sections that need peft, where it is not installed."""
+    if importlib.util.find_spec("peft") is not None:
+        return text
+    return "".join(section for section in SECTIONS.split(text) if "from peft import" not in section)
+
+
+def test_pages_were_run_with_all_their_sections():
+    if importlib.util.find_spec("peft") is None:
+        pytest.skip("peft is not installed: the section LoRA of own_model.md was left out")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_the_page_runs_as_written(page, tmp_path, shell):
-    if "from peft import" in page.read_text() and importlib.util.find_spec("peft") is None:
-        pytest.skip("peft is not installed")
     folder = tmp_path / "here"
     folder.mkdir()
     ran = 0
-    for language, text in BLOCK.findall(page.read_text()):
+    for language, text in BLOCK.findall(runnable(page.read_text())):
         file = FILE.match(text)
         if file:
             path = folder / file[1]

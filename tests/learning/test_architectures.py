@@ -5,7 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from ddlsim.errors import DdlsimError
+from ddlsim.errors import DataMissing, DdlsimError
+from ddlsim.learning.architecture import read_architecture
+from ddlsim.models.split import SplitModel
 
 
 class Wide(nn.Module):
@@ -94,3 +96,13 @@ def test_parts_beyond_core_and_head_have_rows_of_their_own(make_learner):
     assert torch.equal(whole.values(), torch.cat([core.values(), head.values(), projection.values()]))
     trained = learner.train(0, (core, head, projection), 3, rng(0), only="projection")
     assert trained[0] is core and trained[1] is head
+
+
+def test_an_error_that_a_model_raises_with_a_text_of_its_own_is_not_rewritten():
+    class Stale(nn.Module):
+        def forward(self, inputs):
+            raise DataMissing("the compiled module is stale")
+
+    build = lambda: SplitModel(nn.Sequential(nn.Linear(2, 2), Stale()), nn.Linear(2, 2))  # noqa: E731
+    with pytest.raises(DataMissing, match=r"^the compiled module is stale$"):
+        read_architecture("net", build, samples=(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64)))

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ddlsim.errors import DataMissing, ScenarioError
+from ddlsim.models import hugging_face
 from ddlsim.models.hugging_face import HuggingFace
 from ddlsim.models.timm_nets import Timm
 
@@ -58,6 +59,16 @@ def test_an_encoder_may_judge_texts_and_not_predict_tokens_that_it_sees():
     assert encoder.fitted(30, ()).build((12,), 3).eval()(torch.randint(30, (2, 12))).shape == (2, 3)
     with pytest.raises(ScenarioError, match="distilbert sees the tokens that it is to predict"):
         encoder.fitted(30, (12,)).build((12,), 30)
+
+
+def test_whether_it_sees_ahead_is_found_out_once_for_all_modules(monkeypatch):
+    pytest.importorskip("transformers")
+    asked = []
+    monkeypatch.setattr(hugging_face, "_refuse_seeing_ahead", lambda *_: asked.append(1))
+    model = HuggingFace(config=SMALL).fitted(30, (12,))
+    for _ in range(3):
+        model.build((12,), 30)
+    assert asked == [1]
 
 
 def test_a_model_from_a_folder_has_its_weights(tmp_path):

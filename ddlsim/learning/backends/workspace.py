@@ -126,7 +126,7 @@ class ModelWorkspace:
         """See plan_check.py; the values that are loaded stay."""
         kept = self.flat.clone(), self.local.clone()
         try:
-            found = checked_plan(self.module, self.layout, self.flat, self.dropouts, image_shape)
+            found = checked_plan(self.module, self.layout, self.flat, [*self.dropouts.values()], image_shape)
         finally:
             self.gather_buffers()
             self.flat.copy_(kept[0])
