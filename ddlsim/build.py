@@ -340,6 +340,7 @@ def build_simulation(
 
     from ddlsim.engine.churn_process import ChurnProcess
     from ddlsim.engine.clock import SimulatedClock
+    from ddlsim.engine.gc_tuning import free_earlier_runs
     from ddlsim.engine.membership import Member
     from ddlsim.engine.node_log import NodeLog, SilentLog
     from ddlsim.engine.simulation import Simulation
@@ -349,6 +350,7 @@ def build_simulation(
     from ddlsim.node.ports import Ports
 
     num_nodes, churn, learns = scenario.nodes.count, scenario.churn, scenario.learning != "none"
+    free_earlier_runs(num_nodes)
     env = simpy.Environment()
     network = build_network(scenario, env, scenario.algorithm.has_server)
     run = build_run(scenario, prepared)

@@ -11,11 +11,19 @@ import dataclasses
 import difflib
 import importlib
 from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
 from importlib import metadata
+from importlib.util import resolve_name
 from typing import Any
 
 from ddlsim import own_code
 from ddlsim.errors import ScenarioError
+
+
+@cache
+def _entry_points() -> Any:
+    """Those of all installed packages, whose files are read once for all tables."""
+    return metadata.entry_points()
 
 
 class Registry(Mapping[str, type]):
@@ -132,8 +140,14 @@ class Registry(Mapping[str, type]):
         return {**found, "distribution": package and package.name, "version": package and package.version}
 
     def _known_name(self, cls: type) -> str | None:
-        place = own_code.place_of(cls)
+        place = own_code.place_of(cls) or self._names_by_definition.get((cls.__module__, cls.__qualname__))
         return place or next((name for name in self if self[name] is cls), None)
+
+    @cached_property
+    def _names_by_definition(self) -> dict[tuple[str, str], str]:
+        """(module, class) -> the first name of it, of entries that stand for a class of the module they name."""
+        places = {name: place.partition(":") for name, place in reversed(self._entries.items())}
+        return {(resolve_name(module, self._package), cls): name for name, (module, _, cls) in places.items()}
 
     def _load(self, place: str) -> type:
         module, _, attribute = place.partition(":")
@@ -164,6 +178,5 @@ class Registry(Mapping[str, type]):
 
     def _find_plugins(self) -> dict[str, metadata.EntryPoint]:
         if self._plugins is None:
-            points = metadata.entry_points(group=self.group)
-            self._plugins = {point.name: point for point in points}
+            self._plugins = {point.name: point for point in _entry_points().select(group=self.group)}
         return self._plugins

@@ -35,7 +35,7 @@ LEVELS = [
     {"tasks"},
     {"metrics", "csv_rows", "registry"},
     {"own_code", "privacy"},
-    {"_native", "_cuda", "errors", "units", "rng", "part", "energy"},
+    {"_native", "_cuda", "errors", "units", "rng", "part", "energy", "interrupts"},
 ]
 LEVEL = {name: depth for depth, names in enumerate(LEVELS) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))

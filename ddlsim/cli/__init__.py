@@ -5,6 +5,7 @@ or scenario (nothing was run), 3 data or a part of the environment is missing, 5
 interrupted.
 """
 
+import gc
 from typing import Annotated
 
 import typer
@@ -26,6 +27,9 @@ from ddlsim.cli import (
     sweep,
 )
 from ddlsim.cli.exits import Commands
+
+YOUNG_OBJECTS = 50_000
+"""New objects between two searches for cycles: nearly all that imports and scenarios make stays until the end."""
 
 app = typer.Typer(
     cls=Commands,
@@ -64,9 +68,11 @@ for module in PARTS:
 
 def main() -> None:
     """The console script."""
-    from ddlsim.runs.interrupts import ignore_signals
+    from ddlsim.interrupts import ignore_signals
 
+    gc.set_threshold(YOUNG_OBJECTS)
     try:
         app()
     finally:  # everything is written; a signal during the end of Python would only spoil the exit code
         ignore_signals()
+        gc.freeze()  # at its end Python would search all objects of the run for cycles

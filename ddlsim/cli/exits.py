@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from ddlsim.errors import DdlsimError
-from ddlsim.runs.interrupts import interruptible
+from ddlsim.interrupts import interruptible
 
 FAILED = 1
 RUNS_FAILED = 5

@@ -15,6 +15,14 @@ MANY_NODES = 1000
 """Below, searching costs less than freezing what is there already."""
 
 
+def free_earlier_runs(num_nodes: int) -> None:
+    """Frees what earlier runs of this process have left behind, before objects of this size are made: afterwards the
+    search would take longer, and while they are in use `relaxed_gc` has nothing searched that is older.
+    """
+    if num_nodes >= MANY_NODES:
+        gc.collect()
+
+
 @contextmanager
 def relaxed_gc(num_nodes: int) -> Iterator[None]:
     """Searches new objects only after so many; with many nodes, does not search again through what is there already.
@@ -22,12 +30,11 @@ def relaxed_gc(num_nodes: int) -> Iterator[None]:
     A collector that is switched off stays so.
 
     Args:
-        num_nodes: size of the simulation that is built or runs inside.
+        num_nodes: size of the simulation that runs inside.
     """
     before = gc.get_threshold()
     freeze = num_nodes >= MANY_NODES
     if freeze:
-        gc.collect()  # what earlier runs of this process have left behind would stay for ever otherwise
         gc.freeze()
     young = max(before[0], YOUNG_OBJECTS, OBJECTS_PER_NODE * num_nodes)
     gc.set_threshold(young if before[0] else 0, *before[1:])

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ddlsim.errors import RecordsDamaged, RecordsFailed, ScenarioError
+from ddlsim.interrupts import interruptible
 from ddlsim.runs import directory as directories
 from ddlsim.runs.checkpoint import State, checkpoints_of, copy_checkpoint, read_state, remove_checkpoints
 from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_others
-from ddlsim.runs.interrupts import interruptible
 from ddlsim.runs.life import Life, run_in, write_first_files
 from ddlsim.runs.loading import device_of
 from ddlsim.runs.manifest import made_with, start_manifest

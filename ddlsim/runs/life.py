@@ -13,11 +13,11 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.change import change_at_once
 from ddlsim.errors import DdlsimError, RecordsFailed, ReplayFailed
+from ddlsim.interrupts import Interrupts
 from ddlsim.runs import directory as directories
 from ddlsim.runs.callbacks import CallbackFailed, Callbacks, Completed, Evaluation, Started, StopRun
 from ddlsim.runs.checkpoint import Checkpoints, Every, checkpoints_of, remove_checkpoints
 from ddlsim.runs.directory import RunDirectory
-from ddlsim.runs.interrupts import Interrupts
 from ddlsim.runs.lock import LOCK
 from ddlsim.runs.manifest import finish_manifest, made_with, write_manifest
 from ddlsim.runs.models import MODELS, KeptModels, which_models, write_models

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import RecordsDamaged, ScenarioError
+from ddlsim.interrupts import interruptible
 from ddlsim.runs import directory as directories
 from ddlsim.runs.branch import branch, plan_branch
 from ddlsim.runs.checkpoint import State, checkpoints_of, read_state
 from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_others
-from ddlsim.runs.interrupts import interruptible
 from ddlsim.runs.life import Life, run_in
 from ddlsim.runs.loading import device_of
 from ddlsim.runs.manifest import made_with

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import ScenarioError
+from ddlsim.interrupts import interruptible
 from ddlsim.runs import directory as directories
 from ddlsim.runs.checkpoint import checkpoints_of
 from ddlsim.runs.earlier import refuse_other_inputs
-from ddlsim.runs.interrupts import interruptible
 from ddlsim.runs.life import Life, run_in
 from ddlsim.runs.loading import device_of, load_data, prepare
 from ddlsim.runs.manifest import start_manifest

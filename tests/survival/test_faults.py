@@ -14,9 +14,9 @@ from torn_runs import SMOKE, Stopped, outcome, resume_until, run_until, run_whol
 
 from ddlsim import runs
 from ddlsim.errors import RecordsDamaged, ReplayFailed, ScenarioError
+from ddlsim.interrupts import Interrupts
 from ddlsim.runs import checkpoint
 from ddlsim.runs.checkpoint import Every, checkpoints_of, parse_every
-from ddlsim.runs.interrupts import Interrupts
 from ddlsim.runs.lock import acquire
 from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import Repetition
