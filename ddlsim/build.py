@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.layout import Layout
     from ddlsim.learning.learner import Learner
+    from ddlsim.learning.remote.waves import RemoteWaves
     from ddlsim.learning.size_learner import SizeLearner
     from ddlsim.messages.compression import Codec
     from ddlsim.network.access_links import LinkTable
@@ -42,11 +43,22 @@ if TYPE_CHECKING:
 
 
 def build_learner(
-    scenario: "Scenario", prepared: "PreparedData | Outline", device: str, tell: Callable[[str], None] = lambda _: None
+    scenario: "Scenario",
+    prepared: "PreparedData | Outline",
+    device: str,
+    tell: Callable[[str], None] = lambda _: None,
+    threads: int | None = None,
+    elsewhere: "RemoteWaves | None" = None,
 ) -> "Learner | SizeLearner":
     """Parameters, data and waves of all nodes on a device; for a network-only run what stands in for them.
 
-    `tell` takes a sentence on a model that does not say itself what its core and head are.
+    Args:
+        scenario: what is run.
+        prepared: its data.
+        device: cpu or cuda.
+        tell: takes a sentence on a model that does not say itself what its core and head are.
+        threads: CPU threads of a wave; None: as many as there are cores.
+        elsewhere: computes in other processes; None: this one does.
     """
     model, classes = scenario.model, prepared.num_classes
     buffers, assigned = model.buffers, model.assignment(scenario.nodes.count, scenario.seed)
@@ -73,7 +85,8 @@ def build_learner(
         from ddlsim.learning.allocator import keep_freed_memory
 
         keep_freed_memory()
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if threads is None:
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     learner = Learner(
         builders,
         cast("PreparedData", prepared),
@@ -85,6 +98,7 @@ def build_learner(
         stream_seed(scenario.seed, UNTRAINED),
         buffers,
         scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "dp_sgd" else None,
+        elsewhere,
     )
     if scenario.privacy is not None:
         from ddlsim.privacy.accounting import need_opacus

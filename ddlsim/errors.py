@@ -33,6 +33,10 @@ class RecordsDamaged(DdlsimError):
     """Records of an earlier run that cannot be read; the text names the file and the line."""
 
 
+class WorkerLost(DdlsimError):
+    """A process that computes for a run is there no more; the run can go on from its last checkpoint on others."""
+
+
 class ReplayFailed(DdlsimError):
     """A run that is resumed does not repeat what it did before; its records are left as they are."""
 

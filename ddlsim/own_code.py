@@ -27,6 +27,7 @@ PATTERN = r"\.py:[A-Za-z_]\w*$"
 
 _PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)\Z", re.ASCII)
 _GIT_TIMEOUT_S = 10.0
+_TEXT = "__ddlsim_text__"
 _loaded: dict[Path, tuple[str, ModuleType]] = {}
 _places: "weakref.WeakKeyDictionary[type, tuple[Path, str]]" = weakref.WeakKeyDictionary()
 
@@ -92,13 +93,11 @@ def about(cls: type) -> dict[str, Any]:
     """What a manifest says of a class from outside: where its code is, its SHA-256, the state of its repository; of one
     that Python code has given also its text, unless an installed package holds it.
 
-    A class with the attribute `written_as` stands for the class or function that this names; where its `identified` is
-    false, the text does not tell all of it, and no digest is given.
+    A class with the attribute `written_as` stands for the class or function that this names.
     """
     found = _places.get(cls)
     if found:
         return {"path": str(found[0]), "sha256": _loaded[found[0]][0], "git": git_state(found[0])}
-    identified = getattr(cls, "identified", True)
     cls = getattr(cls, "written_as", cls)
     source, file = source_of(cls)
     if source is None:  # typed at a prompt that keeps no source
@@ -106,7 +105,7 @@ def about(cls: type) -> dict[str, Any]:
     path = Path(file) if file and Path(file).is_file() else None
     return {
         "path": path and str(path),
-        "sha256": hashlib.sha256(source.encode()).hexdigest() if identified else None,
+        "sha256": hashlib.sha256(source.encode()).hexdigest(),
         "git": git_state(path) if path else None,
         "source": None if path and "site-packages" in path.parts else source,
     }
@@ -163,8 +162,8 @@ def where(cls: Any) -> str | None:
         return None
 
 
-def source_file(cls: Any) -> str | None:
-    """The file that a class or function is written in."""
+def source_file(cls: type) -> str | None:
+    """The file that a class is written in."""
     try:
         return inspect.getsourcefile(cls)
     except (OSError, TypeError):
@@ -211,12 +210,31 @@ def _module(path: Path) -> tuple[str, ModuleType]:
             f"{shown_path(path)}: {what}. The path is relative to the scenario's file, or with --set to the working "
             "directory."
         ) from error
+    return _run(path, source)
+
+
+def texts() -> dict[str, bytes]:
+    """Path -> text of every file that a class was loaded from, for another process."""
+    return {str(path): module.__dict__[_TEXT] for path, (_, module) in _loaded.items()}
+
+
+def provide(path: Path, source: bytes) -> None:
+    """Runs the text of a file, which need not be there, so that its classes can be unpickled.
+
+    Raises:
+        ScenarioError: running it raises.
+    """
+    _run(path, source)
+
+
+def _run(path: Path, source: bytes) -> tuple[str, ModuleType]:
     digest = hashlib.sha256(source).hexdigest()
     if path in _loaded and _loaded[path][0] == digest:
         return _loaded[path]
     name = f"ddlsim_own_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     module = ModuleType(name)
     module.__file__ = str(path)
+    module.__dict__[_TEXT] = source
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     before = sys.modules.get(name)

@@ -16,6 +16,7 @@ LEVELS = [
     {"reproduce"},
     {"contract", "sweeps"},
     {"runs"},
+    {"executors"},
     {"change"},
     {"build"},
     {"engine"},

@@ -12,6 +12,7 @@ from ddlsim.api.run import Run
 from ddlsim.errors import ScenarioError
 
 if TYPE_CHECKING:
+    from ddlsim.executors.options import Executor
     from ddlsim.runs.callbacks import Callback
     from ddlsim.runs.progress import Mode
     from ddlsim.scenario import Scenario
@@ -50,6 +51,9 @@ def run(
     checkpoint_every: str = "10m",
     checkpoint_keep: str | None = None,
     profile: bool = False,
+    executor: "str | Executor" = "local",
+    workers: int | None = None,
+    gpus_per_worker: int | None = None,
     command: list[str] | None = None,
 ) -> Run:
     """Runs a scenario to its end, as `ddlsim run` does, and leaves a run directory.
@@ -84,6 +88,10 @@ def run(
         checkpoint_keep: how many checkpoints are kept, also when the run is done, such as "5" or "all"; None: two until
             then.
         profile: keep where wall time went (`profile` in the summary).
+        executor: what computes: local, this process; ray, workers on this machine; ray:HOST:PORT or ray:auto, those of
+            a cluster (docs/cluster.md); or an Executor with more options. Records are the same.
+        workers: processes that compute, with Ray; None: one per host.
+        gpus_per_worker: of each, with Ray.
         command: for the manifest; by default the program's own arguments.
     Returns:
         The run. One that a callback has ended has the status `stopped`.
@@ -110,6 +118,7 @@ def run(
         resume_torn=resume,
         command=command,
         callbacks=with_trackers(callbacks, track),
+        executor=_executor(executor, workers, gpus_per_worker),
     )
     return _ended(directory, summary)
 
@@ -151,6 +160,9 @@ def resume(
     checkpoint_every: str = "10m",
     checkpoint_keep: str | None = None,
     profile: bool = False,
+    executor: "str | Executor" = "local",
+    workers: int | None = None,
+    gpus_per_worker: int | None = None,
     from_round: int | None = None,
     set: Mapping[str, Any] | Sequence[str] | None = None,
     out: str | Path | None = None,
@@ -170,6 +182,7 @@ def resume(
         algorithm, model, data, topology: what Python code had given the run, if no file and no package names it: the
             class or object again, the same as then.
         callbacks, track, progress, data_dir, download, checkpoint_every, checkpoint_keep, profile: see `run`.
+        executor, workers, gpus_per_worker: see `run`; they need not be those of the run so far.
         device: auto, cpu or cuda, instead of the scenario's `compute_device`.
         anyway: go on although code, libraries or device are others than before.
         command: for the manifest of a branch; by default the program's own arguments.
@@ -203,6 +216,7 @@ def resume(
         out=place if branches else None,
         command=command,
         callbacks=with_trackers(callbacks, track),
+        executor=_executor(executor, workers, gpus_per_worker),
     )
     del held  # arrays that were given are there until here
     return _ended(place, summary)
@@ -234,6 +248,16 @@ def with_trackers(callbacks: "Sequence[Callback]", track: Sequence[str]) -> "Seq
             print(text, file=sys.stderr)
 
     return [*callbacks, Tracked([track] if isinstance(track, str) else track, tell)]
+
+
+def _executor(executor: "str | Executor", workers: int | None, gpus_per_worker: int | None) -> "Executor":
+    from ddlsim.executors.options import Executor, executor_of
+
+    if isinstance(executor, Executor):
+        if workers is not None or gpus_per_worker is not None:
+            raise ScenarioError("executor: an Executor says how many workers there are; leave the arguments out.")
+        return executor
+    return executor_of(executor, workers=workers, gpus_per_worker=gpus_per_worker)
 
 
 def _mode(progress: str | bool | None) -> "Mode":

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import typer
 
+from ddlsim.cli.executor import ExecutorName
 from ddlsim.cli.options import AsJson, DataDir
+from ddlsim.errors import DdlsimError
 
 PACKAGES = (
     "torch",
@@ -48,9 +50,11 @@ def register(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+def doctor(data_dir: DataDir = None, executor: ExecutorName = "local", as_json: AsJson = False) -> None:
     """Check the environment; each fault with its cure. Exit code 3 if a run could not start."""
     found = list(findings(data_dir))
+    if executor != "local":
+        found += _safely("Ray", lambda: _cluster(executor))
     bad = [finding for finding in found if finding.state == "bad"]
     if as_json:
         typer.echo(
@@ -87,6 +91,35 @@ def _safely(what: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Findin
         yield from look()
     except Exception as error:
         yield Finding(what, "bad", f"{type(error).__name__}: {error}".splitlines()[0], "see the message")
+
+
+def _cluster(executor: str) -> Iterator[Finding]:
+    """What a Ray cluster has; a worker on every host is started to compare versions."""
+    from dataclasses import replace
+
+    from ddlsim.executors.cluster import connect, disconnecting, hosts, import_ray
+    from ddlsim.executors.options import executor_of
+    from ddlsim.executors.ray_workers import RayWorkers
+
+    chosen = executor_of(executor)
+    try:
+        ray = import_ray()
+        yield Finding("ray", "ok", ray.__version__)
+        with disconnecting(chosen):
+            connect(chosen)
+            found = hosts()
+            for host in found:
+                has = host["Resources"]
+                store = has.get("object_store_memory", 0) / 1e9
+                what = f"{has.get('CPU', 0):.0f} cores, {has.get('GPU', 0):.0f} GPUs, object store {store:.1f} GB"
+                yield Finding("Ray host", "ok", f"{host['NodeManagerAddress']}: {what}")
+            if not found:
+                yield Finding("Ray host", "bad", "no host has cores", "start one: ray start --address=...")
+                return
+            RayWorkers(replace(chosen, workers=len(found), cpus_per_worker=1)).close()
+            yield Finding("Ray workers", "ok", f"one on each of {len(found)} hosts, with the same versions as here")
+    except DdlsimError as error:
+        yield Finding("Ray", "bad", str(error), "see docs/cluster.md")
 
 
 def _versions() -> Iterator[Finding]:

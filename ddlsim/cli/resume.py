@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ddlsim.cli.executor import CpusPerWorker, ExecutorName, GpusPerWorker, ObjectStoreGb, Shards, Workers, chosen
 from ddlsim.cli.live import Live, LiveCommand, live_report
 from ddlsim.cli.options import (
     CheckpointEvery,
@@ -49,6 +50,12 @@ def resume(
     as_json: SummaryAsJson = False,
     quiet: Quiet = False,
     profile: Profile = False,
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    cpus_per_worker: CpusPerWorker = None,
+    gpus_per_worker: GpusPerWorker = None,
+    shards: Shards = None,
+    object_store_gb: ObjectStoreGb = None,
     live: Live = None,
     verbose: Verbose = False,
 ) -> None:
@@ -60,6 +67,14 @@ def resume(
     """
     from ddlsim.api import start
 
+    computed_by = chosen(
+        executor,
+        workers=workers,
+        cpus_per_worker=cpus_per_worker,
+        gpus_per_worker=gpus_per_worker,
+        shards=shards,
+        object_store_gb=object_store_gb,
+    )
     if verbose:
         ctx.parent.params["verbose"] = True
     try:
@@ -77,6 +92,7 @@ def resume(
             set=overrides,
             out=out,
             command=["ddlsim", *sys.argv[1:]],
+            executor=computed_by,
             callbacks=live_report(live),
             track=track,
         )

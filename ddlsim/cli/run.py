@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ddlsim.cli import completion
+from ddlsim.cli.executor import CpusPerWorker, ExecutorName, GpusPerWorker, ObjectStoreGb, Shards, Workers, chosen
 from ddlsim.cli.exits import FAILED, INTERRUPTED
 from ddlsim.cli.live import Live, LiveCommand, live_report
 from ddlsim.cli.options import (
@@ -67,12 +68,26 @@ def run(
     as_json: SummaryAsJson = False,
     quiet: Quiet = False,
     profile: Profile = False,
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    cpus_per_worker: CpusPerWorker = None,
+    gpus_per_worker: GpusPerWorker = None,
+    shards: Shards = None,
+    object_store_gb: ObjectStoreGb = None,
     live: Live = None,
     verbose: Verbose = False,
 ) -> None:
     """Run a scenario and leave a run directory."""
     from ddlsim.scenario import load
 
+    computed_by = chosen(
+        executor,
+        workers=workers,
+        cpus_per_worker=cpus_per_worker,
+        gpus_per_worker=gpus_per_worker,
+        shards=shards,
+        object_store_gb=object_store_gb,
+    )
     if verbose:
         ctx.parent.params["verbose"] = True
     options = {"seed": seed, "compute_device": device and device.value, "learning": learning and learning.value}
@@ -97,6 +112,7 @@ def run(
             resume=resume_torn,
             track=track,
             command=["ddlsim", *sys.argv[1:]],
+            executor=computed_by,
         )
     except start.Interrupted as stop:
         found = stop.run

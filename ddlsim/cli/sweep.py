@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlsim.cli import completion
+from ddlsim.cli.executor import ExecutorName
 from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, say
 from ddlsim.cli.options import DataDir, Download, Fallback, Jobs, Overrides, Quiet
 from ddlsim.cli.search import Pruner, Search, run_search, wanted_search
 from ddlsim.errors import ScenarioError
+from ddlsim.runs.checkpoint import Every
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddlsim.executors.options import Executor
+    from ddlsim.sweeps.on_ray import Resources
     from ddlsim.sweeps.points import Point
+    from ddlsim.sweeps.pool import Ended
 
 
 class Emit(StrEnum):
@@ -52,6 +59,9 @@ def sweep(
         str | None,
         typer.Option(help="What a search makes best, a metric of the task or worst_cluster, fair_accuracy, test_loss."),
     ] = None,
+    executor: ExecutorName = "local",
+    cpus_per_run: Annotated[int | None, typer.Option(min=1, help="Cores of each run, with Ray; by default 1.")] = None,
+    gpus_per_run: Annotated[int | None, typer.Option(min=0, help="GPUs of each run, with Ray; by default 0.")] = None,
     pruner: Annotated[Pruner, typer.Option(help="What stops a run of a search before its end.")] = Pruner.median,
     data_dir: DataDir = None,
     fallback: Fallback = True,
@@ -65,10 +75,16 @@ def sweep(
 
     With --search optuna, not all combinations are run: Optuna chooses the next values by what the runs so far have
     reached, and stops runs that are worse than the others (docs/many_runs.md).
+
+    With --executor ray, as many runs are under way as the cluster has cores and GPUs for; each comes back when it has
+    ended (docs/cluster.md).
     """
+    by_ray = _ray_of(executor, cpus_per_run, gpus_per_run)
     options = [] if data_dir is None else ["--data-dir", str(data_dir)]
     options += [*([] if fallback else ["--no-fallback"]), *([] if download else ["--no-download"])]
     if search is not None:
+        if by_ray is not None:
+            raise ScenarioError("--search: runs on this machine. Leave --executor out.")
         if seeds is not None or emit is not None:
             raise ScenarioError("--search: takes neither --seeds nor --emit; --set seed=3 gives all its runs a seed.")
         words = [*options, "-q"]
@@ -91,7 +107,13 @@ def sweep(
     if there and not quiet:
         say(f"{len(there)} of {len(points)} runs are there already.")
     try:
-        failed = _run(missing, [*options, "-q"], jobs, quiet)
+        if by_ray is not None:
+            from ddlsim.sweeps.on_ray import run_points
+
+            given = {"data_dir": data_dir, "fallback": fallback, "download": download, "checkpoint_every": Every()}
+            failed = _told(missing, run_points(missing, *by_ray, given), quiet) if missing else []
+        else:
+            failed = _run(missing, [*options, "-q"], jobs, quiet)
     except KeyboardInterrupt:
         say("Interrupted. The same command runs what is missing.")
         raise typer.Exit(INTERRUPTED) from None
@@ -126,15 +148,35 @@ def _points(
 
 
 def _run(missing: "list[Point]", options: list[str], jobs: int, quiet: bool) -> list[tuple[str, str]]:
-    """Runs them; what failed, with its cause."""
-    from ddlsim.report.text import seconds_text
+    """Runs them, each in a process; what failed, with its cause."""
     from ddlsim.sweeps import pool
     from ddlsim.sweeps.emit import words_of
+
+    return _told(missing, pool.run_jobs([pool.Job(p.name, words_of(p, options)) for p in missing], jobs), quiet)
+
+
+def _ray_of(executor: str, cpus: int | None, gpus: int | None) -> "tuple[Executor, Resources] | None":
+    """The cluster and what each run gets; None: runs are processes of this machine."""
+    from ddlsim.executors.options import executor_of
+
+    found = executor_of(executor)
+    if found.is_local:
+        if cpus is not None or gpus is not None:
+            raise ScenarioError("--cpus-per-run, --gpus-per-run: say what runs get of a cluster. Add --executor ray.")
+        return None
+    from ddlsim.sweeps.on_ray import Resources
+
+    return found, Resources(cpus or 1, gpus or 0)
+
+
+def _told(missing: "list[Point]", ends: "Iterator[Ended]", quiet: bool) -> list[tuple[str, str]]:
+    """Tells of each run when it has ended; what failed, with its cause."""
+    from ddlsim.report.text import seconds_text
     from ddlsim.tasks.metric import Metric
 
     meant = {point.name: point for point in missing}
     started, failed = time.perf_counter(), []
-    for done, ended in enumerate(pool.run_jobs([pool.Job(p.name, words_of(p, options)) for p in missing], jobs), 1):
+    for done, ended in enumerate(ends, 1):
         summary = meant[ended.job.name].summary()
         if ended.code or summary is None:
             failed.append((ended.job.name, ended.cause or "it has ended without a summary"))

@@ -7,8 +7,8 @@ the same row. Two kinds of holders keep it: `Params`, the handles that algorithm
 pending jobs that read it. When the last one lets go, Python's reference count gives the row back.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -16,6 +16,9 @@ import torch
 
 from ddlsim import kernels
 from ddlsim.learning.layout import Part
+
+if TYPE_CHECKING:
+    from ddlsim.learning.architecture import Architecture
 
 
 class Row:
@@ -25,14 +28,18 @@ class Row:
         part: what it holds.
         bank: the matrix that it will lie in.
         number: its name in the run.
+
+    Attributes:
+        node: the node that it is computed for; None: no node in particular.
     """
 
-    __slots__ = ("__weakref__", "bank", "job", "number", "part", "slot")
+    __slots__ = ("__weakref__", "bank", "job", "node", "number", "part", "slot")
 
     def __init__(self, part: Part, bank: "Bank", number: int):
         self.part = part
         self.bank = bank
         self.number = number
+        self.node: int | None = None
         self.slot: int | None = None  # its place in the matrix; None: still to be computed
         self.job: Any = None  # what computes it, see jobs.py: Job
 
@@ -54,6 +61,24 @@ class Row:
     def __del__(self) -> None:
         if self.slot is not None:
             self.bank.free(self.slot)
+
+
+class RowValues:
+    """The values of a row outside of its matrix, to be loaded in the row's place.
+
+    Args:
+        part: what it holds.
+        values: float32 [P].
+    """
+
+    def __init__(self, part: Part, values: torch.Tensor):
+        self.part = part
+        self.size = part.size
+        self._values = values
+
+    def values(self) -> torch.Tensor:
+        """float32 [P]."""
+        return self._values
 
 
 class Params:
@@ -176,8 +201,42 @@ class Rows:
     def new(self, part: Part) -> Params:
         """A handle to a row that a job will fill."""
         number, self.num_given = self.num_given, self.num_given + 1
+        return Params(self.numbered(part, number))
+
+    def numbered(self, part: Part, number: int) -> Row:
+        """The row of a number that has been given, here or in another process."""
         row = self._rows[number] = Row(part, self.bank(part), number)
-        return Params(row)
+        return row
+
+    def draw(
+        self, architecture: "Architecture", parts: Sequence[Part], seed: int, count: int, node: int, known: bool
+    ) -> list[tuple[Params, ...]]:
+        """Fresh models, drawn one after the other from one seed.
+
+        Args:
+            architecture: of the models.
+            parts: in which a model lies.
+            seed: of these draws alone.
+            count: how many.
+            node: the node that they are for.
+            known: false: their values are loaded later, see replay.py.
+        """
+        if not known:
+            return [tuple(map(self.new, parts)) for _ in range(count)]
+        return [
+            tuple(self.store(part, architecture.layout.flatten(module, part.name)) for part in parts)
+            for module in architecture.draw(seed, count)
+        ]
+
+    def gather(self, rows: Sequence[Row]) -> list[torch.Tensor]:
+        """The values of rows that have been computed, float32 [P] each, on the CPU."""
+        return [row.values().cpu() for row in rows]
+
+    def load(self, rows: Iterable[tuple[Row, torch.Tensor]]) -> None:
+        """Fills rows without values, float32 [P] each."""
+        for row, values in rows:
+            row.allocate()
+            row.values().copy_(values)
 
     def store(self, part: Part, values: torch.Tensor) -> Params:
         """A handle to a copy of `values`, float32 [P]."""

@@ -38,9 +38,19 @@ class JobSpec:
     """Fields that hold rows to be filled; of a job without such fields the outcome is a value."""
 
     @property
+    def computed_for(self) -> int | None:
+        """Its node; None: the one that its first row was computed for."""
+        return getattr(self, "node", None)
+
+    @property
     def reads(self) -> tuple[int, ...]:
         """Numbers of the rows that must be known before it can run."""
         return tuple(number for name in self.reads_in for number in _numbers(getattr(self, name)))
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        """Numbers of the rows that it fills."""
+        return tuple(number for name in self.writes_in for number in _numbers(getattr(self, name)))
 
     def identity(self) -> Hashable:
         """Equal for jobs that are known to compute the same; by default each is one of its own."""
@@ -187,6 +197,7 @@ class MergeSpec(JobSpec):
         sources: summed in this order.
         weights: as many.
         target: the new row.
+        node: the node that merges.
     """
 
     kind = "merging"
@@ -196,6 +207,7 @@ class MergeSpec(JobSpec):
     sources: tuple[RowRef, ...]
     weights: tuple[float, ...]
     target: RowRef
+    node: int | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -209,6 +221,7 @@ class AggregateSpec(JobSpec):
         own: the place of the node's own among them; None: it has none (a server).
         start: what the node's last training began with, for rules that compare updates; None: it is not known.
         target: the new row.
+        node: the node that combines them.
     """
 
     kind = "aggregation"
@@ -221,6 +234,7 @@ class AggregateSpec(JobSpec):
     own: int | None
     start: RowRef | None
     target: RowRef
+    node: int | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -26,6 +26,14 @@ Run = Callable[[str, Sequence[JobSpec]], Sequence[Any]]
 """(kind, specifications of that kind) -> their values, in order."""
 
 
+class Later:
+    """A value that is computed elsewhere, perhaps still under way."""
+
+    def get(self) -> Any:
+        """Waits for it."""
+        raise NotImplementedError
+
+
 class Past(Protocol):
     """What is known of the jobs of an earlier process that this one repeats, see replay.py."""
 
@@ -52,6 +60,7 @@ class Job:
         self.inputs = tuple(inputs)
         self.done = False
         self.value: Any = None
+        self.later = False  # the value is a Later
         self.computes_value = not spec.writes_in
         self._outputs = [weakref.ref(row) for row in outputs]
         for row in outputs:
@@ -68,7 +77,7 @@ class Job:
 
     def finish(self, value: Any = None) -> None:
         """Marks the job as run and lets go of its inputs, so that their rows can be freed."""
-        self.done, self.value = True, value
+        self.done, self.value, self.later = True, value, isinstance(value, Later)
         self.spec, self.inputs = None, ()
         for output in self._outputs:
             row = output()
@@ -87,7 +96,7 @@ class Jobs:
     Attributes:
         num_submitted: jobs enqueued so far.
         past: while an earlier process is repeated, what its jobs computed; None: jobs run.
-        on_values: called with the number and the value of every job of a wave that computes one.
+        on_values: called with the number and the value of every job that has computed one, once it is known.
     """
 
     def __init__(self, kinds: Sequence[str], run: Run):
@@ -96,6 +105,7 @@ class Jobs:
         self._pending: list[Job] = []
         self._num_old = 0  # of the pending ones, the first so many were already pending at the last flush
         self.num_submitted = 0
+        self._under_way: list[Job] = []  # jobs whose values are computed elsewhere
         self.past: Past | None = None
         self.on_values: Callable[[list[tuple[int, Any]]], None] | None = None
         self.wall_s: dict[str, float] = defaultdict(float)
@@ -135,6 +145,17 @@ class Jobs:
         while needed:
             self._run_wave(self._next_kind(needed))
             needed = [job for job in needed if not job.done and job.wanted]
+
+    def values(self, jobs: Sequence[Job]) -> list[Any]:
+        """What jobs compute; those that have not run yet run together."""
+        self.force(jobs)
+        self._fetch([job for job in jobs if job.later])
+        return [job.value for job in jobs]
+
+    def settle(self) -> None:
+        """Waits for all values that are computed elsewhere."""
+        self._fetch(self._under_way)
+        self._under_way = []
 
     def force_params(self, params: Iterable[Params]) -> None:
         """Runs waves until these parameters are known."""
@@ -191,9 +212,17 @@ class Jobs:
         values = self._run(kind, [job.spec for job in wave if job.spec is not None])  # all have one until they have run
         for job, value in zip(wave, values, strict=True):
             job.finish(value)
-        if self.on_values is not None:
-            found = [(job.number, job.value) for job in wave if job.computes_value]
-            if found:
-                self.on_values(found)
+        self._tell([job for job in wave if job.computes_value and not job.later])
+        self._under_way = [job for job in (*self._under_way, *wave) if job.later]
         self.wall_s[kind] += time.perf_counter() - start
         self.waves[kind].append(len(wave))
+
+    def _fetch(self, jobs: Sequence[Job]) -> None:
+        found = [job for job in jobs if job.later]
+        for job in found:
+            job.value, job.later = job.value.get(), False
+        self._tell(found)
+
+    def _tell(self, jobs: Sequence[Job]) -> None:
+        if self.on_values is not None and jobs:
+            self.on_values([(job.number, job.value) for job in jobs])

@@ -12,6 +12,7 @@ import torch
 
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.architecture import Architecture, Build, read_architecture
+from ddlsim.learning.backends.base import Waves
 from ddlsim.learning.backends.choose import make_backends
 from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.batches import batches_per_pass, draw_batches
@@ -46,6 +47,7 @@ from ddlsim.privacy.accounting import Releases
 if TYPE_CHECKING:
     from ddlsim.aggregation.base import Aggregation
     from ddlsim.data.prepared import PreparedData
+    from ddlsim.learning.remote.waves import RemoteWaves
     from ddlsim.scenario.model import Training
     from ddlsim.scenario.privacy import Privacy
 
@@ -64,6 +66,7 @@ class Learner:
         seed: of what an architecture's models have in common and never train (see architecture.py).
         buffers: whether floating-point buffers are merged and sent like trained parameters, or stay with each node.
         privacy: scenario section `privacy`, if gradients are to be private; None: they are not.
+        elsewhere: computes in other processes; None: this one does.
 
     Raises:
         ScenarioError: if a module does not fit (see Layout); nothing has been run.
@@ -83,6 +86,7 @@ class Learner:
         seed: int = 0,
         buffers: Buffers = "shared",
         privacy: "Privacy | None" = None,
+        elsewhere: "RemoteWaves | None" = None,
     ):
         self._training = training
         self._privacy, self._private_updates = privacy, dict[int, int]()
@@ -99,8 +103,14 @@ class Learner:
         self._kept_rows = KeptRows(training)
         for architecture in self.architectures.values():
             self._kept_rows.check(architecture.layout.parts[MODEL])
-        self.rows = Rows(device)
-        self.backends = make_backends(self.rows, self.architectures, self.data, training, chunk, device, threads)
+        self.rows: Rows
+        self.backends: Waves
+        if elsewhere is not None:
+            self.data.forget_inputs()
+            self.rows, self.backends = elsewhere.rows, elsewhere
+        else:
+            self.rows = Rows(device)
+            self.backends = make_backends(self.rows, self.architectures, self.data, training, chunk, device, threads)
         self.jobs = Jobs([spec.kind for spec in KINDS], self.backends.run)
         self._slices: dict[tuple, Part] = {}
         self._same_start: dict[tuple, list[list[weakref.ref[Params]]]] = {}
@@ -144,18 +154,12 @@ class Learner:
                 "(el, dpsgd)."
             )
         parts = [layout.parts[name] for name in ((MODEL,) if whole else layout.names)]
-        if self.jobs.past is not None:  # what is still held at its end is loaded then
-            models = [tuple(map(self.rows.new, parts)) for _ in range(count)]
-        else:
-            models = [
-                tuple(self.rows.store(part, layout.flatten(module, part.name)) for part in parts)
-                for module in architecture.draw(seed, count)
-            ]
+        models = self.rows.draw(architecture, parts, seed, count, node, known=self.jobs.past is None)
         self._same_start[key] = [[weakref.ref(params) for params in model] for model in models]
         return models
 
-    def merge(self, sources: Sequence[Params], weights: Sequence[float]) -> Params:
-        """The weighted sum of parameters of one kind, summed in the given order.
+    def merge(self, sources: Sequence[Params], weights: Sequence[float], node: int | None = None) -> Params:
+        """The weighted sum of parameters of one kind, summed in the given order; `node` is the one that merges.
 
         Merging the same parameters with the same weights again gives the same handle, so nodes that end with the same
         model (an all-reduce) are recognized as such.
@@ -168,7 +172,8 @@ class Learner:
         merged = self._same_merge.get((numbers, weights))
         if merged is None:
             merged = self._same_merge[numbers, weights] = self.rows.new(sources[0].part)
-            self._submit(MergeSpec(sources=numbers, weights=weights, target=merged.serial), sources, [merged])
+            spec = MergeSpec(sources=numbers, weights=weights, target=merged.serial, node=node)
+            self._submit(spec, sources, [merged])
         return merged
 
     def aggregate(
@@ -178,6 +183,7 @@ class Learner:
         weights: Sequence[float],
         own: int | None,
         start: Params | None,
+        node: int | None = None,
     ) -> Params:
         """Parameters of one kind combined by a robust rule; as with `merge`, the same again gives the same handle.
 
@@ -191,7 +197,13 @@ class Learner:
         if made is None:
             made = self._same_merge[key] = self.rows.new(sources[0].part)
             spec = AggregateSpec(
-                rule=rule, sources=numbers, weights=weights, own=own, start=_number(start), target=made.serial
+                rule=rule,
+                sources=numbers,
+                weights=weights,
+                own=own,
+                start=_number(start),
+                target=made.serial,
+                node=node,
             )
             self._submit(spec, _handles(tuple(sources), start), [made])
         return made
@@ -428,8 +440,7 @@ class Learner:
 
     def resolve(self, jobs: Sequence[Job]) -> list:
         """What jobs compute; they run together if they have not run yet. This is the only way in which values leave."""
-        self.jobs.force(jobs)
-        return [job.value for job in jobs]
+        return self.jobs.values(jobs)
 
     def value(self, job: Job) -> Any:
         """What one job computes, see `resolve`."""
@@ -466,6 +477,9 @@ class Learner:
         self.backends.close()
 
     def _submit(self, spec: JobSpec, reads: Sequence[Params], writes: Sequence[Params] = ()) -> Job:
+        node = reads[0].row.node if spec.computed_for is None else spec.computed_for
+        for params in writes:
+            params.row.node = node
         return self.jobs.submit(Job(spec, [params.row for params in reads], [params.row for params in writes]))
 
     def _local_of(self, kept: Kept | None) -> Params | None:

@@ -1,5 +1,6 @@
 """The samples on the device: every node's own, and every cluster's copy of the test and validation sets."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,6 +51,16 @@ class NodeDatasets:
             raise DdlsimError("training.augmentation: only none fits data of several domains.")
         return Augmenter(kind, self._mean, self._std, seed)
 
+    def forget_inputs(self) -> None:
+        """Keeps labels, and of inputs shape and type alone: where training is computed elsewhere."""
+        self.train = [_outline(pair) for pair in self.train]
+        self._node_validation = [_outline(pair) for pair in self._node_validation]
+        self._cluster = {split: [_outline(pair) for pair in pairs] for split, pairs in self._cluster.items()}
+
+    def keep_training_samples(self, nodes: Collection[int]) -> None:
+        """Lets the training samples of all other nodes go."""
+        self.train = [pair if node in nodes else _outline(pair) for node, pair in enumerate(self.train)]
+
     def num_samples(self, split: str, node: int) -> int:
         """How many samples a node may use of its own "train" or "validation" data."""
         return len(self.local(split, node)[1])
@@ -67,6 +78,12 @@ class NodeDatasets:
         if split == "own validation":
             return self.local("validation", cluster)
         return self._cluster[split][cluster]
+
+
+def _outline(pair: Samples) -> Samples:
+    """Inputs of the same shape and type that take no memory, all zero."""
+    inputs, labels = pair
+    return torch.zeros(1, dtype=inputs.dtype).view([1] * len(inputs.shape)).expand(inputs.shape), labels
 
 
 def _to(device: torch.device, pair: "Prepared") -> Samples:

@@ -104,13 +104,16 @@ def end_replay(
     if here.pending != cut.pending:
         differ = sorted(set(here.pending) ^ set(cut.pending))
         raise ReplayFailed(f"jobs {differ[:5]} are not pending in both.")
-    for row in rows.held():
-        if row.number in stored:
-            values = load(row)
-            if values.shape != (row.size,):
-                raise ReplayFailed(f"row {row.number} has {row.size} values, the checkpoint's {values.numel()}.")
-            row.allocate()
-            row.values().copy_(values)
-        elif row.job is None:
+    held = rows.held()
+    for row in held:
+        if row.number not in stored and row.job is None:
             raise ReplayFailed(f"the checkpoint lacks row {row.number}.")
+
+    def loaded(row: Row) -> "torch.Tensor":
+        values = load(row)
+        if values.shape != (row.size,):
+            raise ReplayFailed(f"row {row.number} has {row.size} values, the checkpoint's {values.numel()}.")
+        return values
+
+    rows.load((row, loaded(row)) for row in held if row.number in stored)
     jobs.begin(cut.num_old)

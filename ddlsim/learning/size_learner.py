@@ -140,7 +140,7 @@ class SizeLearner:
         parts = (self._whole if whole else self._parts)[name]
         return [tuple(self._params(part) for part in parts) for _ in range(count)]
 
-    def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
+    def merge(self, sources: "Sequence[Params]", weights: Sequence[float], node: int | None = None) -> "Params":
         """What merges to the same size.
 
         Raises:
@@ -163,6 +163,7 @@ class SizeLearner:
         weights: Sequence[float],
         own: int | None,
         start: "Params | None",
+        node: int | None = None,
     ) -> "Params":
         """What aggregates to the same size; as `merge`."""
         return self.merge(sources, weights)

@@ -403,7 +403,7 @@ class Node:
         Raises:
             DdlsimError: the sizes differ.
         """
-        return self._compute.merge(sources, weights)
+        return self._compute.merge(sources, weights, self.id)
 
     def combine(self, models: "Mapping[int, Params]", weights: Mapping[int, float]) -> "Params":
         """Parameters of several nodes as one: their weighted average, or what the scenario's `aggregation` makes of
@@ -421,14 +421,14 @@ class Node:
         """
         nodes, rule = sorted(models), self._aggregation
         if rule is None:
-            return self._compute.merge([models[node] for node in nodes], [weights[node] for node in nodes])
+            return self.merge([models[node] for node in nodes], [weights[node] for node in nodes])
         nodes = [node for node in nodes if weights[node] > 0 or node == self.id] or nodes
         if len(nodes) == 1:
             return models[nodes[0]]
         own = nodes.index(self.id) if self.id in models else None
         start = self.started_from(models[self.id]) if rule.needs_start and own is not None else None
         return self._compute.aggregate(
-            rule, [models[node] for node in nodes], [weights[node] for node in nodes], own, start
+            rule, [models[node] for node in nodes], [weights[node] for node in nodes], own, start, self.id
         )
 
     def average(self, own: "Params", received: "Mapping[int, Params]") -> "Params":

@@ -190,12 +190,13 @@ class Compute(Protocol):
     def class_cosine(self, own: "Params", others: "Sequence[Params]") -> "Job":
         """Mean over classes of the cosine between classifiers' rows; value: a list of floats, one per other."""
 
-    def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
+    def merge(self, sources: "Sequence[Params]", weights: Sequence[float], node: int | None = None) -> "Params":
         """The weighted sum of parameters, in the given order.
 
         Args:
             sources: at least one, all of one size.
             weights: one per source, any real numbers; they are not normalized.
+            node: the node that merges.
 
         Raises:
             DdlsimError: the sizes differ.
@@ -208,6 +209,7 @@ class Compute(Protocol):
         weights: Sequence[float],
         own: int | None,
         start: "Params | None",
+        node: int | None = None,
     ) -> "Params":
         """Parameters of several nodes, combined by a robust rule.
 
@@ -217,6 +219,7 @@ class Compute(Protocol):
             weights: what each would weigh in a plain average, summing to 1.
             own: the place of the node's own among them; None: it has none (a server).
             start: what the node's last training began with; None: it has not trained what is combined.
+            node: the node that combines them.
 
         Raises:
             DdlsimError: the sizes differ.

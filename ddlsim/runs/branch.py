@@ -15,9 +15,9 @@ from ddlsim.errors import RecordsDamaged, RecordsFailed, ScenarioError
 from ddlsim.interrupts import interruptible
 from ddlsim.runs import directory as directories
 from ddlsim.runs.checkpoint import State, checkpoints_of, copy_checkpoint, read_state, remove_checkpoints
+from ddlsim.runs.computing import about_executor, computes_on, make_learner
 from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_others
 from ddlsim.runs.life import Life, run_in, write_first_files
-from ddlsim.runs.loading import device_of
 from ddlsim.runs.manifest import made_with, start_manifest
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
@@ -135,8 +135,6 @@ def branch(planned: Branch, out: Path | None, anyway: bool, options: Options) ->
         anyway: begin with a checkpoint although other code, libraries or another device made it.
         options: how it is carried out.
     """
-    from ddlsim.build import build_learner
-
     started = time.perf_counter()
     scenario, path = planned.scenario, out or planned.default_path
     if path.resolve() == planned.parent.resolve():
@@ -148,21 +146,22 @@ def branch(planned: Branch, out: Path | None, anyway: bool, options: Options) ->
             if finished and _is_same(path, planned):
                 console.message(f"{path} holds this branch already.")
                 return finished
-            computes_on = device_of(scenario, options.device)
+            device = computes_on(scenario, options)
             prepared = load_same_data(scenario, planned.manifest, options.data_dir, options.download)
             data_s = time.perf_counter() - started
             found = _usable_checkpoint(planned, console.message)
             if found is not None and not anyway:
-                refuse_others(planned.parent, found[1].made_with, made_with(scenario, computes_on))
-            learner = build_learner(scenario, prepared, computes_on, console.message)
+                refuse_others(planned.parent, found[1].made_with, made_with(scenario, device))
+            learner = make_learner(scenario, prepared, device, options, console.message)
             try:
                 with directories.run_directory(path, console.message, lambda held: _spare(held, planned)) as place:
-                    manifest = start_manifest(scenario, prepared, computes_on, None, options.command)
+                    manifest = start_manifest(scenario, prepared, device, None, options.command)
+                    manifest["executor"] = about_executor(learner)
                     manifest["data"] |= {key: planned.manifest["data"].get(key) for key in ("fallback", "missing")}
                     manifest["branches"] = [*_branches_before(planned), planned.about]
                     manifest["labels"] += [planned.label] if planned.changed else []
                     parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s
-                    life = Life(place, *parts, options, computes_on, stages=planned.stages)
+                    life = Life(place, *parts, options, device, stages=planned.stages)
                     if found is not None:
                         write_first_files(life)
                         life.repetition = _repetition(place.path, *found, cast("Learner", learner))

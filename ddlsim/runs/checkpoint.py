@@ -30,7 +30,7 @@ from ddlsim.runs.value_log import ValueLog, check_log
 if TYPE_CHECKING:
     import torch
 
-    from ddlsim.learning.bank import Row
+    from ddlsim.learning.bank import Row, Rows
     from ddlsim.learning.learner import Learner
     from ddlsim.learning.replay import Cut
     from ddlsim.runs.recorder import Recorder
@@ -207,6 +207,7 @@ class Checkpoints:
         from ddlsim.learning.replay import cut_here, known_rows
 
         jobs, rows = self._learner.jobs, self._learner.rows
+        jobs.settle()
         self._folder.mkdir(exist_ok=True)
         log_bytes = self._log.write()
         cut = cut_here(jobs, rows)
@@ -214,7 +215,7 @@ class Checkpoints:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
         try:
-            files = {path.name: _crc(path) for path in _write_rows(draft, known_rows(rows))}
+            files = {path.name: _crc(path) for path in _write_rows(draft, known_rows(rows), rows)}
             state = State(
                 self._rounds,
                 completed,
@@ -336,7 +337,7 @@ def remove_checkpoints(directory: Path, newer_than: int = -1) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _write_rows(folder: Path, rows: "list[Row]") -> Iterator[Path]:
+def _write_rows(folder: Path, rows: "list[Row]", all_rows: "Rows") -> Iterator[Path]:
     """Writes rows to files of at most SHARD_BYTES (one row more than that has a file of its own)."""
     from safetensors.numpy import save_file
 
@@ -351,7 +352,8 @@ def _write_rows(folder: Path, rows: "list[Row]") -> Iterator[Path]:
     for index, shard in enumerate(shards):
         path = folder / f"rows-{index}.safetensors"
         try:
-            save_file({str(row.number): row.values().cpu().numpy() for row in shard}, path)
+            values = all_rows.gather(shard)
+            save_file({str(row.number): each.numpy() for row, each in zip(shard, values, strict=True)}, path)
         except Exception as error:  # of the library's own kind where the disk is full
             if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
                 raise OSError(f"{path.name}: {error}") from error

@@ -160,7 +160,7 @@ def _made_and_locked(path: Path, tell: Callable[[str], None], spare: Callable[[P
                 return lock
             _refuse_strangers(path)
             spare(path)
-            aside = _move_aside(path)
+            aside = move_aside(path)
         except BaseException:
             lock.release(path)
             raise
@@ -180,7 +180,8 @@ def _refuse_strangers(path: Path) -> None:
         )
 
 
-def _move_aside(path: Path) -> Path:
+def move_aside(path: Path) -> Path:
+    """Another name for a directory that is in the way; returns it."""
     number = 1
     while (aside := path.with_name(f"{path.name}.earlier-{number}")).exists():
         number += 1

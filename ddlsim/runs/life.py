@@ -12,7 +12,7 @@ import numpy as np
 
 from ddlsim import metrics
 from ddlsim.change import change_at_once
-from ddlsim.errors import DdlsimError, RecordsFailed, ReplayFailed
+from ddlsim.errors import DdlsimError, RecordsFailed, ReplayFailed, WorkerLost
 from ddlsim.interrupts import Interrupts
 from ddlsim.runs import directory as directories
 from ddlsim.runs.callbacks import CallbackFailed, Callbacks, Completed, Evaluation, Started, StopRun
@@ -117,12 +117,23 @@ def run_in(life: Life) -> dict:
     except KeyboardInterrupt:  # a second one on the way out of the first
         life.interrupts.hold()
         status = "interrupted" if status == "failed" else status
+    if isinstance(failure, WorkerLost):
+        failure.run_dir = life.path  # type: ignore[attr-defined]
     if life.repetition is not None:
         life.repetition.abandon(life.recorder)
         raise failure or KeyboardInterrupt
+    if isinstance(failure, WorkerLost):  # what is written since the last checkpoint is taken back, see recovery.py
+        with suppress(RecordsFailed):
+            if life.recorder is not None:
+                life.recorder.close()
+        raise failure
     if status == "interrupted":
         life.console.message(f"Interrupted. What has been computed is in {life.path}.{_how_to_resume(life)}")
-    summary, unwritten = _close(life, status)
+    try:
+        summary, unwritten = _close(life, status)
+    except WorkerLost as lost:  # before the summary was written
+        lost.run_dir = life.path  # type: ignore[attr-defined]
+        raise
     failure = failure or unwritten
     if status == "done" and failure is None and life.every.keep is None:
         remove_checkpoints(life.path)
@@ -343,6 +354,9 @@ def _close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
         manifest["profile"] = wall_profile(learner.jobs.wall_s, life.setup_s, life.data_s, recording_s, manifest)
         manifest["waves"] = wave_counts(learner.jobs.waves)
         manifest["paths"], manifest["detours"] = learner.paths, learner.detours
+    if hasattr(life.learner, "backends"):
+        with suppress(WorkerLost):
+            life.manifest["executor"] |= life.learner.backends.about_end()
     summary = None
     try:
         write_manifest(path, life.manifest)

@@ -1,6 +1,5 @@
 """The manifest of a run: what a reader must know to trust and repeat it."""
 
-import hashlib
 import json
 import os
 import platform
@@ -9,13 +8,12 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.native import PACKAGE_DIR, extension
+from ddlsim.executors.versions import PACKAGES, cpu_name, num_threads, version_of, versions
 from ddlsim.runs.directory import write_json
 from ddlsim.runs.inputs import file_digests
 from ddlsim.tasks import TASKS
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
 
 NETWORK_ONLY = "learning: none: only the network ran; where learned values steer, every loss was taken as equal"
-PACKAGES = ("torch", "torchvision", "numpy", "simpy", "networkx", "pydantic")
 
 
 def start_manifest(
@@ -43,12 +40,12 @@ def start_manifest(
     if scenario.evaluation.precision != "float32" and not labels:
         labels.append(f"tested in {scenario.evaluation.precision}: evaluation.precision")
     return {
-        "ddlsim": metadata.version("ddlsim") if _installed("ddlsim") else None,
+        "ddlsim": version_of("ddlsim"),
         "python": platform.python_version(),
-        **{name: metadata.version(name) for name in PACKAGES if _installed(name)},
+        **{name: found for name in PACKAGES if (found := version_of(name)) is not None},
         "device": _device_name(device),
-        "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "cpu": _cpu_name(),
+        "threads": num_threads(),
+        "cpu": cpu_name(),
         "command": list(command or sys.argv),
         "process": {"pid": os.getpid(), "host": socket.gethostname()},
         "seed": scenario.seed,
@@ -78,19 +75,11 @@ def made_with(scenario: "Scenario", device: str) -> dict[str, str | None]:
     """What must be the same for two processes to compute the same bits."""
     from ddlsim.scenario.own_parts import origins
 
-    code = hashlib.sha256()
-    native = Path(str(extension().__file__))
-    for path in (*sorted(PACKAGE_DIR.rglob("*.py")), native):
-        code.update(path.name.encode())
-        code.update(path.read_bytes())
     return {
-        "ddlsim": metadata.version("ddlsim") if _installed("ddlsim") else None,
-        "code": code.hexdigest()[:16],
+        **versions(),
         "plugins": json.dumps([_without_text(origin) for origin in origins(scenario)], sort_keys=True),
-        "python": platform.python_version(),
-        **{name: metadata.version(name) for name in PACKAGES if _installed(name)},
         "device": _device_name(device),
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
     }
 
 
@@ -114,25 +103,9 @@ def write_manifest(directory: Path, manifest: dict) -> None:
     write_json(directory / "manifest.json", manifest)
 
 
-def _installed(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 def _device_name(device: str) -> str:
     if device != "cuda":
         return device
     import torch
 
-    return torch.cuda.get_device_name()
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else device  # where workers alone have one

@@ -191,13 +191,17 @@ def _state(learner: "Learner", node: int, model: "Model", beside: Any) -> "dict[
     import torch
 
     from ddlsim.learning.backends.workspace import ModelWorkspace
+    from ddlsim.learning.bank import RowValues
 
-    learner.jobs.force_params([*model, *([] if beside is None or beside.local is None else [beside.local])])
+    local = [] if beside is None or beside.local is None else [beside.local]
+    learner.jobs.force_params([*model, *local])
+    rows = [params.row for params in (*model, *local)]
+    known = [RowValues(row.part, values) for row, values in zip(rows, learner.rows.gather(rows), strict=True)]
     architecture = learner.architecture_of(node)
     workspace = ModelWorkspace(architecture, torch.device("cpu"))
     with torch.no_grad():
-        workspace.load([params.row for params in model])
-        workspace.load_local(None if beside is None or beside.local is None else beside.local.row)
+        workspace.load(known[: len(model)])
+        workspace.load_local(known[-1] if local else None)
         own_name = getattr(workspace.module, "own_name", str)  # of a module that was cut in two by us
         return {own_name(name): each.detach().cpu().clone() for name, each in workspace.module.state_dict().items()}
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddlsim.executors.options import LOCAL, Executor
 from ddlsim.runs.callbacks import Callback, Callbacks
 from ddlsim.runs.checkpoint import DEFAULT, Every
 from ddlsim.runs.progress import Mode
@@ -23,6 +24,9 @@ class Options:
             nothing is learned.
         command: for the manifest; None: that of the process.
         callbacks: what is called while it runs; none of a run that is there already.
+        executor: what computes.
+        threads: of a wave in this process; None: as many as it may use cores.
+        fewer_workers: make do with fewer workers than the executor says: some have been lost.
     """
 
     data_dir: Path | None = None
@@ -33,6 +37,9 @@ class Options:
     checkpoint_every: Every = DEFAULT
     command: Sequence[str] | None = None
     callbacks: Sequence[Callback] = ()
+    executor: Executor = LOCAL
+    threads: int | None = None
+    fewer_workers: bool = False
 
     def __post_init__(self) -> None:
         Callbacks(self.callbacks)  # refuses what is none

@@ -75,8 +75,7 @@ class Repetition:
         if num_bytes != self.state.metrics_bytes:
             raise ReplayFailed(f"metrics.jsonl has {num_bytes} bytes, not {self.state.metrics_bytes}.")
         end_replay(learner.jobs, learner.rows, self._cut, self._rows.numbers, self._rows.values)
-        for name, found in learner.backends.reasons.items():
-            found.update(self.state.reasons.get(name, {}))
+        learner.backends.know(self.state.reasons)
         for name in OF_AN_END:
             with suppress(OSError):
                 (self._directory / name).unlink(missing_ok=True)

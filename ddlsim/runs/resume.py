@@ -4,26 +4,27 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import RecordsDamaged, ScenarioError
 from ddlsim.interrupts import interruptible
+from ddlsim.learning.size_learner import SizeLearner
 from ddlsim.runs import directory as directories
 from ddlsim.runs.branch import branch, plan_branch
 from ddlsim.runs.checkpoint import State, checkpoints_of, read_state
+from ddlsim.runs.computing import about_executor, computes_on, make_learner
 from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_others
 from ddlsim.runs.life import Life, run_in
-from ddlsim.runs.loading import device_of
 from ddlsim.runs.manifest import made_with
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
+from ddlsim.runs.recovery import until_done
 from ddlsim.runs.repetition import Repetition
 from ddlsim.runs.stages import read_stages
 
 if TYPE_CHECKING:
-    from ddlsim.data import Outline, PreparedData
-    from ddlsim.learning.learner import Learner
     from ddlsim.scenario import Scenario
 
 
@@ -55,11 +56,29 @@ def resume(
         RecordsDamaged: if no checkpoint is whole.
         ReplayFailed: if the run does not repeat what it did.
     """
+
+    def go_on(place: Path, options: Options) -> dict:
+        return _go_on(place, anyway, options)
+
+    options = Options(**further)
+    if from_round is not None or set or out is not None:
+        planned = plan_branch(directory, from_round, set)
+        return until_done(partial(branch, planned, out, anyway), go_on, options, partial(_say, options))
+    return until_done(partial(go_on, directory), go_on, options, partial(_say, options))
+
+
+def _say(options: Options, text: str) -> None:
+    """A sentence beside a run's progress."""
+    console = Progress("", 0, mode=options.progress)
+    console.message(text)
+    console.close()
+
+
+def _go_on(directory: Path, anyway: bool, options: Options) -> dict:
+    """A run from its last checkpoint, see `resume`."""
     from ddlsim.scenario import load
 
-    started, options = time.perf_counter(), Options(**further)
-    if from_round is not None or set or out is not None:
-        return branch(plan_branch(directory, from_round, set), out, anyway, options)
+    started = time.perf_counter()
     finished = directories.complete_summary(directory)
     if finished:
         return finished
@@ -71,23 +90,25 @@ def resume(
     try:
         with interruptible() as interrupts, directories.reopened(directory) as place:
             checkpoint, state = _newest_whole(directory, scenario, console.message)
-            computes_on = device_of(scenario, options.device)
+            device = computes_on(scenario, options)
             if not anyway:
-                refuse_others(directory, state.made_with, made_with(scenario, computes_on))
+                refuse_others(directory, state.made_with, made_with(scenario, device))
             prepared = load_same_data(scenario, manifest, options.data_dir, options.download)
             data_s = time.perf_counter() - started
             console.message(f"{directory}: repeating {state.rounds} rounds without training, then going on.")
-            learner = _build(scenario, prepared, computes_on, console.message)
+            learner = make_learner(scenario, prepared, device, options, console.message)
+            assert not isinstance(learner, SizeLearner), "only a run that learns has checkpoints"
             try:
                 repetition = Repetition(checkpoint, state, learner)
                 manifest |= {
                     "status": "running",
                     "stopped": None,
                     "process": {"pid": os.getpid(), "host": socket.gethostname()},
+                    "executor": about_executor(learner),
                 }
                 manifest["resumed_after_rounds"] = [*manifest.get("resumed_after_rounds", []), state.rounds]
                 parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s
-                return run_in(Life(place, *parts, options, computes_on, repetition, state.wall_s, stages))
+                return run_in(Life(place, *parts, options, device, repetition, state.wall_s, stages))
             finally:
                 learner.close()
     finally:
@@ -120,14 +141,3 @@ def _newest_whole(directory: Path, scenario: "Scenario", tell: Callable[[str], N
         f"{directory}: no checkpoint is whole, so the run cannot go on. {' '.join(damage)} "
         "`ddlsim run ... --force` starts it again."
     )
-
-
-def _build(
-    scenario: "Scenario", prepared: "PreparedData | Outline", device: str, tell: Callable[[str], None]
-) -> "Learner":
-    from ddlsim.build import build_learner
-    from ddlsim.learning.learner import Learner
-
-    learner = build_learner(scenario, prepared, device, tell)
-    assert isinstance(learner, Learner), "only a run that learns has checkpoints"
-    return learner

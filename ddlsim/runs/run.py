@@ -8,12 +8,14 @@ from ddlsim.errors import ScenarioError
 from ddlsim.interrupts import interruptible
 from ddlsim.runs import directory as directories
 from ddlsim.runs.checkpoint import checkpoints_of
+from ddlsim.runs.computing import about_executor, computes_on, make_learner
 from ddlsim.runs.earlier import refuse_other_inputs
 from ddlsim.runs.life import Life, run_in
-from ddlsim.runs.loading import device_of, load_data, prepare
+from ddlsim.runs.loading import load_data, prepare
 from ddlsim.runs.manifest import start_manifest
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
+from ddlsim.runs.recovery import until_done
 from ddlsim.runs.resume import resume
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ def run_in_directory(
     Ctrl-C, SIGTERM and SIGHUP end it after the round, with a checkpoint, and with what has been computed written and
     summarized (status `interrupted`). A second signal does not wait for the round.
 
+    A worker of a cluster that is lost costs the rounds since the last checkpoint, see recovery.py.
+
     Args:
         scenario: what to run.
         out: the run directory; by default runs/<scenario>/<algorithm>-s<seed>-<digest>.
@@ -58,44 +62,64 @@ def run_in_directory(
         DdlsimError: the run cannot go on (nodes that wait for ever, models that do not fit each other, ...); what was
             computed is written.
     """
-    from ddlsim.build import build_learner
+    console = Progress(scenario.name, scenario.rounds, mode=Options(**further).progress)
 
-    started, options = time.perf_counter(), Options(**further)
-    console = Progress(scenario.name, scenario.rounds, mode=options.progress)
+    def begin(options: Options) -> tuple[Path, dict]:
+        return _begin(scenario, out, fallback, force, resume_torn, further, options, console)
+
+    def go_on(path: Path, options: Options) -> tuple[Path, dict]:
+        return path, resume(path, **{**further, "fewer_workers": options.fewer_workers})
+
     try:
-        with interruptible() as interrupts:
-            computes_on = device_of(scenario, options.device)
-            data_started = time.perf_counter()
-            loaded = load_data(scenario, options.data_dir, fallback, options.download)
-            scenario = loaded.scenario
-            console.expect(scenario.rounds)
-            path = out or directories.default_path(scenario)
-            finished = directories.complete_summary(path)
-            if finished and not force and directories.same_scenario(path, scenario):
-                refuse_other_inputs(path, scenario, prepare(loaded))
-                console.message(f"{path} holds this run already; --force runs it again.")
-                return path, finished
-            torn = not force and _is_torn(path, scenario)
-            if torn and resume_torn:
-                console.close()
-                return path, resume(path, **further)
-            if loaded.missing:
-                console.message(f"{loaded.missing}\nFALLBACK: running on {scenario.data_name} instead.")
-            prepared, missing = prepare(loaded), loaded.missing
-            del loaded  # nodes and clusters have copies of what they need
-            scenario.model.check(prepared.image_shape)
-            data_s = time.perf_counter() - data_started
-            # A model that does not fit leaves no directory behind.
-            learner = build_learner(scenario, prepared, computes_on, console.message)
-            try:
-                with directories.run_directory(path, console.message, _refuse_torn if torn else _move) as place:
-                    manifest = start_manifest(scenario, prepared, computes_on, missing, options.command)
-                    parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s
-                    return place.path, run_in(Life(place, *parts, options, computes_on))
-            finally:
-                learner.close()
+        return until_done(begin, go_on, Options(**further), console.message)
     finally:
         console.close()
+
+
+def _begin(
+    scenario: "Scenario",
+    out: Path | None,
+    fallback: bool,
+    force: bool,
+    resume_torn: bool,
+    further: dict[str, Any],
+    options: Options,
+    console: Progress,
+) -> tuple[Path, dict]:
+    """A run from its start, see `run_in_directory`."""
+    started = time.perf_counter()
+    with interruptible() as interrupts:
+        device = computes_on(scenario, options)
+        data_started = time.perf_counter()
+        loaded = load_data(scenario, options.data_dir, fallback, options.download)
+        scenario = loaded.scenario
+        console.expect(scenario.rounds)
+        path = out or directories.default_path(scenario)
+        finished = directories.complete_summary(path)
+        if finished and not force and directories.same_scenario(path, scenario):
+            refuse_other_inputs(path, scenario, prepare(loaded))
+            console.message(f"{path} holds this run already; --force runs it again.")
+            return path, finished
+        torn = not force and _is_torn(path, scenario)
+        if torn and resume_torn:
+            console.close()
+            return path, resume(path, **further)
+        if loaded.missing:
+            console.message(f"{loaded.missing}\nFALLBACK: running on {scenario.data_name} instead.")
+        prepared, missing = prepare(loaded), loaded.missing
+        del loaded  # nodes and clusters have copies of what they need
+        scenario.model.check(prepared.image_shape)
+        data_s = time.perf_counter() - data_started
+        # A model that does not fit leaves no directory behind.
+        learner = make_learner(scenario, prepared, device, options, console.message)
+        try:
+            with directories.run_directory(path, console.message, _refuse_torn if torn else _move) as place:
+                manifest = start_manifest(scenario, prepared, device, missing, options.command)
+                manifest["executor"] = about_executor(learner)
+                parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s
+                return place.path, run_in(Life(place, *parts, options, device))
+        finally:
+            learner.close()
 
 
 def _is_torn(path: Path, scenario: "Scenario") -> bool:

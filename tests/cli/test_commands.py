@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.errors import DataMissing
+from ddlsim.executors.options import Executor
 from ddlsim.runs.checkpoint import Every
 
 SMOKE = str(Path(__file__).parents[2] / "scenarios" / "smoke.yaml")
@@ -94,6 +95,7 @@ def test_run_hands_its_options_on(ddlsim, replaced):
         "checkpoint_every": Every(rounds=50),
         "resume_torn": True,
         "callbacks": (),
+        "executor": Executor(),
     }
 
 

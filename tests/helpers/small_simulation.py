@@ -44,7 +44,7 @@ class NoLearning:
     def train_towards(self, node, model, steps, rng, only, kept, objective, terms=None):
         return model, kept, {}
 
-    def merge(self, sources, weights):
+    def merge(self, sources, weights, node=None):
         return None
 
     def test(self, models, test_set, split="test", kept=None, precision="float32"):

@@ -36,16 +36,16 @@ def run_whole(out: Path, settings: tuple[str, ...]) -> dict[str, object]:
     return outcome(out)
 
 
-def run_until(out: Path, settings: tuple[str, ...], ends: int, every: int, monkeypatch) -> None:
+def run_until(out: Path, settings: tuple[str, ...], ends: int, every: int, monkeypatch, **options) -> None:
     """Runs until so many ends of rounds, with a checkpoint at every so many, then stops in the middle of things."""
     with stopping_after(ends, monkeypatch):
-        runs.run(load(SMOKE, settings), out=out, checkpoint_every=Every(rounds=every))
+        runs.run(load(SMOKE, settings), out=out, checkpoint_every=Every(rounds=every), **options)
 
 
-def resume_until(out: Path, ends: int, every: int, monkeypatch) -> None:
+def resume_until(out: Path, ends: int, every: int, monkeypatch, **options) -> None:
     """Resumes a run until so many ends of rounds that are no repetition, then stops it again."""
     with stopping_after(ends, monkeypatch):
-        runs.resume(out, checkpoint_every=Every(rounds=every))
+        runs.resume(out, checkpoint_every=Every(rounds=every), **options)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The deployment's algorithms beside ddlsim's: the same models, without namespaces, over the loopback device."""
 
-import socket
 import sys
 import threading
 import time
@@ -13,6 +12,7 @@ import ddlsim
 
 HERE = Path(__file__).parent / "deployment"
 SMALLER = {"nodes.clusters": [4], "rounds": 3, "evaluation.every": 3, "model.hidden": [8]}
+PORTS = iter(range(27711, 27720))
 
 
 @pytest.fixture
@@ -20,8 +20,7 @@ def deployed(monkeypatch):
     monkeypatch.syspath_prepend(str(HERE))
     import node
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        monkeypatch.setattr(node, "PORT", free.getsockname()[1])
+    monkeypatch.setattr(node, "PORT", next(PORTS))
     yield node
     sys.modules.pop("node", None)
 

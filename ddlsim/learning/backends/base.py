@@ -5,7 +5,8 @@ takes everything.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,6 +41,42 @@ class Backend(Protocol):
         """Ends what it has begun (threads); called once."""
 
 
+class Waves(Protocol):
+    """Computes waves of jobs of any kind, in this process or in others.
+
+    Attributes:
+        about: what computes, for the manifest.
+    """
+
+    about: Mapping[str, Any]
+
+    @property
+    def taken(self) -> Mapping[str, Mapping[str, int]]:
+        """Backend -> kind -> how many jobs it has computed."""
+
+    def about_end(self) -> Mapping[str, Any]:
+        """What the manifest says of what computes once the run has ended, beside `about`."""
+
+    @property
+    def reasons(self) -> Mapping[str, dict[str, str]]:
+        """Backend -> architecture -> what the backend has found out by trying, and keeps."""
+
+    def know(self, reasons: Mapping[str, Mapping[str, str]]) -> None:
+        """Takes over what backends of an earlier process had found out."""
+
+    def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
+        """Computes a wave of one kind; returns the jobs' values in order, perhaps as jobs.py: Later."""
+
+    def detours(self) -> dict[str, dict[str, int]]:
+        """Backend -> kind and reason -> how many jobs it passed on."""
+
+    def use_training(self, training: "Training") -> None:
+        """Trainings have these settings from now on."""
+
+    def close(self) -> None:
+        """Ends threads and processes."""
+
+
 class Dispatcher:
     """Gives each job of a wave to the first backend that takes it.
 
@@ -52,45 +89,24 @@ class Dispatcher:
     def __init__(
         self, rows: Rows, backends: Sequence[Backend], reasons: Mapping[str, dict[str, str]] = MappingProxyType({})
     ):
-        self.reasons = reasons
+        self.about: Mapping[str, Any] = MappingProxyType({"name": "local"})
+        self.reasons: Mapping[str, dict[str, str]] = reasons
         self._rows = rows
         self.backends = tuple(backends)
         self.passed_on: dict[str, Counter[str]] = defaultdict(Counter)
         """Backend -> kind and reason -> how many jobs it did not take."""
         self.taken: dict[str, Counter[str]] = defaultdict(Counter)
         """Backend -> kind -> how many jobs it has computed."""
-        self._tested: dict[str, dict[Hashable, Any]] = {}  # per split the last wave's evaluations and their values
+        self._once_each = OnceEach()
+
+    def know(self, reasons: Mapping[str, Mapping[str, str]]) -> None:
+        """See Waves."""
+        for name, found in self.reasons.items():
+            found.update(reasons.get(name, {}))
 
     def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
-        """Computes a wave of one kind, equal jobs once; returns the jobs' values in order.
-
-        A model that has been evaluated in the wave before (of a node that has stopped, is away, or whose best model is
-        tested) is not evaluated again: rows never change, and no two have the same number.
-        """
-        identities = [spec.identity() for spec in specs]
-        known = self._known(specs)
-        distinct: dict[Hashable, JobSpec] = {}
-        for identity, spec in zip(identities, specs, strict=True):
-            if identity not in known:
-                distinct.setdefault(identity, spec)
-        found = self._run_distinct(kind, list(distinct.values()))
-        values = {**known, **dict(zip(distinct, found, strict=True))}
-        self._remember(specs, identities, values)
-        return [values[identity] for identity in identities]
-
-    def _known(self, specs: Sequence[JobSpec]) -> dict[Hashable, Any]:
-        """Values of the wave before, by identity."""
-        splits = {spec.split for spec in specs if isinstance(spec, TestSpec)}
-        return {identity: value for split in splits for identity, value in self._tested.get(split, {}).items()}
-
-    def _remember(
-        self, specs: Sequence[JobSpec], identities: Sequence[Hashable], values: Mapping[Hashable, Any]
-    ) -> None:
-        fresh: dict[str, dict[Hashable, Any]] = defaultdict(dict)
-        for spec, identity in zip(specs, identities, strict=True):
-            if isinstance(spec, TestSpec):
-                fresh[spec.split][identity] = values[identity]
-        self._tested.update(fresh)
+        """Computes a wave of one kind; returns the jobs' values in order."""
+        return self._once_each.run(specs, partial(self._run_distinct, kind))
 
     def _run_distinct(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
         jobs = [spec.bound(self._rows) for spec in specs]
@@ -113,6 +129,10 @@ class Dispatcher:
         assert not left, f"no backend takes {kind}: {reasons}"
         return values
 
+    def about_end(self) -> Mapping[str, Any]:
+        """See Waves."""
+        return {}
+
     def detours(self) -> dict[str, dict[str, int]]:
         """Backend -> kind and reason -> how many jobs it passed on."""
         return {name: dict(found) for name, found in self.passed_on.items() if found}
@@ -126,6 +146,44 @@ class Dispatcher:
         """Ends all backends."""
         for backend in self.backends:
             backend.close()
+
+
+class OnceEach:
+    """Has equal jobs of a wave computed once.
+
+    A model that has been evaluated in the wave before (of a node that has stopped, is away, or whose best model is
+    tested) is not evaluated again: rows never change, and no two have the same number.
+    """
+
+    def __init__(self) -> None:
+        self._tested: dict[str, dict[Hashable, Any]] = {}  # per split the last wave's evaluations and their values
+
+    def run(self, specs: Sequence[JobSpec], compute: Callable[[list[JobSpec]], list[Any]]) -> list[Any]:
+        """The values of jobs in order; `compute` gives those of different jobs."""
+        identities = [spec.identity() for spec in specs]
+        known = self._known(specs)
+        distinct: dict[Hashable, JobSpec] = {}
+        for identity, spec in zip(identities, specs, strict=True):
+            if identity not in known:
+                distinct.setdefault(identity, spec)
+        found = compute(list(distinct.values()))
+        values = {**known, **dict(zip(distinct, found, strict=True))}
+        self._remember(specs, identities, values)
+        return [values[identity] for identity in identities]
+
+    def _known(self, specs: Sequence[JobSpec]) -> dict[Hashable, Any]:
+        """Values of the wave before, by identity."""
+        splits = {spec.split for spec in specs if isinstance(spec, TestSpec)}
+        return {identity: value for split in splits for identity, value in self._tested.get(split, {}).items()}
+
+    def _remember(
+        self, specs: Sequence[JobSpec], identities: Sequence[Hashable], values: Mapping[Hashable, Any]
+    ) -> None:
+        fresh: dict[str, dict[Hashable, Any]] = defaultdict(dict)
+        for spec, identity in zip(specs, identities, strict=True):
+            if isinstance(spec, TestSpec):
+                fresh[spec.split][identity] = values[identity]
+        self._tested.update(fresh)
 
 
 OTHER_KIND = "not its kind of work"

@@ -13,7 +13,7 @@ from torch import nn
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.backends.native_plan import NativePlan
 from ddlsim.learning.backends.plan_check import checked_plan
-from ddlsim.learning.bank import Row
+from ddlsim.learning.bank import Row, RowValues
 from ddlsim.learning.dropout import own_dropouts
 from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.layout import MODEL, named_tensors
@@ -65,7 +65,7 @@ class ModelWorkspace:
             module._buffers[name] = view
 
     @torch.no_grad()
-    def load(self, parts: Sequence[Row], start: int = 0) -> None:
+    def load(self, parts: Sequence[Row | RowValues], start: int = 0) -> None:
         """Takes over the values of a model, whole or part by part; or of its later parts, from column `start`."""
         stop = start
         for params in parts:
@@ -76,12 +76,12 @@ class ModelWorkspace:
                 plan.reload(core=start == 0)
 
     @torch.no_grad()
-    def load_local(self, local: Row | None) -> None:
+    def load_local(self, local: Row | RowValues | None) -> None:
         """Takes over a node's own buffers; None, or a row of another architecture: those that a module begins with."""
         if self.layout.local.size:
             self.local.copy_(self.values_of_local(local))
 
-    def values_of_local(self, local: Row | None) -> torch.Tensor:
+    def values_of_local(self, local: Row | RowValues | None) -> torch.Tensor:
         """What `load_local` takes over, float32 [P_local]."""
         own = local is not None and local.part.architecture == self.layout.architecture
         return local.values() if local is not None and own else self._first_local

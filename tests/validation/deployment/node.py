@@ -7,9 +7,7 @@ the graph of every round. Training, messages and merging are written here, anew 
 down on purpose: the node rests until steps x step time x factor have passed, so that eight nodes fit onto a few cores.
 """
 
-import copy
 import json
-import queue
 import socket
 import struct
 import sys
@@ -41,7 +39,7 @@ class Peers:
 
     def __init__(self, node: int, addresses: list[str]):
         self._node, self._addresses = node, addresses
-        self._out: dict[int, queue.SimpleQueue[bytes]] = {}
+        self._out: dict[int, socket.socket] = {}
         self._arrived: dict[tuple[int, int], np.ndarray] = {}
         self._changed = threading.Condition()
         self._listener = socket.create_server((addresses[node], PORT), backlog=64)
@@ -51,17 +49,15 @@ class Peers:
         """To all others, that listen already."""
         for peer, address in enumerate(self._addresses):
             if peer != self._node:
-                sock = socket.create_connection((address, PORT), timeout=30)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._out[peer] = queue.SimpleQueue()
-                threading.Thread(target=self._write, args=(sock, self._out[peer]), daemon=True).start()
+                self._out[peer] = socket.create_connection((address, PORT), timeout=30)
+                self._out[peer].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, peers: list[int], round_num: int, model: np.ndarray) -> None:
         """To all of them at once; returns while bytes are still on their way."""
         body = model.tobytes()
         message = HEADER.pack(self._node, round_num, len(body)) + body
         for peer in peers:
-            self._out[peer].put(message)
+            threading.Thread(target=self._out[peer].sendall, args=(message,), daemon=True).start()
 
     def receive(self, peers: list[int], round_num: int) -> dict[int, np.ndarray]:
         """The round's models of these peers, when all have come."""
@@ -70,10 +66,6 @@ class Peers:
             if not self._changed.wait_for(lambda: all(key in self._arrived for key in wanted), timeout=60):
                 raise TimeoutError(f"node {self._node}: round {round_num} is not complete after 60 s")
             return {peer: self._arrived.pop((peer, number)) for peer, number in wanted}
-
-    def _write(self, sock: socket.socket, messages: "queue.SimpleQueue[bytes]") -> None:
-        while True:
-            sock.sendall(messages.get())
 
     def _accept(self) -> None:
         while True:
@@ -123,14 +115,12 @@ class Node:
         self.number, self._config = node, config
         self._scenario = scenario = load(config["scenario"], config.get("overrides", ()))
         prepared = prepare(load_data(scenario, download=False))
-        self._rng = (run := build_run(scenario, prepared)).rng("training batches", node)
+        self._run = build_run(scenario, prepared)
         (build,) = builders_of(scenario, prepared).values()
         own = () if scenario.algorithm_name == "dpsgd" else (node,)
         (self._module,) = draw(build, stream_seed(scenario.seed, "init", *own))
         images, labels = prepared.node_train[node]
         self._images, self._labels = torch.as_tensor(np.asarray(images)), torch.as_tensor(np.asarray(labels))
-        self._graphs = [run.neighbors(round_num) for round_num in range(scenario.rounds)]
-        self._warm_up()
         self.peers = Peers(node, config["addresses"])
         self.models: dict[str, np.ndarray] = {}
         self.times_s: list[list[float]] = []
@@ -144,7 +134,7 @@ class Node:
             begin_s = time.monotonic()
             computed_s = self._train(optimizer)
             trained_s = time.monotonic()
-            own, graph = flat(module), self._graphs[round_num]
+            own, graph = flat(module), self._run.neighbors(round_num)
             neighbors = [int(peer) for peer in graph[self.number]]
             self.peers.send(neighbors, round_num, own)
             received = self.peers.receive(neighbors, round_num)
@@ -155,21 +145,11 @@ class Node:
             if (round_num + 1) % scenario.evaluation.every == 0 or round_num + 1 == scenario.rounds:
                 self.models[f"round_{round_num + 1}"] = model
 
-    def _warm_up(self) -> None:
-        """PyTorch takes long over the first steps of a process (it imports much): here they are a copy's."""
-        module = copy.deepcopy(self._module)
-        optimizer = torch.optim.SGD(module.parameters(), lr=self._scenario.training.learning_rate)
-        for _ in range(10):
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(module(self._images[:8]), self._labels[:8]).backward()
-            optimizer.step()
-        torch.nn.utils.vector_to_parameters(torch.from_numpy(flat(module)), module.parameters())
-
     def _train(self, optimizer: torch.optim.Optimizer) -> float:
         """Local steps, and a rest; the seconds without the rest."""
         training, module = self._scenario.training, self._module
-        begin_s = time.monotonic()
-        for batch in draw_batches(self._rng, len(self._labels), training.batch_size, training.local_steps):
+        begin_s, rng = time.monotonic(), self._run.rng("training batches", self.number)
+        for batch in draw_batches(rng, len(self._labels), training.batch_size, training.local_steps):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(module(self._images[batch]), self._labels[batch]).backward()
             optimizer.step()

@@ -1,0 +1,186 @@
+"""The connection to a Ray cluster: one that is there, or one of this machine alone that ends with the run.
+
+Usage statistics are off. A cluster that is started here listens on the loopback interface alone, without dashboard.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.executors.options import Executor
+from ddlsim.executors.versions import num_threads
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Environment variables of libraries' own threads: one each in workers, unless they say otherwise here."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker is put.
+
+    Args:
+        host: Ray's id of the node.
+        address: of the host.
+        threads: of the worker.
+    """
+
+    host: str
+    address: str
+    threads: int
+
+
+def import_ray() -> ModuleType:
+    """Ray, with its usage statistics off.
+
+    Raises:
+        DataMissing: if it is not installed.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of a lost worker, which is told once
+    try:
+        import ray
+    except ImportError as error:
+        raise DataMissing(
+            "--executor ray: the package ray is not installed (`pip install 'ddlsim[ray]'`, on every host of the "
+            "cluster), or leave the option out to compute in this process."
+        ) from error
+    return ray
+
+
+@contextmanager
+def disconnecting(executor: Executor) -> Iterator[None]:
+    """At the end of this block the process is no longer connected to a cluster, unless it was so before; a cluster that
+    was started in it ends.
+    """
+    ray = sys.modules.get("ray")
+    was_connected = ray is not None and ray.is_initialized()
+    try:
+        yield
+    finally:
+        ray = sys.modules.get("ray")
+        if not executor.is_local and not was_connected and ray is not None:
+            with suppress(Exception):  # of a cluster that broke
+                ray.shutdown()
+
+
+def connect(executor: Executor, cpus: int | None = None) -> None:
+    """Connects this process to the executor's cluster, unless it is connected to one.
+
+    Args:
+        executor: what is wanted.
+        cpus: of a cluster that is started here; None: the cores that this process may use, or one for each worker.
+    Raises:
+        DataMissing: without Ray. DdlsimError: if the cluster cannot be reached or started.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        return
+    _listen_to(loopback=executor.address is None)
+    quiet = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}
+    try:
+        if executor.address is not None:
+            del quiet["include_dashboard"]
+            ray.init(address=executor.address, namespace="ddlsim", **quiet)
+        else:
+            workers = (executor.workers or 1) * (executor.cpus_per_worker or 1)
+            ray.init(
+                address="local",
+                num_cpus=cpus or max(num_threads(), workers),
+                object_store_memory=store_bytes(executor),
+                namespace="ddlsim",
+                **quiet,
+            )
+    except Exception as error:  # whatever Ray says of a cluster that it cannot reach or start
+        where = "started" if executor.address is None else f"reached at {executor.address}"
+        told = " ".join(str(error).split())
+        raise DdlsimError(
+            f"--executor: no Ray cluster could be {where}: {type(error).__name__}: {told:.300} `ddlsim doctor "
+            "--executor ray` looks at what is there."
+        ) from error
+
+
+def _listen_to(loopback: bool) -> None:
+    """A cluster of this machine alone has the address 127.0.0.1; Ray itself does this on systems with firewalls that
+    ask.
+    """
+    from ray._private import ray_constants
+
+    if hasattr(ray_constants, "ENABLE_RAY_CLUSTER"):
+        ray_constants.ENABLE_RAY_CLUSTER = not loopback
+
+
+def store_bytes(executor: Executor) -> int:
+    """Memory of the object store of a cluster that is started here."""
+    if executor.object_store_gb is not None:
+        return int(executor.object_store_gb * 1e9)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        room = shutil.disk_usage("/dev/shm").free
+    except OSError:
+        room = memory
+    return max(100_000_000, min(memory // 5, room * 4 // 5))
+
+
+def hosts() -> list[Mapping[str, Any]]:
+    """The hosts of the cluster that have cores, in an order that does not change."""
+    alive = [host for host in import_ray().nodes() if host["Alive"] and host["Resources"].get("CPU", 0) >= 1]
+    return sorted(alive, key=lambda host: (host["NodeManagerAddress"], host["NodeID"]))
+
+
+def plan(executor: Executor, at: Sequence[Mapping[str, Any]], fewer: bool = False) -> list[Place]:
+    """Where the workers are put: spread evenly over hosts.
+
+    Args:
+        executor: what is wanted.
+        at: hosts, see `hosts`.
+        fewer: make do with fewer workers, if there is no room for all.
+    Raises:
+        DdlsimError: if there is no room for one. ScenarioError: or for all.
+    """
+    rooms = [_room(executor, host["Resources"]) for host in at]
+    whole = [
+        int(host["Resources"].get("GPU", 0)) // executor.gpus_per_worker for host in at if executor.gpus_per_worker
+    ]
+    wanted = executor.workers or (sum(whole) if executor.gpus_per_worker else len(at))
+    if not sum(rooms):
+        each = [f"{executor.cpus_per_worker or 1} cores"]
+        each += [f"{executor.gpus_per_worker} GPUs"] if executor.gpus_per_worker else []
+        raise DdlsimError(
+            f"--executor: none of the {len(at)} hosts of the Ray cluster has room for a worker with "
+            f"{' and '.join(each)}. `ddlsim doctor --executor ray` says what they have."
+        )
+    if wanted > sum(rooms) and not fewer:
+        raise ScenarioError(
+            f"--workers {wanted}: the Ray cluster has room for {sum(rooms)} (on {len(at)} hosts). Ask for fewer "
+            "workers, cores or GPUs, or add hosts."
+        )
+    counts = [0] * len(at)
+    for _ in range(min(wanted, sum(rooms))):
+        fullest = min((place for place in range(len(at)) if counts[place] < rooms[place]), key=counts.__getitem__)
+        counts[fullest] += 1
+    return [
+        Place(
+            host["NodeID"], host["NodeManagerAddress"], executor.cpus_per_worker or int(host["Resources"]["CPU"]) // n
+        )
+        for host, n in zip(at, counts, strict=True)
+        for _ in range(n)
+    ]
+
+
+def _room(executor: Executor, resources: Mapping[str, float]) -> int:
+    """How many workers a host can take."""
+    room = int(resources.get("CPU", 0)) // (executor.cpus_per_worker or 1)
+    if executor.gpus_per_worker:
+        room = min(room, int(resources.get("GPU", 0)) // executor.gpus_per_worker)
+    return room
+
+
+def threads_environment() -> dict[str, str]:
+    """Environment of workers: one thread for each library, unless this process's own says otherwise."""
+    return {name: os.environ.get(name, "1") for name in THREADS}

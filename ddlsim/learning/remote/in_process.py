@@ -1,0 +1,44 @@
+"""Workers in this very process, one call after the other: what is sent to them is the same, and the bits are."""
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+from ddlsim.learning.remote.calls import Ref
+from ddlsim.learning.remote.shard import Shard
+
+
+class InProcess:
+    """See calls.py: Workers; a reference is the result itself.
+
+    Args:
+        shards: one per worker.
+    """
+
+    block_bytes = 2**28
+
+    def __init__(self, shards: Sequence[Shard]):
+        self._shards = shards
+        self.count = len(shards)
+
+    def call(self, worker: int, method: str, *arguments: Any) -> Ref:
+        """See Workers."""
+        return getattr(self._shards[worker], method)(*arguments)
+
+    def calls(self, worker: int, method: str, results: int, *arguments: Any) -> list[Ref]:
+        """See Workers."""
+        found = self.call(worker, method, *arguments)
+        return [found] if results == 1 else list(found)
+
+    def wait(self, ref: Ref) -> Any:
+        """See Workers."""
+        return ref
+
+    def packed(self, value: Any) -> bytes:
+        """See Workers."""
+        return pickle.dumps(value)
+
+    def close(self) -> None:
+        """See Workers."""
+        for shard in self._shards:
+            shard.close()

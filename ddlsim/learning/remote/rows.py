@@ -1,0 +1,199 @@
+"""The rows of a run in the simulation's process: handles alone, and which workers have the values of each.
+
+A row that a job has been sent out to fill counts as computed: whatever reads it is sent out behind it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ddlsim.learning.bank import Params, Row, Rows
+from ddlsim.learning.remote.calls import Block, Drawn, Workers
+
+if TYPE_CHECKING:
+    from ddlsim.learning.architecture import Architecture
+    from ddlsim.learning.layout import Part
+
+AT_ONCE_BYTES = 2**26
+"""Rows that are loaded together."""
+
+
+class NoBank:
+    """Takes the place of a matrix: a row's slot is its number, and freeing it is told to the workers.
+
+    Args:
+        free: takes the number.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, free: Callable[[int], None]):
+        self.free = free
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a drawn row can be made again wherever it is needed.
+
+    Args:
+        architecture, seed, count: see Architecture.draw.
+        place: of its model among those drawn.
+    """
+
+    architecture: "Architecture"
+    seed: int
+    count: int
+    place: int
+
+
+class RemoteRows(Rows):
+    """See Rows.
+
+    Args:
+        workers: they have the values.
+        worker_of: per node its worker; the last one stands for what belongs to no node.
+
+    Attributes:
+        moved_bytes: from worker to worker, by (source, target).
+    """
+
+    def __init__(self, workers: Workers, worker_of: Sequence[int]):
+        super().__init__(torch.device("cpu"))
+        self._workers = workers
+        self._worker_of = worker_of
+        self._bank: Any = NoBank(self._free)
+        self._holders: dict[int, int] = {}  # number -> a bit per worker that has the row
+        self._recipes: dict[int, Recipe] = {}
+        self._released: list[list[int]] = [[] for _ in range(workers.count)]
+        self._part_numbers: dict[Part, int] = {}
+        self._known_parts = [0] * workers.count  # parts are numbered; a worker knows the first so many
+        self.moved_bytes: dict[tuple[int, int], int] = defaultdict(int)
+
+    def bank(self, part: "Part") -> Any:
+        """There is no matrix here."""
+        return self._bank
+
+    def draw(
+        self, architecture: "Architecture", parts: "Sequence[Part]", seed: int, count: int, node: int, known: bool
+    ) -> list[tuple[Params, ...]]:
+        """See Rows; workers draw the models when they need them."""
+        models = [tuple(map(self.new, parts)) for _ in range(count)]
+        for place, model in enumerate(models):
+            for params in model:
+                params.row.slot, params.row.node = params.serial, node
+                self._holders[params.serial] = 0
+                self._recipes[params.serial] = Recipe(architecture, seed, count, place)
+        return models
+
+    def gather(self, rows: Sequence[Row]) -> list[torch.Tensor]:
+        """See Rows."""
+        found: dict[int, torch.Tensor] = {}
+        wanted: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for row in rows:
+            holders = self._holders[row.number]
+            if holders:
+                wanted[_lowest(holders)].append((row.number, self.part_number(row.part)))
+            else:
+                recipe = self._recipes[row.number]
+                module = recipe.architecture.draw(recipe.seed, recipe.count)[recipe.place]
+                found[row.number] = recipe.architecture.layout.flatten(module, row.part.name)
+        refs = [self._workers.call(worker, "export", [numbers]) for worker, numbers in wanted.items()]
+        for ref in refs:
+            block: Block = self._workers.wait(ref)
+            for _, numbers, values in block.pieces:
+                found |= zip(numbers.tolist(), map(torch.from_numpy, np.array(values)), strict=True)
+        return [found[row.number] for row in rows]
+
+    def load(self, rows: Iterable[tuple[Row, torch.Tensor]]) -> None:
+        """See Rows; every row goes to the worker of the node that it was computed for."""
+        for piece in _in_pieces((row, values) for row, values in rows if row.slot is None):
+            of_worker: dict[int, list[tuple[Row, torch.Tensor]]] = defaultdict(list)
+            for row, values in piece:
+                of_worker[self.worker_of(row.node)].append((row, values))
+            refs = [self._load(worker, some) for worker, some in of_worker.items()]
+            for ref in refs:
+                self._workers.wait(ref)
+
+    def worker_of(self, node: int | None) -> int:
+        """The worker that computes for a node."""
+        return self._worker_of[-1 if node is None else node]
+
+    def holder_of(self, number: int) -> int | None:
+        """A worker that has a row; None: it is to be drawn."""
+        holders = self._holders[number]
+        return _lowest(holders) if holders else None
+
+    def is_at(self, number: int, worker: int) -> bool:
+        """Whether a worker has a row, or will have it when all calls so far have run."""
+        return bool(self._holders[number] >> worker & 1)
+
+    def add_holder(self, row: Row, worker: int) -> None:
+        """A worker has been sent a row, or a job that fills it."""
+        row.slot = row.number
+        self._holders[row.number] = self._holders.get(row.number, 0) | 1 << worker
+
+    def drawn(self, numbers: Iterable[int]) -> tuple[Drawn, ...]:
+        """How a worker makes those of some rows that have been drawn and are nowhere yet."""
+        alike: dict[tuple[str, int, int], list[tuple[int, int, int]]] = defaultdict(list)
+        for number in numbers:
+            if self._holders[number]:
+                continue
+            recipe = self._recipes[number]
+            key = recipe.architecture.layout.architecture, recipe.seed, recipe.count
+            alike[key].append((recipe.place, self.part_number(self[number].part), number))
+        return tuple(Drawn(name, seed, count, tuple(rows)) for (name, seed, count), rows in alike.items())
+
+    def part_number(self, part: "Part") -> int:
+        """The number under which workers know a part."""
+        return self._part_numbers.setdefault(part, len(self._part_numbers))
+
+    def new_parts(self, worker: int) -> "dict[int, Part]":
+        """Parts that a worker has to be told, by their numbers; from now on it knows them."""
+        known, self._known_parts[worker] = self._known_parts[worker], len(self._part_numbers)
+        return {number: part for part, number in self._part_numbers.items() if number >= known}
+
+    def take_released(self, worker: int) -> tuple[int, ...]:
+        """Rows of a worker that nothing holds any more; to be told it once."""
+        released, self._released[worker] = self._released[worker], []
+        return tuple(released)
+
+    def _free(self, number: int) -> None:
+        self._recipes.pop(number, None)
+        holders = self._holders.pop(number, 0)
+        while holders:
+            worker = _lowest(holders)
+            self._released[worker].append(number)
+            holders &= holders - 1
+
+    def _load(self, worker: int, some: Sequence[tuple[Row, torch.Tensor]]) -> Any:
+        of_part: dict[int, list[tuple[Row, torch.Tensor]]] = defaultdict(list)
+        for row, values in some:
+            self.add_holder(row, worker)
+            of_part[self.part_number(row.part)].append((row, values))
+        pieces = tuple(
+            (part, np.array([row.number for row, _ in own]), torch.stack([values for _, values in own]).numpy())
+            for part, own in of_part.items()
+        )
+        return self._workers.call(worker, "load", self.new_parts(worker), Block(pieces))
+
+
+def _lowest(holders: int) -> int:
+    """The first worker of a set of bits."""
+    return (holders & -holders).bit_length() - 1
+
+
+def _in_pieces(rows: Iterable[tuple[Row, torch.Tensor]]) -> Iterator[list[tuple[Row, torch.Tensor]]]:
+    piece: list[tuple[Row, torch.Tensor]] = []
+    num_bytes = 0
+    for row, values in rows:
+        piece.append((row, values))
+        num_bytes += 4 * row.size
+        if num_bytes >= AT_ONCE_BYTES:
+            yield piece
+            piece, num_bytes = [], 0
+    if piece:
+        yield piece

@@ -1,0 +1,156 @@
+"""What a worker has: the rows of its nodes, copies of rows of others that its jobs read, and today's backends.
+
+Rows are held by their numbers until the simulation says that nothing holds them there any more.
+"""
+
+import pickle
+import resource
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ddlsim.errors import WorkerLost
+from ddlsim.learning.bank import Row
+from ddlsim.learning.remote.calls import Block, Drawn, Wave
+
+if TYPE_CHECKING:
+    from ddlsim.learning.layout import Part
+    from ddlsim.learning.learner import Learner
+    from ddlsim.scenario.model import Training
+
+
+def _fails_once(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Whatever is called after a call that has failed fails for the same reason: it lacks the rows of that call."""
+
+    @wraps(method)
+    def call(self: "Shard", *arguments: Any) -> Any:
+        if self.failure is not None:
+            raise self.failure
+        try:
+            return method(self, *arguments)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    return call
+
+
+class Shard:
+    """The part of a run that one worker computes.
+
+    Args:
+        learner: of the whole scenario, on the worker's device.
+        nodes: those whose samples it keeps; it computes for no others.
+    """
+
+    def __init__(self, learner: "Learner", nodes: Collection[int]):
+        self._learner = learner
+        self._rows: dict[int, Row] = {}
+        self._parts: dict[int, Part] = {}
+        self._wall_s: dict[str, float] = defaultdict(float)
+        self.failure: Exception | None = None
+        learner.data.keep_training_samples(nodes)
+
+    @_fails_once
+    def wave(self, packed: bytes, *blocks: Block) -> list[Any] | None:
+        """Takes in rows of others, runs jobs, and returns their values if they have some."""
+        started = time.perf_counter()
+        wave: Wave = pickle.loads(packed)
+        self._parts |= wave.parts
+        for number in wave.released:
+            self._rows.pop(number, None)
+        for block in blocks:
+            self._take(block)
+        for drawn in wave.drawn:
+            self._draw(drawn)
+        for number, part in wave.outputs:
+            self._rows[number] = self._learner.rows.numbered(self._parts[part], number)
+        self._need(number for spec in wave.specs for number in spec.reads)
+        values = self._learner.backends.run(wave.kind, wave.specs)
+        self._wall_s[wave.kind] += time.perf_counter() - started
+        return values if wave.specs and not wave.specs[0].writes_in else None
+
+    @_fails_once
+    def export(self, wanted: Sequence[Sequence[tuple[int, int]]]) -> Any:
+        """Rows, by their numbers and the numbers of their parts, as one block per receiver."""
+        blocks = tuple(self._block(rows) for rows in wanted)
+        return blocks if len(blocks) > 1 else blocks[0]
+
+    @_fails_once
+    def load(self, parts: "dict[int, Part]", block: Block) -> None:
+        """Takes in rows whose values come from a checkpoint."""
+        self._parts |= parts
+        self._take(block)
+
+    def use_training(self, packed: bytes) -> None:
+        """Trainings from now on have these settings."""
+        training: Training = pickle.loads(packed)
+        self._learner.backends.use_training(training)
+
+    def know(self, reasons: Mapping[str, Mapping[str, str]]) -> None:
+        """What backends of an earlier process had found out."""
+        self._learner.backends.know(reasons)
+
+    @_fails_once
+    def reasons(self) -> dict[str, dict[str, str]]:
+        """What its backends have found out."""
+        return {name: dict(found) for name, found in self._learner.backends.reasons.items()}
+
+    def report(self) -> dict[str, Any]:
+        """What it has done: jobs by backend, why backends passed jobs on, wall seconds by kind, most memory in MiB."""
+        return {
+            "taken": {name: dict(kinds) for name, kinds in self._learner.backends.taken.items()},
+            "detours": self._learner.backends.detours(),
+            "wall_s": dict(self._wall_s),
+            "rows": len(self._rows),
+            "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        }
+
+    def close(self) -> None:
+        """Ends its threads."""
+        self._learner.close()
+
+    def _need(self, numbers: Iterable[int]) -> None:
+        """Raises WorkerLost if it lacks rows: a call that was to bring them has not run, its sender being lost."""
+        for number in numbers:
+            if number not in self._rows:
+                raise WorkerLost(f"a worker was lost: row {number}, which it was to send, has not come.")
+
+    def _draw(self, drawn: Drawn) -> None:
+        architecture = self._learner.architectures[drawn.architecture]
+        models = architecture.draw(drawn.seed, drawn.count)
+        for place, part, number in drawn.rows:
+            row = self._rows[number] = self._learner.rows.numbered(self._parts[part], number)
+            row.allocate()
+            row.values().copy_(architecture.layout.flatten(models[place], row.part.name))
+
+    def _take(self, block: Block) -> None:
+        for part, numbers, values in block.pieces:
+            for number, own in zip(numbers.tolist(), values, strict=True):
+                row = self._rows[number] = self._learner.rows.numbered(self._parts[part], number)
+                row.allocate()
+                _fill(row, own)
+
+    def _block(self, rows: Sequence[tuple[int, int]]) -> Block:
+        self._need(number for number, _ in rows)
+        of_part: dict[int, list[int]] = defaultdict(list)
+        for number, part in rows:
+            of_part[part].append(number)
+        pieces = []
+        for part, numbers in of_part.items():
+            values = torch.stack([self._rows[number].values() for number in numbers]).cpu().numpy()
+            pieces.append((part, np.array(numbers, dtype=np.int64), values))
+        return Block(tuple(pieces))
+
+
+def _fill(row: Row, values: np.ndarray) -> None:
+    """Copies values that may lie in memory which is shared with other processes and cannot be written to."""
+    if row.bank.device.type == "cpu":
+        np.copyto(row.values().numpy(), values)
+    else:
+        row.values().copy_(torch.from_numpy(values.copy()))

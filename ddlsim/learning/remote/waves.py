@@ -1,0 +1,223 @@
+"""Waves of jobs that other processes compute, each worker those of its own nodes.
+
+A wave is one call per worker that has jobs in it. Rows that a worker lacks are sent there before, as one block per
+worker that has them, and stay there until nothing holds them any more: a row travels at most once to each worker. Calls
+are begun and not waited for; the simulation goes on until a value steers it.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from ddlsim.errors import WorkerLost
+from ddlsim.learning.backends.base import OnceEach
+from ddlsim.learning.job_types import JobSpec
+from ddlsim.learning.jobs import Later
+from ddlsim.learning.remote.calls import Drawn, Ref, Wave, Workers
+from ddlsim.learning.remote.rows import RemoteRows
+
+if TYPE_CHECKING:
+    from ddlsim.scenario.model import Training
+
+AHEAD = 16
+"""Waves that may be under way at a worker; the simulation then waits for the oldest."""
+
+
+class Called(Later):
+    """One of the values that a call returns.
+
+    Args:
+        values: waits for all of them; the same object for all values of a call.
+        place: of this one.
+    """
+
+    def __init__(self, values: Callable[[], Sequence[Any]], place: int):
+        self._values = values
+        self._place = place
+
+    def get(self) -> Any:
+        """See Later."""
+        return self._values()[self._place]
+
+
+class RemoteWaves:
+    """See backends/base.py: Waves.
+
+    Args:
+        workers: each computes for some nodes.
+        worker_of: per node its worker; the last one stands for what belongs to no node.
+        about: for the manifest.
+
+    Attributes:
+        rows: of the run.
+        calls: begun so far.
+    """
+
+    def __init__(self, workers: Workers, worker_of: Sequence[int], about: Mapping[str, Any] = MappingProxyType({})):
+        self.about = about
+        self.rows = RemoteRows(workers, worker_of)
+        self._once_each = OnceEach()
+        self._workers = workers
+        self._under_way: list[deque[tuple[Ref, int]]] = [deque() for _ in range(workers.count)]
+        self.calls = 0
+
+    @property
+    def reasons(self) -> dict[str, dict[str, str]]:
+        """See Waves."""
+        found: dict[str, dict[str, str]] = {}
+        for of_worker in self._ask_all("reasons"):
+            for name, reasons in of_worker.items():
+                found.setdefault(name, {}).update(reasons)
+        return found
+
+    def know(self, reasons: Mapping[str, Mapping[str, str]]) -> None:
+        """See Waves."""
+        self._ask_all("know", {name: dict(found) for name, found in reasons.items()})
+
+    def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
+        """See Waves; values are Later."""
+        return self._once_each.run(specs, partial(self._run_distinct, kind))
+
+    def _run_distinct(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
+        of_worker: dict[int, list[int]] = defaultdict(list)
+        for place, spec in enumerate(specs):
+            of_worker[self._worker_of(spec)].append(place)
+        for worker in of_worker:
+            self._wait_for_room(worker)
+        lacking = {worker: self._lacking(worker, [specs[i] for i in places]) for worker, places in of_worker.items()}
+        drawn = {worker: self.rows.drawn(numbers) for worker, numbers in lacking.items()}
+        blocks, num_bytes = self._exported(lacking)
+        values: list[Any] = [None] * len(specs)
+        for worker, places in of_worker.items():
+            own = [specs[place] for place in places]
+            for number in lacking[worker]:
+                self.rows.add_holder(self.rows[number], worker)
+            ref = self._send(worker, kind, own, drawn[worker], blocks[worker])
+            self._under_way[worker].append((ref, num_bytes[worker]))
+            if not own[0].writes_in:
+                fetch = _once(partial(self._wait, ref))
+                for index, place in enumerate(places):
+                    values[place] = Called(fetch, index)
+        return values
+
+    def _worker_of(self, spec: JobSpec) -> int:
+        return self.rows.worker_of(self.rows[spec.reads[0]].node if spec.computed_for is None else spec.computed_for)
+
+    def _lacking(self, worker: int, specs: Sequence[JobSpec]) -> list[int]:
+        """Rows that jobs read and that their worker does not have, in the order of the jobs."""
+        reads = dict.fromkeys(number for spec in specs for number in spec.reads)
+        return [number for number in reads if not self.rows.is_at(number, worker)]
+
+    def _exported(self, lacking: Mapping[int, Sequence[int]]) -> tuple[dict[int, list[Ref]], Counter[int]]:
+        """Begins to send rows to the workers that lack them, with one call of every worker that has some.
+
+        Returns:
+            Per worker the blocks that it gets, and their bytes.
+        """
+        wanted: dict[int, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+        num_bytes: Counter[int] = Counter()
+        for worker, numbers in lacking.items():
+            for number in numbers:
+                source = self.rows.holder_of(number)
+                if source is not None:
+                    part = self.rows[number].part
+                    wanted[source][worker].append((number, self.rows.part_number(part)))
+                    num_bytes[worker] += 4 * part.size
+                    self.rows.moved_bytes[source, worker] += 4 * part.size
+        blocks: dict[int, list[Ref]] = defaultdict(list)
+        for source, of_target in wanted.items():
+            refs = self._workers.calls(source, "export", len(of_target), list(of_target.values()))
+            self.calls += 1
+            for target, ref in zip(of_target, refs, strict=True):
+                blocks[target].append(ref)
+        return blocks, num_bytes
+
+    def _send(
+        self, worker: int, kind: str, specs: Sequence[JobSpec], drawn: tuple[Drawn, ...], blocks: Sequence[Ref]
+    ) -> Ref:
+        """Begins a worker's part of a wave."""
+        rows = self.rows
+        written = [row for spec in specs for number in spec.writes if (row := rows.get(number)) is not None]
+        outputs = tuple((row.number, rows.part_number(row.part)) for row in written)
+        wave = Wave(kind, specs, outputs, drawn, rows.take_released(worker), rows.new_parts(worker))
+        for row in written:
+            rows.add_holder(row, worker)
+        self.calls += 1
+        return self._workers.call(worker, "wave", self._workers.packed(wave), *blocks)
+
+    def _wait_for_room(self, worker: int) -> None:
+        """Waits until not too much is under way at a worker: what it is sent lies in memory meanwhile."""
+        under_way = self._under_way[worker]
+        while under_way and (len(under_way) >= AHEAD or sum(size for _, size in under_way) > self._workers.block_bytes):
+            self._wait(under_way.popleft()[0])
+
+    def _wait(self, ref: Ref) -> Any:
+        """What a call has returned.
+
+        A call that has failed keeps other workers from what they need; the first failure is told, not what follows.
+        """
+        try:
+            return self._workers.wait(ref)
+        except WorkerLost:
+            for other, _ in (call for calls in self._under_way for call in calls):
+                with suppress(WorkerLost):
+                    self._workers.wait(other)
+            raise
+
+    def _ask_all(self, method: str, *arguments: Any) -> list[Any]:
+        refs = [self._workers.call(worker, method, *arguments) for worker in range(self._workers.count)]
+        return [self._wait(ref) for ref in refs]
+
+    def about_end(self) -> dict[str, Any]:
+        """See Waves."""
+        moved = self.rows.moved_bytes
+        return {
+            "calls": self.calls,
+            "moved_bytes": sum(moved.values()),
+            "moved_between": [[*pair, num_bytes] for pair, num_bytes in sorted(moved.items())],
+            "ended": [{key: report[key] for key in ("wall_s", "peak_rss_mib")} for report in self.reports()],
+        }
+
+    def reports(self) -> list[dict[str, Any]]:
+        """Per worker what it has done, see shard.py: Shard.report."""
+        return self._ask_all("report")
+
+    @property
+    def taken(self) -> dict[str, dict[str, int]]:
+        """See Waves."""
+        return _summed(report["taken"] for report in self.reports())
+
+    def detours(self) -> dict[str, dict[str, int]]:
+        """See Waves."""
+        return _summed(report["detours"] for report in self.reports())
+
+    def use_training(self, training: "Training") -> None:
+        """See Waves."""
+        self._ask_all("use_training", self._workers.packed(training))
+
+    def close(self) -> None:
+        """See Waves."""
+        self._workers.close()
+
+
+def _once(fetch: Callable[[], Any]) -> Callable[[], Any]:
+    """A function that is called at most once."""
+    found: list[Any] = []
+
+    def get() -> Any:
+        if not found:
+            found.append(fetch())
+        return found[0]
+
+    return get
+
+
+def _summed(tables: Any) -> dict[str, dict[str, int]]:
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for table in tables:
+        for name, counts in table.items():
+            found[name].update(counts)
+    return {name: dict(counts) for name, counts in found.items()}

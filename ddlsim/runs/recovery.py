@@ -1,0 +1,83 @@
+"""A run that loses a worker goes back to its last checkpoint by itself, and goes on with those that are left."""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from ddlsim.errors import DdlsimError, WorkerLost
+from ddlsim.executors.cluster import disconnecting
+from ddlsim.runs.checkpoint import checkpoints_of
+from ddlsim.runs.lock import LOCK
+from ddlsim.runs.options import Options
+
+Outcome = TypeVar("Outcome")
+
+MOST_LOSSES = 5
+"""Losses in a row without a new checkpoint in between, after which the run is given up."""
+PAUSE_S = 2.0
+"""Before the run goes on: the cluster takes notice of a lost host."""
+
+
+def until_done(
+    begin: Callable[[Options], Outcome],
+    go_on: Callable[[Path, Options], Outcome],
+    options: Options,
+    tell: Callable[[str], None],
+) -> Outcome:
+    """What a run comes to, however many workers it loses.
+
+    Args:
+        begin: runs it from the start.
+        go_on: continues it in its directory.
+        options: how it is carried out.
+        tell: takes a sentence on each loss.
+    Raises:
+        DdlsimError: if no worker is left, or workers are lost again and again.
+    """
+    with disconnecting(options.executor):
+        return _until_done(begin, go_on, options, tell)
+
+
+def _until_done(
+    begin: Callable[[Options], Outcome],
+    go_on: Callable[[Path, Options], Outcome],
+    options: Options,
+    tell: Callable[[str], None],
+) -> Outcome:
+    losses, newest, place = 0, None, None
+    while True:
+        try:
+            return begin(options) if newest is None else go_on(place, options)  # type: ignore[arg-type]
+        except WorkerLost as lost:
+            place = getattr(lost, "run_dir", place)
+            if place is None:
+                raise
+            found = next(iter(checkpoints_of(place)), None)
+            losses = losses + 1 if found == newest else 1
+            newest = found
+            if losses >= MOST_LOSSES:
+                again = f"`ddlsim resume {place}` continues it" if found else "Run it again"
+                raise DdlsimError(
+                    f"{lost} {losses} losses without a checkpoint in between: the run is given up. Workers that need "
+                    f"more memory than their host has are ended by Ray; {again}, with more or larger hosts."
+                ) from lost
+            behind = f"the run goes back to {found.name}" if found else "the run begins again"
+            tell(f"WARNING: {lost} {behind[0].upper()}{behind[1:]}, on the workers that there are.")
+            if newest is None:
+                _clear(place)
+            options = replace(options, fewer_workers=True)
+            time.sleep(PAUSE_S)
+
+
+def _clear(directory: Path) -> None:
+    """Removes what a run has written that begins again."""
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if path.name == LOCK:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

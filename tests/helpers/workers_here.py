@@ -1,0 +1,57 @@
+"""Workers that are objects of the test's process: what they are sent and what they compute is as with Ray's actors."""
+
+import pickle
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+
+from ddlsim import own_code
+from ddlsim.errors import WorkerLost
+from ddlsim.executors import ray_workers
+from ddlsim.executors.worker import Worker
+from ddlsim.learning.remote.in_process import InProcess
+
+
+class WorkersHere(InProcess):
+    """Takes the place of RayWorkers.
+
+    Attributes:
+        made: those of all runs, the newest last.
+        lost_at: number of the call at which a worker is lost, counted over all runs; those that are left out are not.
+    """
+
+    made: list = []  # noqa: RUF012
+    lost_at: tuple = ()
+    num_calls = 0
+
+    def __init__(self, executor, fewer=False):
+        self.count = executor.workers - (1 if fewer and executor.workers > 1 else 0)
+        self.places = [SimpleNamespace(threads=1) for _ in range(self.count)]
+        self.about = [{"host": "here", "pid": worker, "cpu": "one"} for worker in range(self.count)]
+        self.devices, self.data_shipped = ["cpu"] * self.count, False
+        WorkersHere.made.append(self)
+
+    def start(self, assigned, prepared):
+        workers = [Worker() for _ in assigned]
+        for worker, own in zip(workers, assigned, strict=True):
+            worker.start(own_code.texts(), pickle.dumps(replace(own, threads=1)))
+        self._shards = [worker._shard for worker in workers]
+
+    def call(self, worker, method, *arguments):
+        WorkersHere.num_calls += 1
+        if WorkersHere.num_calls in WorkersHere.lost_at:
+            raise WorkerLost("a worker was lost (this is a test).")
+        return super().call(worker, method, *arguments)
+
+    def close(self):
+        if hasattr(self, "_shards"):
+            super().close()
+
+
+@contextmanager
+def workers_here(monkeypatch, lost_at=()):
+    """Runs with the executor ray have such workers; gives the list of those that were made."""
+    with monkeypatch.context() as patched:
+        patched.setattr(ray_workers, "RayWorkers", WorkersHere)
+        WorkersHere.made, WorkersHere.lost_at, WorkersHere.num_calls = [], lost_at, 0
+        yield WorkersHere.made

@@ -1,0 +1,116 @@
+"""However nodes are dealt to workers, a run writes the bytes of one that this process computes alone."""
+
+import pytest
+from torn_runs import SMOKE, outcome, resume_until, run_until, run_whole
+from workers_here import workers_here
+
+from ddlsim import runs
+from ddlsim.algorithms import ALGORITHMS
+from ddlsim.executors.options import Executor
+from ddlsim.runs.checkpoint import Every
+from ddlsim.scenario import load
+
+KEYS = {
+    "mapl": ", warmup_rounds: 1, projection_units: 64, temperature: 0.5",
+    "pens": ", loss_batches: local_steps, sampled_peers: 3, stage1_rounds: 3",
+    "panm": ", loss_batches: local_steps, sampled_peers: 2, stage1_rounds: 3",
+    "dac": ", loss_batches: local_steps, sampled_peers: 3",
+    "facade": ", heads: 2, warmup_rounds: 1",
+}
+CHURN = (
+    "mode=async",
+    "churn={name: schedule, offline: [{node: 2, start_s: 0.35, end_s: 1.5}], state: lost}",
+    "devices={name: lognormal}",
+    "network.drop_probability=0.1",
+    "network.on_drop=drop",
+)
+KEPT = ("training.optimizer=adam", "training.optimizer_state=kept", "training.learning_rate=0.001")
+FEATURES = {
+    "compressed copies": ("network.compression={name: top_k}",),
+    "early stopping": (*KEPT, "validation={source: node, fraction: 0.2}", "training.early_stopping={patience: 2}"),
+    "best model": ("validation={source: node, fraction: 0.2}", "evaluation.evaluated_model=best"),
+    "robust average": ("aggregation={name: median}",),
+    "target": ("evaluation.stop_at_target=true", "evaluation.target_accuracy=0.3", "evaluation.every=1"),
+}
+
+
+def settings_of(algorithm: str) -> str:
+    return f"algorithm={{name: {algorithm}{KEYS.get(algorithm, '')}}}"
+
+
+def on_workers(out, settings, executor, **options):
+    runs.run(load(SMOKE, settings), out=out, executor=executor, checkpoint_every=Every(), **options)
+    return outcome(out)
+
+
+def check(tmp_path, monkeypatch, settings, executors) -> None:
+    whole = run_whole(tmp_path / "whole", settings)
+    with workers_here(monkeypatch):
+        for number, executor in enumerate(executors):
+            assert on_workers(tmp_path / f"workers-{number}", settings, executor) == whole
+
+
+def three(shards="contiguous") -> Executor:
+    return Executor(name="ray", workers=3, shards=shards)
+
+
+@pytest.mark.parametrize("algorithm", ["facade", "dac", "fedavg", "fedproto", "gossip", "mapl"])
+def test_three_workers_write_the_bytes_of_one_process(tmp_path, monkeypatch, algorithm):
+    check(tmp_path, monkeypatch, (settings_of(algorithm), "evaluation.every=3"), [three("graph")])
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_whatever_a_node_keeps_is_where_it_is_needed(tmp_path, monkeypatch, feature):
+    check(tmp_path, monkeypatch, (settings_of("el"), *FEATURES[feature]), [three("clusters")])
+
+
+@pytest.mark.slow
+def test_buffers_that_a_node_keeps_stay_with_its_worker(tmp_path, monkeypatch):
+    settings = ("model={name: resnet8, buffers: local}", "rounds=2", "training.local_steps=1", "evaluation.every=2")
+    check(tmp_path, monkeypatch, (settings_of("el"), *settings), [three("clusters")])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [(), CHURN], ids=["rounds", "async-churn"])
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_any_number_of_workers_and_any_shards_write_the_same(tmp_path, monkeypatch, algorithm, settings):
+    executors = [
+        Executor(name="ray", workers=workers, shards=shards)
+        for workers in (1, 2, 3)
+        for shards in ("contiguous", "clusters", "graph")
+    ]
+    check(tmp_path, monkeypatch, (settings_of(algorithm), *settings), executors)
+
+
+def test_a_run_of_workers_is_resumed_by_one_process_and_the_other_way_round(tmp_path, monkeypatch):
+    settings = (settings_of("facade"), *KEPT)
+    whole = run_whole(tmp_path / "whole", settings)
+    with workers_here(monkeypatch):
+        run_until(tmp_path / "a", settings, 3, 2, monkeypatch, executor=three())
+        run_until(tmp_path / "b", settings, 3, 2, monkeypatch)
+        resume_until(tmp_path / "b", 2, 1, monkeypatch, executor=three())
+        runs.resume(tmp_path / "b", executor=Executor(name="ray", workers=2))
+    runs.resume(tmp_path / "a")
+    assert outcome(tmp_path / "a") == outcome(tmp_path / "b") == whole
+
+
+def test_a_lost_worker_costs_the_rounds_since_the_last_checkpoint(tmp_path, monkeypatch):
+    settings = (settings_of("facade"),)
+    whole = run_whole(tmp_path / "whole", settings)
+    with workers_here(monkeypatch, lost_at=(60,)) as made:
+        runs.run(load(SMOKE, settings), out=tmp_path / "run", executor=three(), checkpoint_every=Every(rounds=1))
+    assert [workers.count for workers in made] == [3, 2]
+    assert outcome(tmp_path / "run") == whole
+
+
+def test_a_worker_that_is_lost_before_the_first_checkpoint_lets_the_run_begin_again(tmp_path, monkeypatch):
+    settings = (settings_of("el"),)
+    whole = run_whole(tmp_path / "whole", settings)
+    with workers_here(monkeypatch, lost_at=(5,)):
+        assert on_workers(tmp_path / "run", settings, three()) == whole
+
+
+def test_workers_that_are_lost_again_and_again_end_the_run_with_one_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("ddlsim.runs.recovery.PAUSE_S", 0.0)
+    with workers_here(monkeypatch, lost_at=range(5, 999)), pytest.raises(Exception, match="5 losses without a check"):
+        on_workers(tmp_path / "run", (settings_of("el"),), three())
