@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.size_learner import SizeLearner
     from ddlsim.messages.compression import Codec
     from ddlsim.network.access_links import LinkTable
+    from ddlsim.network.bursts import Bursts
     from ddlsim.network.network import Network
     from ddlsim.node.deferred import Deferred
     from ddlsim.node.ports import Compute, RunInfo
@@ -207,6 +208,16 @@ def schedule_of(scenario: "Scenario") -> "Schedule":
     return Schedule(scenario.evaluation.every, scenario.rounds, scenario.algorithm.has_final_exchange)
 
 
+def bursts_of(scenario: "Scenario") -> "Bursts | None":
+    """Losses that come in bursts; None: they do not."""
+    from ddlsim.network.bursts import Bursts
+
+    given = scenario.network.loss_bursts
+    if given is None:
+        return None
+    return Bursts(given.mean_good_s, given.mean_bad_s, given.good, given.bad, scenario.seed)
+
+
 def build_network(scenario: "Scenario", env: "simpy.Environment", has_server: bool) -> "Network":
     """The links of all nodes, with capacities that follow their traces."""
     from ddlsim.network.capacity_trace import follow
@@ -224,6 +235,7 @@ def build_network(scenario: "Scenario", env: "simpy.Environment", has_server: bo
         fidelity=network.fidelity,
         header_bytes=network.header_bytes,
         drop_prob=network.drop_probability,
+        bursts=bursts_of(scenario),
         on_drop=network.on_drop,
         timeout_s=network.timeout_s,
         seed=scenario.seed,

@@ -7,7 +7,7 @@ that all nodes do a round in the same way.
 
 from typing import TYPE_CHECKING, Any, cast
 
-from ddlsim.build import absences_of, codec_of, links_of, oracle_of, schedule_of
+from ddlsim.build import absences_of, bursts_of, codec_of, links_of, oracle_of, schedule_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -62,7 +62,7 @@ def _change_surroundings(simulation: "Simulation", before: "Scenario", after: "S
         )
         simulation.env.process(follow(simulation.env, network, links.changes))
     network.header_bytes = now.header_bytes
-    network.use_losses(now.drop_probability, now.on_drop, now.timeout_s)
+    network.use_losses(now.drop_probability, now.on_drop, now.timeout_s, bursts_of(after))
     if was.compression != now.compression:
         transport.use_codec(codec_of(after))
     transport.use_protocol(after.protocol)

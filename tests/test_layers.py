@@ -34,7 +34,7 @@ LEVELS = [
     {"native"},
     {"report"},
     {"tasks"},
-    {"metrics", "csv_rows", "registry"},
+    {"metrics", "csv_rows", "pickled_data", "registry"},
     {"own_code", "privacy"},
     {"_native", "_cuda", "errors", "units", "rng", "part", "energy", "interrupts"},
 ]

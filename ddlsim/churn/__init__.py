@@ -18,6 +18,7 @@ CHURNS = Registry(
         "planetlab": ".sessions:PlanetLab",
         "trace": ".traces:Trace",
         "fedscale": ".traces:FedScale",
+        "fta": ".fta:FailureTrace",
     },
     contract=".schedule:Churn",
 )

@@ -5,23 +5,22 @@ FedScale's file (Lai et al., "FedScale: Benchmarking Model and System Performanc
 from active[i] to inactive[i], and all over again every finish_time seconds. Where they let an interval that ends before
 it starts count for nothing, here it goes on past finish_time into the next repetition.
 
-A pickle can name any code to be run. Only those are read that name none: numbers, texts, lists, tuples, dicts.
+Of a pickle only data is read, see pickled_data.py.
 """
 
 import math
-import pickle
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
-from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 from annotated_types import Gt
 
 from ddlsim.churn.schedule import Absences, Churn
 from ddlsim.csv_rows import Column, read_rows, refuse, shortened
 from ddlsim.errors import ScenarioError
+from ddlsim.pickled_data import read_data_only
 from ddlsim.rng import stream
 
 Interval = tuple[float, float]
@@ -58,7 +57,7 @@ class Trace(Churn):
             raise ScenarioError(
                 f"{self.path}: expected an online interval for each of {num_nodes} nodes, got none for node {missing}"
             )
-        return {node: _scaled(_gaps(online[node]), self.time_scale) for node in range(num_nodes)}
+        return {node: scaled(gaps(online[node]), self.time_scale) for node in range(num_nodes)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +86,7 @@ class FedScale(Churn):
         phones = list(read_fedscale(self.path).values())
         drawn = (phones[int(stream(seed, "churn", node).integers(len(phones)))] for node in range(num_nodes))
         return {
-            node: _scaled(_repeated_gaps(fold(phone), phone["finish_time"]), self.time_scale)
+            node: scaled(_repeated_gaps(fold(phone), phone["finish_time"]), self.time_scale)
             for node, phone in enumerate(drawn)
         }
 
@@ -118,22 +117,6 @@ def read_online(path: str) -> dict[int, list[Interval]]:
     return {node: [(start_s, end_s) for start_s, end_s, _ in intervals] for node, intervals in rows.items()}
 
 
-class _DataOnly(pickle.Unpickler):
-    """Reads numbers, texts and builtin containers, which need no name looked up; refuses everything else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"it names {module}.{name}, which is code and not data")
-
-
-def load_data_only(file: IO[bytes]) -> Any:
-    """What a pickle holds, if that is nothing but builtin containers, numbers and texts.
-
-    Raises:
-        Exception: of many kinds, as pickle does; UnpicklingError if it names a class or a function.
-    """
-    return _DataOnly(file).load()
-
-
 def read_fedscale(path: str) -> dict[Any, Mapping[str, Any]]:
     """Device -> {active, inactive, finish_time, ..} of FedScale's pickle, in the file's order.
 
@@ -141,13 +124,7 @@ def read_fedscale(path: str) -> dict[Any, Mapping[str, Any]]:
         ScenarioError: it cannot be read, is not what FedScale's looks like, or holds more than data.
     """
     expected = "expected FedScale's pickle of availability"
-    try:
-        with Path(path).open("rb") as file:
-            devices = load_data_only(file)
-    except OSError as error:
-        raise ScenarioError(f"{path}: {expected}, got: {error.strerror or error}") from error
-    except Exception as error:  # a damaged pickle raises nearly anything
-        raise ScenarioError(f"{path}: {expected}, got: {str(error) or type(error).__name__}") from error
+    devices = read_data_only(path, expected)
     if not isinstance(devices, dict) or not devices:
         raise ScenarioError(f"{path}: {expected}, a dict of devices, got {_briefly(devices)}")
     problems = [f"{path}: device {name!r}: {what}" for name, phone in devices.items() for what in _wrong_with(phone)]
@@ -199,7 +176,7 @@ def fold(phone: Mapping[str, Any]) -> list[Interval]:
     return merged
 
 
-def _gaps(online: Sequence[Interval]) -> Iterator[Interval]:
+def gaps(online: Sequence[Interval]) -> Iterator[Interval]:
     """Absences around online intervals; the last one never ends."""
     left_s = 0.0
     for start_s, end_s in online:
@@ -224,6 +201,7 @@ def _repeated_gaps(online: Sequence[Interval], period_s: float) -> Iterator[Inte
             yield left_s + repetition * period_s, back_s + repetition * period_s
 
 
-def _scaled(gaps: Iterator[Interval], time_scale: float) -> Iterator[Interval]:
-    for left_s, back_s in gaps:
+def scaled(absences: Iterator[Interval], time_scale: float) -> Iterator[Interval]:
+    """The same, so many times faster."""
+    for left_s, back_s in absences:
         yield left_s / time_scale, back_s / time_scale

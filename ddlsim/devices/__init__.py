@@ -14,6 +14,7 @@ DEVICES = Registry(
         "lognormal": ".step_times:LogNormal",
         "table": ".step_times:Table",
         "trace": ".trace:Trace",
+        "fedscale": ".fedscale:FedScale",
     },
     contract=".base:Devices",
 )

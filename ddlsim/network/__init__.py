@@ -19,6 +19,9 @@ LINKS = Registry(
         "table": ".access_links:Table",
         "mix": ".access_links:Mix",
         "routed": ".routed_links:Routed",
+        "fedscale": ".trace_links:FedScale",
+        "mahimahi": ".trace_links:Mahimahi",
+        "latency_matrix": ".trace_links:LatencyMatrix",
     },
     contract=".access_links:Links",
 )

@@ -28,6 +28,7 @@ import simpy
 from ddlsim import rng
 from ddlsim.messages.message import BOXES, Message, to_one
 from ddlsim.native import extension
+from ddlsim.network.bursts import Bursts
 from ddlsim.network.late_calls import LATE, LATEST, LateCall, exact_delay
 from ddlsim.network.latencies import OF_BOTH_ENDS, Latencies, Latency, latencies
 from ddlsim.network.link_use import KINDS, NodeUse, node_use
@@ -61,6 +62,7 @@ class Network:
             was sent (same instant), it was dropped (when its last byte would have arrived) or given up. Of a message to
             several nodes, once for each that does not get it, with that one as its receiver.
         drop_prob: chance that a message is lost on its way; its bytes are sent, and wasted.
+        bursts: what tells that chance over time instead; None: it is the same always.
         on_drop: what follows a loss: the whole message again at once, or nothing.
         timeout_s: a message that has not arrived so long after it was first sent is given up: what was sent of it is
             wasted and nothing follows. None: it takes its time.
@@ -87,6 +89,7 @@ class Network:
         on_delivery: Callable[[Message], None] = lambda _: None,
         on_abort: Callable[[Message], None] = lambda _: None,
         drop_prob: float = 0.0,
+        bursts: Bursts | None = None,
         on_drop: Literal["retransmit", "drop"] = "retransmit",
         timeout_s: float | None = None,
         seed: int = 0,
@@ -101,6 +104,7 @@ class Network:
         self._takes_time, self._is_ideal = fidelity in ("flow", "tcp"), fidelity == "ideal"
         self._on_delivery, self._on_abort = on_delivery, on_abort
         self._drop_prob, self._on_drop, self._seed = drop_prob, on_drop, seed
+        self._bursts = bursts
         self._drop_streams: dict[int, np.random.Generator] = {}
         self._transport = extension().Transport(self._takes_time)
         self._set_timeout(timeout_s)
@@ -164,7 +168,7 @@ class Network:
 
     def _launch(self, message: Message, receiver: int, again: bool = False) -> None:
         src = message.src
-        lost = self._drop_prob > 0 and self._draw_loss(src, receiver)
+        lost = (self._drop_prob > 0 or self._bursts is not None) and self._draw_loss(src, receiver)
         crossed = self._route(src, receiver) if self._route else ()
         latency_ns = self._latencies.of(src, receiver)
         of_tcp: dict[str, Any] = {}
@@ -221,7 +225,8 @@ class Network:
             return False
         if src not in self._drop_streams:
             self._drop_streams[src] = rng.stream(self._seed, "lost messages", src)
-        return bool(self._drop_streams[src].random() < self._drop_prob)
+        chance = self._drop_prob if self._bursts is None else self._bursts.chance(src, self._env.now)
+        return bool(self._drop_streams[src].random() < chance)
 
     # -- nodes and links -------------------------------------------------------------------------------------------
 
@@ -278,9 +283,15 @@ class Network:
         self._route = route
         self._all_alike = self._sees_all_alike()
 
-    def use_losses(self, drop_prob: float, on_drop: Literal["retransmit", "drop"], timeout_s: float | None) -> None:
+    def use_losses(
+        self,
+        drop_prob: float,
+        on_drop: Literal["retransmit", "drop"],
+        timeout_s: float | None,
+        bursts: Bursts | None = None,
+    ) -> None:
         """Other losses from this instant on; of messages that are sent from now on."""
-        self._drop_prob, self._on_drop = drop_prob, on_drop
+        self._drop_prob, self._on_drop, self._bursts = drop_prob, on_drop, bursts
         self._set_timeout(timeout_s)
         self._all_alike = self._sees_all_alike()
 
@@ -291,7 +302,11 @@ class Network:
     def _sees_all_alike(self) -> bool:
         """Whether all copies of a message travel in the same way, so that they can be sent in one call."""
         return (
-            self._drop_prob == 0 and self._route is None and self._latencies.of_pair_ns is None and self._paths is None
+            self._drop_prob == 0
+            and self._bursts is None
+            and self._route is None
+            and self._latencies.of_pair_ns is None
+            and self._paths is None
         )
 
     @property

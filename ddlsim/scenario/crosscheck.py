@@ -37,6 +37,8 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     yield from _parts_shared(scenario)
     yield from _training(scenario)
     yield from _privacy(scenario)
+    if scenario.network.loss_bursts is not None and scenario.network.drop_probability:
+        yield ("network", "drop_probability"), "network.loss_bursts says how often messages are lost; leave one out"
     yield from _compared(scenario)
     yield from _aggregated(scenario)
     for place, part in (

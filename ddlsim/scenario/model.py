@@ -146,6 +146,22 @@ class Tcp(Section):
     utilization: Annotated[float, Gt(0), Le(1)] = 1.0
 
 
+class LossBursts(Section):
+    """Losses in bursts (Gilbert, Elliott): the link of each sender is good or bad, for exponentially distributed times.
+
+    Args:
+        mean_good_s: mean simulated seconds of a stay in the good state.
+        mean_bad_s: the same of the bad state.
+        good: chance that a message is lost that is sent in the good state, below 1.
+        bad: the same in the bad state.
+    """
+
+    mean_good_s: Annotated[float, Gt(0), Lt(END_OF_TIME_S)]
+    mean_bad_s: Annotated[float, Gt(0), Lt(END_OF_TIME_S)]
+    good: Annotated[float, Ge(0), Lt(1)] = 0.0
+    bad: Annotated[float, Gt(0), Lt(1)]
+
+
 class Network(Section):
     """How messages travel.
 
@@ -154,6 +170,8 @@ class Network(Section):
             latency: a message arrives after its latency alone, its bytes take no time; ideal: no delay at all.
         header_bytes: added to every message.
         drop_probability: chance that a message is lost on its way, below 1; the network only knows whole messages.
+        loss_bursts: losses that come in bursts, in the place of drop_probability; null: each message is lost or not by
+            itself.
         on_drop: what follows: retransmit: it is sent again as a whole, when its last byte should have arrived, until it
             arrives; drop: the receiver never gets it and stops waiting for it at that moment. Its bytes are wasted.
         timeout_s: a message that has not arrived so many simulated seconds after it was sent is given up: its flow
@@ -167,6 +185,7 @@ class Network(Section):
     fidelity: Literal["flow", "tcp", "latency", "ideal"] = "flow"
     header_bytes: Annotated[int, Ge(0), Lt(2**40)] = 64
     drop_probability: Annotated[float, Ge(0), Lt(1)] = 0.0
+    loss_bursts: LossBursts | None = None
     on_drop: Literal["retransmit", "drop"] = "retransmit"
     timeout_s: Annotated[float, Gt(0), Lt(END_OF_TIME_S)] | None = None
     server_mbps: Annotated[float, Gt(0), Lt(MAX_MBPS)] = 1000.0
@@ -373,8 +392,8 @@ def _plain(key: str, value: Any) -> Any:
             del found["true_similarities"]  # none is chosen: the same run as one that could not
         if isinstance(value, Evaluation) and value.target is None:
             del found["target"]  # the same run as before there was this key
-        if isinstance(value, Network) and value.tcp is None:
-            del found["tcp"]  # the same run as before there was this key
+        if isinstance(value, Network):  # the same run as before there were these keys
+            found = {name: own for name, own in found.items() if name not in ("tcp", "loss_bursts") or own is not None}
         if isinstance(value, Records) and value.models is None:
             del found["models"]  # what is kept of a run changes nothing in it
         if isinstance(value, Training):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ddlsim.churn.traces import FedScale, Trace, fold, load_data_only
+from ddlsim.churn.traces import FedScale, Trace, fold
 from ddlsim.errors import ScenarioError
+from ddlsim.pickled_data import load_data_only
 
 
 def write(tmp_path: Path, *rows: str) -> str:

@@ -1,0 +1,126 @@
+"""Nodes that come and go as recorded in the Failure Trace Archive: its table `event_trace`.
+
+Kondo, Javadi, Iosup, Epema, "The Failure Trace Archive" (CCGrid 2010). A line is an interval: event_id, component_id,
+node_id, platform_id, node_name, event_type (1: available, 0: not), event_start_time, event_stop_time (seconds since the
+epoch), event_end_reason, divided by tabs or commas. A first line with these names, behind a # or not, may have them in
+another order.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Gt
+
+from ddlsim.churn.schedule import Absences, Churn
+from ddlsim.churn.traces import Interval, gaps, scaled
+from ddlsim.csv_rows import refuse, shortened
+from ddlsim.errors import ScenarioError
+from ddlsim.rng import stream
+
+COLUMNS = (
+    *("event_id", "component_id", "node_id", "platform_id", "node_name"),
+    *("event_type", "event_start_time", "event_stop_time", "event_end_reason"),
+)
+NEEDED = ("node_id", "event_type", "event_start_time", "event_stop_time")
+AVAILABLE = "1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureTrace(Churn):
+    """Nodes are online as machines of a trace of the Failure Trace Archive; each node draws its machine.
+
+    Before its first and after its last recorded interval a machine is away. The trace begins with its earliest one.
+
+    Args:
+        path: the trace's file event_trace, unpacked. Relative to the folder that the command is started in.
+        time_scale: how many times faster than in life: 3600 makes an hour a simulated second.
+        start_s: how much of the trace's beginning is left out, in its own seconds.
+    """
+
+    path: str
+    time_scale: Annotated[float, Gt(0)] = 1.0
+    start_s: Annotated[float, Gt(-1)] = 0.0
+
+    def check(self, num_nodes: int) -> None:
+        """Reads the file.
+
+        Raises:
+            ScenarioError: it cannot be read, has wrong lines, or no machine that is ever available.
+        """
+        read_events(self.path)
+
+    def absences(self, num_nodes: int, seed: int) -> Absences:
+        """Per node the gaps of its machine; all machines are different while they last."""
+        machines = list(read_events(self.path).values())
+        rng = stream(seed, "failure trace")
+        orders = (rng.permutation(len(machines)) for _ in range(-(-num_nodes // len(machines))))
+        drawn = [machines[int(place)] for place in chain.from_iterable(orders)][:num_nodes]
+        return {node: scaled(gaps(self._from_start(online)), self.time_scale) for node, online in enumerate(drawn)}
+
+    def _from_start(self, online: list[Interval]) -> list[Interval]:
+        moved = [(max(0.0, begin_s - self.start_s), end_s - self.start_s) for begin_s, end_s in online]
+        return [interval for interval in moved if interval[1] > interval[0]]
+
+
+def read_events(path: str) -> dict[str, list[Interval]]:
+    """Machine -> its intervals of availability, in order and apart, in seconds since the earliest interval of the file.
+
+    Raises:
+        ScenarioError: see `FailureTrace.check`.
+    """
+    expected = f"expected lines of {', '.join(COLUMNS)}"
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: {expected}, got: {getattr(error, 'strerror', None) or error}") from error
+    rows = [(number, _cells(line)) for number, line in enumerate(lines, 1) if line.strip(" \t#")]
+    columns = list(COLUMNS)
+    if rows and set(NEEDED) <= set(rows[0][1]):
+        columns = rows.pop(0)[1]
+    places = [columns.index(name) for name in NEEDED]
+    rows = [(number, cells) for number, cells in rows if not lines[number - 1].lstrip().startswith("#")]
+    found: dict[str, list[Interval]] = {}
+    problems, earliest_s = [], float("inf")
+    for number, cells in rows:
+        interval = _interval(cells, places)
+        if interval is None:
+            problems.append(f"{path}:{number}: {expected}, got {shortened(repr(lines[number - 1]))}")
+            continue
+        earliest_s = min(earliest_s, interval[0])
+        if cells[places[1]] == AVAILABLE:
+            found.setdefault(cells[places[0]], []).append(interval)
+    refuse(problems)
+    if not found:
+        raise ScenarioError(f"{path}: {expected}, got none in which a node is available (event_type 1)")
+    return {name: list(_merged(sorted(own), earliest_s)) for name, own in found.items()}
+
+
+def _cells(line: str) -> list[str]:
+    divider = "\t" if "\t" in line else ","
+    return [cell.strip().strip('"') for cell in line.lstrip("# ").split(divider)]
+
+
+def _interval(cells: list[str], places: list[int]) -> Interval | None:
+    """Start and end in seconds, or None if the line is none that a trace has."""
+    if len(cells) <= max(places) or cells[places[1]] not in ("0", "1"):
+        return None
+    try:
+        start_s, end_s = float(cells[places[2]]), float(cells[places[3]])
+    except ValueError:
+        return None
+    return (start_s, end_s) if 0 <= start_s <= end_s < 1e15 else None
+
+
+def _merged(intervals: list[Interval], origin_s: float) -> Iterator[Interval]:
+    """Intervals that touch are one; those without length are none."""
+    begin_s, end_s = intervals[0]
+    for start_s, stop_s in [*intervals[1:], (float("inf"), float("inf"))]:
+        if start_s <= end_s:
+            end_s = max(end_s, stop_s)
+            continue
+        if end_s > begin_s:
+            yield begin_s - origin_s, end_s - origin_s
+        begin_s, end_s = start_s, stop_s

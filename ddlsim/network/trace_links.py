@@ -1,0 +1,173 @@
+"""Access links as others have recorded them: FedScale's phones, Mahimahi's packet traces, matrices of latencies.
+
+Formats and units of the files: docs/traces.md.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Gt, Le, MinLen
+
+from ddlsim.csv_rows import shortened
+from ddlsim.devices.fedscale import drawn_phones
+from ddlsim.errors import ScenarioError
+from ddlsim.network.access_links import LatencyMs, Links, LinkTable, Mbps
+from ddlsim.network.capacity_trace import CapacityChange
+from ddlsim.network.ping_matrix import read_latencies
+from ddlsim.rng import stream
+from ddlsim.units import mbps_to_bytes_per_s, ms_to_s
+
+PACKET_BYTES = 1500
+"""Of one delivery opportunity of Mahimahi."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedScale(Links):
+    """Nodes have the links of phones of FedScale's capacity trace; the same phones as devices fedscale.
+
+    Args:
+        path: FedScale's pickle; read without running any code in it. Relative to the folder that the command is started
+            in.
+        uplink_ratio: uplink as a share of the downlink; FedScale takes the same rate for both.
+        latency_ms: one-way latency of a node's access; a message takes it at both ends (an assumption).
+    """
+
+    path: str
+    uplink_ratio: Annotated[float, Gt(0)] = 1.0
+    latency_ms: LatencyMs = 25.0
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes."""
+        down = mbps_to_bytes_per_s(drawn_phones(self.path, num_nodes, seed)[1] / 1e3)
+        return LinkTable(self.uplink_ratio * down, down, np.full(num_nodes, ms_to_s(self.latency_ms)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mahimahi(Links):
+    """Capacities over time by packet traces of Mahimahi; each node draws a pair of traces and where in them it begins.
+
+    Args:
+        uplinks: files, one of each pair: a line per opportunity to deliver 1500 bytes, the millisecond it comes at.
+        downlinks: as many files.
+        interval_s: capacities are means over intervals of this length.
+        duration_s: traces are repeated for so long; then their mean rates hold.
+        random_start: whether nodes begin at a moment of their own; else at the traces' beginning.
+        latency_ms: one-way latency of a node's access; a message takes it at both ends (traces hold none).
+    """
+
+    uplinks: Annotated[tuple[str, ...], MinLen(1)]
+    downlinks: Annotated[tuple[str, ...], MinLen(1)]
+    interval_s: Annotated[float, Gt(0)] = 1.0
+    duration_s: Annotated[float, Gt(0), Le(1e7)] = 3600.0
+    random_start: bool = True
+    latency_ms: LatencyMs = 25.0
+
+    def problems(self, num_nodes: int, seed: int) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """See Part; reads the files."""
+        if len(self.uplinks) != len(self.downlinks):
+            yield ("downlinks",), f"expected as many files as uplinks ({len(self.uplinks)}), got {len(self.downlinks)}"
+            return
+        for file in (*self.uplinks, *self.downlinks):
+            read_opportunities(file)
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes, and how they change."""
+        pairs = [tuple(map(read_opportunities, pair)) for pair in zip(self.uplinks, self.downlinks, strict=True)]
+        first, changes = [], []
+        for node in range(num_nodes):
+            rng = stream(seed, "mahimahi", node)
+            up, down = pairs[int(rng.integers(len(pairs)))]
+            starts = [int(rng.integers(trace[-1])) if self.random_start else 0 for trace in (up, down)]
+            rates = list(zip(self._rates(up, starts[0]), self._rates(down, starts[1]), strict=True))
+            first.append(rates[0])
+            for index, (before, now) in enumerate(pairwise(rates), 1):
+                if before != now:
+                    changes.append(CapacityChange(index * self.interval_s, node, *now))
+        changes.sort(key=lambda change: change.time_s)
+        capacities = np.array(first, dtype=float).reshape(num_nodes, 2)
+        return LinkTable(capacities[:, 0], capacities[:, 1], np.full(num_nodes, ms_to_s(self.latency_ms)), changes)
+
+    def _rates(self, trace_ms: np.ndarray, start_ms: int) -> list[float]:
+        """Bytes per second in each interval from a moment of the trace on, and last its mean."""
+        period_ms = int(trace_ms[-1])
+        count = max(1, round(self.duration_s / self.interval_s))
+        ends_ms = start_ms + 1e3 * self.interval_s * np.arange(count + 1)
+        laps, within = np.divmod(ends_ms, period_ms)
+        delivered = laps * len(trace_ms) + np.searchsorted(trace_ms, within, side="right")
+        rates = PACKET_BYTES * np.diff(delivered) / self.interval_s
+        return [*rates.tolist(), PACKET_BYTES * len(trace_ms) / (period_ms / 1e3)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyMatrix(Links):
+    """Equal links between sites whose latencies a file gives; each node draws its site, all different while they last.
+
+    Args:
+        file: pings as WonderNetwork publishes them (a CSV with source, destination and avg), or a square matrix of
+            milliseconds, a row per line, comma-separated.
+        round_trip: whether the file's latencies are there and back, as pings are; half of them are taken then.
+        same_site_ms: one-way latency between nodes at one site.
+        uplink_mbps: Mbit/s a node can send.
+        downlink_mbps: Mbit/s a node can receive.
+    """
+
+    file: str
+    round_trip: bool = True
+    same_site_ms: LatencyMs = 0.5
+    uplink_mbps: Mbps = 100.0
+    downlink_mbps: Mbps = 100.0
+
+    def draw(self, num_nodes: int, seed: int) -> LinkTable:
+        """The links of all nodes."""
+        matrix_ms = read_latencies(self.file) / (2 if self.round_trip else 1)
+        np.fill_diagonal(matrix_ms, self.same_site_ms)
+        rng, sites = stream(seed, "latency sites"), len(matrix_ms)
+        order = [int(site) for _ in range(-(-num_nodes // sites)) for site in rng.permutation(sites)][:num_nodes]
+        rates = (np.full(num_nodes, mbps_to_bytes_per_s(mbps)) for mbps in (self.uplink_mbps, self.downlink_mbps))
+        return LinkTable(*rates, SiteLatency(matrix_ms / 1e3, tuple(order)))
+
+
+@dataclass(frozen=True, eq=False)
+class SiteLatency:
+    """One-way latency of a message between nodes at sites.
+
+    Args:
+        matrix_s: between sites, float64 [sites, sites].
+        site: per node.
+    """
+
+    matrix_s: np.ndarray
+    site: tuple[int, ...]
+
+    def __call__(self, src: int, dst: int) -> float:
+        return float(self.matrix_s[self.site[src], self.site[dst]])
+
+
+def read_opportunities(path: str) -> np.ndarray:
+    """Milliseconds of a packet trace of Mahimahi, int64, not descending; the last one is its length.
+
+    Raises:
+        ScenarioError: the file cannot be read, or a line is no whole number, or comes before the one above.
+    """
+    expected = "expected a packet trace of Mahimahi, a whole number of milliseconds per line"
+    try:
+        lines = Path(path).read_text(encoding="ascii").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: {expected}, got: {getattr(error, 'strerror', None) or error}") from error
+    for number, line in enumerate(lines, 1):
+        if not line.isdigit() or len(line) > 15:
+            raise ScenarioError(f"{path}:{number}: {expected}, got {shortened(repr(line))}")
+    found = np.array([int(line) for line in lines], dtype=np.int64)
+    back = np.flatnonzero(np.diff(found) < 0)
+    if len(back):
+        number = int(back[0]) + 2
+        raise ScenarioError(
+            f"{path}:{number}: expected {found[number - 2]} or more, as in the line above, got {lines[number - 1]}"
+        )
+    if not len(found) or found[-1] == 0:
+        raise ScenarioError(f"{path}: {expected}, at least one above 0: the last one is the trace's length")
+    return found

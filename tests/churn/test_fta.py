@@ -1,0 +1,61 @@
+"""Churn from the Failure Trace Archive's event_trace, from lines made by hand."""
+
+import math
+
+import pytest
+
+from ddlsim.churn.fta import FailureTrace, read_events
+from ddlsim.errors import ScenarioError
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """Writes lines of (node_id, event_type, start, stop) in the archive's columns; returns the path."""
+
+    def trace(*events, header="", divider="\t"):
+        rows = [
+            divider.join(map(str, (i, 1, node, 1, "name", kind, a, b, 0)))
+            for i, (node, kind, a, b) in enumerate(events)
+        ]
+        path = tmp_path / "event_trace.tab"
+        path.write_text("\n".join([header] * bool(header) + rows) + "\n")
+        return str(path)
+
+    return trace
+
+
+def test_availability_is_counted_from_the_earliest_event(trace):
+    path = trace((7, 1, 1000, 1100), (7, 0, 1100, 1150), (7, 1, 1150, 1200), (8, 0, 900, 1000), (8, 1, 1000, 1300))
+    assert read_events(path) == {"7": [(100, 200), (250, 300)], "8": [(100, 400)]}
+
+
+def test_intervals_that_touch_or_overlap_are_one(trace):
+    path = trace((1, 1, 0, 10), (1, 1, 10, 20), (1, 1, 15, 18), (1, 1, 30, 30), (1, 1, 40, 50))
+    assert read_events(path) == {"1": [(0, 20), (40, 50)]}
+
+
+def test_columns_may_be_named_and_divided_by_commas(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("# node_id,event_start_time,event_stop_time,event_type\n3,5,9,1\n# a remark\n3,9,12,0\n")
+    assert read_events(str(path)) == {"3": [(0, 4)]}
+
+
+def test_a_node_is_away_around_its_machine_s_intervals(trace):
+    path = trace((7, 1, 0, 100), (7, 1, 150, 200))
+    absences = FailureTrace(path=path, time_scale=10).absences(2, seed=0)
+    assert [list(gaps) for gaps in absences.values()] == [[(10, 15), (20, math.inf)]] * 2
+    later = FailureTrace(path=path, start_s=160).absences(1, seed=0)
+    assert list(later[0]) == [(40, math.inf)]
+
+
+def test_machines_are_all_different_while_they_last(trace):
+    path = trace(*((machine, 1, 0, 10 + machine) for machine in range(5)))
+    ends = [next(iter(gaps))[0] for gaps in FailureTrace(path=path).absences(5, seed=2).values()]
+    assert sorted(ends) == [10, 11, 12, 13, 14]
+
+
+def test_a_wrong_line_is_named(trace):
+    with pytest.raises(ScenarioError, match=r"event_trace.tab:2: expected lines"):
+        FailureTrace(path=trace((1, 1, 0, 5), (1, 9, 5, 6))).check(1)
+    with pytest.raises(ScenarioError, match="available"):
+        FailureTrace(path=trace((1, 0, 0, 5))).check(1)

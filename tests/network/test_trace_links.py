@@ -1,0 +1,136 @@
+"""Links from recorded files, each made by hand: FedScale's capacities, Mahimahi's packets, matrices of latencies."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from ddlsim.devices.fedscale import FedScale as FedScaleDevices
+from ddlsim.devices.fedscale import drawn_phones, read_capacities
+from ddlsim.errors import ScenarioError
+from ddlsim.network.ping_matrix import read_latencies
+from ddlsim.network.trace_links import FedScale, LatencyMatrix, Mahimahi, read_opportunities
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a file of lines; returns its path."""
+
+    def write(name, *lines):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+        return str(tmp_path / name)
+
+    return write
+
+
+@pytest.fixture
+def phones(tmp_path):
+    """Writes a pickle of capacities; returns its path."""
+
+    def phones(devices):
+        path = tmp_path / "capacity"
+        path.write_bytes(pickle.dumps(devices))
+        read_capacities.cache_clear()
+        return str(path)
+
+    return phones
+
+
+def test_a_phone_trains_three_times_its_inference_on_every_sample(phones):
+    path = phones({1: {"computation": 50.0, "communication": 8000.0}})
+    assert FedScaleDevices(path=path, samples_per_step=8).draw(2, 0).tolist() == pytest.approx([1.2, 1.2])
+    assert FedScaleDevices(path=path, samples_per_step=8, time_factor=0.5).draw(1, 0).tolist() == pytest.approx([0.6])
+
+
+def test_a_phone_has_the_same_rate_in_both_directions_in_kilobits(phones):
+    table = FedScale(path=phones({1: {"computation": 50.0, "communication": 8000.0}})).draw(1, 0)
+    assert (table.uplink_bytes_per_s[0], table.downlink_bytes_per_s[0]) == (1e6, 1e6)
+
+
+def test_devices_and_links_of_a_node_are_those_of_one_phone(phones):
+    path = phones({n: {"computation": n, "communication": 1000.0 * n} for n in range(1, 50)})
+    ms, kbps = drawn_phones(path, 20, seed=3)
+    assert (kbps == 1000 * ms).all() and len(set(ms)) > 10
+    more, _ = drawn_phones(path, 30, seed=3)
+    assert more[:20].tolist() == ms.tolist()  # another node changes no other's phone
+
+
+@pytest.mark.parametrize("device", [{"computation": 1.0}, {"computation": 0, "communication": 1}, [1, 2]])
+def test_a_wrong_device_is_named(phones, device):
+    with pytest.raises(ScenarioError, match="device 7: expected computation"):
+        FedScale(path=phones({7: device})).draw(1, 0)
+
+
+def test_a_pickle_that_names_code_is_refused(phones):
+    with pytest.raises(ScenarioError, match="code and not data"):
+        FedScale(path=phones({1: np.float64(1.0)})).draw(1, 0)
+
+
+def test_packets_of_an_interval_are_its_capacity_and_the_trace_begins_again(write):
+    trace = write("up", 0, 500, 500, 1500, 2000)  # of 2 s; the packet at 0 ms is the first of the next lap, too
+    links = Mahimahi(uplinks=(trace,), downlinks=(trace,), duration_s=4.0, random_start=False)
+    table = links.draw(1, 0)
+    # After 0 ms: 2 packets until 1 s, 1 + the last and the first of the next lap until 2 s, and so on.
+    assert table.uplink_bytes_per_s.tolist() == [3000.0]
+    changes = [(change.time_s, change.uplink_bytes_per_s) for change in table.changes]
+    assert changes == [(1.0, 4500.0), (2.0, 3000.0), (3.0, 4500.0), (4.0, 1500 * 5 / 2)]
+
+
+def test_mean_capacity_of_a_trace_is_kept_whatever_the_interval(write):
+    rng = np.random.default_rng(0)
+    trace = write("up", *np.sort(rng.integers(1, 10_000, 300)), 10_000)
+    for interval_s in (0.1, 1.0, 5.0):
+        links = Mahimahi(uplinks=(trace,), downlinks=(trace,), interval_s=interval_s, duration_s=10, random_start=False)
+        rates = links._rates(read_opportunities(trace), 0)
+        assert sum(rates[:-1]) * interval_s == pytest.approx(301 * 1500)
+        assert rates[-1] == pytest.approx(301 * 150)
+
+
+def test_nodes_begin_at_moments_of_their_own(write):
+    trace = write("up", *range(0, 1000, 7), *range(1000, 9000, 100))
+    table = Mahimahi(uplinks=(trace,), downlinks=(trace,), duration_s=20).draw(6, 1)
+    assert len(set(table.uplink_bytes_per_s)) > 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"), [(("1", "x"), ":2: "), (("5", "3"), ":2: expected 5 or more"), ((), "above 0")]
+)
+def test_what_is_no_packet_trace_is_refused(write, lines, said):
+    with pytest.raises(ScenarioError, match=said):
+        read_opportunities(write("bad", *lines))
+
+
+def test_pings_of_a_pair_are_averaged_and_a_missing_direction_is_the_other_one(write):
+    path = write(
+        "pings.csv",
+        '"source","destination","timestamp","min","avg","max","mdev"',
+        '"0","2","2020-07-20 00:00:17.000","9","10","11","0.1"',
+        '"0","2","2020-07-20 01:00:17.000","9","30","31","0.1"',
+        '"2","0","2020-07-20 00:00:17.000","9","40","41","0.1"',
+        '"10","0","2020-07-20 00:00:17.000","9","60","61","0.1"',
+    )
+    # Sites 0, 2, 10; between 2 and 10 nothing was measured: the median of 20, 40, 60, 60.
+    assert read_latencies(path).tolist() == [[0, 20, 60], [40, 0, 50], [60, 50, 0]]
+
+
+def test_a_square_matrix_is_taken_as_it_is_but_for_negative_cells(write):
+    assert read_latencies(write("m.csv", "0,10,-1", "20,0,30", "40,50,0")).tolist() == [
+        [0, 10, 40],
+        [20, 0, 30],
+        [40, 50, 0],
+    ]
+
+
+def test_half_of_a_round_trip_is_a_message_s_latency(write):
+    path = write("m.csv", "0,10", "20,0")
+    latency_s = LatencyMatrix(file=path).draw(2, 0).latency_s
+    assert sorted((latency_s(0, 1), latency_s(1, 0))) == [0.005, 0.01]
+    one_way = LatencyMatrix(file=path, round_trip=False, same_site_ms=1.0).draw(3, 0).latency_s
+    between = [one_way(a, b) for a in range(3) for b in range(3) if a != b]
+    assert sorted(set(between)) == [0.001, 0.01, 0.02]  # the third node shares a site
+
+
+@pytest.mark.parametrize("lines", [(), ("1,2",), ("0,x", "1,0"), ("source,destination,avg", "1,2,-3"), ("5",)])
+def test_what_is_neither_pings_nor_a_matrix_is_refused(write, lines):
+    with pytest.raises(ScenarioError, match="expected"):
+        read_latencies(write("bad.csv", *lines))
