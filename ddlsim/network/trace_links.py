@@ -127,8 +127,8 @@ class LatencyMatrix(Links):
         np.fill_diagonal(matrix_ms, self.same_site_ms)
         rng, sites = stream(seed, "latency sites"), len(matrix_ms)
         order = [int(site) for _ in range(-(-num_nodes // sites)) for site in rng.permutation(sites)][:num_nodes]
-        rates = (np.full(num_nodes, mbps_to_bytes_per_s(mbps)) for mbps in (self.uplink_mbps, self.downlink_mbps))
-        return LinkTable(*rates, SiteLatency(matrix_ms / 1e3, tuple(order)))
+        up, down = (np.full(num_nodes, mbps_to_bytes_per_s(mbps)) for mbps in (self.uplink_mbps, self.downlink_mbps))
+        return LinkTable(up, down, SiteLatency(matrix_ms / 1e3, tuple(order)))
 
 
 @dataclass(frozen=True, eq=False)
