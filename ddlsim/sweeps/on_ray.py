@@ -73,12 +73,8 @@ def run_points(
     with disconnecting(executor):
         connect(executor, max(each.cpus, os.cpu_count() or 1))
         _check_room(each)
-        task = ray.remote(_run).options(
-            num_cpus=each.cpus,
-            num_gpus=each.gpus,
-            max_retries=RETRIES,
-            max_calls=1,
-            runtime_env={"env_vars": threads_environment()},
+        task = ray.remote(max_calls=1)(_run).options(
+            num_cpus=each.cpus, num_gpus=each.gpus, max_retries=RETRIES, runtime_env={"env_vars": threads_environment()}
         )
         code, threads = own_code.texts(), {**options, "threads": each.cpus}
         under_way = {task.remote(code, ray.cloudpickle.dumps((point.scenario, threads))): point for point in points}
