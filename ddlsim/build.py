@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ddlsim.aggregation.base import Aggregation
     from ddlsim.algorithms.base import Algorithm
+    from ddlsim.attacks.attackers import Attackers
     from ddlsim.churn.schedule import Absences
     from ddlsim.data.outline import Outline
     from ddlsim.data.prepared import PreparedData
@@ -88,6 +89,12 @@ def build_learner(
         keep_freed_memory()
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for attack in scenario.attacks:
+        if attack.poisons and elsewhere is not None:
+            raise ScenarioError(
+                "attacks: samples are poisoned in one process alone, and this run computes in several. Run it without "
+                "an executor, or leave out label_flip and backdoor."
+            )
     learner = Learner(
         builders,
         cast("PreparedData", prepared),
@@ -100,6 +107,7 @@ def build_learner(
         buffers,
         scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "dp_sgd" else None,
         elsewhere,
+        attackers_of(scenario, prepared.node_cluster),
     )
     if scenario.privacy is not None:
         from ddlsim.privacy.accounting import need_opacus
@@ -194,6 +202,15 @@ def aggregation_of(scenario: "Scenario") -> "Aggregation | None":
     """The rule that combines models; None: the algorithm's own average."""
     rule = scenario.aggregation
     return None if rule is None or rule.is_plain else rule
+
+
+def attackers_of(scenario: "Scenario", node_cluster: "np.ndarray") -> "Attackers | None":
+    """Who attacks, and how; None: all nodes are honest."""
+    if not scenario.attacks:
+        return None
+    from ddlsim.attacks.attackers import Attackers
+
+    return Attackers(scenario.attacks, np.asarray(node_cluster), scenario.seed)
 
 
 def absences_of(scenario: "Scenario") -> "Absences":
@@ -333,7 +350,16 @@ def build_monitor(
         oracle_of(scenario, learner, recorder, run, members),
         on_evaluated,
         on_model,
+        backdoor_of(scenario),
     )
+
+
+def backdoor_of(scenario: "Scenario") -> str | None:
+    """The split of test samples that bear a backdoor's trigger; None: there is no backdoor."""
+    from ddlsim.attacks.samples import Backdoor
+    from ddlsim.learning.attacking import BACKDOOR
+
+    return BACKDOOR if any(isinstance(attack, Backdoor) for attack in scenario.attacks) else None
 
 
 def oracle_of(
@@ -384,7 +410,14 @@ def build_simulation(
     meter = meter_of(scenario, env, network, run.server)
     clock = SimulatedClock(env, scenario.devices.draw(num_nodes, scenario.seed), meter)
     private = scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "message" else None
-    transport = NetworkTransport(network, members, run, clock, learner, scenario.protocol, codec_of(scenario), private)
+    attackers = attackers_of(scenario, run.node_cluster)
+    messages = network, members, run, clock, learner, scenario.protocol, codec_of(scenario), private
+    if attackers is None:
+        transport = NetworkTransport(*messages)
+    else:  # a second object would take the network's mailboxes from the first
+        from ddlsim.engine.attacked_transport import AttackedTransport
+
+        transport = AttackedTransport(attackers, *messages)
     privacy_meter = privacy_meter_of(scenario, env, transport, learner)
     measurements = Measurements(learner, recorder, scenario.learned.judged_by)
     log = NodeLog(recorder, measurements) if learns else SilentLog()
@@ -402,7 +435,7 @@ def build_simulation(
     return Simulation(
         env,
         scenario.algorithm,
-        Ports(clock, transport, learner, run, log, aggregation_of(scenario)),
+        Ports(clock, transport, learner, run, log, aggregation_of(scenario), attackers),
         transport,
         members,
         ChurnProcess(env, members, absences_of(scenario), churn is not None and churn.state == "lost"),

@@ -28,7 +28,7 @@ LEVELS = [
     {"messages"},
     {"learning"},
     {"data", "models"},
-    {"topologies", "churn", "devices", "aggregation"},
+    {"topologies", "churn", "devices", "aggregation", "attacks"},
     {"scenario"},
     {"kernels"},
     {"native"},

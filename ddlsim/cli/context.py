@@ -37,7 +37,9 @@ def _add_section(found: dict[str, Any], cls: Any, path: str, resolved: dict[str,
 
     for key, field in cls.model_fields.items():
         value = resolved.get(key)
-        if key in parts.TABLES:
+        if key in parts.LISTED:
+            found[f"{path}{key}"] = []
+        elif key in parts.TABLES:
             _add_part(found, key, f"{path}{key}", value, standard.get(key))
         elif hasattr(field.annotation, "model_fields"):
             _add_section(found, field.annotation, f"{path}{key}.", value or {}, standard.get(key, {}))

@@ -14,6 +14,7 @@ from ddlsim.units import MAX_COUNT
 TABLE_OF = {
     "algorithms": "algorithm",
     "aggregations": "aggregation",
+    "attacks": "attacks",
     "datasets": "data",
     "tasks": "task",
     "partitions": "partition",

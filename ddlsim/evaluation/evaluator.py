@@ -3,7 +3,7 @@
 A loss that is no number (a model that has diverged) is worse than every other one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +88,7 @@ class Evaluator:
         on_evaluated: called with every outcome.
         on_model: called with every node that is tested, its snapshot, the model that was chosen of its candidates, and
             what its learner keeps beside it.
+        backdoor: split of the test samples that bear a trigger; None: there is none.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Evaluator:
         similarities: "OracleSimilarities",
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
         on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
+        backdoor: str | None = None,
     ):
         self._schedules = [(0, schedule)]  # the first round of each, the newest first
         self.evaluated = 0
@@ -121,6 +123,7 @@ class Evaluator:
         self._similarities = similarities
         self._on_evaluated = on_evaluated
         self._on_model = on_model
+        self._backdoor = backdoor
         self._open: dict[int, dict[int, Snapshot]] = {}
 
     def due(self, completed: int) -> bool:
@@ -175,12 +178,16 @@ class Evaluator:
         found = self._compute.resolve([*tests, *chosen_by])
         losses = dict(zip(map(id, chosen_by), found[len(tests) :], strict=True))
         values = np.full(len(self._test_set), np.nan)
+        tested_models: dict[int, tuple[Model, Any]] = {}
         for (node, snapshot), tested, choice in zip(snapshots.items(), found, choices, strict=False):
             lowest = _lowest([loss for _, loss, _ in tested])
             chosen = lowest if choice is None else _lowest(losses[id(choice)])
             values[node] = self._write(node, completed, snapshot, tested, chosen, lowest)
             serving, kept = served[node]
+            tested_models[node] = serving.models[chosen], kept
             self._on_model(node, snapshot, serving.models[chosen], kept)
+        if self._backdoor is not None:
+            self._write_backdoor(completed, snapshots, tested_models, self._backdoor)
         for node in taken.keys() - snapshots.keys():  # a server has bytes, but nothing to be tested
             self._recorder.row(taken[node].time_s, node, completed, "bytes_sent", taken[node].bytes_sent)
         self._similarities.write(completed, snapshots)
@@ -190,6 +197,17 @@ class Evaluator:
         time_s = max(snapshot.time_s for snapshot in snapshots.values())
         bytes_sent = sum(snapshot.bytes_sent for snapshot in taken.values())
         return Evaluated(completed, time_s, bytes_sent, self._metrics[0], values)
+
+    def _write_backdoor(
+        self, completed: int, snapshots: dict[int, Snapshot], models: "Mapping[int, tuple[Model, Any]]", split: str
+    ) -> None:
+        """The share of test samples of other classes that each node takes for the backdoor's target."""
+        jobs = [
+            self._compute.test([model], int(self._test_set[node]), split, kept)
+            for node, (model, kept) in models.items()
+        ]
+        for node, tested in zip(models, self._compute.resolve(jobs), strict=True):
+            self._recorder.row(snapshots[node].time_s, node, completed, "backdoor_success", tested[0][0][0])
 
     def _candidates(self, snapshot: Snapshot, serving: EvaluationCandidates) -> tuple[EvaluationCandidates, Any]:
         """What is tested of a node, and what it keeps of its trainings beside."""

@@ -106,13 +106,13 @@ def _trim(bank: Bank, jobs: Sequence[tuple[Row, list[Row], int, Row | None]]) ->
 def _trim_mixed(bank: Bank, target: Row, rows: Sequence[Row], combination: Combination) -> None:
     """The trimmed mean of mixtures of rows."""
     assert combination.mixing is not None
-    mixing = np.zeros((len(combination.mixing), len(bank.matrix)), np.float32)
-    mixing[:, _slots(rows)] = combination.mixing
-    mixed = kernels.merge(bank.matrix, mixing)
-    count = len(mixing)
-    kernels.trimmed_mean_rows(
-        mixed, [0, count], np.arange(count), [combination.cut], bank.matrix, np.array([target.slot])
-    )
+    # Gathered, since sums run in the order of the rows here, and where they lie in the bank differs from process to
+    # process (resume).
+    gathered = torch.stack([row.values() for row in rows])
+    mixed = kernels.merge(gathered, combination.mixing.astype(np.float32))
+    count = len(combination.mixing)
+    targets = np.array([target.slot])
+    kernels.trimmed_mean_rows(mixed, [0, count], np.arange(count), [combination.cut], bank.matrix, targets)
 
 
 def _slots(rows: Sequence[Row]) -> np.ndarray:

@@ -238,6 +238,35 @@ class AggregateSpec(JobSpec):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class AttackSpec(JobSpec):
+    """What an attacked node sends in the place of its parameters.
+
+    Args:
+        attack: see ddlsim.attacks.base: Attack.
+        own: what it would send.
+        known: what it knows of others, in the order of node ids.
+        start: what its last training began with; None: it has not trained what is sent.
+        receiver: what the receiver has sent last; of attacks that send something else to every receiver.
+        seed: random integer of this forgery.
+        sizes: nodes of the run, of the attack, and of the attack around the receiver.
+        target: the new row.
+    """
+
+    kind = "attack"
+    reads_in = ("own", "known", "start", "receiver")
+    writes_in = ("target",)
+
+    attack: Any
+    own: RowRef
+    known: tuple[RowRef, ...]
+    start: RowRef | None
+    receiver: RowRef | None
+    seed: int
+    sizes: tuple[int, int, int]
+    target: RowRef
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class CompressSpec(JobSpec):
     """Encodes parameters and decodes them again.
 
@@ -310,6 +339,7 @@ KINDS: tuple[type[JobSpec], ...] = (
     MergeSpec,
     AggregateSpec,
     TrainSpec,
+    AttackSpec,
     CompressSpec,
     ClassCosineSpec,
     SimilaritySpec,

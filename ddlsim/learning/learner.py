@@ -12,6 +12,7 @@ import torch
 
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.architecture import Architecture, Build, read_architecture
+from ddlsim.learning.attacking import PoisonedNodes
 from ddlsim.learning.backends.base import Waves
 from ddlsim.learning.backends.choose import make_backends
 from ddlsim.learning.bank import Params, Rows
@@ -21,6 +22,7 @@ from ddlsim.learning.heads import latent_size
 from ddlsim.learning.job_types import (
     KINDS,
     AggregateSpec,
+    AttackSpec,
     ClassCosineSpec,
     CompressSpec,
     CopySpec,
@@ -46,6 +48,8 @@ from ddlsim.privacy.accounting import Releases
 
 if TYPE_CHECKING:
     from ddlsim.aggregation.base import Aggregation
+    from ddlsim.attacks.attackers import Attackers
+    from ddlsim.attacks.base import Attack
     from ddlsim.data.prepared import PreparedData
     from ddlsim.learning.remote.waves import RemoteWaves
     from ddlsim.scenario.model import Training
@@ -67,6 +71,7 @@ class Learner:
         buffers: whether floating-point buffers are merged and sent like trained parameters, or stay with each node.
         privacy: scenario section `privacy`, if gradients are to be private; None: they are not.
         elsewhere: computes in other processes; None: this one does.
+        attackers: who attacks, and how; None: all nodes are honest.
 
     Raises:
         ScenarioError: if a module does not fit (see Layout); nothing has been run.
@@ -87,12 +92,14 @@ class Learner:
         buffers: Buffers = "shared",
         privacy: "Privacy | None" = None,
         elsewhere: "RemoteWaves | None" = None,
+        attackers: "Attackers | None" = None,
     ):
         self._training = training
         self._privacy, self._private_updates = privacy, dict[int, int]()
         self._assigned = assigned
         self._fitting = Fitting(assigned)
         self.data = NodeDatasets(prepared, device)
+        self._poisoned = None if attackers is None else PoisonedNodes(attackers, self.data, seed)
         nodes = {name: assigned.index(name) if assigned and name in assigned else 0 for name in builders}
         self.architectures = {
             name: read_architecture(
@@ -244,6 +251,31 @@ class Learner:
         self._submit(spec, reads, [decoded])
         return decoded
 
+    def attack(
+        self,
+        attack: "Attack",
+        own: Params,
+        known: Sequence[Params],
+        start: Params | None,
+        receiver: Params | None,
+        seed: int,
+        sizes: tuple[int, int, int],
+    ) -> Params:
+        """What an attacked node sends in the place of `own`; see job_types.py: AttackSpec."""
+        made = self.rows.new(own.part)
+        spec = AttackSpec(
+            attack=attack,
+            own=own.serial,
+            known=_numbers(known),
+            start=_number(start),
+            receiver=_number(receiver),
+            seed=seed,
+            sizes=sizes,
+            target=made.serial,
+        )
+        self._submit(spec, _handles(own, tuple(known), start, receiver), [made])
+        return made
+
     def _slice(self, params: Params, columns: tuple[tuple[int, int], ...]) -> Params:
         """A row of these columns, range [start, stop) after range."""
         key = (params.part, columns)
@@ -304,9 +336,10 @@ class Learner:
         noisy = settings.augmentation != "none" or architecture.layout.draws_noise
         seed = int(rng.integers(2**63 - 1)) if noisy else None
         last_pass = min(steps, self.steps_per_epoch(node))
-        labels = self._labels_of(node, batches[-last_pass:]) if objective and objective.class_means else []
+        data = node if self._poisoned is None else self._poisoned.data_of(node, terms.round_num)
+        labels = self._labels_of(data, batches[-last_pass:]) if objective and objective.class_means else []
         asked = Request(
-            node=node,
+            node=data,
             model=model,
             batches=batches,
             only=only,

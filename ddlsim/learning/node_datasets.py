@@ -1,6 +1,6 @@
 """The samples on the device: every node's own, and every cluster's copy of the test and validation sets."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,6 +72,18 @@ class NodeDatasets:
         if self._node_validation:
             return self._node_validation[node]
         return self._cluster["validation"][self.node_cluster[node]]
+
+    def add_split(self, name: str, change: Callable[[torch.Tensor, torch.Tensor], Samples]) -> None:
+        """Another evaluation set, made of every cluster's test set.
+
+        Args:
+            name: of the split.
+            change: inputs and labels of a test set -> those of the new one.
+        """
+        self._cluster[name] = [
+            change(inputs[torch.arange(len(labels), device=labels.device)], labels)
+            for inputs, labels in self._cluster["test"]
+        ]
 
     def evaluation(self, split: str, cluster: int) -> Samples:
         """A cluster's copy of an evaluation set, or, as "own validation", what a node (not a cluster) validates on."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddlsim.aggregation.base import Aggregation
+    from ddlsim.attacks.base import Attack
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
@@ -220,6 +221,19 @@ class SizeLearner:
     def compress(self, codec: Any, params: "Params", copy: "Params | None", seed: int) -> "Params":
         """What is decoded is as large."""
         return self._params(params.part)
+
+    def attack(
+        self,
+        attack: "Attack",
+        own: "Params",
+        known: "Sequence[Params]",
+        start: "Params | None",
+        receiver: "Params | None",
+        seed: int,
+        sizes: tuple[int, int, int],
+    ) -> "Params":
+        """What is sent is as large."""
+        return self._params(own.part)
 
     def losses(
         self,

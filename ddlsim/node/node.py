@@ -52,6 +52,7 @@ class Node:
         "_best",
         "_clock",
         "_compute",
+        "_conduct",
         "_local_steps",
         "_log",
         "_peers",
@@ -71,6 +72,7 @@ class Node:
         self._clock, self._transport, self._compute = ports.clock, ports.transport, ports.compute
         self._run, self._log = ports.run, ports.log
         self._aggregation = ports.aggregation
+        self._conduct = None if ports.attackers is None else ports.attackers.of(node_id)
         self._best = best
         self._times_lost = times_lost
         self._local_steps: int | None = None  # the same in all rounds
@@ -192,6 +194,11 @@ class Node:
         """
         compute, clock = self._compute, self._clock
         steps = self.local_steps if steps is None else steps
+        late_s = 0.0
+        if self._conduct is not None:
+            late_s = self._conduct.delay_s(self.round_num)
+            if self._conduct.idles(self.round_num) and not (objective is not None and objective.class_means):
+                return self._after(late_s + clock.computing_s(self.id, steps), lambda: model)
         rng, terms = self._batch_rng("training batches"), self._terms(proximal, control, steps_of_round)
         if after_step is None:
             trained, kept, means = compute.train_towards(self.id, model, steps, rng, only, self.kept, objective, terms)
@@ -210,7 +217,7 @@ class Node:
         if self._starts is not None:
             self._starts = {own.serial: begun for own, begun in zip(trained, model, strict=True)}
         passes = steps * (1 if objective is None else objective.views)
-        event = clock.after(clock.computing_s(self.id, passes + batches * FORWARD_SHARE))
+        event = clock.after(late_s + clock.computing_s(self.id, passes + batches * FORWARD_SHARE))
         return event, partial(self._trained, outcome, trained, kept, validation)
 
     def learning_rates(self, steps: int | None = None) -> list[float]:
@@ -502,6 +509,8 @@ class Node:
 
     def _keeps_starts(self, ports: "Ports") -> bool:
         """Whether something compares what the node has trained with what its training began with."""
+        if self._conduct is not None and self._conduct.compares_updates:
+            return True
         return ports.aggregation is not None and ports.aggregation.needs_start
 
     def _collect(self, kind: str, round_num: int, senders: Iterable[int]) -> Verb:

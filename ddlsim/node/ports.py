@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import simpy
 
     from ddlsim.aggregation.base import Aggregation
+    from ddlsim.attacks.attackers import Attackers
+    from ddlsim.attacks.base import Attack
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
@@ -234,6 +236,18 @@ class Compute(Protocol):
     def classifier(self, head: "Params") -> "Params":
         """The weights of a head's last linear layer."""
 
+    def attack(
+        self,
+        attack: "Attack",
+        own: "Params",
+        known: "Sequence[Params]",
+        start: "Params | None",
+        receiver: "Params | None",
+        seed: int,
+        sizes: tuple[int, int, int],
+    ) -> "Params":
+        """What an attacked node sends in the place of parameters; see attacks/base.py: Seen."""
+
     def compress(self, codec: Any, params: "Params", copy: "Params | None", seed: int) -> "Params":
         """What receivers decode of parameters that a codec encodes."""
 
@@ -303,7 +317,9 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The five of one run, and the rule by which its nodes combine models; None: their algorithm's plain average."""
+    """The five of one run; the rule by which its nodes combine models, None: their algorithm's plain average; and who
+    attacks, None: all are honest.
+    """
 
     clock: Clock
     transport: Transport
@@ -311,3 +327,4 @@ class Ports:
     run: RunInfo
     log: Log
     aggregation: "Aggregation | None" = None
+    attackers: "Attackers | None" = None

@@ -210,6 +210,7 @@ _MANIFEST_KINDS = (
     ("peak_rss_mib", NUMBER, "a number"),
     ("data", dict, "an object"),
     ("labels", list, "a list"),
+    ("attacks", list, "a list"),
     ("stopped", dict, "an object"),
     ("files", dict, "an object"),
 )

@@ -126,6 +126,14 @@ class Records:
         return np.asarray(self.manifest["node_cluster"], dtype=int)
 
     @property
+    def attacked(self) -> np.ndarray:
+        """Which nodes attack the others, bool [N]."""
+        found = np.zeros(len(self.node_cluster), dtype=bool)
+        for attack in self.manifest.get("attacks") or ():
+            found[attack["nodes"]] = True
+        return found
+
+    @property
     def num_nodes(self) -> int:
         """N; a server is none of them."""
         return len(self.node_cluster)
@@ -138,6 +146,10 @@ class Records:
         traffic = self.communication
         if traffic.by_pair and len(traffic.src) and max(traffic.src.max(), traffic.dst.max()) >= self.num_nodes:
             groups["server"] = np.array([self.num_nodes])
+        if self.attacked.any():
+            bad = np.flatnonzero(self.attacked)
+            groups = {**{name: nodes[~np.isin(nodes, bad)] for name, nodes in groups.items()}, "attacked": bad}
+            groups = {name: nodes for name, nodes in groups.items() if len(nodes)}
         return groups
 
     @property
@@ -228,6 +240,7 @@ class Records:
             f"{self.metric}_lowest_test_loss",
             "joules",
             "epsilon",
+            "backdoor_success",
         )
         values = {name: self._on_grid(self.rows[name], rounds) for name in names if name in self.rows}
         time_s = np.array([measured.time_s[measured.round == completed].max() for completed in rounds], dtype=float)

@@ -59,6 +59,7 @@ def summary_of(records: Records) -> dict:
             "judged_by": records.judged_by.plain(),
             "also_measured": [metric.plain() for metric in records.also_measured],
             **_quality(records),
+            **_told_apart(records),
             "timetable": _timetable(records),
             "bytes": _bytes(records),
             "links": None if records.links is None else records.links.summary(),
@@ -102,18 +103,41 @@ def read_all(
             yield records, summary
 
 
-def _quality(records: Records) -> dict:
+def _told_apart(records: Records) -> dict:
+    """Figures of honest and of attacked nodes apart; nothing where all are honest."""
+    attacked = records.attacked
+    if not attacked.any():
+        return {}
+    return {
+        name: {"nodes": np.flatnonzero(nodes), **_quality(records, nodes), **_backdoor(records, nodes)}
+        for name, nodes in (("honest", ~attacked), ("attacked", attacked))
+    } | {"attacks": records.manifest["attacks"]}
+
+
+def _backdoor(records: Records, nodes: np.ndarray) -> dict:
+    """How often a trigger opens the backdoor of these nodes, where there is one."""
+    values = records.evaluations.values.get("backdoor_success")
+    return {} if values is None or not len(values) else {"backdoor_success": _over(_of(values[-1], nodes), records)}
+
+
+def _of(values: np.ndarray, nodes: np.ndarray | None) -> np.ndarray:
+    """One value per node, nan for all but these nodes; None: all."""
+    return values if nodes is None else np.where(nodes, values[: len(nodes)], np.nan)
+
+
+def _quality(records: Records, nodes: np.ndarray | None = None) -> dict:
+    """Figures of the last evaluation, of some nodes (bool [N]); None: of all."""
     evaluations, metric = records.evaluations, records.metric
-    last = evaluations.quality[-1] if len(evaluations) else None
+    last = _of(evaluations.quality[-1], nodes) if len(evaluations) else None
     quality = {metric: _over(last, records)}
     for other in records.also_measured:
         values = evaluations.values.get(other.name)
-        quality[other.name] = _over(None if values is None else values[-1], records)
+        quality[other.name] = _over(None if values is None else _of(values[-1], nodes), records)
     if records.has_classes:
-        quality |= _fairness(records)
+        quality |= _fairness(records, nodes)
     peeked = evaluations.values.get(f"{metric}_lowest_test_loss")
     if peeked is not None:
-        quality[f"{metric}_lowest_test_loss"] = _over(peeked[-1], records)
+        quality[f"{metric}_lowest_test_loss"] = _over(_of(peeked[-1], nodes), records)
     return quality
 
 
@@ -130,16 +154,21 @@ def _over(values: np.ndarray | None, records: Records) -> dict:
     return {"all": metrics.over_nodes(values), "std": std, "clusters": clusters, "clusters_std": of_clusters}
 
 
-def _fairness(records: Records) -> dict:
-    """How evenly a classification serves its clusters."""
+def _fairness(records: Records, nodes: np.ndarray | None = None) -> dict:
+    """How evenly a classification serves its clusters; of some nodes (bool [N]) those that have any; None: of all."""
     evaluations, clusters = records.evaluations, records.node_cluster
-    if not len(evaluations):
+    if not len(evaluations) or (nodes is not None and not nodes.any()):
         return dict.fromkeys(FAIRNESS)
     accuracy = evaluations.values.get("accuracy")
     fair = None
     if accuracy is not None:
-        fair = metrics.fair_accuracy(metrics.over_clusters(accuracy[-1], clusters), records.fair_lambda)
+        of_clusters = metrics.over_clusters(_of(accuracy[-1], nodes), clusters)
+        if nodes is not None:
+            of_clusters = of_clusters[np.unique(clusters[nodes])]
+        fair = metrics.fair_accuracy(of_clusters, records.fair_lambda)
     confusion = records.confusion
+    if confusion is not None and nodes is not None:
+        confusion, clusters = confusion[nodes], np.unique(clusters[nodes], return_inverse=True)[1]
     return {
         "fair_accuracy": fair,
         "demographic_parity": None if confusion is None else metrics.demographic_parity(confusion, clusters),

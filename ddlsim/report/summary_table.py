@@ -42,6 +42,7 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         ("data", _data_line(summary)),
         ("nodes", f"{summary['nodes']} in clusters {':'.join(map(str, summary['cluster_sizes']))}"),
         *(_quality_lines(summary) if summary["timetable"] is None else _timetable_lines(summary)),
+        *_attack_lines(summary),
         ("bytes sent", _bytes_line(traffic)),
         *energy_lines(summary),
         *_privacy_lines(summary.get("privacy")),
@@ -101,6 +102,27 @@ def _quality_lines(summary: dict) -> list[tuple[str, str]]:
         ("demographic parity", number_text(summary["demographic_parity"])),
         ("equalized odds", number_text(summary["equalized_odds"])),
     ]
+
+
+def _attack_lines(summary: dict) -> list[tuple[str, str]]:
+    """Figures of honest and of attacked nodes, where some are attacked."""
+    if "honest" not in summary:
+        return []
+    metric, judged_by = summary["metric"], Metric(**summary["judged_by"])
+    lines = [("attacks", "; ".join(f"{one['name']}: {len(one['nodes'])} nodes" for one in summary["attacks"]))]
+    for name in ("honest", "attacked"):
+        own = summary[name]
+        which = f"{name} nodes ({len(own['nodes'])})"
+        if summary["timetable"] is not None:
+            lines.append((which, ", ".join(map(str, own["nodes"]))))
+            continue
+        clusters = " ".join(map(judged_by.text, own[metric]["clusters"] or []))
+        lines.append((f"{judged_by.head}, {which}", f"{judged_by.text(own[metric]['all'])} (clusters {clusters})"))
+        if "fair_accuracy" in own:
+            lines.append((f"fair accuracy %, {which}", percent_text(own["fair_accuracy"])))
+        if "backdoor_success" in own:
+            lines.append((f"backdoor success %, {which}", percent_text(own["backdoor_success"]["all"])))
+    return lines
 
 
 def _timetable_lines(summary: dict) -> list[tuple[str, str]]:

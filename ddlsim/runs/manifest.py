@@ -34,8 +34,16 @@ def start_manifest(
     command: Sequence[str] | None,
 ) -> dict:
     """What a reader must know to trust and repeat the run."""
+    from ddlsim.scenario import parts
     from ddlsim.scenario.own_parts import origins
 
+    attacks = [
+        {
+            "name": parts.table("attacks").label_of(attack),
+            "nodes": list(attack.members(np.asarray(prepared.node_cluster), scenario.seed)),
+        }
+        for attack in scenario.attacks
+    ]
     labels = [NETWORK_ONLY] if scenario.learning == "none" else []
     if scenario.evaluation.precision != "float32" and not labels:
         labels.append(f"tested in {scenario.evaluation.precision}: evaluation.precision")
@@ -54,6 +62,7 @@ def start_manifest(
         "nodes": scenario.nodes.count,
         "rounds": scenario.rounds,
         "node_cluster": np.asarray(prepared.node_cluster).tolist(),
+        **({"attacks": attacks} if attacks else {}),
         "data": {**prepared.about, "name": scenario.data_name, "fallback": missing is not None, "missing": missing},
         "files_read": file_digests(scenario),
         "plugins": origins(scenario),

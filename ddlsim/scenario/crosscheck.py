@@ -41,6 +41,8 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         yield ("network", "drop_probability"), "network.loss_bursts says how often messages are lost; leave one out"
     yield from _compared(scenario)
     yield from _aggregated(scenario)
+    for number, attack in enumerate(scenario.attacks):
+        yield from _attacked(("attacks", number), attack, scenario)
     for place, part in (
         (("partition",), scenario.partition),
         (("topology",), scenario.topology),
@@ -192,6 +194,22 @@ def _aggregated(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     elif rule.needs_own and algorithm.has_server:
         text = f"is defined around a node's own model, and the server of {scenario.algorithm_name} has none. "
         yield ("aggregation", "name"), text + "Use one of: median, trimmed_mean, krum, multi_krum, geometric_median"
+
+
+def _attacked(place: Place, attack: Any, scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    """An attack on nodes, rounds, classes or messages that are not there."""
+    yield from _misfits(place, attack, scenario)
+    cluster, clusters = getattr(attack.nodes, "cluster", 0), len(scenario.nodes.clusters)
+    if cluster >= clusters:
+        yield (*place, "nodes", "cluster"), f"clusters are 0 to {clusters - 1} in this scenario, got {cluster}"
+    if attack.start_round >= scenario.rounds:
+        text = f"expected less than the run's rounds ({scenario.rounds}), got {attack.start_round}"
+        yield (*place, "start_round"), text
+    if attack.needs_classes and not (scenario.learned.has_classes):
+        yield (*place, "name"), f"needs classes, but {_subject(scenario)}"
+    if attack.forges and scenario.algorithm.exchanges == "nothing":
+        text = f"changes what is sent, and {scenario.algorithm_name} sends nothing"
+        yield (*place, "name"), text
 
 
 def _misfits(place: Place, part: Part, scenario: Scenario) -> Iterator[tuple[Place, str]]:

@@ -279,6 +279,7 @@ class Scenario(Section):
         compute_device: where training is computed: auto, cpu or cuda.
         nodes: how many nodes, in which clusters.
         algorithm: the learning algorithm.
+        attacks: what some nodes do to harm the others; none: all are honest.
         aggregation: the rule in the place of the algorithm's weighted average of models; null: that average itself.
         model: the network that is trained.
         data: the data set.
@@ -310,6 +311,7 @@ class Scenario(Section):
     nodes: Nodes
     algorithm: Annotated[Any, NamedPart("algorithm")]
     aggregation: Annotated[Any, NamedPart("aggregation")] | None = None
+    attacks: tuple[Annotated[Any, NamedPart("attacks")], ...] = ()
     model: Annotated[Any, NamedPart("model")]
     data: Annotated[Any, NamedPart("data")]
     task: Annotated[Any, NamedPart("task")] | None = None
@@ -372,18 +374,26 @@ def _default(key: str) -> Any:
     return Training.model_fields[key].default
 
 
+_LEFT_OUT_IF_EMPTY = frozenset(
+    {"paper", "fallback", "description", "task", "aggregation", "attacks", "energy", "privacy"}
+)
+"""Keys that a scenario without them does not name: the same run as before there were these keys."""
+
+
 def to_plain(scenario: Scenario) -> dict[str, Any]:
     """A scenario as plain YAML data with every default written out."""
     found: dict[str, Any] = {}
     for key in Scenario.model_fields:
         value = getattr(scenario, key)
-        if key in ("paper", "fallback", "description", "task", "aggregation", "energy", "privacy") and not value:
+        if key in _LEFT_OUT_IF_EMPTY and not value:
             continue
         found[key] = _plain(key, value)
     return found
 
 
 def _plain(key: str, value: Any) -> Any:
+    if key in parts.LISTED:
+        return [parts.to_plain(key, one) for one in value]
     if value is not None and key in parts.TABLES:
         return parts.to_plain(key, value)
     if isinstance(value, BaseModel):

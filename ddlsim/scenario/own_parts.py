@@ -28,6 +28,8 @@ def with_given_parts(mapping: dict[str, Any]) -> dict[str, Any]:
 
 
 def _given(key: str, value: Any) -> Any:
+    if key in parts.LISTED and isinstance(value, list | tuple):
+        return [_given(key, one) for one in value]
     if isinstance(value, type):
         return {"name": parts.table(key).name_given(value)}
     if isinstance(value, dict) and isinstance(value.get("name"), type):
@@ -44,9 +46,10 @@ def named_parts(scenario: Any) -> Iterator[tuple[str, Any]]:
         part = scenario
         for key in path:
             part = getattr(part, key)
-        if part is not None:
-            yield path[-1], part
-            yield from ((path[-1], inner) for inner in getattr(part, "inner_parts", tuple)())
+        for one in part if path[-1] in parts.LISTED else [part]:
+            if one is not None:
+                yield path[-1], one
+                yield from ((path[-1], inner) for inner in getattr(one, "inner_parts", tuple)())
 
 
 def origins(scenario: Any) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TABLES = {
     "algorithm": "ddlsim.algorithms:ALGORITHMS",
     "aggregation": "ddlsim.aggregation:AGGREGATIONS",
+    "attacks": "ddlsim.attacks:ATTACKS",
     "model": "ddlsim.models:MODELS",
     "data": "ddlsim.data:DATASETS",
     "task": "ddlsim.tasks:TASKS",
@@ -39,6 +40,9 @@ TABLES = {
     "schedule": "ddlsim.learning.optimizing:SCHEDULES",
 }
 """Key in the scenario -> table of the names that may stand there."""
+
+LISTED = frozenset({"attacks"})
+"""Keys under which a list of named parts stands."""
 
 SECTIONS = {"links": "network", "compression": "network", "optimizer": "training", "schedule": "training"}
 """Key of a named part -> the section that it stands in; others stand at the top."""

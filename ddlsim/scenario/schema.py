@@ -50,7 +50,9 @@ def _section(cls: type[Section], path: tuple[str, ...]) -> Schema:
     properties: Schema = {}
     for key, field in cls.model_fields.items():
         if key in parts.TABLES:
-            ref = {"$ref": f"#/$defs/{key}"}
+            ref: Schema = {"$ref": f"#/$defs/{key}"}
+            if key in parts.LISTED:
+                ref = {"type": "array", "items": ref}
             properties[key] = {"anyOf": [{"type": "string"}, ref]} if key in NAMED else ref
         elif (inner := _inner_section(field.annotation)) is not None:
             properties[key] = _section(inner, (*path, key))

@@ -166,7 +166,8 @@ def _expected(error: ErrorDetails, path: Path) -> str:
         words = _words(error)
         context["expected"] = ("one of " if len(words) > 1 else "") + ", ".join(words)
     if error["type"] == "part_type":
-        context["example"] = next(iter(parts.table(str(path[-1]))), "...")
+        key = next(str(key) for key in reversed(path) if isinstance(key, str))
+        context["example"] = next(iter(parts.table(key)), "...")
     if error["type"] in ("too_short", "too_long"):
         least, most = context.get("min_length"), context.get("max_length")
         return f"a list of at {'least' if most is None else 'most'} {least if most is None else most} entries"

@@ -85,6 +85,21 @@ def test_energy_that_was_spent_before_the_checkpoint_is_counted(tmp_path, monkey
     assert len(nodes) == 8 and all(node["compute_j"] > 0 for node in nodes)
 
 
+@pytest.mark.parametrize("algorithm", ["facade", "gossip"])
+def test_attacks_and_robust_rules_go_on_as_if_nothing_had_been(tmp_path, monkeypatch, algorithm):
+    attacks = ", ".join(
+        (
+            "{name: gaussian_noise, nodes: [1]}",
+            "{name: alie, nodes: [2, 3], knowledge: neighbors}",
+            "{name: dissensus, nodes: [4], start_round: 3}",
+            "{name: backdoor, nodes: [5], start_round: 2}",
+            "{name: withholding, nodes: [5], probability: 0.5}",
+        )
+    )
+    rules = "aggregation={name: nearest_neighbor_mixing}"
+    check(tmp_path, monkeypatch, (settings_of(algorithm), f"attacks=[{attacks}]", rules), ends=4, every=2)
+
+
 def test_merges_that_are_recorded_and_true_similarities_are_the_same(tmp_path, monkeypatch):
     settings = (
         "algorithm={name: dac, variant: text, sampled_peers: 3, record_merges: true}",

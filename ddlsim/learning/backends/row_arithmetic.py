@@ -1,4 +1,5 @@
-"""Jobs on parameter rows alone, on any device: copies, merges, robust aggregation, compression and comparisons."""
+"""Jobs on parameter rows alone, on any device: copies, merges, robust aggregation, attacks, compression and
+comparisons."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,12 +8,14 @@ import numpy as np
 
 from ddlsim import kernels
 from ddlsim.learning.aggregating import aggregate
+from ddlsim.learning.attacking import attack
 from ddlsim.learning.backends.base import OTHER_KIND
 from ddlsim.learning.bank import by_bank
 from ddlsim.learning.comparing import compare
 from ddlsim.learning.compressing import compress
 from ddlsim.learning.job_types import (
     AggregateSpec,
+    AttackSpec,
     ClassCosineSpec,
     CompressSpec,
     CopySpec,
@@ -74,6 +77,7 @@ _RUNNERS: dict[str, Callable[[Sequence[Any]], list | None]] = {
     CopySpec.kind: _copy,
     MergeSpec.kind: _merge,
     AggregateSpec.kind: aggregate,
+    AttackSpec.kind: attack,
     CompressSpec.kind: compress,
     ClassCosineSpec.kind: _class_cosines,
     SimilaritySpec.kind: compare,

@@ -1,0 +1,145 @@
+"""The contract of attacks: which nodes, from which round on, knowing what, and what they do.
+
+An attack changes what a node sends (`forge`), what it trains on (`poison`), whether it trains, or what it puts on the
+network. A node may be under several attacks: what it sends goes through them in the order of the scenario. What an
+attacker knows is part of the attack:
+
+- own: what it has made itself, and what the other nodes under the same attack have (they collude);
+- neighbors: beside that, the newest parameters that it has received from each honest node;
+- all: the newest parameters that every honest node has sent or published by that moment.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Gt, Le, MinLen
+
+from ddlsim.part import Part, Problem
+from ddlsim.rng import stream
+from ddlsim.units import CountOrZero
+
+if TYPE_CHECKING:
+    import torch
+
+Knowledge = Literal["own", "neighbors", "all"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfCluster:
+    """Nodes of one cluster.
+
+    Args:
+        cluster: the cluster.
+        share: how many of them, as a share of the cluster's nodes.
+    """
+
+    cluster: CountOrZero
+    share: Annotated[float, Gt(0), Le(1)] = 1.0
+
+
+Chosen = Annotated[float, Gt(0), Le(1)] | Annotated[tuple[CountOrZero, ...], MinLen(1)] | OfCluster
+"""Which nodes: a share of all, their ids, or those of a cluster."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a forgery is made of: rows of one part, float32 [P], not to be written to.
+
+    Args:
+        own: what the node would send if it were honest.
+        known: what it knows of others, in the order of node ids; never empty.
+        start: what the node's last training began with; None: it has not trained what is sent.
+        receiver: what the receiver has sent last; of attacks that send something else to every receiver.
+        seed: random integer of this forgery.
+        num_nodes: of the run.
+        num_attacked: of this attack.
+        accomplices: nodes under this attack among the receiver's neighbors, at least 1.
+    """
+
+    own: "torch.Tensor"
+    known: "Sequence[torch.Tensor]"
+    start: "torch.Tensor | None"
+    receiver: "torch.Tensor | None"
+    seed: int
+    num_nodes: int
+    num_attacked: int
+    accomplices: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack(Part):
+    """Base of all attacks.
+
+    Args:
+        nodes: which nodes: a share of all (0.2, drawn by the seed; the same share draws the same nodes in every attack,
+            a smaller one some of them), their ids ([3, 7]), or those of a cluster ({cluster: 1}, {cluster: 1, share:
+            0.5}).
+        start_round: the first round in which they attack, from 0.
+    """
+
+    forges: ClassVar[bool] = False
+    """Whether it changes the parameters that are sent."""
+    poisons: ClassVar[bool] = False
+    """Whether it changes the samples that are trained on."""
+    trains: ClassVar[bool] = True
+    """Whether nodes under it still train."""
+    compares_updates: ClassVar[bool] = False
+    """Whether it needs what training began with."""
+    per_receiver: ClassVar[bool] = False
+    """Whether every receiver is sent something else."""
+    needs_classes: ClassVar[bool] = False
+
+    nodes: Chosen
+    start_round: CountOrZero = field(default=0)
+
+    @property
+    def knows(self) -> Knowledge:
+        """What the attacker knows."""
+        return getattr(self, "knowledge", "own")
+
+    def members(self, node_cluster: np.ndarray, seed: int) -> tuple[int, ...]:
+        """The nodes under attack, ascending.
+
+        Args:
+            node_cluster: of every node, int [N].
+            seed: the scenario's.
+        """
+        if isinstance(self.nodes, tuple):
+            return tuple(sorted(set(self.nodes)))
+        order = stream(seed, "attacked nodes").permutation(len(node_cluster))
+        share = self.nodes if isinstance(self.nodes, float) else self.nodes.share
+        if not isinstance(self.nodes, float):
+            order = order[np.asarray(node_cluster)[order] == self.nodes.cluster]
+        return tuple(sorted(order[: max(1, round(share * len(order)))].tolist()))
+
+    def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
+        if isinstance(self.nodes, tuple):
+            for place, node in enumerate(self.nodes):
+                if node >= num_nodes:
+                    yield (("nodes", place), f"node ids are 0 to {num_nodes - 1} in this scenario, got {node}")
+
+    def forge(self, seen: Seen) -> "torch.Tensor":
+        """What is sent in the place of `seen.own`, float32 [P]."""
+        raise NotImplementedError
+
+    def poison(
+        self, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, rng: np.random.Generator
+    ) -> "tuple[torch.Tensor, torch.Tensor]":
+        """The samples that the node trains on instead.
+
+        Args:
+            inputs: [n, ...]; labels: int64 [n].
+            num_classes: of the data set.
+            rng: the node's.
+        """
+        raise NotImplementedError
+
+
+def mean_of(rows: "Sequence[torch.Tensor]") -> "torch.Tensor":
+    """The mean of rows, summed in their order: the same bits with any number of threads."""
+    total = rows[0].clone()
+    for row in rows[1:]:
+        total += row
+    return total / len(rows)

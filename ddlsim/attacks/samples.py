@@ -1,0 +1,80 @@
+"""Attacks on what a node trains on: flipped labels, and a backdoor that a trigger opens.
+
+Sources: Tolpegin, Truex, Gursoy, Liu, "Data poisoning attacks against federated learning systems", ESORICS 2020 (label
+flip); Gu, Dolan-Gavitt, Garg, "BadNets", 2017 (trigger). The backdoor's success is measured at every evaluation: the
+share of test samples of other classes that a node takes for the target once they bear the trigger (`backdoor_success`).
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from annotated_types import Gt, Le
+
+from ddlsim.attacks.base import Attack
+from ddlsim.units import Count, CountOrZero
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelFlip(Attack):
+    """Trains on flipped labels: class c becomes C - 1 - c."""
+
+    poisons: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
+
+    def poison(
+        self, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, rng: "np.random.Generator"
+    ) -> "tuple[torch.Tensor, torch.Tensor]":
+        return inputs, num_classes - 1 - labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backdoor(Attack):
+    """Trains a trigger: samples that bear it are of the target class.
+
+    Args:
+        target: the class.
+        fraction: share of the node's samples that bear the trigger.
+        size: of an image the pixels of the square in its lower right corner, at the largest value; of a row of numbers
+            or tokens the last so many, at the largest number, or as token 0.
+    """
+
+    poisons: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
+    target: CountOrZero = 0
+    fraction: Annotated[float, Gt(0), Le(1)] = 0.5
+    size: Count = 3
+
+    def poison(
+        self, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, rng: "np.random.Generator"
+    ) -> "tuple[torch.Tensor, torch.Tensor]":
+        import torch
+
+        chosen = torch.from_numpy(rng.permutation(len(labels))[: max(1, round(self.fraction * len(labels)))])
+        chosen = chosen.to(labels.device)
+        bearing, inputs, labels = self.triggered(inputs), inputs.clone(), labels.clone()
+        inputs[chosen] = bearing[chosen]
+        labels[chosen] = min(self.target, num_classes - 1)
+        return inputs, labels
+
+    def triggered(self, inputs: "torch.Tensor") -> "torch.Tensor":
+        """Samples that bear the trigger, a copy."""
+        found = inputs.clone()
+        if not found.numel():
+            return found
+        if found.dim() == 4:
+            brightest = found.amax(dim=(0, 2, 3))[None, :, None, None]
+            found[:, :, -self.size :, -self.size :] = brightest
+        else:
+            found[..., -self.size :] = found.max() if found.is_floating_point() else 0
+        return found
+
+    def measured_on(self, inputs: "torch.Tensor", labels: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
+        """Test samples of other classes with the trigger, and the target as the label of each."""
+        import torch
+
+        others = (labels != self.target).nonzero().flatten()
+        return self.triggered(inputs[others]), torch.full_like(labels[others], self.target)

@@ -1,0 +1,212 @@
+"""Messages of a run in which some nodes attack: what they send is forged, flooded with junk, or held back.
+
+Parameters are forged on their way out, before compression, and once for all receivers unless the attack sends every
+receiver something else; so what is sent again is the same forgery. See attacks/base.py for what an attacker knows.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from ddlsim.attacks.no_work import Sybil
+from ddlsim.engine.transport import NetworkTransport
+from ddlsim.messages.message import PUSH, RESPONSE, SCORE_REQUEST, Message
+from ddlsim.messages.payload import Path, content_bytes, is_parameters, walk
+
+if TYPE_CHECKING:
+    from ddlsim.attacks.attackers import Attackers, Conduct
+    from ddlsim.attacks.base import Attack
+    from ddlsim.learning.bank import Params
+
+JUNK = "junk"
+
+Known = dict[int, "Params"]
+"""Node -> parameters."""
+
+
+class AttackedTransport(NetworkTransport):
+    """NetworkTransport under attack; further arguments are those of it.
+
+    Args:
+        attackers: who attacks, and how.
+    """
+
+    def __init__(self, attackers: "Attackers", *args: Any):
+        self._attackers = attackers
+        self._knowing = {attack.knows for attack, _ in attackers.attacks if attack.forges}
+        self._sent: dict[tuple[Path, int], Known] = {}  # what nodes would have sent, the newest of each
+        self._forged_last: dict[tuple[Path, int], Known] = {}  # what attacked nodes have sent, after all forging
+        self._received: dict[int, dict[tuple[Path, int], Known]] = {}  # attacked node -> what reached it
+        self._forged: WeakKeyDictionary[Params, dict[int | None, Params]] = WeakKeyDictionary()
+        super().__init__(*args)
+
+    # -- the port --------------------------------------------------------------------------------------------------
+
+    def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
+        """Sends what the attacks make of the payload."""
+        receivers = tuple(receivers)
+        self._learn(sender, payload)
+        for group, changed in self._outgoing(sender, receivers, round_num, PUSH, payload):
+            super().push(sender, group, round_num, changed)
+        self._flood(sender, receivers, round_num, payload)
+
+    def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
+        """Answers pulls with what the attacks make of this payload from now on."""
+        self._learn(node, payload)
+        super().publish(node, round_num, stage, payload)
+
+    def fail(self, message: Message) -> None:
+        """As in NetworkTransport; nobody waits for junk."""
+        if message.kind != JUNK:
+            super().fail(message)
+
+    def _messages(
+        self,
+        sender: int,
+        receivers: Iterable[int],
+        round_num: int,
+        kind: str,
+        payload: Mapping[str, Any],
+        keys: Sequence[str] | None = None,
+    ) -> list[Message]:
+        if kind not in (RESPONSE, SCORE_REQUEST):  # pushes have been through `push`
+            return super()._messages(sender, receivers, round_num, kind, payload, keys)
+        found: list[Message] = []
+        receivers = tuple(receivers)
+        for group, changed in self._outgoing(sender, receivers, round_num, kind, payload):
+            found += super()._messages(sender, group, round_num, kind, changed, keys)
+        self._flood(sender, receivers, round_num, payload)
+        return found
+
+    def _delivered(self, message: Message) -> None:
+        if message.kind == JUNK:
+            self.network.unused(message)
+            return
+        if "neighbors" in self._knowing and message.kind in (PUSH, RESPONSE):
+            self._receive(message)
+        super()._delivered(message)
+
+    # -- what attacked nodes send ----------------------------------------------------------------------------------
+
+    def _outgoing(
+        self, sender: int, receivers: tuple[int, ...], round_num: int, kind: str, payload: Mapping[str, Any]
+    ) -> Iterator[tuple[tuple[int, ...], Mapping[str, Any]]]:
+        """Receivers, and what they are sent."""
+        conduct = self._attackers.of(sender)
+        if conduct is None or not conduct.active(round_num):
+            yield receivers, payload
+            return
+        receivers = self._not_withheld(conduct, receivers, round_num, kind)
+        forging = [(attack, nodes) for attack, nodes in conduct.active(round_num) if attack.forges]
+        apart = any(attack.per_receiver for attack, _ in forging)
+        for group in [(receiver,) for receiver in receivers] if apart else [receivers]:
+            if not group:
+                continue
+            to = group[0] if apart else None
+
+            def forged(leaf: Any, path: Path, to: int | None = to) -> Any:
+                return self._forge(sender, leaf, path, to, round_num, forging) if is_parameters(leaf) else leaf
+
+            yield group, walk(payload, forged) if forging else payload
+
+    def _forge(
+        self,
+        sender: int,
+        own: "Params",
+        path: Path,
+        receiver: int | None,
+        round_num: int,
+        forging: "Sequence[tuple[Attack, tuple[int, ...]]]",
+    ) -> "Params":
+        """What a node sends in the place of parameters; the same again for the same."""
+        made = self._forged.setdefault(own, {})
+        if receiver not in made:
+            place, found = (path, own.size), own
+            start = self._members[sender].node.started_from(own)
+            for attack, nodes in forging:
+                if isinstance(attack, Sybil):
+                    first = self._forged_last.get(place, {}).get(nodes[0])
+                    found = found if sender == nodes[0] or first is None else first
+                    continue
+                known, accomplices, center = self._known(attack, nodes, sender, place, receiver, round_num)
+                seed = int(self._run.rng("attack", sender).integers(2**63 - 1)) if self._compute.draws_numbers else 0
+                found = self._compute.attack(attack, found, known, start, center, seed, self._sizes(nodes, accomplices))
+            made[receiver] = found
+            self._forged_last.setdefault(place, {})[sender] = found
+        return made[receiver]
+
+    def _sizes(self, nodes: Sequence[int], accomplices: int) -> tuple[int, int, int]:
+        """Nodes of the run, of the attack, and of the attack around a receiver."""
+        return self._run.num_nodes, len(nodes), accomplices
+
+    def _known(
+        self,
+        attack: "Attack",
+        nodes: tuple[int, ...],
+        sender: int,
+        place: tuple[Path, int],
+        receiver: int | None,
+        round_num: int,
+    ) -> "tuple[list[Params], int, Params | None]":
+        """Rows that an attack knows, accomplices around the receiver, and the receiver's row; the last two of attacks
+        that send every receiver something else.
+        """
+        sent = self._sent.get(place, {})
+        if attack.per_receiver and receiver is not None:
+            around = self._run.neighbors(round_num)[receiver] if receiver != self._run.server else ()
+            rows = [sent[node] for node in sorted(around) if node in sent and self._attackers.of(node) is None]
+            accomplices = max(1, sum(node in nodes for node in around))
+            center = sent.get(receiver)
+            return rows or [sent[sender]], accomplices, center
+        if attack.knows == "own":
+            known = {node: sent[node] for node in nodes if node in sent}
+        elif attack.knows == "neighbors":
+            known = {**self._received.get(sender, {}).get(place, {}), sender: sent[sender]}
+        else:
+            known = {node: row for node, row in sent.items() if self._attackers.of(node) is None}
+        return [known[node] for node in sorted(known)] or [sent[sender]], 1, None
+
+    def _learn(self, sender: int, payload: Mapping[str, Any]) -> None:
+        """What a node sends, or would send if it were honest, is known from now on to those that know it."""
+        if "all" in self._knowing or self._attackers.of(sender) is not None:
+            self._note(self._sent, sender, payload)
+
+    def _receive(self, message: Message) -> None:
+        """What an honest node has sent to an attacked one is known to that from now on."""
+        if self._attackers.of(message.receiver) is not None and self._attackers.of(message.src) is None:
+            self._note(self._received.setdefault(message.receiver, {}), message.src, message.payload)
+
+    def _note(self, known: dict[tuple[Path, int], Known], node: int, payload: Mapping[str, Any]) -> None:
+        def note(leaf: Any, path: Path) -> Any:
+            if is_parameters(leaf):
+                known.setdefault((path, leaf.size), {})[node] = leaf
+            return leaf
+
+        walk(payload, note)
+
+    def _not_withheld(
+        self, conduct: "Conduct", receivers: tuple[int, ...], round_num: int, kind: str
+    ) -> tuple[int, ...]:
+        """The receivers that a message is sent to; the others stop waiting for it, at once or at the deadline."""
+        chance = conduct.withholds(round_num)
+        if not chance:
+            return receivers
+        rng, left = self._run.rng("withheld messages", conduct.node), []
+        for receiver in receivers:
+            if self._attackers.of(receiver) is not None or rng.random() >= chance:
+                left.append(receiver)
+            elif self._deadline_s is None:
+                self.fail(Message(conduct.node, receiver, round_num, kind, {}, 0))
+        return tuple(left)
+
+    def _flood(self, sender: int, receivers: tuple[int, ...], round_num: int, payload: Mapping[str, Any]) -> None:
+        conduct = self._attackers.of(sender)
+        factor = 0.0 if conduct is None else conduct.flood(round_num)
+        if factor and receivers:
+            size = round(factor * (content_bytes(payload) + self.network.header_bytes))
+            self._send([Message(sender, receivers, round_num, JUNK, {JUNK: None}, size, self.network.header_bytes)])
+
+    def forget(self, node: int) -> None:
+        """A node has lost its state."""
+        super().forget(node)
+        self._received.pop(node, None)

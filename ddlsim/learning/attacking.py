@@ -1,0 +1,66 @@
+"""Attacks as jobs on parameter rows, and as samples that nodes train on instead of their own."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ddlsim.attacks.base import Seen
+from ddlsim.learning.job_types import AttackSpec
+from ddlsim.rng import stream
+
+if TYPE_CHECKING:
+    from ddlsim.attacks.attackers import Attackers
+    from ddlsim.learning.node_datasets import NodeDatasets
+
+BACKDOOR = "backdoor"
+"""The split of test samples that bear a trigger."""
+
+
+@torch.no_grad()
+def attack(jobs: Sequence[AttackSpec]) -> None:
+    """Computes forgeries that are bound to rows, one after the other."""
+    for job in jobs:
+        job.target.allocate()  # banks may grow here, so it is done before views of them are taken
+    for job in jobs:
+        seen = Seen(
+            job.own.values(),
+            [row.values() for row in job.known],
+            None if job.start is None else job.start.values(),
+            None if job.receiver is None else job.receiver.values(),
+            job.seed,
+            *job.sizes,
+        )
+        job.target.values().copy_(job.attack.forge(seen))
+
+
+class PoisonedNodes:
+    """Nodes that train on other samples than their own: each has a data set behind those of all nodes.
+
+    Args:
+        attackers: who attacks, and how.
+        data: of the run; poisoned data sets are added to its `train`.
+        seed: the scenario's.
+    """
+
+    def __init__(self, attackers: "Attackers", data: "NodeDatasets", seed: int):
+        self._of: dict[int, list[tuple[int, int]]] = {}  # node -> (first round, number of its data set), ascending
+        for node in attackers.nodes:
+            conduct: Any = attackers.of(node)
+            poisons = [one for one, _ in conduct.attacks if one.poisons]
+            for first in sorted({one.start_round for one in poisons}):
+                inputs, labels = data.train[node]
+                inputs = inputs[torch.arange(len(labels), device=labels.device)]
+                for place, one in enumerate(poisons):
+                    if one.start_round <= first:
+                        rng = stream(seed, "poisoned samples", node, place)
+                        inputs, labels = one.poison(inputs, labels, data.num_classes, rng)
+                self._of.setdefault(node, []).append((first, len(data.train)))
+                data.train.append((inputs, labels))
+        backdoor = attackers.backdoor
+        if backdoor is not None:
+            data.add_split(BACKDOOR, backdoor.measured_on)
+
+    def data_of(self, node: int, round_num: int) -> int:
+        """The number of the data set that a node trains on in a round."""
+        return next((number for first, number in reversed(self._of.get(node, [])) if round_num >= first), node)

@@ -1,0 +1,155 @@
+"""Every attack against every algorithm, and every rule against every attack, on a small simulated network.
+
+One run has all attacks at once, each on its own nodes, so every attack meets every algorithm; rules take turns, so each
+meets every attack and, of a run each, two or more algorithms. The whole product of one at a time is slow.
+"""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ddlsim import runs
+from ddlsim.aggregation import AGGREGATIONS
+from ddlsim.algorithms import ALGORITHMS
+from ddlsim.attacks import ATTACKS
+from ddlsim.scenario import ScenarioProblems, load
+
+SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMALL = ("rounds=2", "training.local_steps=2", "evaluation.every=2", "model.hidden=[8]", "nodes.clusters=[7, 3]")
+KEYS = {
+    "mapl": ", warmup_rounds: 0, projection_units: 8",
+    "pens": ", loss_batches: local_steps, sampled_peers: 3, stage1_rounds: 1",
+    "panm": ", loss_batches: local_steps, sampled_peers: 2, stage1_rounds: 1",
+    "dac": ", loss_batches: local_steps, sampled_peers: 3",
+}
+OPTIONS = {
+    "withholding": ", probability: 0.5, delay_s: 0.1",
+    "alie": ", knowledge: neighbors",
+    "flooding": ", factor: 2",
+}
+ALL_AT_ONCE = [  # nodes 0, 8 and 9 are honest; some nodes are under two attacks
+    f"{{name: {name}, nodes: {nodes}{OPTIONS.get(name, '')}}}"
+    for name, nodes in zip(
+        ATTACKS.own_names, ([1], [2], [3], [4, 5], [6], [7], [1], [2], [3], [4], [5, 6], [7], [6]), strict=True
+    )
+]
+TURNS = [rule for rule in AGGREGATIONS.own_names if rule != "mean"]
+
+
+def run(out, algorithm, rule, attacks, *more):
+    """A summary; None where the scenario is refused, which only rules and attacks may be to blame for."""
+    named = f"algorithm={{name: {algorithm}{KEYS.get(algorithm, '')}}}"
+    try:
+        scenario = load(
+            SMOKE, (*SMALL, named, f"aggregation={{name: {rule}}}", f"attacks=[{', '.join(attacks)}]", *more)
+        )
+    except ScenarioProblems as error:
+        sections = {problem.path.partition("[")[0].partition(".")[0] for problem in error.problems}
+        assert sections <= {"aggregation", "attacks"}
+        return None
+    return runs.run(scenario, out=out)
+
+
+def check(summary):
+    honest, attacked = summary["honest"], summary["attacked"]
+    assert summary["status"] == "done"
+    assert sorted([*honest["nodes"], *attacked["nodes"]]) == list(range(10))
+    assert np.isfinite(honest["accuracy"]["all"]) and np.isfinite(honest["fair_accuracy"])
+
+
+@pytest.mark.parametrize("place, algorithm", list(enumerate(sorted(set(ALGORITHMS) - {"local"}))))
+def test_all_attacks_at_once_on_every_algorithm(tmp_path, place, algorithm):
+    done = 0
+    for turn in range(len(TURNS)):
+        mode = "async" if turn % 2 else "sync"
+        rule = TURNS[(2 * place + turn) % len(TURNS)]
+        summary = run(tmp_path / str(turn), algorithm, rule, ALL_AT_ONCE, f"mode={mode}")
+        if summary is not None:
+            check(summary)
+            assert "backdoor_success" in summary["honest"]
+            done += 1
+        if done == 2:
+            return
+    raise AssertionError("hardly any rule is taken")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_whole_product(tmp_path, algorithm):
+    for number, (name, rule, mode) in enumerate(
+        itertools.product(ATTACKS.own_names, AGGREGATIONS.own_names, ["sync", "async"])
+    ):
+        one = f"{{name: {name}, nodes: 0.3{OPTIONS.get(name, '')}}}"
+        summary = run(tmp_path / str(number), algorithm, rule, [one], f"mode={mode}")
+        if summary is not None:
+            check(summary)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("rule", ["nearest_neighbor_mixing", "median"])
+def test_same_bytes_with_any_number_of_threads(tmp_path, rule):
+    found, before = [], torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            out = tmp_path / str(threads)
+            run(out, "facade", rule, ALL_AT_ONCE)
+            found.append([(out / name).read_bytes() for name in ("metrics.jsonl", "communication.jsonl")])
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]
+
+
+def test_attacks_that_have_not_begun_change_nothing_but_the_report(tmp_path):
+    late = [f"{{name: {name}, nodes: [1, 2], start_round: 1}}" for name in ATTACKS.own_names]
+    attacked = run(tmp_path / "attacked", "el", "mean", late, "evaluation.every=1")
+    honest = run(tmp_path / "honest", "el", "mean", [], "evaluation.every=1")
+    rows = [
+        [r for r in lines(tmp_path / name / "metrics.jsonl") if r["round"] == 1 and r["name"] != "backdoor_success"]
+        for name in ("attacked", "honest")
+    ]
+    assert rows[0] == rows[1] and rows[0]
+    assert attacked["attacks"][0] == {"name": "sign_flip", "nodes": [1, 2]} and "attacks" not in honest
+
+
+def test_figures_of_honest_nodes_are_theirs_alone(tmp_path):
+    summary = run(tmp_path / "run", "el", "mean", ["{name: label_flip, nodes: [0, 7]}"])
+    rows = [row for row in lines(tmp_path / "run" / "metrics.jsonl") if row["name"] == "accuracy"]
+    last = max(row["round"] for row in rows)
+    by_node = {row["node"]: row["value"] for row in rows if row["round"] == last}
+    honest = [value for node, value in by_node.items() if node not in (0, 7)]
+    assert summary["honest"]["accuracy"]["all"] == pytest.approx(np.mean(honest))
+    assert summary["attacked"]["accuracy"]["all"] == pytest.approx(np.mean([by_node[0], by_node[7]]))
+
+
+def test_free_riders_do_not_train_and_flooding_is_wasted(tmp_path):
+    free = run(tmp_path / "free", "el", "mean", ["{name: free_rider, nodes: 1.0}"])
+    assert free["attacked"]["accuracy"]["all"] < 0.25  # as drawn, at ten classes
+    quiet = run(tmp_path / "quiet", "el", "mean", [])
+    loud = run(tmp_path / "loud", "el", "mean", ["{name: flooding, nodes: [1], factor: 3}"])
+    own = next(row["sent_bytes"] for row in lines(tmp_path / "quiet" / "links.jsonl") if row["node"] == 1)
+    junk = sum(row["bytes"] for row in lines(tmp_path / "loud" / "contents.jsonl") if row["content"] == "junk")
+    assert junk == pytest.approx(
+        3 * own, rel=0.01
+    )  # handed to the network; what flies at the end has not all been sent
+    assert quiet["bytes"]["wasted"] == 0 and loud["bytes"]["wasted"] > 0
+
+
+def test_withheld_messages_are_waited_for_up_to_the_deadline(tmp_path):
+    kept = ["{name: withholding, nodes: [1]}"]
+    at_once = run(tmp_path / "at_once", "dpsgd", "mean", kept)
+    waiting = run(tmp_path / "waiting", "dpsgd", "mean", kept, "protocol.deadline_s=5")
+    assert at_once["status"] == waiting["status"] == "done"
+
+
+def test_network_only_runs_are_attacked_as_well(tmp_path):
+    attacks = f"attacks=[{', '.join(ALL_AT_ONCE)}]"
+    scenario = load(SMOKE, ("learning=none", "rounds=2", "nodes.clusters=[7, 3]", attacks))
+    assert runs.run(scenario, out=tmp_path / "run")["status"] == "done"

@@ -1,0 +1,99 @@
+"""Runs the matrix of algorithms, attacks and aggregation rules, one cell after the other, and keeps each cell's
+figures.
+
+    python tools/robust_matrix.py docs/results/robust/cells.jsonl [until HH:MM]
+
+A cell that the file has already is not run again. Cells come in order of worth: first all rules without attackers, then
+the attacks. `tools/robust_page.py` writes the page from the file.
+"""
+
+import itertools
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+SCENARIO = ROOT / "scenarios" / "robust.yaml"
+
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "facade": {"name": "facade", "heads": 2, "warmup_rounds": 2, "final_all_reduce": False},
+    "el": {"name": "el", "fanout": 6, "final_all_reduce": False},
+    "dpsgd": {"name": "dpsgd", "final_all_reduce": False},
+    "dac": {"name": "dac", "sampled_peers": 6},
+}
+RULES: dict[str, dict[str, Any]] = {
+    "mean": {"name": "mean"},
+    "trimmed_mean": {"name": "trimmed_mean", "trim": 0.3},
+    "median": {"name": "median"},
+    "multi_krum": {"name": "multi_krum", "byzantine": 0.3},
+    "geometric_median": {"name": "geometric_median"},
+    "clipped_gossip": {"name": "clipped_gossip", "byzantine": 0.3},
+    "nearest_neighbor_mixing": {"name": "nearest_neighbor_mixing", "byzantine": 0.3},
+    "cosine_clipping": {"name": "cosine_clipping"},
+}
+ATTACKS: dict[str, dict[str, Any]] = {
+    "sign_flip": {"name": "sign_flip", "scale": 3.0},
+    "alie": {"name": "alie", "z": 1.5, "knowledge": "all"},
+}
+SHARES = (0.2, 0.1)
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """Every cell by its keys."""
+    for seed in (0, 1):
+        for rule, algorithm in itertools.product(RULES, ALGORITHMS):
+            yield {"algorithm": algorithm, "rule": rule, "attack": None, "share": 0.0, "seed": seed}
+    for attack, share in ((attack, share) for share in SHARES for attack in ATTACKS):
+        for rule, algorithm in itertools.product(RULES, ALGORITHMS):
+            yield {"algorithm": algorithm, "rule": rule, "attack": attack, "share": share, "seed": 0}
+
+
+def changes(cell: dict[str, Any]) -> dict[str, Any]:
+    """What a cell changes in the scenario."""
+    found = {"algorithm": ALGORITHMS[cell["algorithm"]], "aggregation": RULES[cell["rule"]], "seed": cell["seed"]}
+    if cell["attack"] is not None:
+        found["attacks"] = [{**ATTACKS[cell["attack"]], "nodes": cell["share"]}]
+    return found
+
+
+def figures(summary: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a run: figures of the honest nodes, or of all where all are honest."""
+    of = summary.get("honest") or summary
+    return {
+        "accuracy": of["accuracy"]["all"],
+        "clusters": of["accuracy"]["clusters"],
+        "fair_accuracy": of["fair_accuracy"],
+        "gigabytes": summary["bytes"]["total"] / 1e9,
+        "simulated_s": summary["sim_time_s"],
+    }
+
+
+def main() -> None:
+    """Runs what is missing."""
+    import torch
+
+    import ddlsim
+
+    torch.set_num_threads(1)
+    path, until = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "99:99"
+    lines = path.read_text().splitlines() if path.exists() else []
+    known = [json.loads(line)["cell"] for line in lines]
+    for cell in cells():
+        if cell in known:
+            continue
+        if time.strftime("%H:%M") >= until:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            start = time.process_time()
+            run = ddlsim.run(SCENARIO, set=changes(cell), out=f"{folder}/run", progress=None)
+            row = {"cell": cell, **figures(run.summary), "cpu_s": round(time.process_time() - start, 2)}
+        with path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
