@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ddlsim.cli import completion
-from ddlsim.cli.run import Overrides
+from ddlsim.cli.options import DataDir, Overrides
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +31,7 @@ def calibrate(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the section to this file instead of printing it.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where to look for data first.")] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Measure how long a local step of a scenario's model and batch takes, and write the section `devices`.
 

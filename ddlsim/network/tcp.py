@@ -23,7 +23,8 @@ UNIT_WEIGHT = 1024
 
 LONGEST_WEIGHT, LEAST_WEIGHT = 2**20, 16
 MIN_RTO_S = 0.2
-"""Linux' least retransmission time-out (TCP_RTO_MIN): after so long without data a window begins anew (RFC 2861)."""
+"""Linux' least retransmission time-out (TCP_RTO_MIN), beside the round-trip time: a window is halved for each that
+passes without data, down to the initial one (RFC 2861)."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Tcp:
         acks_per_segment: segments of only headers that go back for each: 0.5 with delayed acknowledgements.
         connections: persistent: one per pair of nodes, there from the start; per_message: one for each message, whose
             set-up costs a round trip before the first byte.
-        initial_window: segments that a connection may have on their way when it begins, or begins anew after a pause
-            (RFC 6928: 10); then twice as many in each round trip. 0: no slow start.
+        initial_window: segments that a connection may have on their way when it begins (RFC 6928: 10); then twice as
+            many in each round trip; half of them for each time-out that it rests. 0: no slow start.
         shares: of links, among flows: equal; rtt: inversely to their round-trip times; random: drawn for each message.
         share_spread: of random shares, standard deviation of their logarithm.
         utilization: of links' capacity, what TCP fills: 1 behind fair queues; behind plain ones less, where data and
@@ -66,7 +67,7 @@ class Tcp:
         """Bytes that go back meanwhile."""
         return math.ceil(self.segments(wire_bytes) * self.acks_per_segment) * self.segment_header_bytes
 
-    def idle_s(self, wire_bytes: int, rtt_s: float, bytes_per_s: float) -> float:
+    def idle_s(self, wire_bytes: int, rtt_s: float, bytes_per_s: float, window: int | None = None) -> float:
         """Seconds that a sender waits for acknowledgements, in all, before its window fills the path.
 
         Window after window is sent at the path's rate; what is left of each round trip then passes idle.
@@ -75,11 +76,13 @@ class Tcp:
             wire_bytes: of the message.
             rtt_s: round-trip time of an empty path.
             bytes_per_s: what the path carries; above 0.
+            window: segments that may be on their way at first; None: the initial window.
         """
         if self.initial_window == 0 or rtt_s == 0:
             return 0.0
         segment_s = (self.segment_bytes + self.segment_header_bytes) / bytes_per_s
-        left, window, idle_s = self.segments(wire_bytes), self.initial_window, 0.0
+        window = window or self.initial_window
+        left, idle_s = self.segments(wire_bytes), 0.0
         while left > window and (spare_s := rtt_s + segment_s - window * segment_s) > 0:
             idle_s += spare_s
             left -= window
@@ -111,7 +114,7 @@ class TcpPaths:
         self._seed = seed
         self._streams: dict[int, np.random.Generator] = {}
         self._together: Counter[int] = Counter()
-        self._used_s: dict[tuple[int, int], float] = {}
+        self._used: dict[tuple[int, int], tuple[float, int]] = {}  # until when, about; window then
 
     def set_capacity(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
         """New capacities from now on."""
@@ -135,15 +138,24 @@ class TcpPaths:
         uplink_bytes_per_s = self._uplink_bytes_per_s[src] / max(1, self._together[src])
         bytes_per_s = min(uplink_bytes_per_s, self._downlink_bytes_per_s[dst])
         rtt_s = (latency_ns + self._latency_ns(dst, src)) / 1e9
-        idle_s = self.tcp.idle_s(num_bytes, rtt_s, bytes_per_s) if bytes_per_s > 0 else 0.0
-        if self.tcp.connections == "per_message":
-            idle_s += rtt_s
+        if bytes_per_s == 0 or self.tcp.initial_window == 0:
+            idle_s = 0.0
+        elif self.tcp.connections == "per_message":
+            idle_s = self.tcp.idle_s(num_bytes, rtt_s, bytes_per_s)
         else:
-            if now_s < self._used_s.get((src, dst), -1.0):
-                idle_s = 0.0
-            lasts_s = idle_s + rtt_s + (num_bytes / bytes_per_s if bytes_per_s > 0 else 0.0)
-            self._used_s[src, dst] = now_s + lasts_s + rtt_s + MIN_RTO_S
-        return latency_ns + round(idle_s * 1e9)
+            window = self._window(now_s, src, dst, rtt_s)
+            idle_s = self.tcp.idle_s(num_bytes, rtt_s, bytes_per_s, window)
+            until_s = now_s + idle_s + rtt_s + num_bytes / bytes_per_s
+            fills = self.tcp.segments(math.ceil(rtt_s * bytes_per_s))
+            self._used[src, dst] = until_s, min(window + self.tcp.segments(num_bytes), max(fills, window))
+        set_up_s = rtt_s if self.tcp.connections == "per_message" else 0.0
+        return latency_ns + round((set_up_s + idle_s) * 1e9)
+
+    def _window(self, now_s: float, src: int, dst: int, rtt_s: float) -> int:
+        """Segments that a connection may have on their way, after what it sent last and the pause since then."""
+        until_s, window = self._used.get((src, dst), (0.0, self.tcp.initial_window))
+        pauses = int(max(0.0, now_s - until_s) / (rtt_s + MIN_RTO_S))
+        return max(self.tcp.initial_window, window >> min(pauses, 60))
 
     def weight(self, src: int, dst: int) -> int:
         """Of a message's share of links, 1024 being usual."""

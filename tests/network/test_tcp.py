@@ -45,10 +45,12 @@ def test_slow_start_idles_until_the_window_fills_the_path():
     assert idle_s == pytest.approx([0, 0.031, 0.031, 0.052, 0.053])
 
 
-def test_a_connection_in_use_keeps_its_window():
+def test_a_window_is_kept_for_a_while_and_halved_for_each_time_out_of_rest():
+    # 30 segments leave a window of 40; 0.3 s later, a time-out of 0.24 s, of 20; 5 s later of 10
     tcp = Tcp(segment_bytes=1000, segment_header_bytes=0, acks_per_segment=0)
-    first_s, second_s, later_s = finish_times([flow(0, 1, 30_000, at) for at in (0, 0.2, 5)], LINKS, tcp=tcp)
-    assert (first_s, second_s, later_s) == pytest.approx((0.081, 0.25, 5.081))
+    sent = [flow(0, 1, 30_000, at) for at in (0, 0.2, 0.6, 5)]
+    taken_s = [end_s - each["start_s"] for end_s, each in zip(finish_times(sent, LINKS, tcp=tcp), sent, strict=True)]
+    assert taken_s == pytest.approx([0.081, 0.05, 0.071, 0.081])
 
 
 def test_a_connection_per_message_costs_a_round_trip():

@@ -25,8 +25,8 @@ VARIANTS: dict[str, Tcp | None] = {
 }
 """What each option brings: one after the other."""
 
-PLAIN_QUEUE = Tcp(shares="random", share_spread=0.5, utilization=0.9)
-"""A compromise between rounds of 8 and of 32 nodes behind plain queues; see docs/trust.md."""
+PLAIN_QUEUE = Tcp(shares="random", share_spread=0.3, utilization=0.88)
+"""The spread that flows of rounds have behind plain queues, and a compromise between rounds of 8 and of 32 nodes."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The deployment's algorithms beside ddlsim's: the same models, without namespaces, over the loopback device."""
 
+import socket
 import sys
 import threading
 import time
@@ -12,7 +13,6 @@ import ddlsim
 
 HERE = Path(__file__).parent / "deployment"
 SMALLER = {"nodes.clusters": [4], "rounds": 3, "evaluation.every": 3, "model.hidden": [8]}
-PORTS = iter(range(27711, 27720))
 
 
 @pytest.fixture
@@ -20,7 +20,8 @@ def deployed(monkeypatch):
     monkeypatch.syspath_prepend(str(HERE))
     import node
 
-    monkeypatch.setattr(node, "PORT", next(PORTS))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setattr(node, "PORT", free.getsockname()[1])
     yield node
     sys.modules.pop("node", None)
 

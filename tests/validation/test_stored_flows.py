@@ -1,5 +1,6 @@
 """Flows that were measured over real TCP, replayed: no root and no network are needed."""
 
+import numpy as np
 import pytest
 from compare_flows import PLAIN_QUEUE, read_all, summary
 
@@ -35,6 +36,13 @@ def test_tcp_is_nearer_to_the_measured_rounds_than_flow(name):
 def test_a_flow_alone_is_right_whatever_its_size():
     # but at 1 kB, where a millisecond of the hosts themselves counts
     assert abs(of("single_20ms", "fair").flow_errors(Tcp())[1:]).max() < 0.05
+
+
+@pytest.mark.parametrize("name", ROUNDS[:2])
+def test_random_shares_have_the_spread_that_was_measured_behind_plain_queues(name):
+    measured = of(name, "pfifo")
+    simulated, real = (np.log(taken_s).std() for taken_s in (measured.simulated_s(PLAIN_QUEUE), measured.taken_s))
+    assert simulated == pytest.approx(real, rel=0.25)
 
 
 @pytest.mark.parametrize("name", ROUNDS)

@@ -7,6 +7,7 @@ the graph of every round. Training, messages and merging are written here, anew 
 down on purpose: the node rests until steps x step time x factor have passed, so that eight nodes fit onto a few cores.
 """
 
+import copy
 import json
 import socket
 import struct
@@ -115,12 +116,14 @@ class Node:
         self.number, self._config = node, config
         self._scenario = scenario = load(config["scenario"], config.get("overrides", ()))
         prepared = prepare(load_data(scenario, download=False))
-        self._run = build_run(scenario, prepared)
+        self._rng = (run := build_run(scenario, prepared)).rng("training batches", node)
         (build,) = builders_of(scenario, prepared).values()
         own = () if scenario.algorithm_name == "dpsgd" else (node,)
         (self._module,) = draw(build, stream_seed(scenario.seed, "init", *own))
         images, labels = prepared.node_train[node]
         self._images, self._labels = torch.as_tensor(np.asarray(images)), torch.as_tensor(np.asarray(labels))
+        self._graphs = [run.neighbors(round_num) for round_num in range(scenario.rounds)]
+        self._warm_up()
         self.peers = Peers(node, config["addresses"])
         self.models: dict[str, np.ndarray] = {}
         self.times_s: list[list[float]] = []
@@ -134,7 +137,7 @@ class Node:
             begin_s = time.monotonic()
             computed_s = self._train(optimizer)
             trained_s = time.monotonic()
-            own, graph = flat(module), self._run.neighbors(round_num)
+            own, graph = flat(module), self._graphs[round_num]
             neighbors = [int(peer) for peer in graph[self.number]]
             self.peers.send(neighbors, round_num, own)
             received = self.peers.receive(neighbors, round_num)
@@ -145,11 +148,21 @@ class Node:
             if (round_num + 1) % scenario.evaluation.every == 0 or round_num + 1 == scenario.rounds:
                 self.models[f"round_{round_num + 1}"] = model
 
+    def _warm_up(self) -> None:
+        """PyTorch takes long over the first steps of a process (it imports much): here they are a copy's."""
+        module = copy.deepcopy(self._module)
+        optimizer = torch.optim.SGD(module.parameters(), lr=self._scenario.training.learning_rate)
+        for _ in range(10):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(module(self._images[:8]), self._labels[:8]).backward()
+            optimizer.step()
+        torch.nn.utils.vector_to_parameters(torch.from_numpy(flat(module)), module.parameters())
+
     def _train(self, optimizer: torch.optim.Optimizer) -> float:
         """Local steps, and a rest; the seconds without the rest."""
         training, module = self._scenario.training, self._module
-        begin_s, rng = time.monotonic(), self._run.rng("training batches", self.number)
-        for batch in draw_batches(rng, len(self._labels), training.batch_size, training.local_steps):
+        begin_s = time.monotonic()
+        for batch in draw_batches(self._rng, len(self._labels), training.batch_size, training.local_steps):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(module(self._images[batch]), self._labels[batch]).backward()
             optimizer.step()
