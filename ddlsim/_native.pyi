@@ -54,6 +54,7 @@ class FlowNetwork:
         links: Sequence[int] = [],
         weight: int = 0,
         ack_bytes: int = 0,
+        in_order: bool = False,
     ) -> int: ...
     def send_many(
         self,
@@ -168,6 +169,7 @@ class Transport:
         weight: int = 0,
         ack_bytes: int = 0,
         ack_links: Sequence[int] = [],
+        in_order: bool = False,
     ) -> bool: ...
     def set_capacity(self, arg0: float, arg1: int, arg2: float, arg3: float, /) -> None: ...
     def set_open_round(self, arg0: int, arg1: int, /) -> None: ...

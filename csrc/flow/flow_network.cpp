@@ -38,6 +38,7 @@ void FlowNetwork::expect(std::size_t messages) {
 
 Id FlowNetwork::send(const Message& message, std::vector<Id> shared_links, std::vector<Id> ack_links) {
     const Id slot = place(message, std::move(shared_links));
+    if (message.in_order && message.src != message.dst && bandwidth_) take_turn(slot);
     begin(slot, message);
     if (message.ack_bytes == 0 || message.src == message.dst || !bandwidth_) return slot;
     const Time latency =
@@ -107,8 +108,39 @@ Id FlowNetwork::part(Id slot) {
     return partner;
 }
 
+// A message goes behind the last one of its pair.
+void FlowNetwork::take_turn(Id slot) {
+    if (turns_.size() < flows_.size()) turns_.resize(flows_.size());
+    turns_[slot] = {true, kNone, kNone};
+    const auto [last, is_first] = last_of_pair_.try_emplace(pair_of(flows_[slot]), slot);
+    if (is_first) return;
+    turns_[slot].before = last->second;
+    turns_[last->second].after = slot;
+    last->second = slot;
+}
+
+// A message has ended: the one after it may send, unless there is another before.
+void FlowNetwork::give_turn(Id slot) {
+    if (slot >= turns_.size() || !turns_[slot].is_ordered) return;
+    const Turn turn = turns_[slot];
+    turns_[slot] = {};
+    if (turn.before != kNone) turns_[turn.before].after = turn.after;
+    if (turn.after != kNone) {
+        turns_[turn.after].before = turn.before;
+        if (turn.before == kNone && flows_[turn.after].state == kHeld) start(turn.after);
+    } else if (turn.before != kNone) {
+        last_of_pair_[pair_of(flows_[slot])] = turn.before;
+    } else {
+        last_of_pair_.erase(pair_of(flows_[slot]));
+    }
+}
+
 void FlowNetwork::start(Id slot) {
     Flow& flow = flows_[slot];
+    if (slot < turns_.size() && turns_[slot].before != kNone) {
+        flow.state = kHeld;
+        return;
+    }
     flow.state = kSending;
     flow.settled = now_;
     const bool routed = flow.route != kNone;
@@ -161,6 +193,7 @@ void FlowNetwork::release(Id slot) {
     if (!deadlines_.empty() && deadlines_.contains(slot)) deadlines_.remove(slot);
     flow.state = kFree;
     free_slots_.push_back(slot);
+    give_turn(slot);
 }
 
 // The message is through.

@@ -13,10 +13,13 @@
 //   acknowledgements    bytes that go back while a message is sent: a flow of its own, from receiver to sender, that
 //                       nothing waits for; it begins with the message, is counted as headers, and ends with it if
 //                       that is aborted
+//   in order            a message that is sent in order takes bandwidth when all earlier ones of its pair that are sent
+//                       in order have ended, as over one connection
 //   deadline            aborted then, unless its last byte is through at that instant or before
 #pragma once
 
 #include <algorithm>
+#include <unordered_map>
 #include <vector>
 
 #include "flow/fair_share.h"
@@ -50,6 +53,7 @@ public:
         bool lost = false;  // takes its way, but counts as wasted
         Rate weight = 0;    // of its share of bandwidth; 0: none is set, as 1
         std::int64_t ack_bytes = 0;
+        bool in_order = false;
     };
     void expect(std::size_t messages);  // room for as many more in flight
     // Returns the slot that names the flow until it ends; slots are used again.
@@ -105,8 +109,8 @@ public:
 private:
     static constexpr std::size_t kSoon = 5;  // the top of the heap and those right below it
 
-    enum State : std::uint8_t { kFree, kWaiting, kSending };
-    struct Flow {  // what an event touches: one cache line
+    enum State : std::uint8_t { kFree, kWaiting, kHeld, kSending };  // held: it waits for its turn
+    struct Flow {                                                    // what an event touches: one cache line
         Work left = 0;
         Rate rate = 0;
         Time settled = 0;  // `left` is right for this time
@@ -120,6 +124,11 @@ private:
     struct Acks {
         Id partner = kNone;
         bool is_ack = false;
+    };
+    // Of a message that is sent in order: the slots of the one before and the one after it in its pair.
+    struct Turn {
+        bool is_ordered = false;
+        Id before = kNone, after = kNone;
     };
     struct Size {
         std::int64_t payload_bytes = 0, header_bytes = 0;
@@ -135,6 +144,9 @@ private:
     void begin(Id slot, const Message& message);
     bool is_ack(Id slot) const { return slot < acks_.size() && acks_[slot].is_ack; }
     Id part(Id slot);
+    void take_turn(Id slot);
+    void give_turn(Id slot);
+    static std::uint64_t pair_of(const Flow& flow) { return std::uint64_t{flow.uplink} << 32 | flow.downlink; }
     Id src(const Flow& flow) const { return link_node_[flow.uplink]; }
     Id dst(const Flow& flow) const { return link_node_[flow.downlink]; }
     bool starts_now(const Flow& flow) const;  // its latency ends and it takes bandwidth
@@ -163,7 +175,9 @@ private:
     IndexedHeap events_;  // flows by the end of their latency or of their last byte
     std::vector<Flow> flows_;
     std::vector<Size> sizes_;
-    std::vector<Acks> acks_;  // by slot; empty until a message has some
+    std::vector<Acks> acks_;                              // by slot; empty until a message has some
+    std::vector<Turn> turns_;                             // likewise
+    std::unordered_map<std::uint64_t, Id> last_of_pair_;  // of messages in order that are in flight
     std::vector<Id> free_slots_;
     std::vector<Id> started_;                       // sending since the last resolve
     std::vector<std::vector<Id>> route_positions_;  // by route: position in each link after the first two

@@ -27,6 +27,7 @@ struct SendRequest {
     std::int8_t announced;  // the mailbox that is told now that it will come; -1: none
     Rate weight = 0;        // see FlowNetwork::Message
     std::int64_t ack_bytes = 0;
+    bool in_order = false;
 };
 
 class Transport {

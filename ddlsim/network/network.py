@@ -198,7 +198,8 @@ class Network:
         back = self._route(receiver, src) if self._route else ()
         ack_links = [self._shared[link] for link in back]
         weight, ack_bytes = paths.weight(src, receiver), paths.tcp.acks(num_bytes)
-        return latency_ns, {"weight": weight, "ack_bytes": ack_bytes, "ack_links": ack_links}
+        in_order = paths.tcp.connections == "persistent"
+        return latency_ns, {"weight": weight, "ack_bytes": ack_bytes, "ack_links": ack_links, "in_order": in_order}
 
     def _one_way_ns(self, src: int, dst: int) -> int:
         found = self._latencies.of(src, dst)

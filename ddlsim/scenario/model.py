@@ -126,8 +126,8 @@ class Tcp(Section):
         segment_bytes: of a message in one segment.
         segment_header_bytes: beside them on the wire; 66: Ethernet, IP, and TCP with time stamps.
         acks_per_segment: segments of headers alone that go back for each; 0.5: delayed acknowledgements.
-        connections: persistent: one per pair of nodes, from the start; per_message: one for each message, whose set-up
-            costs a round trip.
+        connections: persistent: one per pair of nodes, from the start, whose messages go one after the other;
+            per_message: one for each message, whose set-up costs a round trip.
         initial_window: segments on their way when a connection begins; then twice as many in each round trip; half of
             them for each time-out (0.2 s and a round trip) that it rests. 0: no slow start.
         shares: of links, among messages: equal; rtt: inversely to round-trip times; random: drawn for each message, as

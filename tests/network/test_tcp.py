@@ -60,6 +60,35 @@ def test_a_connection_per_message_costs_a_round_trip():
     assert new_s - persistent_s == pytest.approx(0.04)
 
 
+IN_ORDER = Tcp(segment_header_bytes=0, acks_per_segment=0, initial_window=0)
+
+
+def test_messages_of_a_pair_go_one_after_the_other_over_one_connection():
+    sent = [flow(0, 1, 1_000_000), flow(0, 1, 500_000, 0.1), flow(0, 1, 0, 0.2), flow(0, 2, 250_000)]
+    # until 0.52 s the flow to node 2 has half of the uplink; the first of node 1 goes on alone, then the second
+    assert finish_times(sent, LINKS, tcp=IN_ORDER) == pytest.approx([1.27, 1.77, 0.22, 0.52])
+
+
+def test_messages_over_connections_of_their_own_share():
+    tcp = Tcp(segment_header_bytes=0, acks_per_segment=0, initial_window=0, connections="per_message")
+    assert finish_times([flow(0, 1, 500_000)] * 2, LINKS, tcp=tcp) == pytest.approx([0.02 + 0.04 + 1.0] * 2)
+
+
+def test_a_message_given_up_lets_those_behind_it_go_on():
+    env, arrived = simpy.Environment(), []
+    settings = {"fidelity": "tcp", "tcp": IN_ORDER, "timeout_s": 1.0}
+    network = Network(env, 2, 1e6, 1e6, on_delivery=lambda _: arrived.append(env.now), **settings)
+
+    def send():
+        for size in (10_000_000, 10_000_000, 100_000):  # the first is given up at 1 s, the second at 1.5 s
+            network.send([Message(0, 1, 0, "flow", None, size)])
+            yield env.timeout(0.5)
+
+    env.process(send())
+    env.run()
+    assert arrived == pytest.approx([1.6])
+
+
 def test_acknowledgements_take_bandwidth_on_the_way_back():
     tcp = Tcp(segment_bytes=1000, segment_header_bytes=100, acks_per_segment=0.5, initial_window=0)
     both = finish_times([flow(0, 1, 1_000_000), flow(1, 0, 1_000_000)], LINKS, tcp=tcp)
@@ -95,7 +124,15 @@ def test_weighted_levels_are_those_of_progressive_filling(incremental):
     network.add_nodes([1e6 * (1 + node % 3) for node in range(12)], [2e6] * 12, [0] * 12)
     for step in range(150):
         src, dst = drawn.sample(range(12), 2)
-        network.send(step * 10**7, src, dst, drawn.randrange(1, 10**6), weight=drawn.randrange(1, 4096), ack_bytes=1000)
+        network.send(
+            step * 10**7,
+            src,
+            dst,
+            drawn.randrange(1, 10**6),
+            weight=drawn.randrange(1, 4096),
+            ack_bytes=1000,
+            in_order=drawn.random() < 0.5,
+        )
         network.check()
         network.step((step + 1) * 10**7 - 1)
         while network.next_time() < (step + 1) * 10**7:

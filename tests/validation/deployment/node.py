@@ -9,6 +9,7 @@ down on purpose: the node rests until steps x step time x factor have passed, so
 
 import copy
 import json
+import queue
 import socket
 import struct
 import sys
@@ -40,7 +41,7 @@ class Peers:
 
     def __init__(self, node: int, addresses: list[str]):
         self._node, self._addresses = node, addresses
-        self._out: dict[int, socket.socket] = {}
+        self._out: dict[int, queue.SimpleQueue[bytes]] = {}
         self._arrived: dict[tuple[int, int], np.ndarray] = {}
         self._changed = threading.Condition()
         self._listener = socket.create_server((addresses[node], PORT), backlog=64)
@@ -50,15 +51,17 @@ class Peers:
         """To all others, that listen already."""
         for peer, address in enumerate(self._addresses):
             if peer != self._node:
-                self._out[peer] = socket.create_connection((address, PORT), timeout=30)
-                self._out[peer].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock = socket.create_connection((address, PORT), timeout=30)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._out[peer] = queue.SimpleQueue()
+                threading.Thread(target=self._write, args=(sock, self._out[peer]), daemon=True).start()
 
     def send(self, peers: list[int], round_num: int, model: np.ndarray) -> None:
         """To all of them at once; returns while bytes are still on their way."""
         body = model.tobytes()
         message = HEADER.pack(self._node, round_num, len(body)) + body
         for peer in peers:
-            threading.Thread(target=self._out[peer].sendall, args=(message,), daemon=True).start()
+            self._out[peer].put(message)
 
     def receive(self, peers: list[int], round_num: int) -> dict[int, np.ndarray]:
         """The round's models of these peers, when all have come."""
@@ -67,6 +70,10 @@ class Peers:
             if not self._changed.wait_for(lambda: all(key in self._arrived for key in wanted), timeout=60):
                 raise TimeoutError(f"node {self._node}: round {round_num} is not complete after 60 s")
             return {peer: self._arrived.pop((peer, number)) for peer, number in wanted}
+
+    def _write(self, sock: socket.socket, messages: "queue.SimpleQueue[bytes]") -> None:
+        while True:
+            sock.sendall(messages.get())
 
     def _accept(self) -> None:
         while True:
