@@ -93,11 +93,13 @@ def about(cls: type) -> dict[str, Any]:
     """What a manifest says of a class from outside: where its code is, its SHA-256, the state of its repository; of one
     that Python code has given also its text, unless an installed package holds it.
 
-    A class with the attribute `written_as` stands for the class or function that this names.
+    A class with the attribute `written_as` stands for the class or function that this names; where its `identified` is
+    false, the text does not tell all of it, and no digest is given.
     """
     found = _places.get(cls)
     if found:
         return {"path": str(found[0]), "sha256": _loaded[found[0]][0], "git": git_state(found[0])}
+    identified = getattr(cls, "identified", True)
     cls = getattr(cls, "written_as", cls)
     source, file = source_of(cls)
     if source is None:  # typed at a prompt that keeps no source
@@ -105,7 +107,7 @@ def about(cls: type) -> dict[str, Any]:
     path = Path(file) if file and Path(file).is_file() else None
     return {
         "path": path and str(path),
-        "sha256": hashlib.sha256(source.encode()).hexdigest(),
+        "sha256": hashlib.sha256(source.encode()).hexdigest() if identified else None,
         "git": git_state(path) if path else None,
         "source": None if path and "site-packages" in path.parts else source,
     }

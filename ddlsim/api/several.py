@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ddlsim.api.given import KEYS
 from ddlsim.api.run import Run
 from ddlsim.errors import ScenarioError
 from ddlsim.report import columns as frames
@@ -166,7 +167,8 @@ def sweep(
         grid: dotted key -> values: {"algorithm": ["el", Facade(heads=2)], "training.learning_rate": [0.1, 0.01]}.
         seeds: per combination; None: the scenario's own.
         out: folder of the runs; by default runs/sweep-<scenario>.
-        options: further arguments of `ddlsim.run`, the same for all.
+        options: further arguments of `ddlsim.run`, the same for all: `data`, `force`, ...; algorithm, model, data or
+            topology not where the grid has them.
     Returns:
         All runs, told apart by the keys of the grid.
     Raises:
@@ -183,7 +185,12 @@ def sweep(
     if empty or not drawn:
         raise ScenarioError(f"sweep: {', '.join(empty) or 'seeds'}: expected at least one value.")
     points = [(seed, dict(zip(axes, values, strict=True))) for seed in drawn for values in product(*axes.values())]
-    checked = [resolve(scenario, {**(set or {}), **changes}, seed=seed) for seed, changes in points]
+    given = {key: options.pop(key) for key in KEYS if options.get(key) is not None}
+    twice = [key for key in axes if key in given]
+    if twice:
+        raise ScenarioError(f"sweep: {twice[0]} is given twice, in the grid and as {twice[0]}=. Give it once.")
+    changed = {**(set or {}), **given}
+    checked = [resolve(scenario, {**changed, **changes}, seed=seed) for seed, changes in points]
     folder = Path(out) if out is not None else Path("runs") / f"sweep-{checked[0].name}"
     names = [_names(key, values) for key, values in axes.items()]
     labels = ["/".join(filter(None, [",".join(label)])) for label in product(*names)] * len(drawn)

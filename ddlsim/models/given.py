@@ -1,17 +1,17 @@
 """A module, or what makes modules, that Python code gives in the place of a model's name."""
 
 import copy
-import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import nn
 
-from ddlsim import own_code
 from ddlsim.errors import ScenarioError
 from ddlsim.models.base import ModelSettings
+from ddlsim.models.identity import Identity
 from ddlsim.models.shapes import ImageShape
 from ddlsim.models.whole import refuse_lazy
 
@@ -24,7 +24,8 @@ class GivenModel(ModelSettings):
     """Base of the classes that stand for a module, or for a class or function that makes modules.
 
     Args:
-        sha256: digest of its source text and, of a module, of its structure and values; null: as it is given.
+        sha256: digest of its source text and, of a module, of its structure and values; of what makes modules, of the
+            values that it goes by and the structure of what it makes; null: as it is given.
     """
 
     sha256: str | None = None
@@ -35,6 +36,8 @@ class GivenModel(ModelSettings):
     """What `sha256` has to be."""
     written_as: ClassVar[Any] = None
     """The class or function whose text a manifest shows."""
+    identified: ClassVar[bool] = True
+    """Whether the digest tells it from all others; otherwise a run of it that is there already never comes back."""
 
     def __post_init__(self) -> None:
         if self.sha256 not in (None, self.digest):
@@ -76,22 +79,35 @@ def given_model(given: "nn.Module | Callable[..., nn.Module]") -> GivenModel:
                 f"model: {_name(given)} needs {', '.join(others)}; expected a class or function that takes nothing, or "
                 f"{' and '.join(ARGUMENTS)}. Give a module, or a function such as lambda: {_name(given)}(...)."
             )
-    digest = hashlib.sha256((own_code.source_of(written_as)[0] or "").encode())
+    identity = Identity()
     if isinstance(given, nn.Module):
         refuse_lazy(given, type(given).__name__)
-        digest.update(repr(given).encode())
-        for name, values in given.state_dict().items():
-            digest.update(f"{name}{values.dtype}{tuple(values.shape)}".encode())
-            digest.update(values.detach().cpu().contiguous().numpy().tobytes())
+        identity.module(given, with_values=True)
+    else:
+        _identify(identity, given)
     attributes = {
         "given": given if isinstance(given, nn.Module) else staticmethod(given),
-        "digest": digest.hexdigest()[:16],
+        "digest": identity.sha256[:16],
+        "identified": identity.known,
         "written_as": staticmethod(written_as),
         "__module__": getattr(written_as, "__module__", __name__),
         "__doc__": inspect.getdoc(written_as),
     }
     cls: type[GivenModel] = type(_name(written_as), (GivenModel,), attributes)
     return dataclass(frozen=True, kw_only=True)(cls)()
+
+
+def _identify(identity: Identity, given: "Callable[..., nn.Module]") -> None:
+    """What tells a class or function that makes modules from others; one that takes nothing is called once."""
+    try:
+        identity.maker(given)
+        if not set(ARGUMENTS) & set(inspect.signature(given).parameters):
+            with torch.random.fork_rng(devices=[]):
+                made = given()
+            if isinstance(made, nn.Module):
+                identity.module(made, with_values=False)
+    except Exception:  # what is wrong with it is told where models are built
+        identity.known = False
 
 
 def _name(given: Any) -> str:

@@ -1,5 +1,6 @@
 """Classes, modules and functions that Python code gives: what they mean, what the manifest says, how a run resumes."""
 
+import functools
 import hashlib
 import json
 import linecache
@@ -15,6 +16,7 @@ from ddlsim import own_code
 from ddlsim.algorithms.dpsgd import DPSGD
 from ddlsim.api.start import resolve
 from ddlsim.errors import ScenarioError
+from ddlsim.models.given import given_model
 from ddlsim.scenario import digest
 
 
@@ -163,3 +165,62 @@ def test_a_module_with_lazy_layers_is_refused_with_what_to_do():
     net = nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
     with pytest.raises(ScenarioError, match=r"1\.weight of Sequential has no shape yet.*Call the module once"):
         ddlsim.run("smoke", model=net)
+
+
+def net(hidden):
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+
+
+HIDDEN = 2
+
+
+def by_closure(hidden):
+    return lambda: net(hidden)
+
+
+def by_default(hidden):
+    return lambda hidden=hidden: net(hidden)
+
+
+def by_partial(hidden):
+    return functools.partial(net, hidden)
+
+
+def by_global(hidden):
+    global HIDDEN
+    HIDDEN = hidden
+    return lambda image_shape: net(HIDDEN)
+
+
+def by_rate(hidden):
+    """Nothing that a module shows but in what it computes."""
+    return lambda image_shape: nn.Sequential(net(3), nn.Dropout(hidden / 100))
+
+
+@pytest.mark.parametrize("make", [by_closure, by_default, by_partial, by_global, by_rate])
+def test_makers_of_one_text_but_other_values_are_other_models(scenario, make):
+    digests = [digest(resolve(scenario(), model=make(hidden))) for hidden in (2, 64, 2)]
+    assert digests[0] == digests[2] != digests[1]
+    assert given_model(make(2)).identified
+
+
+def test_a_maker_that_goes_by_what_has_no_text_never_gets_an_earlier_run_back(scenario, tmp_path):
+    held = object()
+    make = lambda: (held, net(2))[1]  # noqa: E731
+    assert not given_model(make).identified
+    kept = {**scenario(rounds=1), "model": make}
+    runs = [ddlsim.run(kept, out=tmp_path / "run").manifest["started"] for _ in range(2)]
+    assert len(runs) == 2 and len(list(tmp_path.glob("run.earlier-*"))) == 1
+
+
+def test_a_sweep_over_makers_has_a_setting_for_each(scenario, tmp_path):
+    found = ddlsim.sweep(scenario(rounds=1), {"model": [by_closure(2), by_closure(5)]}, out=tmp_path)
+    assert len(found.rows) == 2 and found.rows[0].numbers["bytes"] != found.rows[1].numbers["bytes"]
+
+
+def test_a_sweep_takes_parts_that_all_its_runs_have(scenario, tmp_path):
+    grid = {"algorithm.times": [1, 2]}
+    found = ddlsim.sweep(scenario(rounds=1), grid, algorithm=Quiet, model=by_closure(2), out=tmp_path)
+    assert [run.scenario["algorithm"] for run in found.runs] == [{"name": "Quiet", "times": times} for times in (1, 2)]
+    with pytest.raises(ScenarioError, match="algorithm is given twice, in the grid and as algorithm="):
+        ddlsim.sweep(scenario(), {"algorithm": ["el", "dpsgd"]}, algorithm=Quiet)
