@@ -164,8 +164,8 @@ def where(cls: Any) -> str | None:
         return None
 
 
-def source_file(cls: type) -> str | None:
-    """The file that a class is written in."""
+def source_file(cls: Any) -> str | None:
+    """The file that a class or function is written in."""
     try:
         return inspect.getsourcefile(cls)
     except (OSError, TypeError):

@@ -102,7 +102,7 @@ class Identity:
             self._add("installed", value.__module__, value.__qualname__)
         elif isinstance(value, type | FunctionType | MethodType | functools.partial):
             self.maker(value)
-        elif type(value).__repr__ is not object.__repr__ and " at 0x" not in repr(value):
+        elif " at 0x" not in repr(value):  # where an object lies in memory, as the default one tells, is no identity
             self._add(type(value).__qualname__, repr(value))
         else:
             self.known = False

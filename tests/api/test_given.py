@@ -221,6 +221,20 @@ def test_a_sweep_over_makers_has_a_setting_for_each(scenario, tmp_path):
 def test_a_sweep_takes_parts_that_all_its_runs_have(scenario, tmp_path):
     grid = {"algorithm.times": [1, 2]}
     found = ddlsim.sweep(scenario(rounds=1), grid, algorithm=Quiet, model=by_closure(2), out=tmp_path)
-    assert [run.scenario["algorithm"] for run in found.runs] == [{"name": "Quiet", "times": times} for times in (1, 2)]
+    chosen = [run.scenario["algorithm"] for run in found.runs]
+    assert [(each["name"], each["times"]) for each in chosen] == [("Quiet", 1), ("Quiet", 2)]
     with pytest.raises(ScenarioError, match="algorithm is given twice, in the grid and as algorithm="):
         ddlsim.sweep(scenario(), {"algorithm": ["el", "dpsgd"]}, algorithm=Quiet)
+
+
+def test_a_last_batch_of_one_sample_and_batch_norm_is_one_clear_error(scenario, tmp_path):
+    x, y = torch.randn(99, 4, generator=torch.Generator().manual_seed(0)), torch.arange(99) % 2
+    given = {"data": ((x, y), (x, y)), "model": lambda: nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4), nn.Linear(4, 2))}
+    dealt = {"partition": {"name": "random"}}
+    training = {"learning_rate": 0.1, "epochs": 1, "batch_size": 32}  # 33 samples per node
+    with pytest.raises(
+        ScenarioError, match=r"training.batch_size: node \d has .* one sample, .*training.drop_last: true"
+    ):
+        ddlsim.run(scenario(rounds=1, **dealt, training=training), out=tmp_path / "bare", **given)
+    kept = scenario(rounds=1, **dealt, training={**training, "drop_last": True})
+    assert ddlsim.run(kept, out=tmp_path / "kept", **given).status == "done"

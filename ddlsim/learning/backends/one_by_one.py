@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ddlsim.errors import ScenarioError
 from ddlsim.learning.backends.base import OTHER_KIND
 from ddlsim.learning.backends.evaluating import losses_of, predictions_of
 from ddlsim.learning.backends.workers import Workers, WorkspaceOf
@@ -72,8 +73,8 @@ class OneByOneBackend:
         private, device = None, workspace.flat.device
         if job.private is not None:
             private = PrivateGradients(job.private, workspace.module, task_loss, device, not workspace.dropouts)
-        local_steps(
-            workspace,
+        control = None if job.control is None else job.control.values()
+        steps = (
             self._batches(job),
             self._training,
             loss_of,
@@ -81,9 +82,15 @@ class OneByOneBackend:
             moments,
             job.rates,
             job.proximal,
-            None if job.control is None else job.control.values(),
+            control,
             private,
         )
+        try:
+            local_steps(workspace, *steps)
+        except ValueError as error:
+            if "Expected more than 1 value per channel" in str(error) and min(map(len, job.batches)) == 1:
+                raise _of_one_sample(job.node) from error
+            raise
         means.store(job.means)
         store_outcome(workspace, job, moments)
 
@@ -96,6 +103,15 @@ class OneByOneBackend:
             places = torch.from_numpy(batch).to(inputs.device)
             seen = augment(inputs[places], views) if augment else _repeated(inputs[places], views)
             yield seen, _repeated(labels[places], views)
+
+
+def _of_one_sample(node: int) -> ScenarioError:
+    """What ends a run instead of an error of torch that says nothing of the scenario."""
+    return ScenarioError(
+        f"training.batch_size: node {node} has a mini-batch of one sample, on which the model's BatchNorm cannot be "
+        "trained. Set training.drop_last: true, which leaves a smaller last batch out, choose another "
+        "training.batch_size, or give each node at least two samples."
+    )
 
 
 def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:
