@@ -51,6 +51,10 @@ class NumberNode:
     def combine(self, models, weights):
         return self.merge([models[peer] for peer in sorted(models)], [weights[peer] for peer in sorted(models)])
 
+    def moved(self, base, moves, each):
+        known = [] if base is None else [base]
+        return self.merge([*known, *(moves[node] for node in sorted(moves))], [1] * len(known) + [each] * len(moves))
+
     def merge(self, sources, weights):
         return sum(source * weight for source, weight in zip(sources, weights, strict=True))
 

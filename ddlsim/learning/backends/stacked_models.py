@@ -207,7 +207,7 @@ class StackedModels:
             loss = self._loss(workspace.module.train()(images), labels)
         alone = torch.autograd.grad(loss, parameters, materialize_grads=True)
         tensors = named_tensors(workspace.module)
-        none = images.new_empty(0)
+        none = torch.empty(0, device=images.device)  # samples may be token ids
         moved = self.buffers.gathered(tensors, none, none.long())
         found = torch.cat([gradient.reshape(-1) for gradient in alone]), *(each.clone() for each in moved)
         workspace.gather_buffers()
