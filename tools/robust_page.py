@@ -22,7 +22,9 @@ neighbors, no final all-reduce. Rules take 30 % of the rows as attackers' (2 of 
 seconds together, {seeds} seeds without attackers and one with. Accuracies are those of honest nodes at the last
 evaluation, in percent. Between the two seeds a cell without attackers differs by {majority:.1f} points at most for the
 majority, {minority:.1f} for the minority. Joules are not measured here. Not every attack of the matrix has been run at
-every share: tables say `not run`, and hold only what has.
+every share: tables say `not run`, and hold only what has. FACADE's two clusters end on one head with the plain average
+(seed 0, looked at), so at this size it is Epidemic Learning with a second, idle head; what it does for minorities when
+its heads part is in docs/results/facade_table_cifar10.md.
 """
 
 
