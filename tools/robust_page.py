@@ -21,9 +21,9 @@ rotated against each other, on the embedded Fashion-MNIST sample; an MLP of 64 h
 neighbors, no final all-reduce. Rules take 30 % of the rows as attackers' (2 of 7). {runs} runs of {seconds:.0f} CPU
 seconds together, {seeds} seeds without attackers and one with. Accuracies are those of honest nodes at the last
 evaluation, in percent. Between the two seeds a cell without attackers differs by {majority:.1f} points at most for the
-majority, {minority:.1f} for the minority. Joules are not measured here. FACADE's two clusters end on one head with the plain average
-(seed 0, looked at), so at this size it is Epidemic Learning with a second, idle head; what it does for minorities when
-its heads part is in docs/results/facade_table_cifar10.md.
+majority, {minority:.1f} for the minority. Joules are not measured here. FACADE's two clusters end on one head with the
+plain average (seed 0, looked at), so at this size it is Epidemic Learning with a second, idle head; what it does for
+minorities when its heads part is in docs/results/facade_table_cifar10.md.
 """
 
 
