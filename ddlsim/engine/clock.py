@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from ddlsim.engine.energy_meter import EnergyMeter
 
+MOST_WAITING = 1000
+"""Nodes that wait for one event at most: one that leaves is searched for among them."""
+
 
 class SimulatedClock:
     """Simulated time of one run.
@@ -19,19 +22,17 @@ class SimulatedClock:
         env: SimPy's environment.
         step_time_s: seconds per local step, per node; an array [N] or what changes over time.
         meter: what counts it, see energy_meter.py; None: nothing does.
-
-    Attributes:
-        after: makes an event that happens so many seconds from now.
     """
 
-    __slots__ = ("_env", "_meter", "_step_time_s", "_trace", "after")
+    __slots__ = ("_begun_s", "_env", "_event", "_meter", "_seconds", "_step_time_s", "_trace")
 
     def __init__(
         self, env: "simpy.Environment", step_time_s: "np.ndarray | StepTimeTrace", meter: "EnergyMeter | None" = None
     ):
         self._env = env
         self._meter = meter
-        self.after = env.timeout
+        self._begun_s, self._seconds = -1.0, -1.0
+        self._event = env.event()  # the last one made, begun then and so long
         self.use(step_time_s)
 
     def use(self, step_time_s: "np.ndarray | StepTimeTrace") -> None:
@@ -44,6 +45,21 @@ class SimulatedClock:
     def now_s(self) -> float:
         """Simulated seconds since the start."""
         return self._env.now
+
+    def after(self, seconds: float) -> "simpy.Event":
+        """An event that happens so many seconds from now.
+
+        Nodes that ask one after the other for the same delay at the same instant get the same event, and go on in the
+        order in which they asked: SimPy's queue has one entry for all of them.
+        """
+        event, now_s = self._event, self._env.now
+        if seconds == self._seconds and now_s == self._begun_s:
+            waiting = event.callbacks
+            if waiting is not None and len(waiting) < MOST_WAITING:
+                return event
+        self._begun_s, self._seconds = now_s, seconds
+        self._event = event = self._env.timeout(seconds)
+        return event
 
     def computing_s(self, node: int, steps: float) -> float:
         """How long a node takes for so many local steps (a forward pass is a part of one), with which it begins now."""

@@ -161,7 +161,7 @@ class Simulation:
         else:
             self._start_afresh(member)
         while member.round_num < self._last_round:
-            algorithm = next(one for first, one in self._by_round if member.round_num >= first)
+            algorithm = self._algorithm_of(member.round_num)
             stage = algorithm.round if member.round_num < rounds else algorithm.finish
             if newcomer:
                 stage = algorithm.join
@@ -193,6 +193,12 @@ class Simulation:
             self.meter.finished(member.id)
         self._measure_complete()
         self._stop_if_over()
+
+    def _algorithm_of(self, round_num: int) -> "Algorithm":
+        for first, algorithm in self._by_round:
+            if round_num >= first:
+                return algorithm
+        raise AssertionError("the algorithm that the run began with is of round 0")
 
     def _start_afresh(self, member: Member) -> None:
         """Gives a node its first state, or a new first one."""

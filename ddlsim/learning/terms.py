@@ -1,14 +1,12 @@
 """What a training needs to know of the run, and of the algorithm, beside its samples."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(NamedTuple):
     """Where in the run a training stands, and what the algorithm adds to its gradients.
 
     Args:
