@@ -16,9 +16,8 @@ from ddlsim.learning.attacking import PoisonedNodes
 from ddlsim.learning.backends.base import Waves
 from ddlsim.learning.backends.choose import make_backends
 from ddlsim.learning.bank import Params, Rows
-from ddlsim.learning.batches import batches_per_pass, draw_batches
+from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.fitting import Fitting
-from ddlsim.learning.heads import latent_size
 from ddlsim.learning.job_types import (
     KINDS,
     AggregateSpec,
@@ -36,14 +35,11 @@ from ddlsim.learning.job_types import (
 )
 from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.learning.layout import CORE, MODEL, Buffers, Entry, Part
+from ddlsim.learning.local_trainings import LocalTrainings
 from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.objective import Objective
-from ddlsim.learning.optimizing.schedules import rates
 from ddlsim.learning.optimizing.state import Kept, KeptRows
-from ddlsim.learning.optimizing.updates import updates_of
-from ddlsim.learning.private_steps import PrivateSteps, draw_poisson_batches, sample_rate
 from ddlsim.learning.terms import Terms
-from ddlsim.learning.trainings import Request, make_training
 from ddlsim.privacy.accounting import Releases
 
 if TYPE_CHECKING:
@@ -95,11 +91,10 @@ class Learner:
         attackers: "Attackers | None" = None,
     ):
         self._training = training
-        self._privacy, self._private_updates = privacy, dict[int, int]()
         self._assigned = assigned
         self._fitting = Fitting(assigned)
         self.data = NodeDatasets(prepared, device)
-        self._poisoned = None if attackers is None else PoisonedNodes(attackers, self.data, seed)
+        poisoned = None if attackers is None else PoisonedNodes(attackers, self.data, seed)
         nodes = {name: assigned.index(name) if assigned and name in assigned else 0 for name in builders}
         self.architectures = {
             name: read_architecture(
@@ -107,9 +102,9 @@ class Learner:
             )
             for name, build in builders.items()
         }
-        self._kept_rows = KeptRows(training)
+        kept_rows = KeptRows(training)
         for architecture in self.architectures.values():
-            self._kept_rows.check(architecture.layout.parts[MODEL])
+            kept_rows.check(architecture.layout.parts[MODEL])
         self.rows: Rows
         self.backends: Waves
         if elsewhere is not None:
@@ -119,6 +114,7 @@ class Learner:
             self.rows = Rows(device)
             self.backends = make_backends(self.rows, self.architectures, self.data, training, chunk, device, threads)
         self.jobs = Jobs([spec.kind for spec in KINDS], self.backends.run)
+        self._trainings = LocalTrainings(self.rows, self.data, self.architecture_of, training, privacy, poisoned)
         self._slices: dict[tuple, Part] = {}
         self._same_start: dict[tuple, list[list[weakref.ref[Params]]]] = {}
         self._same_merge: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
@@ -127,7 +123,8 @@ class Learner:
         """Trainings that are enqueued from now on have these settings; those that are pending run first."""
         if self.jobs.past is None:
             self.jobs.run_all()
-        self._training, self._kept_rows = training, KeptRows(training)
+        self._training = training
+        self._trainings.use(training)
         self.backends.use_training(training)
 
     # -- models ----------------------------------------------------------------------------------------------------
@@ -327,74 +324,17 @@ class Learner:
             label the class means, if the objective collects them.
         """
         assert rng is not None
-        settings, architecture, kept = self._training, self.architecture_of(node), kept or Kept()
-        private = None
-        if self._privacy is None:
-            batches = draw_batches(rng, self.num_samples(node), settings.batch_size, steps, settings.drop_last)
-        else:
-            private, batches = self._private_steps(node, steps, rng, objective)
-        noisy = settings.augmentation != "none" or architecture.layout.draws_noise
-        seed = int(rng.integers(2**63 - 1)) if noisy else None
-        last_pass = min(steps, self.steps_per_epoch(node))
-        data = node if self._poisoned is None else self._poisoned.data_of(node, terms.round_num)
-        labels = self._labels_of(data, batches[-last_pass:]) if objective and objective.class_means else []
-        asked = Request(
-            node=data,
-            model=model,
-            batches=batches,
-            only=only,
-            kept=kept,
-            objective=objective,
-            seed=seed,
-            rates=self.learning_rates(steps, kept, terms),
-            proximal=settings.proximal + terms.proximal,
-            control=terms.control,
-            labels=labels,
-            last_pass=last_pass,
-            private=private,
-        )
-        mean_part = self._mean_part(node) if labels else None
-        made = make_training(self.rows, asked, self._kept_rows, mean_part, architecture.layout.local)
+        made = self._trainings.make(node, model, steps, rng, only, kept or Kept(), objective, terms)
         self._submit(made.spec, made.reads, made.writes)
         return made.trained, made.kept, made.means
 
-    def _private_steps(
-        self, node: int, steps: int, rng: np.random.Generator, objective: Objective | None
-    ) -> tuple[PrivateSteps, list[np.ndarray]]:
-        """How the gradients of a training are clipped and noised, and its batches."""
-        assert self._privacy is not None
-        if objective is not None:
-            raise DdlsimError(
-                "privacy: this algorithm trains with a loss of its own, of which there is no gradient per sample. Use "
-                "privacy.kind: message, or an algorithm that trains with the task's loss (el, dpsgd, dac, facade, ...)."
-            )
-        settings, count = self._privacy, self.num_samples(node)
-        batches = draw_poisson_batches(rng, count, self._training.batch_size, steps)
-        expected = count * sample_rate(count, self._training.batch_size)
-        self._private_updates[node] = self._private_updates.get(node, 0) + steps
-        seed = int(rng.integers(2**63 - 1))
-        return PrivateSteps(settings.clip, settings.noise_multiplier, expected, seed), batches
-
     def private_updates(self, node: int) -> Releases:
         """What private training has released of a node's samples so far."""
-        assert self._privacy is not None
-        rate = sample_rate(self.num_samples(node), self._training.batch_size)
-        return Releases(self._privacy.noise_multiplier, rate, self._private_updates.get(node, 0))
+        return self._trainings.releases(node)
 
     def learning_rates(self, steps: int, kept: Kept | None, terms: Terms) -> list[float]:
-        """The learning rate of every update of a training.
-
-        Args:
-            steps: its mini-batches.
-            kept: what the node kept of its last training.
-            terms: where in the run it stands.
-        """
-        settings, batches = self._training, 0 if kept is None else kept.batches
-        starts = range(0, updates_of(steps, settings.accumulate) * settings.accumulate, settings.accumulate)
-        per_round = settings.schedule is None or settings.schedule.per == "round"
-        total = terms.rounds if per_round else terms.rounds * terms.local_steps
-        updates = [(terms.round_num, batches + start) for start in starts]
-        return rates(settings.schedule, settings.learning_rate, updates, total)
+        """The learning rate of every update of a training, see local_trainings.py."""
+        return self._trainings.learning_rates(steps, kept, terms)
 
     def losses(
         self,
@@ -489,7 +429,7 @@ class Learner:
 
     def steps_per_epoch(self, node: int) -> int:
         """Mini-batches in one pass over a node's training samples."""
-        return batches_per_pass(self.num_samples(node), self._training.batch_size, self._training.drop_last)
+        return self._trainings.steps_per_epoch(node)
 
     def batches_in(self, split: str, node: int) -> int:
         """Mini-batches in one pass over a node's "train" or "validation" samples."""
@@ -521,22 +461,6 @@ class Learner:
             return None
         predicts = self.architectures[kept.local.part.architecture].layout.predicts_with_local
         return kept.local if predicts else None
-
-    def _labels_of(self, node: int, batches: Sequence[np.ndarray]) -> list[int]:
-        """The labels that occur in mini-batches, ascending."""
-        labels = self.data.train[node][1]
-        return labels[torch.from_numpy(np.concatenate(batches)).to(labels.device)].unique().tolist()
-
-    def _mean_part(self, node: int) -> Part:
-        """What a row with one mean of features holds."""
-        architecture = self.architecture_of(node)
-        name = architecture.layout.architecture
-        if (name, "class mean") not in self._slices:
-            inputs = self.data.train[node][0]
-            size = latent_size(architecture.module(torch.device("cpu")), inputs.shape[1:], inputs.dtype)
-            entry = Entry("mean", (size,), 0, size, True)
-            self._slices[name, "class mean"] = Part(name, "class mean", (entry,))
-        return self._slices[name, "class mean"]
 
 
 def _number(params: Params | None) -> int | None:
