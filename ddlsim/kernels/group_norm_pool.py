@@ -13,8 +13,11 @@ from ddlsim import native
 
 
 def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float) -> torch.Tensor:
-    """The same in plain torch; arguments and result as in `group_norm_relu_pool`."""
-    return F.max_pool2d(F.relu(F.group_norm(x, groups, weight, bias, eps)), 2)
+    """The same in plain torch; arguments and result as in `group_norm_relu_pool`.
+
+    ReLU after pooling gives the same numbers and gradients as before it, and has a quarter of the pixels to pass over.
+    """
+    return F.relu(F.max_pool2d(F.group_norm(x, groups, weight, bias, eps), 2))
 
 
 def group_norm_relu_pool(
@@ -22,8 +25,8 @@ def group_norm_relu_pool(
 ) -> torch.Tensor:
     """Normalizes each group of channels of each image, cuts at zero, and keeps the largest of every 2x2 pixels.
 
-    Native for contiguous float32 images in host memory; plain torch for everything else, within torch.func transforms
-    (vmap, grad), and for second derivatives.
+    Native for contiguous float32 images in host memory; plain torch for everything else, for tensors of other classes
+    than torch's own, within torch.func transforms (vmap, grad), and for second derivatives.
 
     Args:
         x: [N, C, H, W], H and W at least 2.
@@ -129,6 +132,8 @@ def _fits_native(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, grou
     if torch._C._functorch.maybe_current_level() is not None or torch.compiler.is_compiling():
         return False
     tensors = (x, weight, bias)
+    if any(type(each) not in (torch.Tensor, nn.Parameter) for each in tensors):
+        return False
     if any(t.device.type != "cpu" or t.dtype != torch.float32 or not t.is_contiguous() for t in tensors):
         return False
     if x.ndim != 4 or x.shape[2] < 2 or x.shape[3] < 2 or groups < 1 or x.shape[1] % groups:

@@ -1,7 +1,8 @@
 """Modules for sequences of token ids that PyTorch computes alone with its fused kernels, and stacked with plain ones.
 
-torch.func.vmap has no rule for cuDNN's LSTM and for fused attention: under it the same sums are written out, so that
-the models of many nodes still run side by side.
+The models of many nodes run side by side, as tensors of another class (ddlsim/learning/stacking) or under
+torch.func.vmap. Neither has a rule for cuDNN's LSTM, and vmap has none for fused attention: there the same sums are
+written out.
 """
 
 import math
@@ -11,9 +12,14 @@ from torch import nn
 from torch.nn import functional as F
 
 
-def stacked() -> bool:
+def transformed() -> bool:
     """Whether torch.func transforms the computation (many models run as one)."""
     return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def of_torch(tensor: object) -> bool:
+    """Whether a tensor is of torch's own classes, for which fused kernels are made."""
+    return type(tensor) in (torch.Tensor, nn.Parameter)
 
 
 class LastPosition(nn.Module):
@@ -44,7 +50,7 @@ class LSTMLayers(nn.Module):
         self.cells = nn.LSTM(inputs, units, layers, batch_first=True)
 
     def forward(self, sequence: torch.Tensor) -> torch.Tensor:
-        if not stacked():
+        if of_torch(sequence) and of_torch(self.cells.weight_hh_l0) and not transformed():
             return self.cells(sequence)[0]
         for layer in range(self.cells.num_layers):
             parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -88,7 +94,7 @@ class CausalAttention(nn.Module):
         count, length, width = features.shape
         shape = (count, length, self.heads, width // self.heads)
         query, key, value = (each.reshape(shape).transpose(1, 2) for each in self.into(features).chunk(3, dim=2))
-        if stacked():
+        if transformed():
             scores = query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])
             later = torch.ones(length, length, dtype=torch.bool, device=features.device).triu(1)
             found = scores.masked_fill(later, -torch.inf).softmax(dim=-1) @ value

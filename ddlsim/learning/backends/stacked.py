@@ -1,12 +1,12 @@
 """Training and evaluation on a GPU: nodes of one architecture stacked into one model; one kernel serves them all.
 
-A wave's models are the rows of one matrix [N, P]; a step is the vectorized gradient (stacked_models.py) of every row's
-loss on its own batch, and one update of the matrix. Steps whose shapes repeat are launched as one CUDA graph
+A wave's models are the rows of one matrix [N, P]; a step is the gradient (stacked_models.py) of every row's loss on its
+own batch, and one update of the matrix. Steps whose shapes repeat are launched as one CUDA graph
 (step_graphs.py). BatchNorm's statistics and the counters of dropout are values that a step returns anew
 (stacked_buffers.py), and every node's images are augmented with random numbers of its own, in one pass. Losses and
 predictions are computed likewise (stacked_evaluating.py). What cannot be stacked is passed on: objectives of an
 algorithm's own, optimizers that do not update each value by itself or whose kept state is not one moment or two, models
-that predict with buffers of the node's own, and modules whose operations vmap does not know.
+that predict with buffers of the node's own, and modules that neither of the ways in stacked_ways.py can compute.
 """
 
 from collections import defaultdict
@@ -138,8 +138,6 @@ class StackedBackend:
             return "there is nothing to train"
         if (known := models.known_reason(training=True)) is not None:
             return known
-        if len(group) < LOOKED_AT:
-            return "no other node trained at that time with batches of these sizes"
         few = group[:LOOKED_AT]
         rows = self._pool.rows([job.node for job in few], [job.batches[:1] for job in few])
         return models.why_not_train(few, *self._pool.gather(few[0].node, rows[0]))

@@ -121,6 +121,28 @@ class StackedBuffers:
             found[buffer.name] = values.clone(memory_format=torch.contiguous_format).to(buffer.dtype)
         return found
 
+    def stacked_views(self, floats: torch.Tensor, numbers: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The buffers of all models by name, [N, *shape], copied."""
+        found = {}
+        for buffer in self.found:
+            values = (floats if buffer.is_float else numbers)[:, buffer.columns].unflatten(1, buffer.shape or (1,))
+            values = values.clone(memory_format=torch.contiguous_format).to(buffer.dtype)
+            found[buffer.name] = values.view(len(values), *buffer.shape)
+        return found
+
+    def stacked_gathered(
+        self, tensors: Mapping[str, torch.Tensor], floats: torch.Tensor, numbers: torch.Tensor
+    ) -> Matrices:
+        """The matrices of all models' buffers by name; those without columns stay as they are."""
+        own = [
+            [tensors[each.name].reshape(len(floats), -1) for each in self.found if each.is_float is kind]
+            for kind in (True, False)
+        ]
+        return (
+            torch.cat(own[0], dim=1) if own[0] else floats,
+            torch.cat([values.long() for values in own[1]], dim=1) if own[1] else numbers,
+        )
+
     def gathered(self, tensors: Mapping[str, torch.Tensor], floats: torch.Tensor, numbers: torch.Tensor) -> Matrices:
         """A row of each matrix, of one model's buffers by name; rows without columns stay as they are."""
         own = [

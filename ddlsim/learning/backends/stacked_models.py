@@ -1,8 +1,8 @@
-"""One architecture as functions of a matrix [N, P] that holds a model in every row (torch.func.vmap).
+"""One architecture as functions of a matrix [N, P] that holds a model in every row.
 
-Rows never mix, so every model gets the numbers that it gets alone, up to the order of sums inside a kernel. A module
-whose operations vmap does not know, or that does not do the same stacked, is found out on the first models it meets:
-they are computed both ways (`why_not_train`, `why_not_evaluate`).
+Rows never mix, so every model gets the numbers that it gets alone, up to the order of sums inside a kernel. They are
+computed layer by layer, else by torch.func.vmap (stacked_ways.py). What a module cannot do stacked, or does not do the
+same, is found out on the first models it meets: they are also computed alone (`why_not_train`, `why_not_evaluate`).
 """
 
 import textwrap
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
-from torch.func import functional_call, grad, vmap
 
-from ddlsim.learning.backends.stacked_buffers import Matrices, StackedBuffers
+from ddlsim.learning.backends.stacked_buffers import StackedBuffers
+from ddlsim.learning.backends.stacked_ways import ByLayers, ByVmap, Gradients, Step, Way
 from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
-from ddlsim.learning.bank import Row
+from ddlsim.learning.bank import Row, RowValues
 from ddlsim.learning.dropout import seed_dropouts
 from ddlsim.learning.job_types import TrainSpec
 from ddlsim.learning.layout import CORE, HEAD, MODEL, Entry, Layout, named_tensors
@@ -26,10 +26,6 @@ from ddlsim.learning.tested import Loss
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
-
-Gradients = Callable[..., tuple[torch.Tensor, ...]]
-"""(trained values [N, W], untrained parameters [N, V], buffers [N, F] and [N, I] (stacked_buffers.py), images
-[N, b, C, H, W], labels [N, b]) -> gradients [N, W], and the buffers after the step."""
 
 Columns = slice | torch.Tensor
 """Columns of a whole model's row: a range where they lie side by side, else their numbers."""
@@ -40,7 +36,13 @@ SAME = 1e-3
 SAME_BF16 = 5e-2
 """The same for gradients of a forward pass in bfloat16, whose values have three digits."""
 
+OTHERWISE = 1.0625
+"""Factor between the values of the first model and those of the second, where only one is at hand."""
+
 TRAINING, EVALUATION = "training", "evaluation"
+
+WAYS: tuple[Way, ...] = (ByLayers(), ByVmap())
+"""In the order in which they are tried."""
 
 
 class StackedModels:
@@ -99,7 +101,7 @@ class StackedModels:
 
     def gradients(self, only: str | None) -> Gradients:
         """The gradient of every row's loss on its own batch, by the part that is trained (None: all)."""
-        return self._gradients_of(only)
+        return self._gradients_of(only, self._way(TRAINING))
 
     @torch.no_grad()
     def features(self, cores: torch.Tensor, images: torch.Tensor, shared: bool) -> torch.Tensor:
@@ -112,12 +114,12 @@ class StackedModels:
         Returns:
             [U, n, ...].
         """
-        return self._apply(CORE, cores, images, None if shared else 0)
+        return self._apply(self._way(EVALUATION), CORE, cores, images, shared)
 
     @torch.no_grad()
     def outputs(self, heads: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """What heads [N, P_head] make of features [N, n, ...], in eval mode: [N, n, classes]."""
-        return self._apply(HEAD, heads, features, 0)
+        return self._apply(self._way(EVALUATION), HEAD, heads, features, False)
 
     def known_reason(self, training: bool) -> str | None:
         """What has been found out about training or evaluation; None: it has not been asked yet."""
@@ -127,11 +129,11 @@ class StackedModels:
         """Why these models have to be trained one by one; empty where they need not. The answer is kept.
 
         Args:
-            jobs: two or more, whose models are known.
+            jobs: whose models are known; of one alone, a second model is made.
             images: those of one step of each of them, [N, b, C, H, W].
             labels: [N, b].
         """
-        return self._found_out(TRAINING, lambda: self._same_step(jobs, images, labels))
+        return self._found_out(TRAINING, lambda way: self._same_step(way, jobs, images, labels))
 
     def why_not_evaluate(self, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> str:
         """The same of evaluation.
@@ -140,65 +142,56 @@ class StackedModels:
             models: two or more, already computed.
             images: a few that each of them sees, [N, b, C, H, W].
         """
-        return self._found_out(EVALUATION, lambda: self._same_outputs(models, images))
+        return self._found_out(EVALUATION, lambda way: self._same_outputs(way, models, images))
 
-    def _found_out(self, about: str, same: Callable[[], bool]) -> str:
+    def _found_out(self, about: str, same: Callable[[Way], bool]) -> str:
         if about not in self.reasons:
-            try:
-                self.reasons[about] = "" if same() else "stacked it computes something else"
-            except torch.OutOfMemoryError:
-                raise
-            except Exception as error:  # whatever a module of a user's does that vmap cannot
-                text = textwrap.shorten(str(error), 100, placeholder=" ...")
-                self.reasons[about] = f"torch.func.vmap: {type(error).__name__}: {text}"
+            for way in WAYS:
+                self.reasons[_against(way, about)] = reason = _reason(way, same)
+                if not reason:
+                    break
+            self.reasons[about] = reason
         return self.reasons[about]
 
-    def _make_gradients(self, only: str | None) -> Gradients:
-        module, loss_of, training, buffers = self.workspace.module, self._loss, self._training, self.buffers
+    def _way(self, about: str) -> Way:
+        """The first way that has been found to compute the same; else the last."""
+        return next((way for way in WAYS if self.reasons.get(_against(way, about)) == ""), WAYS[-1])
+
+    def _make_gradients(self, only: str | None, way: Way) -> Gradients:
         chosen = self.trained_entries(only)
         trained = _side_by_side(chosen)
         fixed = _side_by_side([entry for entry in self._parameters() if entry not in chosen])
+        return way.gradients(Step(self.workspace.module, self._loss, self._training, trained, fixed, self.buffers))
 
-        def loss(own: torch.Tensor, others: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, Matrices]:
-            floats, numbers, images, labels = rest
-            tensors = {**_views(trained, own), **_views(fixed, others), **buffers.views(floats, numbers)}
-            outputs = functional_call(module, tensors, (images,))  # leaves the buffers' new values in `tensors`
-            return loss_of(outputs, labels), buffers.gathered(tensors, floats, numbers)
-
-        stacked = vmap(grad(loss, has_aux=True))
-
-        def gradients(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            module.train()
-            with autocast(training.precision, inputs[0].device):
-                found, moved = stacked(*inputs)
-            return found, *moved
-
-        return gradients
-
-    def _apply(self, part: str, flats: torch.Tensor, values: torch.Tensor, values_dim: int | None) -> torch.Tensor:
+    def _apply(self, way: Way, part: str, flats: torch.Tensor, values: torch.Tensor, shared: bool) -> torch.Tensor:
         submodule: nn.Module = getattr(self.workspace.module.eval(), part)
         entries = [
             replace(entry, name=entry.name.removeprefix(part + ".")) for entry in self.layout.parts[part].entries
         ]
-        call = lambda flat, x: functional_call(submodule, _views(entries, flat), (x,))  # noqa: E731
-        return vmap(call, in_dims=(0, values_dim))(flats, values)
+        return way.apply(submodule, entries, flats, values, shared)
 
-    def _same_step(self, jobs: Sequence[TrainSpec], images: torch.Tensor, labels: torch.Tensor) -> bool:
+    def _same_step(self, way: Way, jobs: Sequence[TrainSpec], images: torch.Tensor, labels: torch.Tensor) -> bool:
+        if len(jobs) == 1:
+            jobs, images, labels = [*jobs, *jobs], *(torch.cat([each, each.flip(1)]) for each in (images, labels))
         whole, local = stack_models([job.model for job in jobs]), self.buffers.local([job.local for job in jobs])
+        if jobs[0] is jobs[1]:
+            whole[1] *= OTHERWISE
         _, weights, others = self.split(None, whole)
         buffers = self.buffers.read(whole, local, [job.seed for job in jobs])
-        stacked = self.gradients(None)(weights, others, *buffers, images, labels)
+        stacked = self._make_gradients(None, way)(weights, others, *buffers, images, labels)
         most = SAME if self._training.precision == "float32" else SAME_BF16
-        for job, x, y, *rows in zip(jobs, images, labels, *stacked, strict=True):
-            alone = self._step_alone(job, x, y)
+        for job, values, x, y, *rows in zip(jobs, whole, images, labels, *stacked, strict=True):
+            alone = self._step_alone(job, values, x, y)
             if not (_same(rows[0], alone[0], most) and _same(rows[1], alone[1], most) and rows[2].equal(alone[2])):
                 return False
         return True
 
-    def _step_alone(self, job: TrainSpec, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """A model's gradients [W] of one batch and its buffers then, [F] and [I], as PyTorch computes them."""
+    def _step_alone(
+        self, job: TrainSpec, values: torch.Tensor, images: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """The gradients [W] of a model [P] on one batch and its buffers then, [F] and [I], as PyTorch computes them."""
         workspace = self.workspace
-        workspace.load(job.model)
+        workspace.load([RowValues(self.layout.parts[MODEL], values)])
         workspace.load_local(job.local)
         if job.seed is not None:
             seed_dropouts(workspace.dropouts.values(), job.seed)
@@ -214,9 +207,10 @@ class StackedModels:
         return found
 
     @torch.no_grad()
-    def _same_outputs(self, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> bool:
+    def _same_outputs(self, way: Way, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> bool:
         rows, core, head = stack_models(models), self.layout.parts[CORE].size, self.layout.parts[HEAD].size
-        found = self.outputs(rows[:, core : core + head], self.features(rows[:, :core], images, False))
+        features = self._apply(way, CORE, rows[:, :core], images, False)
+        found = self._apply(way, HEAD, rows[:, core : core + head], features, False)
         for model, x, outputs in zip(models, images, found, strict=True):
             self.workspace.load(model)
             if not _same(outputs, self.workspace.module.eval()(x)):
@@ -253,8 +247,20 @@ def _columns(entries: Sequence[Entry], device: torch.device) -> Columns:
     return torch.cat([torch.arange(entry.start, entry.stop, device=device) for entry in entries])
 
 
-def _views(entries: Sequence[Entry], flat: torch.Tensor) -> dict[str, torch.Tensor]:
-    return {entry.name: entry.view(flat) for entry in entries}
+def _against(way: Way, about: str) -> str:
+    """The name of what speaks against a way."""
+    return f"{about}, {way.name}"
+
+
+def _reason(way: Way, same: Callable[[Way], bool]) -> str:
+    """Why a module cannot be computed in a way; empty if it can."""
+    try:
+        return "" if same(way) else "stacked it computes something else"
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a module of a user's does that cannot be done stacked
+        text = textwrap.shorten(str(error), 100, placeholder=" ...")
+        return f"{way.name}: {type(error).__name__}: {text}"
 
 
 def _same(found: torch.Tensor, expected: torch.Tensor, most: float = SAME) -> bool:

@@ -1,0 +1,1 @@
+"""Tensors that stand for one tensor of each of N models, so that plain autograd trains all of them in one pass."""

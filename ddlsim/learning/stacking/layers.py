@@ -1,0 +1,200 @@
+"""Layers of many models in one call each: grouped convolutions, batched products, norms over more groups.
+
+All are exact: rows never mix, and each model's numbers are those that it gets alone up to the order of sums.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor, batched, first_stacked, spread
+
+Optional = torch.Tensor | None
+
+
+def _conv(func: Callable[..., torch.Tensor]) -> Callable[..., StackedTensor]:
+    def conv(
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: Optional = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> StackedTensor:
+        first = first_stacked(x, weight, bias)
+        if x.dim() != weight.dim():
+            raise NotStackable("a convolution of a single sample")
+        if not isinstance(weight, StackedTensor) and not isinstance(bias, StackedTensor):  # frozen, the same for all
+            assert isinstance(x, StackedTensor), "the only argument that is left"
+            found = func(x.rows.flatten(0, 1), weight, bias, stride, padding, dilation, groups)
+            return x.like(found.unflatten(0, (x.count, -1)))
+        kernels = spread(weight, first.count).flatten(0, 1)
+        biases = None if bias is None else spread(bias, first.count).flatten()
+        if isinstance(x, StackedTensor):
+            images, groups = x.channels, groups * x.count
+        elif groups == 1:  # all models see the same images: one convolution to N times as many channels
+            images = x
+        else:
+            images, groups = x.repeat(1, first.count, *[1] * (x.dim() - 2)), groups * first.count
+        return first.like(func(images, kernels, biases, stride, padding, dilation, groups), joined=True)
+
+    return conv
+
+
+def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Optional = None) -> StackedTensor:
+    first = first_stacked(x, weight, bias)
+    if not isinstance(weight, StackedTensor) and not isinstance(bias, StackedTensor):
+        assert isinstance(x, StackedTensor), "the only argument that is left"
+        return x.like(F.linear(x.rows, weight, bias))
+    count, matrices = first.count, spread(weight, first.count)
+    if not isinstance(x, StackedTensor):
+        biases = None if bias is None else spread(bias, count).flatten()
+        found = F.linear(x, matrices.flatten(0, 1), biases)
+        return first.like(found.unflatten(-1, (count, -1)).movedim(-2, 0))
+    rows = x.rows
+    if rows.dim() == 2:
+        raise NotStackable("a linear layer of a single sample")
+    samples, turned = rows.flatten(1, -2), matrices.transpose(1, 2)
+    if bias is None:
+        found = torch.bmm(samples, turned)
+    else:
+        found = torch.baddbmm(spread(bias, count).unsqueeze(1), samples, turned)
+    return x.like(found.unflatten(1, rows.shape[1:-1]))
+
+
+def _per_channel(value: Optional, count: int) -> Optional:
+    """The values of a norm's weight or bias for every model's channels, [N * C]."""
+    return None if value is None else spread(value, count).flatten()
+
+
+def _group_norm(
+    x: torch.Tensor, num_groups: int, weight: Optional = None, bias: Optional = None, eps: float = 1e-5
+) -> StackedTensor:
+    images = _of_every_model(x, weight, bias)
+    count = images.count
+    factor, shift = (_per_channel(each, count) for each in (weight, bias))
+    return images.like(F.group_norm(images.channels, num_groups * count, factor, shift, eps), joined=True)
+
+
+def _batch_norm(
+    x: torch.Tensor,
+    running_mean: Optional,
+    running_var: Optional,
+    weight: Optional = None,
+    bias: Optional = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> StackedTensor:
+    images = _of_every_model(x, running_mean, running_var, weight, bias)
+    count = images.count
+    mean, variance = (_per_channel(each, count) for each in (running_mean, running_var))
+    if training:  # changes them in place
+        mean, variance = (None if each is None else each.clone() for each in (mean, variance))
+    factor, shift = (_per_channel(each, count) for each in (weight, bias))
+    found = F.batch_norm(images.channels, mean, variance, factor, shift, training, momentum, eps)
+    for old, new in ((running_mean, mean), (running_var, variance)):
+        if training and new is not None:
+            if not isinstance(old, StackedTensor):
+                raise NotStackable("statistics that all models would share")
+            old.take_over(old.like(new.view(count, -1)))
+    return images.like(found, joined=True)
+
+
+def _of_every_model(x: torch.Tensor, *others: Optional) -> StackedTensor:
+    """Images, of every model its own where all see the same."""
+    if isinstance(x, StackedTensor):
+        return x
+    first = first_stacked(*others)
+    return first.like(x.expand(first.count, *x.shape))
+
+
+def _layer_norm(
+    x: torch.Tensor, normalized_shape: Sequence[int], weight: Optional = None, bias: Optional = None, eps: float = 1e-5
+) -> StackedTensor:
+    samples = _of_every_model(x, weight, bias)
+    rows, dims = samples.rows, len(normalized_shape)
+    found = F.layer_norm(rows, normalized_shape, eps=eps)
+    between = [1] * (rows.dim() - dims - 1)
+    factor, shift = (
+        None if each is None else spread(each, samples.count).reshape(samples.count, *between, *normalized_shape)
+        for each in (weight, bias)
+    )
+    if factor is not None:
+        found = found * factor if shift is None else torch.addcmul(shift, found, factor)
+    elif shift is not None:
+        found = found + shift
+    return samples.like(found)
+
+
+def _pool(func: Callable[..., torch.Tensor]) -> Callable[..., StackedTensor]:
+    def pool(x: StackedTensor, *args: Any, **kwargs: Any) -> StackedTensor:
+        images, again = batched(x)
+        return again(func(images, *args, **kwargs))
+
+    return pool
+
+
+def _embedding(
+    ids: torch.Tensor,
+    weight: torch.Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> StackedTensor:
+    if max_norm is not None or sparse:
+        raise NotStackable("an embedding with max_norm, or with sparse gradients")
+    first = first_stacked(ids, weight)
+    if not isinstance(weight, StackedTensor):
+        return first.like(F.embedding(first.rows, weight, padding_idx, scale_grad_by_freq=scale_grad_by_freq))
+    if padding_idx is not None or scale_grad_by_freq:
+        raise NotStackable("an embedding with padding_idx, or scale_grad_by_freq")
+    tokens, rows = weight.shape[0], spread(ids, first.count)
+    starts = torch.arange(0, first.count * tokens, tokens, device=rows.device)
+    return first.like(F.embedding(rows + starts.view(-1, *[1] * ids.dim()), weight.rows.flatten(0, 1)))
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: Optional = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **kwargs: Any,
+) -> StackedTensor:
+    if dropout_p or kwargs.get("enable_gqa") or query.dim() < 3:
+        raise NotStackable("attention with dropout of its own, with groups, or of a single sample")
+    if isinstance(attn_mask, StackedTensor) or (attn_mask is not None and attn_mask.dim() > 2):
+        raise NotStackable("attention with a mask of every sample")
+    first = first_stacked(query, key, value)
+    queries, keys, values = (spread(each, first.count).flatten(0, 1) for each in (query, key, value))
+    found = F.scaled_dot_product_attention(queries, keys, values, attn_mask, is_causal=is_causal, **kwargs)
+    return first.like(found.unflatten(0, (first.count, -1)))
+
+
+def _dropout(x: StackedTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> StackedTensor:
+    if training and p:
+        raise NotStackable("a dropout with random numbers of the process: use nn.Dropout")
+    return x
+
+
+POOLS = ("max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool")
+
+RULES: Mapping[str, Callable[..., Any]] = {
+    **{f"conv{dims}d": _conv(getattr(F, f"conv{dims}d")) for dims in (1, 2, 3)},
+    **{f"{name}{dims}d": _pool(getattr(F, f"{name}{dims}d")) for name in POOLS for dims in (1, 2, 3)},
+    "linear": _linear,
+    "group_norm": _group_norm,
+    "batch_norm": _batch_norm,
+    "layer_norm": _layer_norm,
+    "embedding": _embedding,
+    "scaled_dot_product_attention": _attention,
+    "dropout": _dropout,
+}
+"""By the name of the function of torch.nn.functional that a module calls."""

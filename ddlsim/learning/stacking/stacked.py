@@ -1,0 +1,57 @@
+"""Stacked tensors that torch's functions compute with: each function by the rule of its name.
+
+torch hands every call with a stacked tensor among its arguments to `__torch_function__`, before autograd sees it. What
+the rules call are plain functions of plain tensors, so gradients are those of plain autograd.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+from ddlsim.learning.stacking import layers, losses, pointwise, shaping
+from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor
+
+Rule = Callable[..., Any]
+
+RULES: Mapping[str, Rule] = {**shaping.RULES, **layers.RULES, **losses.RULES}
+"""By a function's name: called with its arguments."""
+
+_SIZES = "shape size dim ndim ndimension numel nelement element_size __len__ __hash__"
+_KINDS = (
+    "dtype device layout is_floating_point is_complex is_cuda is_cpu is_sparse is_meta is_quantized is_nested is_leaf "
+    "requires_grad"
+)
+OF_ONE = frozenset(f"{_SIZES} {_KINDS}".split())
+"""What is asked about one of the tensors alone."""
+
+
+class Stacked(StackedTensor):
+    """See StackedTensor.
+
+    Raises:
+        NotStackable: from calls of functions that have no rule here.
+    """
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Iterable[type], args: tuple = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """See torch.overrides."""
+        name = func.__name__
+        if name == "__get__":
+            name = func.__self__.__name__
+        if name in OF_ONE:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        rule = RULES.get(name) or pointwise.rule_of(name, func)
+        if rule is None:
+            raise NotStackable(f"no rule for {name}")
+        return rule(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: tuple = (), kwargs: Any = None
+    ) -> Any:
+        """What has gone round the rules."""
+        raise NotStackable(f"no rule for {func}")
