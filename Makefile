@@ -22,7 +22,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: $(VENV)/bin/python $(SOURCES)
-	$(VENV)/bin/pip install --quiet .
+	$(VENV)/bin/pip install --quiet '.[vision]'
 	touch $@
 
 $(VENV)/installed-%: $(VENV)/bin/python $(SOURCES)

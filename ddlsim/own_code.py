@@ -1,11 +1,12 @@
-"""Classes from a Python file that a scenario names: `name: ./mine.py:Mine`.
+"""Classes from a Python file or an importable module that a scenario names: `./mine.py:Mine`, `package.module:Mine`.
 
-The file is run once, as a module of its own; its folder comes last in `sys.path`, so that it can import its neighbors.
-A file that has changed since is run anew.
+A file is run once, as a module of its own; its folder comes last in `sys.path`, so that it can import its neighbors.
+One that has changed since is run anew.
 """
 
 import ast
 import hashlib
+import importlib
 import inspect
 import linecache
 import os
@@ -22,19 +23,20 @@ from typing import Any
 
 from ddlsim.errors import ScenarioError
 
-PATTERN = r"\.py:[A-Za-z_]\w*$"
-"""What the name of a class in a file ends with."""
+PATTERN = r"(\.py|^[A-Za-z_][\w.]*):[A-Za-z_]\w*$"
+"""What the name of a class in a file ends with, or that of one in a module is."""
 
 _PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)\Z", re.ASCII)
+_IMPORT = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)\Z", re.ASCII)
 _GIT_TIMEOUT_S = 10.0
 _TEXT = "__ddlsim_text__"
 _loaded: dict[Path, tuple[str, ModuleType]] = {}
-_places: "weakref.WeakKeyDictionary[type, tuple[Path, str]]" = weakref.WeakKeyDictionary()
+_places: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
 
 
 def is_place(name: object) -> bool:
-    """Whether a name means a class in a file, and not an entry of a table."""
-    return isinstance(name, str) and re.search(r"\.py(:|$)", name) is not None
+    """Whether a name means a class in a file or module, and not an entry of a table."""
+    return isinstance(name, str) and (re.search(r"\.py(:|$)", name) or _IMPORT.match(name)) is not None
 
 
 def absolute(place: str, folder: Path) -> str:
@@ -49,44 +51,82 @@ def short(place: str) -> str:
 
 
 def load_class(place: str) -> type:
-    """The class at a place such as "/home/me/mine.py:Mine".
+    """The class at a place such as "/home/me/mine.py:Mine" or "package.module:Mine".
 
     Raises:
-        ScenarioError: there is no such file, running it raises, or it has no such class.
+        ScenarioError: there is no such file or module, running it raises, or it has no such class.
     """
+    found = load_object(place)
+    if not isinstance(found, type):
+        file, _, name = place.rpartition(":")
+        raise ScenarioError(f"{shown_path(file)} has a {type(found).__name__}, no class, of the name {name}.")
+    return found
+
+
+def load_object(place: str) -> Any:
+    """As `load_class`, of anything that can be called."""
     found = _PLACE.match(place)
-    if found is None:
+    if found is None and not _IMPORT.match(place):
         raise ScenarioError(f"expected the path of a file and the name of a class in it (./mine.py:Mine), got {place}")
-    path, name = Path(found["file"]).expanduser().resolve(), found["name"]
-    _, module = _module(path)
-    cls = getattr(module, name, None)
-    if not isinstance(cls, type):
+    file, _, name = place.rpartition(":")
+    if found:
+        path = Path(file).expanduser().resolve()
+        file, module = str(path), _module(path)[1]
+    else:
+        module = _imported(file, place)
+    made = getattr(module, name, None)
+    if not callable(made):
         own = [
             key for key, each in vars(module).items() if isinstance(each, type) and each.__module__ == module.__name__
         ]
-        what = "has no class" if cls is None else f"has a {type(cls).__name__}, no class, of the name"
-        raise ScenarioError(f"{shown_path(path)} {what} {name}. Classes in it: {', '.join(own) or 'none'}.")
-    if not cls.__module__.startswith("ddlsim."):
-        _places[cls] = path, name
-    return cls
+        what = "has no class" if made is None else f"has a {type(made).__name__}, no class, of the name"
+        raise ScenarioError(f"{shown_path(file)} {what} {name}. Classes in it: {', '.join(own) or 'none'}.")
+    if not str(getattr(made, "__module__", "")).startswith("ddlsim."):
+        _places[made] = f"{file}:{name}"
+    return made
+
+
+def _imported(name: str, place: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ScenarioError(
+            f"unknown name {place!r}: importing the module {name} raises {type(error).__name__}: {error}. A class in a "
+            "file is named ./mine.py:Mine."
+        ) from error
+
+
+def stand_for(cls: type, made: Any) -> None:
+    """Makes a class known by the place that something else was loaded from."""
+    if made in _places:
+        _places[cls] = _places[made]
 
 
 def place_of(cls: type) -> str | None:
     """The place that a class was loaded from; None: it was not."""
-    found = _places.get(cls)
-    return f"{found[0]}:{found[1]}" if found else None
+    return _places.get(cls)
 
 
 def digest_of(place: str) -> str:
     """SHA-256 of the file of a place, as it was run last (as it is, if it was not), in hex; empty: there is none."""
-    found = _PLACE.match(place)
-    path = Path(found["file"]) if found else Path()
+    path = _file_of(place)
+    if path is None:
+        return ""
     if path in _loaded:
         return _loaded[path][0]
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
         return ""
+
+
+def _file_of(place: str) -> Path | None:
+    """The file in which the class of a place stands; None: its module has none, or is not imported."""
+    found = _PLACE.match(place)
+    if found:
+        return Path(found["file"])
+    file = getattr(sys.modules.get(place.partition(":")[0]), "__file__", None)
+    return Path(file) if file else None
 
 
 def about(cls: type) -> dict[str, Any]:
@@ -96,9 +136,14 @@ def about(cls: type) -> dict[str, Any]:
     A class with the attribute `written_as` stands for the class or function that this names; where its `identified` is
     false, the text does not tell all of it, and no digest is given.
     """
-    found = _places.get(cls)
-    if found:
-        return {"path": str(found[0]), "sha256": _loaded[found[0]][0], "git": git_state(found[0])}
+    place = _places.get(cls)
+    if place:
+        path = _file_of(place)
+        return {
+            "path": path and str(path),
+            "sha256": digest_of(place) or None,
+            "git": git_state(path) if path else None,
+        }
     identified = getattr(cls, "identified", True)
     cls = getattr(cls, "written_as", cls)
     source, file = source_of(cls)

@@ -3,8 +3,8 @@
 Everything that a scenario can name (an algorithm, a model, a data set, a partition, a shift, a topology, ...) is a
 frozen dataclass: its fields are the YAML keys beside `name`, its defaults are the defaults, its annotations
 (annotated_types bounds, Literal) the allowed values, its docstring's first line what `ddlsim list` prints.
-Packages outside can add names through the entry-point group `ddlsim.<plural>`, and a name such as `./mine.py:Mine` is a
-class in a file (own_code.py); such classes extend the table's contract.
+Packages outside can add names through the entry-point group `ddlsim.<plural>`, and a name such as `./mine.py:Mine` or
+`package.module:Mine` is a class in a file or module (own_code.py); such classes extend the table's contract.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ class Registry(Mapping[str, type]):
 
     def __getitem__(self, name: str) -> type:
         if own_code.is_place(name):
-            return self._kept(own_code.short(name), own_code.load_class(name))
+            return self._kept(own_code.short(name), self._load_place(name))
         name = self.aliases.get(name, name)
         if name in self._entries:
             return self._load(self._entries[name])
@@ -152,6 +152,9 @@ class Registry(Mapping[str, type]):
     def _load(self, place: str) -> type:
         module, _, attribute = place.partition(":")
         return getattr(importlib.import_module(module, self._package), attribute)
+
+    def _load_place(self, place: str) -> type:
+        return own_code.load_class(place)
 
     def _kept(self, name: str, cls: type) -> type:
         """A class from outside that keeps the contract.

@@ -35,7 +35,7 @@ LEVELS = [
     {"report"},
     {"tasks"},
     {"metrics", "csv_rows", "pickled_data", "registry"},
-    {"own_code", "privacy"},
+    {"own_code", "privacy", "extras"},
     {"_native", "_cuda", "errors", "units", "rng", "part", "energy", "interrupts"},
 ]
 LEVEL = {name: depth for depth, names in enumerate(LEVELS) for name in names}

@@ -14,18 +14,7 @@ from ddlsim.cli.executor import ExecutorName
 from ddlsim.cli.options import AsJson, DataDir
 from ddlsim.errors import DdlsimError
 
-PACKAGES = (
-    "torch",
-    "torchvision",
-    "numpy",
-    "simpy",
-    "networkx",
-    "pydantic",
-    "ruamel.yaml",
-    "typer",
-    "rich",
-    "safetensors",
-)
+PACKAGES = ("torch", "numpy", "simpy", "networkx", "pydantic", "ruamel.yaml", "typer", "rich", "safetensors")
 
 
 @dataclass(frozen=True)
@@ -151,12 +140,16 @@ def _torch() -> Iterator[Finding]:
 def _torchvision() -> Iterator[Finding]:
     try:
         importlib.import_module("torchvision")
+    except ModuleNotFoundError as error:
+        cure = "downloads, pictures and its networks need it: pip install 'ddlsim[vision]'"
+        yield Finding("import torchvision", "note", f"not installed ({error})", cure)
+        return
     except Exception as error:
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         cure = "pip install --force-reinstall torch torchvision"
         if "nms" in text:  # the sign of builds for different devices: pip counts 2.x+cpu and 2.x as one version
             cure = "torch and torchvision are builds for different devices; install both from one index: " + cure
-        yield Finding("import torchvision", "note", text, f"only downloads need it. {cure}")
+        yield Finding("import torchvision", "note", text, f"downloads, pictures and its networks need it. {cure}")
         return
     yield Finding("import torchvision", "ok", "fits torch")
 

@@ -18,7 +18,10 @@ from ddlsim.data.texts import vocabulary, word_ids, words
 from ddlsim.units import Count
 
 FOLDER = "ag_news"
+FOLDERS = (FOLDER, "ag_news_csv")
+"""The second is that of the authors' archive."""
 URL = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/{}.csv"
+CLASSES = ("1", "2", "3", "4")
 MD5 = {"train": "b1a00f826fdfbd249f79597b59e1dc12", "test": "d52ea96a97a2d943681189a97654912d"}
 
 
@@ -55,14 +58,14 @@ class AgNews(DataSettings):
         Raises:
             DataMissing: if it is nowhere and did not come by download. DataDamaged: if it cannot be read.
         """
-        wanted, why = [f"{FOLDER}/train.csv"], None
+        wanted, why = [f"{folder}/train.csv" for folder in FOLDERS], None
         train = next(search.candidates(wanted), None)
         if train is None:
             why = search.fetch(_download)
             train = None if why else next(search.candidates(wanted), None)
         if train is None:
             layout = f"the folder {FOLDER}/ with train.csv and test.csv, lines of class 1 to 4, title, text."
-            raise search.missing("ag_news", [f"{FOLDER}/"], layout, why)
+            raise search.missing("ag_news", wanted, layout, why)
         splits = {"train": _read(train), "test": _read(train.with_name("test.csv"))}
         known = vocabulary(splits["train"][0], self.vocabulary)
         return Dataset(
@@ -90,8 +93,12 @@ def _read(path: Path) -> tuple[list[list[str]], np.ndarray]:
     """The words of each text, and its label."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
-        labels = np.array([int(row[0]) - 1 for row in rows], np.int64)
-        return [words(" ".join(row[1:])) for row in rows], labels
-    except (OSError, UnicodeDecodeError, csv.Error, ValueError, IndexError) as error:
+            lines = csv.reader(file)
+            rows = [(lines.line_num, row) for row in lines]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise damaged(path, f"{type(error).__name__}: {error}") from error
+    wrong = next(((line, row) for line, row in rows if len(row) != 3 or row[0] not in CLASSES), None)
+    if wrong or not rows:
+        came = f"{wrong[1]!r:.80} in line {wrong[0]}" if wrong else "an empty file"
+        raise damaged(path, f"expected lines of class (1 to 4), title, text, got {came}")
+    return [words(f"{title} {text}") for _, (_, title, text) in rows], np.array([int(row[0]) - 1 for _, row in rows])

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from ddlsim.data.images_as_bytes import as_stored
 from ddlsim.errors import DataDamaged, DataMissing
 from ddlsim.tasks import Task as LearnedTask
 from ddlsim.tasks import as_task, label_of
@@ -137,6 +138,16 @@ class Dataset:
         """Images and labels of a split, as stored."""
         return getattr(self, f"{split}_images"), getattr(self, f"{split}_labels")
 
+    def stored_bytes(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """The uint8 images of a split as one array, the same at each call, and their order; see `as_stored`."""
+        if split not in self._stored:
+            self._stored[split] = as_stored(self.samples(split)[0])
+        return self._stored[split]
+
+    @cached_property
+    def _stored(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        return {}
+
     @cached_property
     def sha256(self) -> str:
         """Digest of shapes, types and bytes of images and labels, whatever file they came from."""
@@ -200,7 +211,9 @@ class DataSearch:
             root.mkdir(parents=True, exist_ok=True)
             socket.setdefaulttimeout(DOWNLOAD_TIMEOUT_S)
             get(str(root))
-        except (OSError, RuntimeError, EOFError, ImportError) as error:
+        except ImportError as error:
+            return f"torchvision, which downloads, cannot be imported ({error}): pip install 'ddlsim[vision]'"
+        except (OSError, RuntimeError, EOFError) as error:
             # URLError and timeouts are OSErrors; torchvision turns failed mirrors and checksums into RuntimeErrors
             return f"the download into {root} failed: {error}"
         finally:

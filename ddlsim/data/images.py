@@ -1,7 +1,7 @@
 """Folders of image files: Imagenette, and any folder with one sub-folder per class.
 
 Images are resized as the FACADE paper's code does: the short side to `size` pixels (bilinear, anti-aliased), then the
-square in the middle. No augmentation. Needs Pillow, which comes with torchvision.
+square in the middle. No augmentation. Needs Pillow, which comes with torchvision (the extra `vision`).
 """
 
 import hashlib
@@ -22,6 +22,7 @@ from ddlsim.data.npz import find_path
 from ddlsim.data.own import per_channel
 from ddlsim.data.readers import damaged, read_keras_npz
 from ddlsim.errors import DataDamaged
+from ddlsim.extras import needed
 from ddlsim.rng import stream
 
 if TYPE_CHECKING:
@@ -225,12 +226,11 @@ def _labels_of(samples: list[Sample]) -> np.ndarray:
 
 def _read_image(path: Path, size: int) -> np.ndarray:
     """One picture, uint8 [size, size, 3]."""
-    from PIL import Image, UnidentifiedImageError
-
+    pillow = needed("PIL.Image", "vision", "data: reading pictures")
     try:
-        with Image.open(path) as opened:
+        with pillow.open(path) as opened:
             image = opened.convert("RGB")
-    except (OSError, UnidentifiedImageError, ValueError, SyntaxError) as error:
+    except (OSError, ValueError, SyntaxError) as error:  # Pillow's own UnidentifiedImageError is an OSError
         raise damaged(path, str(error)) from error
     return squared(image, size)
 

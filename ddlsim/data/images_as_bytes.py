@@ -1,6 +1,11 @@
-"""Images that stay bytes, with what makes the float32 values of them that models see: a quarter of the memory."""
+"""Images that stay bytes where the data set has them, with what makes the float32 values of them that models see.
 
-from collections.abc import Sequence
+Nodes and clusters hold the numbers of their images in the one array of the data set. A cluster that sees its images
+turned reads their bytes in another order, so it needs no copy either.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,16 +13,18 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Normalization:
-    """What is done to bytes: (x / 255 - mean) / std, and one value where no pixel of the image is seen.
+class Decoding:
+    """What models see of the stored bytes of an image: (x / 255 - mean) / std, in an order of their own.
 
     Args:
+        order: int64 [C, H, W], the place of each value in the stored bytes of an image.
         mean: float32 [C], on the scale 0..1.
         std: float32 [C].
         outside: bool [H, W], where a turned image shows no pixel of its own; None: nowhere.
         fill: the value there, after normalizing, float32 [C].
     """
 
+    order: np.ndarray
     mean: np.ndarray
     std: np.ndarray
     outside: np.ndarray | None = None
@@ -26,41 +33,77 @@ class Normalization:
     @property
     def key(self) -> tuple:
         """Equal for equal ones."""
-        arrays = (self.mean, self.std, self.outside, self.fill)
+        arrays = (self.order, self.mean, self.std, self.outside, self.fill)
         return tuple(None if array is None else array.tobytes() for array in arrays)
+
+    def floats(self, stored: np.ndarray) -> np.ndarray:
+        """Images float32 [n, C, H, W] of bytes [n, P]."""
+        values = stored.take(self.order.ravel(), axis=1).reshape(len(stored), *self.order.shape)
+        found = normalize(values.transpose(0, 2, 3, 1), self.mean, self.std)
+        if self.outside is None or self.fill is None:
+            return found
+        return np.where(self.outside, self.fill[:, None, None], found)
 
 
 @dataclass(frozen=True)
 class ByteImages:
-    """Images as bytes; `numpy.asarray` makes the float32 [n, C, H, W] that models see.
+    """Some images as bytes; `numpy.asarray` makes the float32 [n, C, H, W] that models see.
 
     Args:
-        values: uint8 [n, C, H, W].
-        normalizations: one, or several (of data from several domains).
-        which: int64 [n], position in `normalizations` of each image; None: all have the first.
+        stored: uint8 [N, P], the images of a data set, which all that hold some of them share.
+        rows: int64 [n], which of them these are.
+        decodings: one, or several (of data from several domains), of one shape.
+        which: int64 [n], position in `decodings` of each image; None: all have the first.
     """
 
-    values: np.ndarray
-    normalizations: Sequence[Normalization]
+    stored: np.ndarray
+    rows: np.ndarray
+    decodings: Sequence[Decoding]
     which: np.ndarray | None = None
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.rows)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """[n, C, H, W]."""
-        return self.values.shape
+        return (len(self.rows), *self.decodings[0].order.shape)
+
+    def moved(self, change: Callable[[np.ndarray], np.ndarray]) -> "ByteImages":
+        """The images with their values at other places.
+
+        Args:
+            change: moves the values of images [n, C, H, W], of any type, alike.
+        """
+        orders = [np.ascontiguousarray(change(each.order[None])[0]) for each in self.decodings]
+        moved = [dataclasses.replace(each, order=order) for each, order in zip(self.decodings, orders, strict=True)]
+        return dataclasses.replace(self, decodings=moved)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if len(self.normalizations) == 1:
-            return _floats(self.values, self.normalizations[0])
-        assert self.which is not None
-        found = np.empty(self.values.shape, np.float32)
-        for number, normalization in enumerate(self.normalizations):
+        if self.which is None:
+            return self.decodings[0].floats(self.stored[self.rows])
+        found = np.empty(self.shape, np.float32)
+        for number, decoding in enumerate(self.decodings):
             own = self.which == number
-            found[own] = _floats(self.values[own], normalization)
+            found[own] = decoding.floats(self.stored[self.rows[own]])
         return found
+
+
+def as_stored(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes of images [N, H, W, C] and the order in which models see them.
+
+    Args:
+        images: uint8 [N, H, W, C].
+    Returns:
+        uint8 [N, P] and int64 [C, H, W]; without a copy if the images lie one after the other, channels first or last.
+    """
+    count, height, width, channels = images.shape
+    channels_first = images.transpose(0, 3, 1, 2)
+    if channels_first.flags.c_contiguous:
+        order = np.arange(channels * height * width).reshape(channels, height, width)
+        return channels_first.reshape(count, -1), order
+    order = np.arange(channels * height * width).reshape(height, width, channels).transpose(2, 0, 1)
+    return np.ascontiguousarray(images).reshape(count, -1), np.ascontiguousarray(order)
 
 
 def normalize(images: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
@@ -82,10 +125,3 @@ def normalize(images: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarr
         one -= mean[channel]
         one /= std[channel]
     return result
-
-
-def _floats(values: np.ndarray, normalization: Normalization) -> np.ndarray:
-    found = normalize(values.transpose(0, 2, 3, 1), normalization.mean, normalization.std)
-    if normalization.outside is None or normalization.fill is None:
-        return found
-    return np.where(normalization.outside, normalization.fill[:, None, None], found)

@@ -2,10 +2,11 @@
 
 Order: the validation set is taken off first (from train, or from test, which then loses it; or it is the data set's
 own), the rest of train is dealt to the nodes by the partition, and each cluster's shift is applied to its nodes'
-samples and to its own copy of the whole test and validation sets. Images that are bytes stay so, and become float32 by
-the batch; samples in a file that is memory-mapped are read by the batch.
+samples and to its own view of the whole test and validation sets. Images that are bytes stay so where the data set has
+them, and become float32 by the batch; samples in a file that is memory-mapped are read by the batch.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from ddlsim.data.dataset import Dataset
+from ddlsim.data.images_as_bytes import ByteImages, Decoding
 from ddlsim.data.partitions import Partition
 from ddlsim.data.shifts import Samples, Shift
 from ddlsim.data.views import View, samples_of, views_of
@@ -277,10 +279,15 @@ def _per_node(
     dataset: Dataset, owned: list[np.ndarray], views: list[View], node_cluster: np.ndarray, split: str = "train"
 ) -> list[Samples]:
     """Every node's samples as its cluster sees them."""
-    return [
-        views[cluster].of(samples_of(dataset, split, own))
-        for own, cluster in zip(owned, node_cluster.tolist(), strict=True)
-    ]
+    found: list[Samples] = []
+    known: dict[tuple, Sequence[Decoding]] = {}
+    for own, cluster in zip(owned, node_cluster.tolist(), strict=True):
+        images, labels = views[cluster].of(samples_of(dataset, split, own))
+        if isinstance(images, ByteImages):  # many nodes are of few clusters
+            key = tuple(each.key for each in images.decodings)
+            images = dataclasses.replace(images, decodings=known.setdefault(key, images.decodings))
+        found.append((images, labels))
+    return found
 
 
 def _per_cluster(

@@ -3,7 +3,7 @@
 Source of the split: Caldas et al., "LEAF: a benchmark for federated settings", 2018, whose text is Project Gutenberg's
 #100 of 1994. Inside the package are whole speeches of 16 roles of seven plays, about 4,000 characters each: public
 domain, in the wording of the "tiny Shakespeare" text (Karpathy's char-rnn). `text: full` reads the plays of #100, and
-downloads them where the network allows.
+downloads them where the network allows; `text: leaf` reads the files that LEAF's own preprocessing has written.
 
 Where we differ from LEAF: by default a label at every position, and windows that do not overlap (`stride`), so that
 evaluations see each character once; `predict: last` and `stride: 1` are LEAF's.
@@ -21,6 +21,7 @@ from annotated_types import Ge, Gt, Lt
 
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset
+from ddlsim.data.leaf import Windows, read_leaf
 from ddlsim.data.readers import damaged
 from ddlsim.data.texts import NUM_CHARACTERS, character_ids, vocabulary, windows, word_ids, words
 from ddlsim.errors import ScenarioError
@@ -48,7 +49,8 @@ class Shakespeare(DataSettings):
     The last part of each role's text is its test set.
 
     Args:
-        text: mini: 16 roles inside the package; full: all plays (downloaded), roles of at least 1,000 characters.
+        text: mini: 16 roles inside the package; full: all plays (downloaded), roles of at least 1,000 characters; leaf:
+            LEAF's folder data/ put as shakespeare/ (train/*.json, test/*.json), whose split and stride it has.
         unit: characters, of LEAF's alphabet; words, of the training texts' vocabulary.
         vocabulary: ids in all, of words: the most frequent ones have one.
         length: characters (or words) per sample.
@@ -58,7 +60,7 @@ class Shakespeare(DataSettings):
         test_share: of each role's text, above 0 and below 1.
     """
 
-    text: Literal["mini", "full"] = "mini"
+    text: Literal["mini", "full", "leaf"] = "mini"
     unit: Literal["characters", "words"] = "characters"
     vocabulary: Annotated[int, Ge(3)] = 2000
     length: Count = 80
@@ -67,6 +69,13 @@ class Shakespeare(DataSettings):
     test_share: Annotated[float, Gt(0), Lt(1)] = 0.2
 
     sample_dtype: ClassVar = "int64"
+
+    def __post_init__(self):
+        if self.text == "leaf" and (self.unit != "characters" or self.stride is not None or self.test_share != 0.2):
+            raise ScenarioError(
+                "text: LEAF's files are windows of characters with their own stride and test set. Leave out unit, "
+                "stride and test_share, or use text: full."
+            )
 
     @property
     def num_tokens(self) -> int:  # type: ignore[override]
@@ -85,25 +94,9 @@ class Shakespeare(DataSettings):
             DataMissing: if the full text is nowhere and did not come by download. DataDamaged: if it cannot be read.
             ScenarioError: if no role has enough text for a sample of this length on either side.
         """
-        roles, origin = self._roles(search)
-        stride = self.stride or self.length
-        parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {"train": [], "test": []}
-        speakers: list[str] = []
-        for role, ids in self._ids(roles).items():
-            cut = len(ids) - round(self.test_share * len(ids))
-            found = {
-                "train": windows(ids[:cut], self.length, stride, self.predict == "each"),
-                "test": windows(ids[cut:], self.length, stride, self.predict == "each"),
-            }
-            if all(len(samples) for samples, _ in found.values()):
-                for split, pair in found.items():
-                    parts[split].append(pair)
-                speakers.append(role)
-        if not speakers:
-            raise ScenarioError(
-                f"data.length: no role has text for a training and a test sample of {self.length} {self.unit}. Lower "
-                "it, or raise data.test_share."
-            )
+        by_split, origin = self._of_leaf(search) if self.text == "leaf" else self._of_plays(search)
+        speakers = list(by_split["train"])
+        parts = {split: list(own.values()) for split, own in by_split.items()}
         columns = {split: np.repeat(speakers, [len(samples) for samples, _ in own]) for split, own in parts.items()}
         arrays: dict[str, Any] = {}
         for split, own in parts.items():
@@ -122,6 +115,42 @@ class Shakespeare(DataSettings):
             columns={"speaker": columns},
             num_tokens=self.num_tokens,
         )
+
+    def _of_plays(self, search: DataSearch) -> tuple[dict[str, Windows], str]:
+        """Training and test windows of the roles that have some of both, and where the text is from."""
+        roles, origin = self._roles(search)
+        stride = self.stride or self.length
+        by_split: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {"train": {}, "test": {}}
+        for role, ids in self._ids(roles).items():
+            cut = len(ids) - round(self.test_share * len(ids))
+            found = {
+                "train": windows(ids[:cut], self.length, stride, self.predict == "each"),
+                "test": windows(ids[cut:], self.length, stride, self.predict == "each"),
+            }
+            if all(len(samples) for samples, _ in found.values()):
+                for split, pair in found.items():
+                    by_split[split][role] = pair
+        if not by_split["train"]:
+            raise ScenarioError(
+                f"data.length: no role has text for a training and a test sample of {self.length} {self.unit}. Lower "
+                "it, or raise data.test_share."
+            )
+        return {**by_split}, origin
+
+    def _of_leaf(self, search: DataSearch) -> tuple[dict[str, Windows], str]:
+        """The same of LEAF's files."""
+        wanted = ["shakespeare/train", "shakespeare/data/train"]
+        path = next(search.candidates(wanted), None)
+        if path is None:
+            layout = (
+                "run LEAF's data/shakespeare/preprocess.sh -s niid --sf 1.0 -k 0 -t sample, and put its folder data/ "
+                "(train/*.json, test/*.json) as shakespeare/ there."
+            )
+            raise search.missing("shakespeare", wanted, layout)
+        by_split = read_leaf(path.parent, self.length)
+        if self.predict == "each":
+            by_split = {split: {user: _each(*own) for user, own in users.items()} for split, users in by_split.items()}
+        return by_split, str(path.parent)
 
     def _ids(self, roles: Roles) -> dict[str, np.ndarray]:
         """What roles say as ids of characters or words, int64 [length]."""
@@ -146,6 +175,11 @@ class Shakespeare(DataSettings):
         if not roles:
             raise damaged(path, "it has no plays with speaking roles in the layout of #100 of 1994")
         return roles, str(path)
+
+
+def _each(samples: np.ndarray, following: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Windows [n, T] with the next id after each position, [n, T], of windows with the last one, [n]."""
+    return samples, np.concatenate([samples[:, 1:], following[:, None]], axis=1)
 
 
 def _download(root: str) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Le
 
-from ddlsim.data.images_as_bytes import ByteImages, Normalization
+from ddlsim.data.images_as_bytes import ByteImages
 from ddlsim.data.mapped import MappedSamples
 from ddlsim.errors import ScenarioError
 from ddlsim.part import Part
@@ -144,11 +144,12 @@ class Rotate(Shift):
         """See Shift."""
         degrees = self._angle(images.shape, cluster, setting)
         if degrees % 90 == 0:
-            return dataclasses.replace(images, values=_quarter_turns(images.values, degrees)), labels
+            return images.moved(lambda values: _quarter_turns(values, degrees)), labels
         fill = self._fill(images.shape[1], setting)
         rows, columns, inside = nearest_pixels(images.shape[2], images.shape[3], degrees)
-        seen = [Normalization(each.mean, each.std, ~inside, fill) for each in images.normalizations]
-        return ByteImages(images.values[:, :, rows, columns], seen, images.which), labels
+        turned = images.moved(lambda values: values[:, :, rows, columns])
+        seen = [dataclasses.replace(each, outside=~inside, fill=fill) for each in turned.decodings]
+        return dataclasses.replace(turned, decodings=seen), labels
 
     def _angle(self, shape: tuple[int, ...], cluster: int, setting: Setting) -> float:
         """Degrees 0..360 by which a cluster's images [n, C, H, W] are turned."""
@@ -253,8 +254,9 @@ class Color(Shift):
     ) -> tuple[ByteImages, np.ndarray]:
         """See Shift."""
         order = self._order(images.shape, cluster, setting)
-        seen = [Normalization(each.mean[order], each.std[order]) for each in images.normalizations]
-        return ByteImages(images.values[:, order], seen, images.which), labels
+        moved = images.moved(lambda values: values[:, order])
+        seen = [dataclasses.replace(each, mean=each.mean[order], std=each.std[order]) for each in moved.decodings]
+        return dataclasses.replace(moved, decodings=seen), labels
 
     def _order(self, shape: tuple[int, ...], cluster: int, setting: Setting) -> list[int]:
         """Which channel of images [n, C, H, W] a cluster sees first, second and third."""

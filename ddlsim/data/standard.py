@@ -117,10 +117,15 @@ class _Cifar(_Standard):
         return all((folder / file).is_file() for file in (*self.train_files, self.test_file))
 
     def _read_folder(self, folder: Path) -> Arrays:
-        train = [read_cifar_batch(folder / file, self.label_key) for file in self.train_files]
+        images, labels = np.empty((0, 3, 32, 32), np.uint8), []
+        for file in self.train_files:
+            batch, own = read_cifar_batch(folder / file, self.label_key)
+            labels.append(own)
+            # Grown in place: all batches and one array of all would be twice the data set.
+            images.resize((len(images) + len(batch), 3, 32, 32), refcheck=False)
+            images[len(images) - len(batch) :] = batch.transpose(0, 3, 1, 2)
         test_images, test_labels = read_cifar_batch(folder / self.test_file, self.label_key)
-        images, labels = zip(*train, strict=True)
-        return np.concatenate(images), np.concatenate(labels), np.ascontiguousarray(test_images), test_labels
+        return images.transpose(0, 2, 3, 1), np.concatenate(labels), test_images, test_labels
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,13 +15,15 @@ NUM_CHARACTERS = len(ALPHABET) + 1
 PADDING, UNKNOWN = 0, 1
 """Ids of words: what fills a short text from the left, and words outside the vocabulary."""
 
-_IDS = {character: number for number, character in enumerate(ALPHABET)}
+_IDS = np.full(256, len(ALPHABET), np.int64)
+_IDS[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 
 
 def character_ids(text: str) -> np.ndarray:
     """A text as ids of its characters, int64 [length]."""
-    return np.array([_IDS.get(character, len(ALPHABET)) for character in text], np.int64)
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    return np.where(points < len(_IDS), _IDS[np.minimum(points, len(_IDS) - 1)], len(ALPHABET))
 
 
 def windows(ids: np.ndarray, length: int, stride: int, each: bool) -> tuple[np.ndarray, np.ndarray]:

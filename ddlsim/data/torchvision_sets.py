@@ -14,7 +14,8 @@ from ddlsim.data.images import squared
 from ddlsim.data.items import read_items
 from ddlsim.data.own import Pair, as_labels, as_samples, own_dataset
 from ddlsim.data.split import split_off
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.errors import DataDamaged, ScenarioError
+from ddlsim.extras import needed
 from ddlsim.units import Count
 
 Argument = bool | int | float | str
@@ -76,13 +77,7 @@ class Torchvision(DataSettings):
         return dataclasses.replace(found, name=self.dataset)
 
     def _class(self) -> Any:
-        try:
-            from torchvision import datasets
-        except ImportError as error:
-            raise DataMissing(
-                f"data: {self.dataset} comes from torchvision, which cannot be imported ({error}): pip install "
-                "torchvision."
-            ) from error
+        datasets = needed("torchvision.datasets", "vision", f"data: {self.dataset}")
         cls = getattr(datasets, self.dataset, None)
         if not inspect.isclass(cls):
             import difflib

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from ddlsim.data.dataset import Dataset
-from ddlsim.data.images_as_bytes import ByteImages, Normalization, normalize
+from ddlsim.data.images_as_bytes import ByteImages, Decoding, normalize
 from ddlsim.data.mapped import MappedSamples, is_mapped
 from ddlsim.data.partitions import Partition
 from ddlsim.data.shifts import Samples, Setting, Shift
@@ -46,11 +46,11 @@ def samples_of(dataset: Dataset, split: str, indices: np.ndarray) -> Samples:
         return MappedSamples(indices, read, dataset.sample_shape, of_values), labels[indices]
     if not dataset.holds_images or images.dtype != np.uint8:
         return normalized(dataset, split, indices), labels[indices]
-    values = np.ascontiguousarray(images.transpose(0, 3, 1, 2)[indices])
+    stored, order = dataset.stored_bytes(split)
     if dataset.mean.ndim == 1:
-        return ByteImages(values, [Normalization(dataset.mean, dataset.std)]), labels[indices]
-    of_domains = [Normalization(mean, std) for mean, std in zip(dataset.mean, dataset.std, strict=True)]
-    return ByteImages(values, of_domains, dataset.domains[split][indices]), labels[indices]
+        return ByteImages(stored, indices, [Decoding(order, dataset.mean, dataset.std)]), labels[indices]
+    of_domains = [Decoding(order, mean, std) for mean, std in zip(dataset.mean, dataset.std, strict=True)]
+    return ByteImages(stored, indices, of_domains, dataset.domains[split][indices]), labels[indices]
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,7 @@ class View:
         if isinstance(images, ByteImages):
             found = self.shift.apply_to_bytes(images, labels, self.cluster, self.setting)
             if found is not None:
-                values = np.ascontiguousarray(found[0].values)
-                return ByteImages(values, found[0].normalizations, found[0].which), _of_type(found[1])
+                return found[0], _of_type(found[1])
             images = np.asarray(images)
         images, labels = self.shift.apply(images, labels, self.cluster, self.setting)
         of_images = np.float32 if np.issubdtype(images.dtype, np.floating) else images.dtype

@@ -1,5 +1,6 @@
 """The samples on the device: every node's own, and every cluster's copy of the test and validation sets."""
 
+import warnings
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
@@ -8,10 +9,11 @@ import torch
 
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.augmenting import Augmenter
-from ddlsim.learning.inputs import ByteInputs, Inputs, MappedInputs
+from ddlsim.learning.inputs import ByteInputs, Decoder, Inputs, MappedInputs, compacted
 from ddlsim.tasks import Task, as_task
 
 if TYPE_CHECKING:
+    from ddlsim.data.images_as_bytes import ByteImages
     from ddlsim.data.prepared import PreparedData
     from ddlsim.data.shifts import Samples as Prepared
 
@@ -34,12 +36,14 @@ class NodeDatasets:
         self.loss = self.task.loss
         self._mean, self._std = (torch.as_tensor(values).to(device) for values in (prepared.mean, prepared.std))
         self.node_cluster = np.asarray(prepared.node_cluster)
-        self.train = [_to(device, pair) for pair in prepared.node_train]
-        self._node_validation = [_to(device, pair) for pair in prepared.node_validation or []]
+        to = _Transfer(device)
+        self.train = [to(pair) for pair in prepared.node_train]
+        self._node_validation = [to(pair) for pair in prepared.node_validation or []]
         self._cluster = {
-            "test": [_to(device, pair) for pair in prepared.cluster_test],
-            "validation": [_to(device, pair) for pair in prepared.cluster_validation or []],
+            "test": [to(pair) for pair in prepared.cluster_test],
+            "validation": [to(pair) for pair in prepared.cluster_validation or []],
         }
+        self._compact()
 
     def augmenter(self, kind: str, seed: int) -> Augmenter:
         """What augments the images of one training.
@@ -60,6 +64,14 @@ class NodeDatasets:
     def keep_training_samples(self, nodes: Collection[int]) -> None:
         """Lets the training samples of all other nodes go."""
         self.train = [pair if node in nodes else _outline(pair) for node, pair in enumerate(self.train)]
+        self._compact()
+
+    def _compact(self) -> None:
+        """Lets stored images go that nodes and clusters leave out."""
+        lists = [self.train, self._node_validation, *self._cluster.values()]
+        inputs = iter(compacted([pair[0] for pairs in lists for pair in pairs]))
+        for pairs in lists:
+            pairs[:] = [(next(inputs), labels) for _, labels in pairs]
 
     def num_samples(self, split: str, node: int) -> int:
         """How many samples a node may use of its own "train" or "validation" data."""
@@ -98,13 +110,38 @@ def _outline(pair: Samples) -> Samples:
     return torch.zeros(1, dtype=inputs.dtype).view([1] * len(inputs.shape)).expand(inputs.shape), labels
 
 
-def _to(device: torch.device, pair: "Prepared") -> Samples:
-    from ddlsim.data.images_as_bytes import ByteImages
-    from ddlsim.data.mapped import MappedSamples
+class _Transfer:
+    """Brings samples to a device; what several pairs share is there once."""
 
-    images, labels = pair[0], torch.as_tensor(pair[1]).to(device)
-    if isinstance(images, ByteImages):
-        return ByteInputs.of(images, device), labels
-    if isinstance(images, MappedSamples):
-        return MappedInputs(images, device), labels
-    return torch.as_tensor(np.ascontiguousarray(images)).to(device), labels
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._stored: dict[int, torch.Tensor] = {}
+        self._decoders: dict[tuple, Decoder] = {}
+
+    def __call__(self, pair: "Prepared") -> Samples:
+        from ddlsim.data.images_as_bytes import ByteImages
+        from ddlsim.data.mapped import MappedSamples
+
+        images, labels = pair[0], torch.as_tensor(pair[1]).to(self._device)
+        if isinstance(images, ByteImages):
+            return self._byte_inputs(images), labels
+        if isinstance(images, MappedSamples):
+            return MappedInputs(images, self._device), labels
+        return torch.as_tensor(np.ascontiguousarray(images)).to(self._device), labels
+
+    def _byte_inputs(self, images: "ByteImages") -> ByteInputs:
+        stored, decodings = id(images.stored), tuple(each.key for each in images.decodings)
+        if stored not in self._stored:
+            self._stored[stored] = _tensor(images.stored).to(self._device)
+        if decodings not in self._decoders:
+            self._decoders[decodings] = Decoder(images.decodings, self._device)
+        rows = torch.as_tensor(images.rows).to(self._device)
+        which = None if images.which is None else torch.as_tensor(images.which).to(self._device)
+        return ByteInputs(self._stored[stored], rows, self._decoders[decodings], which)
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    """An array as a tensor that is only read, without a copy; torch warns of arrays that cannot be written."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.as_tensor(array)

@@ -6,9 +6,9 @@ To add one: a file with a frozen dataclass derived from base.py's ModelSettings 
 `build`, so listing and checking need none.
 """
 
-from ddlsim.registry import Registry
+from ddlsim.models.of_makers import ModelTable
 
-MODELS = Registry(
+MODELS = ModelTable(
     "model",
     __name__,
     {

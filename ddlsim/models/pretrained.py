@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddlsim.errors import DataDamaged, DataMissing
+from ddlsim.extras import needed
 
 if TYPE_CHECKING:
     import torch
@@ -46,9 +47,8 @@ def _read(pretrained: str, weights: str) -> "dict[str, torch.Tensor]":
     import torch
 
     if pretrained == TORCHVISION:
-        from torchvision.models import get_weight
-
-        chosen = get_weight(f"{weights}.DEFAULT")
+        models = needed("torchvision.models", "vision", "model.pretrained: torchvision")
+        chosen = models.get_weight(f"{weights}.DEFAULT")
         try:
             return chosen.get_state_dict(progress=False, check_hash=True)
         except (OSError, RuntimeError) as error:  # URLError and timeouts are OSErrors, a wrong hash is a RuntimeError

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ddlsim.extras import needed
 from ddlsim.models.base import ModelSettings
 from ddlsim.models.pretrained import NONE, load_pretrained
 from ddlsim.models.shapes import ImageShape, require, smallest_side
@@ -56,7 +57,7 @@ class ResNet18(ModelSettings):
             DataMissing, DataDamaged: if the weights are not there or are of another network.
         """
         self.check(image_shape)
-        from torchvision.models import resnet18
+        resnet18 = needed("torchvision.models", "vision", "model: resnet18").resnet18
 
         def make(outputs: int) -> "nn.Module":
             net = resnet18(weights=None, num_classes=outputs)
@@ -87,7 +88,7 @@ class ShuffleNetV2(ModelSettings):
             ScenarioError: if the images do not fit.
         """
         self.check(image_shape)
-        from torchvision.models import shufflenet_v2_x1_0
+        shufflenet_v2_x1_0 = needed("torchvision.models", "vision", "model: shufflenet_v2").shufflenet_v2_x1_0
 
         return _split(
             lambda outputs: shufflenet_v2_x1_0(weights=None, num_classes=outputs),
@@ -120,7 +121,7 @@ class GoogLeNet(ModelSettings):
             ScenarioError: if the images do not fit.
         """
         self.check(image_shape)
-        from torchvision.models import googlenet
+        googlenet = needed("torchvision.models", "vision", "model: googlenet").googlenet
 
         def make(outputs: int) -> "nn.Module":
             return googlenet(weights=None, num_classes=outputs, aux_logits=False, init_weights=True)
@@ -149,7 +150,7 @@ class AlexNet(ModelSettings):
             ScenarioError: if the images do not fit.
         """
         self.check(image_shape)
-        from torchvision.models import alexnet
+        alexnet = needed("torchvision.models", "vision", "model: alexnet").alexnet
 
         return _split(
             lambda outputs: alexnet(weights=None, num_classes=outputs),

@@ -107,7 +107,7 @@ def _begin(
         if loaded.missing:
             console.message(f"{loaded.missing}\nFALLBACK: running on {scenario.data_name} instead.")
         prepared, missing = prepare(loaded), loaded.missing
-        del loaded  # nodes and clusters have copies of what they need
+        del loaded  # nodes and clusters hold what they need of it
         scenario.model.check(prepared.image_shape)
         data_s = time.perf_counter() - data_started
         # A model that does not fit leaves no directory behind.

@@ -84,7 +84,7 @@ def _part(key: str) -> Schema:
     known = parts.table(key)
     if key == "optimizer":
         return _optimizer(known)
-    about = f"One of: {', '.join(known)}; or a class in a file, ./mine.py:Mine."
+    about = f"One of: {', '.join(known)}; or a class in a file, ./mine.py:Mine, or module, package.module:Mine."
     in_file = {"type": "string", "pattern": own_code.PATTERN}
     every: Schema = {"name": {"anyOf": [{"enum": [*known, *known.aliases]}, in_file], "description": about}}
     branches = []

@@ -117,4 +117,4 @@ def test_the_embedded_data_needs_no_torchvision(tmp_path):
     assert done.returncode == 0, done.stderr
     options = ["--set", "data={name: torchvision, dataset: SVHN}", "--no-fallback", "--out", "other"]
     done = without_torchvision("run", ROOT / "scenarios" / "smoke.yaml", *options, cwd=tmp_path)
-    assert done.returncode == 3 and "SVHN comes from torchvision, which cannot be imported" in done.stderr
+    assert done.returncode == 3 and "SVHN needs torchvision, which cannot be imported" in done.stderr

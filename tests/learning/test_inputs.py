@@ -97,12 +97,39 @@ def test_samples_in_a_file_give_the_same_bits(shift, tmp_path, monkeypatch):
         assert of.tolist() == labels.tolist()
 
 
-def test_images_take_one_byte_a_value():
+@pytest.mark.parametrize("shift", EVERY_SHIFT.values(), ids=EVERY_SHIFT)
+def test_nodes_and_clusters_hold_the_bytes_of_the_data_set_once(shift):
+    """One byte a value, and no copy for nodes, clusters, or those that see their images turned."""
+    data = dataset()
+    inputs = NodeDatasets(prepared(shift, data), CPU)
+    held = [images for images, _ in inputs.train], [inputs.evaluation("test", cluster)[0] for cluster in (0, 1)]
+    for stored, split in zip(held, ("train", "test"), strict=True):
+        assert {images.stored.data_ptr() for images in stored} == {data.samples(split)[0].ctypes.data}
+        assert stored[0].stored.nbytes == data.samples(split)[0].nbytes
+
+
+def test_images_of_arrays_that_cannot_be_written_are_shared_without_a_warning(recwarn):
+    def read_only(images):
+        images.flags.writeable = False
+        return images
+
+    NodeDatasets(prepared(NoShift(), dataset(wrap=read_only)), CPU)
+    assert not recwarn.list
+
+
+def test_nodes_of_a_cluster_share_what_makes_images_of_bytes():
     data = prepared(Rotate(degrees=(0, 10)), dataset())
-    inputs = NodeDatasets(data, CPU)
-    values = 6 * 6 * 3
-    assert sum(images.pixels.nbytes for images, _ in inputs.train) == 40 * values
-    assert [inputs.evaluation("test", cluster)[0].pixels.nbytes for cluster in (0, 1)] == [10 * values] * 2
+    kinds = [id(images.decodings) for images, _ in data.node_train]
+    assert kinds[0] == kinds[1] != kinds[2] == kinds[3]
+    assert len({id(images.decoder) for images, _ in NodeDatasets(data, CPU).train}) == 2
+
+
+def test_stored_images_that_few_hold_are_let_go():
+    inputs = NodeDatasets(prepared(Rotate(degrees=(0, 10)), dataset()), CPU)
+    before = [images[:] for images, _ in inputs.train]
+    inputs.keep_training_samples({1, 3})  # 20 of 40 images
+    assert inputs.train[1][0].stored.shape == (20, 108) and inputs.train[1][0].stored is inputs.train[3][0].stored
+    assert torch.equal(inputs.train[1][0][:], before[1]) and torch.equal(inputs.train[3][0][:], before[3])
 
 
 def test_tokens_in_a_file_keep_their_type(tmp_path):

@@ -42,8 +42,8 @@ def test_keys_are_checked_as_those_of_our_own(write):
 
 
 def test_a_name_with_a_colon_is_told_how_a_file_is_named(write):
-    with pytest.raises(ScenarioError, match=r"unknown name 'mine:Mine'.*\./mine\.py:Mine"):
-        load(write(), ["algorithm={name: 'mine:Mine'}"])
+    with pytest.raises(ScenarioError, match=r"unknown name 'no_such:Mine'.*\./mine\.py:Mine"):
+        load(write(), ["algorithm={name: 'no_such:Mine'}"])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,116 @@
+"""Files in the layouts that LEAF and the authors of AG News hand out, put into the data folder by hand."""
+
+import json
+
+import pytest
+
+from ddlsim.data import DATASETS, DataSearch
+from ddlsim.data.texts import character_ids
+from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+
+X, Y = {"train": ["To be", "o be,"], "test": [" be, "]}, {"train": [",", " "], "test": ["o"]}
+
+
+def leaf(root, **changed):
+    """LEAF's files of two users; `changed` is the content of another file for a split."""
+    for split in X:
+        of_users = {user: {"x": X[split], "y": Y[split], "raw": "To be"} for user in ("HAMLET", "GHOST")}
+        content = {"users": [*of_users], "num_samples": [len(X[split])] * 2, "user_data": of_users}
+        path = root / "shakespeare" / split / f"all_data_niid_0_keep_0_{split}_9.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(changed.get(split, content)))
+    return DataSearch(root, download=False)
+
+
+def loaded(root, predict="last", length=5, **changed):
+    return DATASETS["shakespeare"](text="leaf", predict=predict, length=length).load(leaf(root, **changed))
+
+
+def test_leafs_windows_and_users_are_taken_as_they_are(tmp_path):
+    data = loaded(tmp_path)
+    assert data.train_images.tolist() == [character_ids(text).tolist() for text in [*X["train"]] * 2]
+    assert data.train_labels.tolist() == character_ids(", , ").tolist() and data.num_outputs == 81
+    assert data.columns["speaker"]["test"].tolist() == ["HAMLET", "GHOST"]
+
+
+def test_of_leafs_windows_each_position_can_have_a_label(tmp_path):
+    data = loaded(tmp_path, predict="each")
+    assert data.train_labels[0].tolist() == character_ids("o be,").tolist()
+
+
+def test_leafs_files_are_found_in_its_own_folder_too(tmp_path):
+    leaf(tmp_path)
+    (tmp_path / "shakespeare").rename(tmp_path / "data")
+    (tmp_path / "shakespeare").mkdir()
+    (tmp_path / "data").rename(tmp_path / "shakespeare" / "data")
+    assert len(DATASETS["shakespeare"](text="leaf", length=5).load(DataSearch(tmp_path, False)).train_labels) == 4
+
+
+USER = {"user_data": {"HAMLET": {"x": ["To be"], "y": [","]}}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "text"),
+    [
+        ({"length": 80}, ScenarioError, r"windows of 5 characters \(user HAMLET\).*Set data.length: 5"),
+        ({"train": ["To be"]}, DataDamaged, r"9.json.*expected LEAF's layout"),
+        (
+            {"train": {"user_data": {"A": {"x": ["To be"], "y": []}}}},
+            DataDamaged,
+            "user A: .*x: list of 1, y: list of 0",
+        ),
+        (
+            {"train": {"user_data": {"A": {"x": [[1, 2]], "y": [3]}}}},
+            DataDamaged,
+            "user A: expected x, a list of texts",
+        ),
+        ({"train": {"user_data": {"A": {"x": ["To be"], "y": ["no"]}}}}, DataDamaged, "one character .* got 'no'"),
+        ({"train": {"user_data": {"A": 3}}}, DataDamaged, "user A: .* got int"),
+        ({"train": {"user_data": {"GRAVEDIGGER": USER["user_data"]["HAMLET"]}}}, DataDamaged, r"no user .* test/"),
+    ],
+)
+def test_wrong_files_of_leaf_are_one_clear_error(tmp_path, changed, error, text):
+    with pytest.raises(error, match=text):
+        loaded(tmp_path, **changed)
+
+
+def test_files_of_leaf_that_are_not_there_say_how_they_are_made(tmp_path):
+    with pytest.raises(DataMissing, match=r"(?s)shakespeare/train.*preprocess.sh"):
+        DATASETS["shakespeare"](text="leaf").load(DataSearch(tmp_path, download=False))
+
+
+def test_keys_that_leafs_files_have_decided_are_refused():
+    with pytest.raises(ScenarioError, match="Leave out unit, stride and test_share"):
+        DATASETS["shakespeare"](text="leaf", stride=1)
+
+
+NEWS = '"3","Oil rises","Oil, ""again"".\\nMore \\$"\n"4","Chips","New chips"\n'
+
+
+def news(root, folder="ag_news_csv", train=NEWS, test='"1","War","No oil"\n'):
+    (root / folder).mkdir()
+    (root / folder / "classes.txt").write_text("World\nSports\nBusiness\nSci/Tech\n")
+    for split, text in (("train", train), ("test", test)):
+        if text is not None:
+            (root / folder / f"{split}.csv").write_text(text)
+    return DATASETS["ag_news"](length=3, vocabulary=5).load(DataSearch(root, download=False))
+
+
+@pytest.mark.parametrize("folder", ["ag_news", "ag_news_csv"])
+def test_the_folder_of_the_authors_archive_is_read(tmp_path, folder):
+    assert news(tmp_path, folder).train_labels.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"train": NEWS + '"5","Weather","Rain"\n'}, r"train.csv.*class \(1 to 4\).*'5'.* in line 3"),
+        ({"train": "Class Index,Title,Description\n" + NEWS}, r"train.csv.*'Class Index'.* in line 1"),
+        ({"test": '{"label": 1}\n'}, r"test.csv.*expected lines of class"),
+        ({"test": ""}, r"test.csv.*an empty file"),
+        ({"test": None}, r"test.csv.*FileNotFoundError"),
+    ],
+)
+def test_wrong_files_of_news_are_one_clear_error(tmp_path, changed, text):
+    with pytest.raises(DataDamaged, match=text):
+        news(tmp_path, **changed)

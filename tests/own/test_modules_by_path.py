@@ -1,0 +1,110 @@
+"""A scenario names torch.nn.Module classes, and functions that make modules, as they are."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from ddlsim import runs
+from ddlsim.build import builders_of
+from ddlsim.errors import ScenarioError
+from ddlsim.scenario import digest, load, to_yaml
+
+NETS = """
+from torch import nn
+
+
+class Net(nn.Sequential):
+    '''A hidden layer.'''
+
+    def __init__(self, num_classes, width: int = 4, bias=True, sizes=[3]):
+        super().__init__(nn.Flatten(), nn.Linear(784, width, bias), nn.ReLU(), nn.Linear(width, num_classes))
+
+
+def net(image_shape, depth):
+    return nn.Sequential(nn.Flatten(), *(nn.Linear(784, 784) for _ in range(depth)), nn.Linear(784, 10))
+
+
+def of_any(**more):
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, more["num_classes"]))
+
+
+def taken(buffers):
+    return nn.Linear(1, buffers)
+
+
+def nothing():
+    pass
+
+
+three = 3
+"""
+OUTLINE = type("Outline", (), {"num_tokens": None, "label_shape": (), "image_shape": (1, 28, 28), "num_classes": 10})
+OUTLINE.dtype, OUTLINE.task = "float32", "classification"
+
+
+@pytest.fixture
+def model(write):
+    """The scenario with a model of nets.py, by the text of its mapping."""
+    path = write()
+    Path("nets.py").write_text(NETS)
+    return lambda text: load(path, [f"model={text}"])
+
+
+def module_of(scenario):
+    (build,) = builders_of(scenario, OUTLINE).values()
+    return build()
+
+
+def test_the_arguments_of_a_module_are_keys(model):
+    scenario = model("{name: ./nets.py:Net, width: 6, buffers: local}")
+    assert {tuple(each.shape) for each in module_of(scenario).parameters()} == {(6, 784), (6,), (10, 6), (10,)}
+    assert re.search(r"name: \S*nets.py:Net\n *buffers: local\n *width: 6\n *bias: true\n", to_yaml(scenario))
+    assert scenario == model("{name: ./nets.py:Net, width: 6, buffers: local}") != model("{name: ./nets.py:Net}")
+
+
+def test_a_function_that_makes_modules_is_a_model(model):
+    assert len(list(module_of(model("{name: ./nets.py:net, depth: 1}")).parameters())) == 4
+    assert len(list(module_of(model("{name: ./nets.py:of_any}")).parameters())) == 2
+
+
+def test_a_module_of_an_importable_package_goes_by_its_class_path(model, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    Path("some_nets.py").write_text(NETS)
+    scenario = model("{name: 'some_nets:Net'}")
+    assert "name: some_nets:Net" in to_yaml(scenario) and isinstance(module_of(scenario), torch.nn.Module)
+    before = digest(scenario)
+    assert before == digest(model("{name: 'some_nets:Net'}")) != digest(model("{name: ./nets.py:Net}"))
+
+
+def test_a_run_tells_the_file_of_the_module(model):
+    import json
+
+    assert runs.run(model("{name: ./nets.py:Net}"), out=Path("out"))["rounds"] == 2
+    told = next(
+        each for each in json.loads(Path("out/manifest.json").read_text())["plugins"] if each["kind"] == "model"
+    )
+    assert told["path"].endswith("nets.py") and len(told["sha256"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{name: ./nets.py:Net, widht: 3}", r"model.widht: unknown key 'widht'. Did you mean 'width'\?"),
+        ("{name: ./nets.py:Net, width: x}", r"model.width: expected a whole number, got 'x'"),
+        ("{name: ./nets.py:net}", r"model.depth: required key 'depth' is missing"),
+        ("{name: ./nets.py:taken}", r"taken takes buffers, which cannot be a key"),
+        ("{name: ./nets.py:three}", r"nets.py has a int, no class, of the name three"),
+        ("{name: 'nets_nix:Net'}", r"unknown name 'nets_nix:Net'.*No module named 'nets_nix'.*\./mine\.py:Mine"),
+        ("{name: 'json:Net'}", r"json has no class Net"),
+    ],
+)
+def test_what_cannot_be_a_model_is_one_clear_error(model, text, said):
+    with pytest.raises(ScenarioError, match=said):
+        model(text)
+
+
+def test_a_function_that_makes_nothing_is_told(model):
+    with pytest.raises(ScenarioError, match=r"build of nothing returns nothing \(None\), expected a torch.nn.Module"):
+        module_of(model("{name: ./nets.py:nothing}"))
