@@ -127,6 +127,7 @@ class SizeLearner:
         self._batches = {split: -(-count // batch_size) for split, count in samples.items()}
         self._serials = count()
         self.jobs = NoJobs()
+        self.backends = None  # nothing is computed
         self.detours: dict[str, dict[str, int]] = {}
         self.paths: dict[str, dict[str, int]] = {}
 

@@ -126,7 +126,6 @@ def read_data(scenario: "Scenario", data_dir: Path | None) -> "PreparedData":
         raise DataMissing(str(error)) from error
 
 
-def about_executor(learner: Any) -> dict[str, Any]:
+def about_executor(learner: "Learner | SizeLearner") -> dict[str, Any]:
     """What the manifest says of what computes."""
-    backends = getattr(learner, "backends", None)
-    return {"name": "local"} if backends is None else dict(backends.about)
+    return {"name": "local"} if learner.backends is None else dict(learner.backends.about)

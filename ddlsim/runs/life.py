@@ -354,7 +354,7 @@ def _close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
         manifest["profile"] = wall_profile(learner.jobs.wall_s, life.setup_s, life.data_s, recording_s, manifest)
         manifest["waves"] = wave_counts(learner.jobs.waves)
         manifest["paths"], manifest["detours"] = learner.paths, learner.detours
-    if hasattr(life.learner, "backends"):
+    if life.learner.backends is not None:
         with suppress(WorkerLost):
             life.manifest["executor"] |= life.learner.backends.about_end()
     summary = None
