@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from ddlsim.learning.backends import step_graphs
-from ddlsim.learning.backends.step_graphs import CALLS_BEFORE, CudaRecorder, Graph, StepGraphs
+from ddlsim.learning.backends.step_graphs import CALLS_BEFORE, STEPS_WORTH, CudaRecorder, Graph, StepGraphs
+
+MOST = 30
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -37,41 +39,81 @@ def negated(x: torch.Tensor) -> tuple[torch.Tensor]:
     return (-x,)
 
 
+def call(graphs: StepGraphs, name: str, function, *inputs: torch.Tensor, steps: int = STEPS_WORTH):
+    """One step of a wave of its own."""
+    return graphs.wave(name, function, len(inputs[0]), steps)(*inputs)
+
+
 def test_every_call_gives_what_the_function_gives():
     recorder = HostRecorder()
-    graphs = StepGraphs(recorder)
-    for call in range(10):
-        x, w = torch.randn(4, 3), torch.randn(3)
-        assert torch.equal(graphs.call("weighted", weighted, x, w)[0], x * w + 1)
-        assert recorder.replays == max(0, call + 1 - CALLS_BEFORE)
+    graphs = StepGraphs(recorder, MOST)
+    for step in range(10):
+        x, w = torch.randn(4, 3), torch.randn(4, 3)
+        assert torch.equal(call(graphs, "weighted", weighted, x, w)[0], x * w + 1)
+        assert recorder.replays == max(0, step + 1 - CALLS_BEFORE)
 
 
 def test_shapes_and_names_have_graphs_of_their_own():
-    graphs = StepGraphs(HostRecorder())
+    graphs = StepGraphs(HostRecorder(), MOST)
     for _ in range(5):
-        for rows in (2, 3):
-            x = torch.randn(rows, 3)
-            assert torch.equal(graphs.call("weighted", weighted, x, torch.ones(3))[0], x + 1)
-            assert torch.equal(graphs.call("doubled", lambda x, w: (2 * x,), x, torch.ones(3))[0], 2 * x)
+        for width in (2, 3):
+            x = torch.randn(2, width)
+            assert torch.equal(call(graphs, "weighted", weighted, x, torch.ones(2, 1))[0], x + 1)
+            assert torch.equal(call(graphs, "doubled", lambda x, w: (2 * x,), x, torch.ones(2, 1))[0], 2 * x)
     assert len(graphs._graphs) == 4
 
 
 def test_the_longest_unused_graph_goes_first(monkeypatch):
     monkeypatch.setattr(step_graphs, "MOST_GRAPHS", 2)
-    graphs = StepGraphs(HostRecorder())
+    graphs = StepGraphs(HostRecorder(), MOST)
     for name in ("a", "b", "a", "c"):
         for _ in range(CALLS_BEFORE + 1):
-            graphs.call(name, negated, torch.ones(2))
+            call(graphs, name, negated, torch.ones(2))
     assert [key[0] for key in graphs._graphs] == ["a", "c"]
 
 
 def test_large_inputs_need_no_graph(monkeypatch):
     monkeypatch.setattr(step_graphs, "MOST_BYTES", 15)
     recorder = HostRecorder()
-    graphs = StepGraphs(recorder)
+    graphs = StepGraphs(recorder, MOST)
     for _ in range(5):
-        assert torch.equal(graphs.call("neg", negated, torch.ones(4))[0], -torch.ones(4))
+        assert torch.equal(call(graphs, "neg", negated, torch.ones(4))[0], -torch.ones(4))
     assert recorder.replays == 0
+
+
+def test_waves_of_all_sizes_share_few_graphs():
+    recorded = []
+
+    def record(function, inputs):
+        recorded.append(len(inputs[0]))
+        return HostRecorder()(function, inputs)
+
+    graphs, sizes = StepGraphs(record, 100), torch.randint(1, 101, (300,), generator=torch.Generator().manual_seed(1))
+    for size in sizes.tolist():
+        wave = graphs.wave("weighted", weighted, size, 10)
+        for _ in range(10):
+            x, w = torch.randn(size, 3), torch.randn(size, 3)
+            torch.testing.assert_close(wave(x, w)[0], x * w + 1)
+    assert len(recorded) == len(set(recorded)) <= 15
+
+
+def test_nearly_full_waves_take_the_graph_of_full_ones():
+    graphs = StepGraphs(HostRecorder(), MOST)
+    for size in (30, 30, 30, 29, 27):
+        wave = graphs.wave("neg", negated, size, 10)
+        for _ in range(4):
+            assert len(wave(torch.ones(size, 2))[0]) == size
+    assert [key[1] for key in graphs._graphs] == [30]
+
+
+def test_a_short_wave_whose_like_has_not_been_there_records_nothing():
+    recorder = HostRecorder()
+    graphs = StepGraphs(recorder, MOST)
+    for expected in (0, 7 - CALLS_BEFORE):
+        wave = graphs.wave("neg", negated, 3, 7)
+        for _ in range(7):
+            wave(torch.ones(3, 2))
+        assert recorder.replays == expected
 
 
 def cannot_record(function, inputs):
@@ -91,24 +133,46 @@ def records_something_else(function, inputs):
     ],
 )
 def test_without_a_right_graph_steps_are_launched_one_by_one(record, told):
-    graphs = StepGraphs(record)
+    graphs = StepGraphs(record, MOST)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(8):
             x = torch.randn(3)
-            assert torch.equal(graphs.call("neg", negated, x)[0], -x)
+            assert torch.equal(call(graphs, "neg", negated, x)[0], -x)
     assert [told in str(warning.message) for warning in caught] == [True]
 
 
-def test_out_of_memory_is_not_taken_for_a_missing_graph():
-    def no_memory(function, inputs):
-        raise torch.OutOfMemoryError("CUDA out of memory")
+def test_a_graph_that_fails_leaves_the_others():
+    def record(function, inputs):
+        return (cannot_record if function is negated else HostRecorder())(function, inputs)
 
-    graphs = StepGraphs(no_memory)
+    graphs = StepGraphs(record, MOST)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(CALLS_BEFORE + 2):
+            call(graphs, "neg", negated, torch.ones(2))
+            call(graphs, "weighted", weighted, torch.ones(2), torch.ones(2))
+    assert [key[0] for key in graphs._graphs] == ["weighted"]
+
+
+def no_memory(function, inputs):
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def no_memory_and_no_end(function, inputs):
+    try:
+        no_memory(function, inputs)
+    finally:
+        raise RuntimeError("the capture was invalidated")
+
+
+@pytest.mark.parametrize("record", [no_memory, no_memory_and_no_end])
+def test_out_of_memory_is_not_taken_for_a_missing_graph(record):
+    graphs = StepGraphs(record, MOST)
     for _ in range(CALLS_BEFORE):
-        graphs.call("neg", negated, torch.ones(2))
+        call(graphs, "neg", negated, torch.ones(2))
     with pytest.raises(torch.OutOfMemoryError):
-        graphs.call("neg", negated, torch.ones(2))
+        call(graphs, "neg", negated, torch.ones(2))
 
 
 @pytest.mark.parametrize("changes", [{}, {"batch_norm": True, "augmentation": "crop_flip"}])
@@ -118,22 +182,25 @@ def test_waves_through_graphs_train_as_without(make_learner, as_on_a_gpu, change
     flats = []
     for recorder in (None, HostRecorder()):
         learner = as_on_a_gpu(make_learner(**changes))
-        learner.backends.backends[1]._graphs = StepGraphs(recorder)
-        trained = [
-            learner.train(node, learner.init_models(node)[0], 7, np.random.default_rng(node), only)
-            for only in (None, "core", "head")
-            for node in range(3)
-        ]
-        learner.jobs.force_params([params for model in trained for params in model])
+        learner.backends.backends[1]._graphs = StepGraphs(recorder, MOST)
+        trained = []
+        for count in (3, 3, 2):  # nodes of a wave
+            starts = [(only, node) for only in (None, "core", "head") for node in range(count)]
+            wave = [
+                learner.train(node, learner.init_models(node)[0], 7, np.random.default_rng(node), only)
+                for only, node in starts
+            ]
+            learner.jobs.force_params([params for model in wave for params in model])
+            trained += wave
         flats.append(torch.cat([params.values() for model in trained for params in model]).clone())
-    assert recorder.replays == 3 * (7 - CALLS_BEFORE)
+    assert recorder.replays > 0
     assert torch.equal(*flats)
 
 
 @needs_cuda
 def test_recorded_on_a_device():
-    graphs = StepGraphs(CudaRecorder(torch.device("cuda")))
+    graphs = StepGraphs(CudaRecorder(torch.device("cuda")), MOST)
     for _ in range(6):
-        x, w = torch.randn(40, 3, device="cuda"), torch.randn(3, device="cuda")
-        torch.testing.assert_close(graphs.call("weighted", weighted, x, w)[0], x * w + 1)
+        x, w = torch.randn(40, 3, device="cuda"), torch.randn(40, 3, device="cuda")
+        torch.testing.assert_close(call(graphs, "weighted", weighted, x, w)[0], x * w + 1)
     assert len(graphs._graphs) == 1

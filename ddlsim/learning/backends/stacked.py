@@ -102,7 +102,7 @@ class StackedBackend:
         """Nothing to end."""
 
     def _new_graphs(self) -> StepGraphs:
-        return StepGraphs(CudaRecorder(self._device) if self._device.type == "cuda" else None)
+        return StepGraphs(CudaRecorder(self._device) if self._device.type == "cuda" else None, len(self._data.train))
 
     # -- training --------------------------------------------------------------------------------------------------
 
@@ -158,9 +158,10 @@ class StackedBackend:
         places = models.places(only, apart)
         named = [(name, columns, tensor) for (name, columns), tensor in zip(places, views(weights), strict=True)]
         updates = Updates(self._training, named, jobs[0].rates, jobs[0].proximal, control, state, stacked=True)
-        gradients, key = models.gradients(only), (models.layout.architecture, only)
+        key, steps = (models.layout.architecture, only), len(jobs[0].batches)
+        gradients = self._graphs.wave(key, models.gradients(only), len(jobs), steps)
         for images, labels in self._batches(jobs):
-            found, floats, numbers = self._graphs.call(key, gradients, weights, others, *buffers, images, labels)
+            found, floats, numbers = gradients(weights, others, *buffers, images, labels)
             buffers = floats, numbers
             updates.take(views(found))
         updates.finish()

@@ -7,58 +7,83 @@ the device needs to run them. A graph launches them all at once.
 import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 
 import torch
 
 Tensors = tuple[torch.Tensor, ...]
 
 Function = Callable[..., Tensors]
-"""Tensors -> tensors, on one device, without looking at a value on the host."""
+"""Tensors -> tensors, on one device, without looking at a value on the host. All have a row per model, [N, ...], and
+rows never mix."""
 
 WARM_UPS = 3
 """Calls on a stream of their own before recording, as torch asks for: libraries set themselves up in them."""
 CALLS_BEFORE = 2
 """Calls as usual before a shape counts as one that repeats."""
+STEPS_WORTH = 20
+"""A wave of so many steps is worth a graph at once; a shorter one if its like has been there before."""
 MOST_GRAPHS = 32
 """Each holds memory of its own for its inputs and result."""
 MOST_BYTES = 2**28
 """Inputs beyond this keep the device busy without a graph, and would be held twice."""
+SAME = 1e-3
+"""How far a graph's first answer may lie from that of its steps, relative to the largest value."""
 
 
 class StepGraphs:
     """Calls functions, through graphs where shapes repeat.
 
+    Waves of nodes that keep no common time have all sizes. They share few graphs: those for 1, 2, 3, 4, 6, 8, 12, 16,
+    ... models and for all; the last model of a wave is repeated up to such a number. That is so before anything is
+    recorded, too: a library may choose other kernels for other sizes, and a resumed run has recorded nothing yet.
+
     A graph's first answer is compared with the function's own. Where they differ, or nothing can be recorded, functions
-    are called as usual from then on, with one warning.
+    are called as usual for these shapes from then on, with one warning for all.
 
     Args:
         record: makes a graph; None where the device has none, and every function is called as usual.
+        most: models of a wave, mostly.
     """
 
-    def __init__(self, record: Callable[[Function, Sequence[torch.Tensor]], "Graph"] | None):
+    def __init__(self, record: Callable[[Function, Sequence[torch.Tensor]], "Graph"] | None, most: int):
         self._record = record
+        self._most = most
+        self._waves: Counter[Hashable] = Counter()
         self._calls: Counter[Hashable] = Counter()
         self._graphs: OrderedDict[Hashable, Graph] = OrderedDict()
+        self._without: set[Hashable] = set()  # shapes for which there is no right graph
 
-    def call(self, key: Hashable, function: Function, *inputs: torch.Tensor) -> Tensors:
-        """What the function makes of the inputs; the tensors may be written again by the next call.
+    def wave(self, key: Hashable, function: Function, count: int, steps: int) -> Function:
+        """The function for the steps of one wave; what it returns may be written again by the next call.
 
         Args:
             key: which function it is; together with the inputs' shapes it decides which graph serves.
+            function: what is called.
+            count: N, of all inputs.
+            steps: how often it will be called.
         """
-        if self._record is None or sum(tensor.nbytes for tensor in inputs) > MOST_BYTES:
-            return function(*inputs)
-        key = (key, *(tensor.shape for tensor in inputs))
-        if key in self._graphs:
-            self._graphs.move_to_end(key)
-            return self._graphs[key](inputs)
-        self._calls[key] += 1
-        if self._calls[key] <= CALLS_BEFORE:
-            return function(*inputs)
-        return self._first_call(key, function, inputs)
+        if self._record is None:
+            return function
+        rows = max(count, min(_rounded_up(count), self._most))
+        self._waves[key, rows] += 1
+        worth = steps >= STEPS_WORTH or self._waves[key, rows] > 1
+        return partial(self._call, (key, rows), worth, function)
 
-    def _first_call(self, key: Hashable, function: Function, inputs: Sequence[torch.Tensor]) -> Tensors:
-        expected = function(*inputs)
+    def _call(self, key: tuple[Hashable, int], worth: bool, function: Function, *inputs: torch.Tensor) -> Tensors:
+        shapes = (*key, *(tensor.shape[1:] for tensor in inputs))
+        if shapes in self._graphs:
+            self._graphs.move_to_end(shapes)
+            return self._graphs[shapes](inputs)
+        whole = [_with_rows(tensor, key[1]) for tensor in inputs]
+        expected = function(*whole)
+        if worth and shapes not in self._without and sum(tensor.nbytes for tensor in whole) <= MOST_BYTES:
+            self._calls[shapes] += 1
+            if self._calls[shapes] > CALLS_BEFORE:
+                self._try(shapes, function, whole, expected)
+        return tuple(result[: len(inputs[0])] for result in expected)
+
+    def _try(self, shapes: Hashable, function: Function, inputs: Sequence[torch.Tensor], expected: Tensors) -> None:
         try:
             assert self._record is not None, "asked for only where graphs are recorded"
             graph = self._record(function, inputs)
@@ -66,20 +91,41 @@ class StepGraphs:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            return self._give_up(f"could not be recorded ({str(error).splitlines()[0]})", expected)
-        pairs = zip(found, expected, strict=True)
-        if not all(torch.allclose(*pair, rtol=1e-4, atol=1e-6, equal_nan=True) for pair in pairs):
-            return self._give_up("computed something else than its steps", expected)
-        self._graphs[key] = graph
+            if isinstance(error.__context__, torch.OutOfMemoryError):  # the end of the recording failed as well
+                raise error.__context__ from None
+            self._give_up(shapes, f"could not be recorded ({str(error).splitlines()[0]})")
+            return
+        if not all(_same(*pair) for pair in zip(found, expected, strict=True)):
+            self._give_up(shapes, "computed something else than its steps")
+            return
+        self._graphs[shapes] = graph
         if len(self._graphs) > MOST_GRAPHS:
             self._graphs.popitem(last=False)
-        return expected
 
-    def _give_up(self, why: str, expected: Tensors) -> Tensors:
-        warnings.warn(f"a CUDA graph {why}: steps are launched one by one, with the same results", stacklevel=2)
-        self._record = None
-        self._graphs.clear()
-        return expected
+    def _give_up(self, shapes: Hashable, why: str) -> None:
+        if not self._without:
+            warnings.warn(f"a CUDA graph {why}: its steps are launched one by one, with the same results", stacklevel=2)
+        self._without.add(shapes)
+
+
+def _rounded_up(count: int) -> int:
+    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..."""
+    power = 1 << (count - 1).bit_length()
+    return power * 3 // 4 if power > 2 and count <= power * 3 // 4 else power
+
+
+def _with_rows(tensor: torch.Tensor, rows: int) -> torch.Tensor:
+    """A tensor with as many rows, the last one repeated."""
+    missing = rows - len(tensor)
+    return torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])]) if missing else tensor
+
+
+def _same(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    if not expected.is_floating_point():
+        return found.equal(expected)
+    finite = expected[expected.isfinite()]
+    within = SAME * (finite.abs().max().item() if finite.numel() else 1.0) + 1e-6
+    return torch.allclose(found, expected, rtol=0, atol=within, equal_nan=True)
 
 
 class Graph:
@@ -97,10 +143,13 @@ class Graph:
         self._results = results
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> Tensors:
-        """The results for other inputs of the same shapes; they stay until the next call of this or another graph."""
-        torch._foreach_copy_(self._inputs, list(inputs))
+        """The results for other inputs of the same shapes, or of fewer rows; they stay until the next call of this or
+        another graph.
+        """
+        rows = len(inputs[0])
+        torch._foreach_copy_([held[:rows] for held in self._inputs], list(inputs))
         self._replay()
-        return self._results
+        return tuple(result[:rows] for result in self._results)
 
 
 class CudaRecorder:
