@@ -9,11 +9,8 @@ from ddlsim.build.learner import attackers_of
 
 if TYPE_CHECKING:
     import simpy
-    from torch import nn
 
     from ddlsim.aggregation.base import Aggregation
-    from ddlsim.algorithms.base import Algorithm
-    from ddlsim.attacks.attackers import Attackers
     from ddlsim.churn.schedule import Absences
     from ddlsim.data.outline import Outline
     from ddlsim.data.prepared import PreparedData
@@ -28,11 +25,8 @@ if TYPE_CHECKING:
     from ddlsim.evaluation.measurements import Measurements
     from ddlsim.evaluation.monitor import Monitor, Records
     from ddlsim.evaluation.oracle_similarities import OracleSimilarities
-    from ddlsim.learning.architecture import Build
     from ddlsim.learning.job_types import Model
-    from ddlsim.learning.layout import Layout
     from ddlsim.learning.learner import Learner
-    from ddlsim.learning.remote.waves import RemoteWaves
     from ddlsim.learning.size_learner import SizeLearner
     from ddlsim.messages.compression import Codec
     from ddlsim.network.access_links import LinkTable

@@ -1,0 +1,26 @@
+"""From a scenario to a run's objects: learner.py makes models and data, simulation.py all else."""
+
+from ddlsim.build.learner import build_learner, builders_of
+from ddlsim.build.simulation import (
+    absences_of,
+    build_run,
+    build_simulation,
+    bursts_of,
+    codec_of,
+    links_of,
+    oracle_of,
+    schedule_of,
+)
+
+__all__ = [
+    "absences_of",
+    "build_learner",
+    "build_run",
+    "build_simulation",
+    "builders_of",
+    "bursts_of",
+    "codec_of",
+    "links_of",
+    "oracle_of",
+    "schedule_of",
+]

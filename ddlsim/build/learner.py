@@ -1,0 +1,166 @@
+"""From a scenario to the Compute port: models, data and waves of all nodes."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from ddlsim.errors import ScenarioError
+from ddlsim.rng import stream_seed
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ddlsim.algorithms.base import Algorithm
+    from ddlsim.attacks.attackers import Attackers
+    from ddlsim.data.outline import Outline
+    from ddlsim.data.prepared import PreparedData
+    from ddlsim.learning.architecture import Build
+    from ddlsim.learning.layout import Layout
+    from ddlsim.learning.learner import Learner
+    from ddlsim.learning.remote.waves import RemoteWaves
+    from ddlsim.learning.size_learner import SizeLearner
+    from ddlsim.scenario import Scenario
+
+
+def build_learner(
+    scenario: "Scenario",
+    prepared: "PreparedData | Outline",
+    device: str,
+    tell: Callable[[str], None] = lambda _: None,
+    threads: int | None = None,
+    elsewhere: "RemoteWaves | None" = None,
+) -> "Learner | SizeLearner":
+    """Parameters, data and waves of all nodes on a device; for a network-only run what stands in for them.
+
+    Args:
+        scenario: what is run.
+        prepared: its data.
+        device: cpu or cuda.
+        tell: takes a sentence on a model that does not say itself what its core and head are.
+        threads: CPU threads of a wave; None: as many as there are cores.
+        elsewhere: computes in other processes; None: this one does.
+    """
+    model, classes = scenario.model, prepared.num_classes
+    buffers, assigned = model.buffers, model.assignment(scenario.nodes.count, scenario.seed)
+    builders = builders_of(scenario, prepared, tell)
+    if scenario.learning == "none":
+        from ddlsim.learning.size_learner import SizeLearner, parts_of, parts_of_sizes
+
+        if model.only_size:
+            parts = {type(model).__name__: parts_of_sizes(model.part_sizes())}
+        else:
+            parts = {name: parts_of(name, build, buffers) for name, build in builders.items()}
+        _require_core(scenario, {name: own["core"].size for name, own in parts.items()})
+        samples = cast("Outline", prepared).samples
+        training = scenario.training
+        return SizeLearner(parts, classes, samples, training.batch_size, training.drop_last, assigned)
+    import torch
+
+    from ddlsim.learning.architecture import UNTRAINED
+    from ddlsim.learning.learner import Learner
+
+    if device == "cpu":
+        from ddlsim.learning.allocator import keep_freed_memory
+
+        keep_freed_memory()
+    if threads is None:
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for attack in scenario.attacks:
+        if attack.poisons and elsewhere is not None:
+            raise ScenarioError(
+                "attacks: samples are poisoned in one process alone, and this run computes in several. Run it without "
+                "an executor, or leave out label_flip and backdoor."
+            )
+    learner = Learner(
+        builders,
+        cast("PreparedData", prepared),
+        scenario.training,
+        torch.device(device),
+        threads,
+        scenario.evaluation.batch_size,
+        assigned,
+        stream_seed(scenario.seed, UNTRAINED),
+        buffers,
+        scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "dp_sgd" else None,
+        elsewhere,
+        attackers_of(scenario, prepared.node_cluster),
+    )
+    if scenario.privacy is not None:
+        from ddlsim.privacy.accounting import need_opacus
+
+        need_opacus()
+        _require_no_statistics({name: found.layout for name, found in learner.architectures.items()})
+    _require_core(scenario, {name: found.layout.parts["core"].size for name, found in learner.architectures.items()})
+    return learner
+
+
+def builders_of(
+    scenario: "Scenario", prepared: "PreparedData | Outline", tell: Callable[[str], None] = lambda _: None
+) -> "dict[str, Build]":
+    """Per architecture, by a name for messages, what makes a module with core, head and what else is trained."""
+    model, algorithm = scenario.model.fitted(prepared.num_tokens, prepared.label_shape), scenario.algorithm
+    found = {} if model.only_size else model.builders(prepared.image_shape, prepared.num_classes)
+    builders = {name: _cut(build, name, prepared, tell) for name, build in found.items()}
+    if algorithm.has_extra_parts:
+        builders = {name: _extended(build, algorithm, prepared) for name, build in builders.items()}
+    return builders
+
+
+def _require_core(scenario: "Scenario", sizes: dict[str, int]) -> None:
+    """Whether every architecture has a trained core, if the algorithm keeps core and head apart.
+
+    Raises:
+        ScenarioError: if one has none.
+    """
+    lacking = [name for name, size in sizes.items() if not size]
+    if lacking and scenario.algorithm.needs_core:
+        raise ScenarioError(
+            f"model: {lacking[0]} has no core that is trained, and {scenario.algorithm_name} keeps core and head "
+            "apart. Choose a model with a core, or an algorithm that shares whole models (el, dpsgd, dac, ...)."
+        )
+
+
+def _require_no_statistics(layouts: "Mapping[str, Layout]") -> None:
+    """Whether no architecture has buffers, which learn of samples and would leave without noise.
+
+    Raises:
+        ScenarioError: if one has.
+    """
+    for name, layout in layouts.items():
+        if layout.local.size or any(part.size > sum(part.trained_sizes) for part in layout.parts.values()):
+            raise ScenarioError(
+                f"privacy: {name} has running statistics (BatchNorm), which learn of samples without noise. Choose a "
+                "model without them (gn_lenet, mlp, ...)."
+            )
+
+
+def _cut(build: "Build", name: str, prepared: "PreparedData | Outline", tell: Callable[[str], None]) -> "Build":
+    """A model with submodules `core` and `head`, whatever its builder makes."""
+    import torch
+
+    from ddlsim.models.whole import with_core_and_head
+
+    return with_core_and_head(build, name, prepared.image_shape, getattr(torch, prepared.dtype), tell)
+
+
+def _extended(build: "Build", algorithm: "Algorithm", prepared: "PreparedData | Outline") -> "Build":
+    """A model with the parts that an algorithm trains beside it."""
+    import torch
+
+    from ddlsim.learning.heads import with_extra_parts
+
+    def make(latent: int) -> "Mapping[str, nn.Module]":
+        return algorithm.extra_parts(latent, prepared.num_classes)
+
+    return with_extra_parts(build, make, prepared.image_shape, getattr(torch, prepared.dtype))
+
+
+def attackers_of(scenario: "Scenario", node_cluster: "np.ndarray") -> "Attackers | None":
+    """Who attacks, and how; None: all nodes are honest."""
+    if not scenario.attacks:
+        return None
+    from ddlsim.attacks.attackers import Attackers
+
+    return Attackers(scenario.attacks, np.asarray(node_cluster), scenario.seed)
