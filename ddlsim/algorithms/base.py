@@ -50,6 +50,13 @@ class Algorithm(Part, ABC):
     """Keys that `ddlsim resume --set` may change in a run under way: `round` reads them anew, and neither what a node
     remembers nor what `start` made of it has their shape or their meaning."""
 
+    @property
+    def sums_only(self) -> bool:
+        """Whether all that is done with the messages of a round is a sum over the nodes that are waited for, weighted
+        by who they are and what they send: then secure aggregation can hide its terms. Default: it is not.
+        """
+        return False
+
     # -- a node's life ---------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -47,6 +47,11 @@ class DePRL(Algorithm):
     core_steps: StepCount = 1
     final_all_reduce: bool = True
 
+    @property
+    def sums_only(self) -> bool:
+        """See Algorithm."""
+        return True
+
     def start(self, node: "Node") -> State:
         ((core, head),) = node.init_models()
         return State(core, head)

@@ -34,6 +34,11 @@ class DFedAvgM(Algorithm):
 
     shared_init: bool = True
 
+    @property
+    def sums_only(self) -> bool:
+        """See Algorithm."""
+        return True
+
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=not self.shared_init)
         return State(model)

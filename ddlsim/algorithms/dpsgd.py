@@ -37,6 +37,11 @@ class DPSGD(Algorithm):
     shared_init: bool = True
     final_all_reduce: bool = True
 
+    @property
+    def sums_only(self) -> bool:
+        """See Algorithm."""
+        return True
+
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=not self.shared_init)
         return State(model)

@@ -47,6 +47,11 @@ class EpidemicLearning(Algorithm):
     shared_init: bool = False
     final_all_reduce: bool = True
 
+    @property
+    def sums_only(self) -> bool:
+        """See Algorithm."""
+        return self.variant == "oracle"
+
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=not self.shared_init)
         return State(model)

@@ -41,6 +41,11 @@ class FedAvg(Algorithm):
     has_server: ClassVar[bool] = True
     weights: Literal["samples", "uniform"] = "samples"
 
+    @property
+    def sums_only(self) -> bool:
+        """See Algorithm."""
+        return True
+
     def start(self, node: "Node") -> State:
         if node.is_server:
             return State()

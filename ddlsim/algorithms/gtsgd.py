@@ -61,6 +61,11 @@ class GTSGD(Algorithm):
 
     shared_init: bool = True
 
+    @property
+    def sums_only(self) -> bool:
+        """See Algorithm."""
+        return True
+
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=not self.shared_init)
         return State(model)

@@ -39,6 +39,11 @@ class MeanHeads(Algorithm):
         """What local training minimizes; None: the task's loss."""
         return None
 
+    @property
+    def sums_only(self) -> bool:
+        """See Algorithm."""
+        return True
+
     def start(self, node: "Node") -> State:
         if node.is_server:
             return State()

@@ -67,6 +67,11 @@ class Scaffold(Algorithm):
     has_server: ClassVar[bool] = True
     global_rate: Annotated[float, Gt(0), Le(1000)] = 1.0
 
+    @property
+    def sums_only(self) -> bool:
+        """See Algorithm."""
+        return True
+
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=False)
         return State(model, model)

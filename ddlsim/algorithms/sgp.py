@@ -63,6 +63,11 @@ class SGP(Algorithm):
     graph: Literal["topology", "exponential"] = "topology"
     shared_init: bool = True
 
+    @property
+    def sums_only(self) -> bool:
+        """See Algorithm."""
+        return self.graph == "topology"
+
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=not self.shared_init)
         return State(model)

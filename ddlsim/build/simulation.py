@@ -260,7 +260,12 @@ def build_simulation(
     clock = SimulatedClock(env, scenario.devices.draw(num_nodes, scenario.seed), meter)
     private = scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "message" else None
     attackers = attackers_of(scenario, run.node_cluster)
-    messages = network, members, run, clock, learner, scenario.protocol, codec_of(scenario), private
+    codec, secure = codec_of(scenario), scenario.secure_aggregation
+
+    def tell(node: int, round_num: int, name: str, value: int) -> None:
+        recorder.row(env.now, node, round_num + 1, name, value)
+
+    messages = network, members, run, clock, learner, scenario.protocol, codec, private, secure, tell
     if attackers is None:
         transport = NetworkTransport(*messages)
     else:  # a second object would take the network's mailboxes from the first

@@ -1,6 +1,6 @@
 """The Transport port: messages of all nodes over the simulated network, and answers to pulls and score requests."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +8,7 @@ import simpy
 
 from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.engine.pull_store import PullStore
+from ddlsim.engine.secure_rounds import SECURE, SecureRounds
 from ddlsim.messages.contacts import MOST_NODES, Contacts
 from ddlsim.messages.encoder import MessageEncoder
 from ddlsim.messages.gaussian import PrivateSender
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ddlsim.network.network import Network
     from ddlsim.node.ports import Clock, Compute
     from ddlsim.scenario.model import Protocol
-    from ddlsim.scenario.privacy import Privacy
+    from ddlsim.scenario.privacy import Privacy, SecureAggregation
 
 ANSWER_TO = {REQUEST: RESPONSE, SCORE_REQUEST: SCORE}
 
@@ -41,6 +42,8 @@ class NetworkTransport:
         protocol: scenario section `protocol`.
         codec: how parameters in messages are compressed, see messages/compression.py; None: not at all.
         privacy: how they are clipped and noised before that, see messages/gaussian.py; None: not at all.
+        secure: how sums are protected, see secure_rounds.py; None: not at all.
+        tell: (node, round, name, value) of what is recorded of that.
 
     Attributes:
         network: the links.
@@ -58,6 +61,8 @@ class NetworkTransport:
         protocol: "Protocol",
         codec: "Codec | None" = None,
         privacy: "Privacy | None" = None,
+        secure: "SecureAggregation | None" = None,
+        tell: Callable[[int, int, str, int], None] = lambda *_: None,
     ):
         self.contents = PayloadBreakdown()
         self.contacts = Contacts() if len(members) <= MOST_NODES else None
@@ -70,6 +75,9 @@ class NetworkTransport:
         self._stores: dict[int, PullStore] = {}
         self._oldest_round, self._oldest_as_of = 0, 0
         self._mailboxes = network.use_mailboxes()
+        self._secure: SecureRounds | None = None
+        if secure is not None:
+            self._secure = SecureRounds(secure, run.server, members, clock, network, self._mailboxes, self._send, tell)
         network.listen(self._delivered, self.fail)
 
     def use_protocol(self, protocol: "Protocol") -> None:
@@ -86,7 +94,9 @@ class NetworkTransport:
         """Sends the payload to every receiver."""
         receivers = tuple(receivers)
         payload = self._private(sender, payload) if receivers else payload
-        if self._encoders is not None:
+        if self._secure is not None and self._secure.masks(sender):
+            self._secure.contribute(sender, receivers, round_num, payload)
+        elif self._encoders is not None:
             self._send(self._messages(sender, receivers, round_num, PUSH, payload))
         elif receivers:
             self._send([self._plain_message(sender, receivers, round_num, PUSH, payload)])
@@ -127,10 +137,15 @@ class NetworkTransport:
 
     def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> simpy.Event:
         """An event that happens when all that can still come has come, or at the deadline."""
+        if self._secure is not None and kind == PUSH:
+            senders = tuple(senders)
+            self._secure.waits(node, round_num, senders)
         return self._mailboxes.wait(node, kind, round_num, senders, self._deadline_s)
 
     def take(self, node: int, kind: str, round_num: int) -> list[Message]:
         """The messages of a round that has been waited for."""
+        if self._secure is not None and kind == PUSH:
+            self._secure.taken(node, round_num)
         return self._mailboxes.take(node, kind, round_num, self._keep_late)
 
     def take_newest(self, node: int, kind: str, oldest_round: int) -> list[Message]:
@@ -146,6 +161,8 @@ class NetworkTransport:
     def round_closed(self, node: int, next_round: int | None) -> None:
         """A node has completed a round, and goes on with `next_round`; None: it never will push again."""
         self._mailboxes.closed(node, next_round)
+        if self._secure is not None:
+            self._secure.reconsider(node)
 
     def stopped(self, node: int) -> None:
         """A node has ended its rounds early: what it has published answers all pulls from now on, of any round."""
@@ -155,6 +172,8 @@ class NetworkTransport:
     def finished(self, node: int) -> None:
         """A node has no round left to do: what comes from now on is of no use."""
         self._mailboxes.close(node)
+        if self._secure is not None:
+            self._secure.aggregator_left(node)
 
     def leaves(self, node: int) -> int:
         """A node goes away: its flows are aborted, its mail and the pulls that it has not answered are lost.
@@ -162,7 +181,11 @@ class NetworkTransport:
         Returns:
             How many messages were on their way from or to it.
         """
+        if self._secure is not None:
+            self._secure.aggregator_left(node)
         aborted = self.network.remove_node(node)
+        if self._secure is not None:
+            self._secure.user_left(node)
         if node in self._stores:
             for request in self._stores[node].take_waiting():
                 self.network.unused(request)
@@ -173,6 +196,8 @@ class NetworkTransport:
     def abandons_round(self, node: int) -> None:
         """What a node that has left would still have sent is waited for no longer."""
         self._mailboxes.reconsider(node)
+        if self._secure is not None:
+            self._secure.reconsider(node)
 
     def returns(self, node: int) -> None:
         """A node is back on the network."""
@@ -195,10 +220,15 @@ class NetworkTransport:
 
     def fail(self, message: Message) -> None:
         """A message will never arrive: a node that waits for it, or for the answer to it, stops waiting."""
-        if message.kind in ANSWER_TO:
+        if message.kind == SECURE:
+            if self._secure is not None:
+                self._secure.failed(message)
+        elif message.kind in ANSWER_TO:
             self._mailboxes.fail(message.src, ANSWER_TO[message.kind], message.receiver, message.round_num)
         else:
             self._mailboxes.fail(message.receiver, message.kind, message.src, message.round_num)
+            if self._secure is not None and message.kind == PUSH:  # withheld: no key was advertised
+                self._secure.failed(message)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -289,7 +319,9 @@ class NetworkTransport:
     def _delivered(self, message: Message) -> None:
         for copies, version in message.streams:
             copies.reached(message.receiver, version)
-        if message.kind == REQUEST:
+        if message.kind == SECURE and self._secure is not None:
+            self._secure.arrived(message)
+        elif message.kind == REQUEST:
             self._answer(message)
         elif message.kind == SCORE_REQUEST:
             self._score(message)

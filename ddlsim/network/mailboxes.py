@@ -67,6 +67,10 @@ class Mailboxes:
         """The newest message of every sender, whatever its round, unless older than `oldest_round`; forgets all."""
         return self._transport.take(node, BOXES[kind], oldest_round, NEVER)
 
+    def announce(self, node: int, sender: int, round_num: int) -> None:
+        """A push is on its way that the network does not carry as such; `deliver` or `fail` will follow."""
+        self._transport.announce(node, sender, round_num)
+
     def deliver(self, message: Message) -> None:
         """A message is in that Python has handled first; the newest of a sender and round counts."""
         succeed(self._transport.deliver(message.dst, BOXES[message.kind], message.src, message.round_num, message))

@@ -65,6 +65,7 @@ def summary_of(records: Records) -> dict:
             "links": None if records.links is None else records.links.summary(),
             **({"energy": _energy(records)} if records.scenario.get("energy") else {}),
             **({"privacy": _privacy(records)} if records.scenario.get("privacy") else {}),
+            **({"secure_aggregation": _secure(records)} if records.scenario.get("secure_aggregation") else {}),
             "sim_time_s": max((rows.time_s.max() for rows in records.rows.values()), default=None),
             "wall_s": manifest.get("wall_s"),
             "target": _target(records),
@@ -218,6 +219,20 @@ def _privacy(records: Records) -> dict:
     spent = None if last is None or not len(last) else last[-1][: records.num_nodes]
     mean, most = (None, None) if spent is None else (metrics.over_nodes(spent), float(np.nanmax(spent)))
     return {**told, "epsilon": {"mean": mean, "max": most}}
+
+
+def _secure(records: Records) -> dict:
+    """How many sums there were, how many there should have been beside, and inputs that were lost on the way."""
+    settings, (inputs, dropouts) = (
+        records.scenario["secure_aggregation"],
+        (
+            rows.value if (rows := records.rows.get(name)) is not None else np.zeros(0)
+            for name in ("secure_sum", "secure_dropouts")
+        ),
+    )
+    told = {name: settings.get(name) for name in ("protocol", "threshold", "value_bits")}
+    sums = int((inputs > 0).sum())
+    return {**told, "sums": sums, "failed": len(inputs) - sums, "dropouts": int(dropouts.sum())}
 
 
 def _target(records: Records) -> dict:

@@ -46,6 +46,7 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         ("bytes sent", _bytes_line(traffic)),
         *energy_lines(summary),
         *_privacy_lines(summary.get("privacy")),
+        *_secure_lines(summary.get("secure_aggregation")),
         ("simulated time", seconds_text(summary["sim_time_s"])),
         ("wall time", seconds_text(summary["wall_s"])),
     ]
@@ -167,6 +168,13 @@ def _privacy_lines(privacy: dict | None) -> list[tuple[str, str]]:
         return [("privacy", "no guarantee" if not privacy["noise_multiplier"] else "not evaluated")]
     most, mean = number_text(spent["max"], 2), number_text(spent["mean"], 2)
     return [("privacy", f"epsilon at most {most} (mean {mean}) at delta {privacy['delta']:g}, of {unit}")]
+
+
+def _secure_lines(secure: dict | None) -> list[tuple[str, str]]:
+    if secure is None:
+        return []
+    failed = f", {secure['failed']:,} below the threshold" if secure["failed"] else ""
+    return [("secure aggregation", f"{secure['sums']:,} sums{failed}, {secure['dropouts']:,} inputs dropped out")]
 
 
 def costs_text(costs: dict) -> str:

@@ -37,6 +37,7 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     yield from _parts_shared(scenario)
     yield from _training(scenario)
     yield from _privacy(scenario)
+    yield from _secure(scenario)
     if scenario.network.loss_bursts is not None and scenario.network.drop_probability:
         yield ("network", "drop_probability"), "network.loss_bursts says how often messages are lost; leave one out"
     yield from _compared(scenario)
@@ -168,6 +169,35 @@ def _privacy(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     ):
         if getattr(training, key) != common:
             yield ("training", key), f"expected {common} with privacy.kind dp_sgd: {why}"
+
+
+def _secure(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    """Secure aggregation of what is no sum, or of what is not whole."""
+    settings, rule = scenario.secure_aggregation, scenario.aggregation
+    if settings is None:
+        return
+    place, most = ("secure_aggregation",), scenario.nodes.count - (not scenario.algorithm.has_server)
+    if not scenario.algorithm.sums_only:
+        text = f"hides single models, and {scenario.algorithm_name}, with these options, needs them: it compares or "
+        yield place, text + "chooses among them. Use one of: fedavg, fedprox, scaffold, fedsim, dpsgd, el, dfedavgm"
+    if isinstance(settings.threshold, int) and settings.threshold > most:
+        yield (
+            (*place, "threshold"),
+            f"an aggregator has {most} users at most in this scenario, got {settings.threshold}",
+        )
+    if rule is not None and not rule.is_plain:
+        yield ("aggregation", "name"), "looks at single models, which secure_aggregation hides; leave one of them out"
+    if parts.table("compression").label_of(scenario.network.compression) != "none":
+        text = "sums masked integers of secure_aggregation.value_bits; leave network.compression out"
+        yield ("network", "compression", "name"), text
+    if scenario.mode == "async":
+        yield ("mode",), "expected sync with secure_aggregation: a sum is over the nodes of one round"
+    if scenario.protocol.late == "keep":
+        yield ("protocol", "late"), "expected drop with secure_aggregation: a sum is over the nodes of one round"
+    for number, attack in enumerate(scenario.attacks):
+        if attack.knows == "neighbors":
+            text = "secure_aggregation hides from an attacked node what its neighbors send; expected own or all"
+            yield ("attacks", number, "knowledge"), text
 
 
 def _compared(scenario: Scenario) -> Iterator[tuple[Place, str]]:

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 from ddlsim.scenario import parts
 from ddlsim.scenario.energy import Energy
 from ddlsim.scenario.parts import NamedPart
-from ddlsim.scenario.privacy import Privacy
+from ddlsim.scenario.privacy import Privacy, SecureAggregation
 from ddlsim.scenario.section import Section
 from ddlsim.tasks import Task, as_task
 from ddlsim.units import END_OF_TIME_S, MAX_MBPS, MAX_NODES, Count, CountOrZero, StepCount
@@ -295,6 +295,7 @@ class Scenario(Section):
         evaluation: when and how the models are tested.
         records: how much is written down.
         privacy: clipping and noise for differential privacy; null: none.
+        secure_aggregation: sums that hide what is in them; null: none.
         energy: what the run costs in electricity; null: it is not counted.
         fallback: keys to change when the data is not there; null: no fallback.
     """
@@ -326,6 +327,7 @@ class Scenario(Section):
     evaluation: Evaluation
     records: Records
     privacy: Privacy | None = None
+    secure_aggregation: SecureAggregation | None = None
     energy: Energy | None = None
     fallback: dict[str, Any] | None = None
 
@@ -375,7 +377,7 @@ def _default(key: str) -> Any:
 
 
 _LEFT_OUT_IF_EMPTY = frozenset(
-    {"paper", "fallback", "description", "task", "aggregation", "attacks", "energy", "privacy"}
+    {"paper", "fallback", "description", "task", "aggregation", "attacks", "energy", "privacy", "secure_aggregation"}
 )
 """Keys that a scenario without them does not name: the same run as before there were these keys."""
 

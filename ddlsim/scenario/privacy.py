@@ -1,10 +1,11 @@
-"""The scenario's section `privacy`."""
+"""The scenario's sections `privacy` and `secure_aggregation`."""
 
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 
 from ddlsim.scenario.section import Section
+from ddlsim.units import END_OF_TIME_S
 
 
 class Privacy(Section):
@@ -35,3 +36,28 @@ class Privacy(Section):
     def noise_of_message(self) -> float:
         """Standard deviation of a message's noise over its sensitivity."""
         return self.noise_multiplier / (2 if self.adjacency == "replace" else 1)
+
+
+class SecureAggregation(Section):
+    """What it costs that an aggregator learns the sum of its users' models alone; null: models travel in the clear.
+
+    Args:
+        protocol: bonawitz2017: Bonawitz et al., CCS 2017, against honest but curious nodes.
+        threshold: t, how many users must be left after every stage: a number from 2, or a share of the users that an
+            aggregator waits for, below 1, rounded down, plus 1. Fewer make no sum.
+        value_bits: of a value of a model as an integer, log2 R_U in the paper, whose examples have 16; sums themselves
+            are computed in float32.
+        key_bytes: of a public key, a_K in the paper: 256 bits.
+        share_bytes: of a share of a secret, a_S in the paper: 256 bits.
+        encryption_bytes: that are added to two encrypted shares, which the paper does not count; 28 with AES-GCM.
+        stage_timeout_s: a stage closes this many simulated seconds after it began, and who has not answered drops out;
+            null: it takes as long as its messages do. The first begins when the aggregator starts to wait.
+    """
+
+    protocol: Literal["bonawitz2017"] = "bonawitz2017"
+    threshold: Annotated[int, Ge(2)] | Annotated[float, Gt(0), Lt(1)] = 2 / 3
+    value_bits: Annotated[int, Ge(1), Le(64)] = 32
+    key_bytes: Annotated[int, Ge(1), Lt(2**20)] = 32
+    share_bytes: Annotated[int, Ge(1), Lt(2**20)] = 32
+    encryption_bytes: Annotated[int, Ge(0), Lt(2**20)] = 0
+    stage_timeout_s: Annotated[float, Gt(0), Lt(END_OF_TIME_S)] | None = None

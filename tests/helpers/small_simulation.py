@@ -100,6 +100,7 @@ def assemble(
     staleness=5,
     compute=None,
     metered=None,
+    secure=None,
     **protocol,
 ):
     """A simulation, ready to run.
@@ -107,6 +108,7 @@ def assemble(
     Args:
         make_network: environment -> Network.
         metered: what energy costs, if it is counted; see energy/joules.py.
+        secure: how sums are protected, a SecureAggregation; what is recorded of that is in `told`.
         evaluated: whether rows of accuracy are recorded at the end; they are in `records.rows`.
         protocol: keys of the scenario section `protocol`.
     """
@@ -118,7 +120,9 @@ def assemble(
     network = make_network(env)
     meter = None if metered is None else EnergyMeter(num_nodes, None, metered, lambda: env.now, network)
     clock, measurements = SimulatedClock(env, step_time_s, meter), Measurements(compute, records, task.judged_by)
-    transport = NetworkTransport(network, members, run, clock, compute, Protocol(**protocol))
+    told = []
+    settings = Protocol(**protocol), None, None, secure, lambda *row: told.append((env.now, *row))
+    transport = NetworkTransport(network, members, run, clock, compute, *settings)
     monitor = NoMonitor()
     if evaluated:
         similarities = OracleSimilarities((), None, records, run.rng)
@@ -128,5 +132,5 @@ def assemble(
     churn = ChurnProcess(env, members, dict(absences), state_lost)
     ports = Ports(clock, transport, compute, run, SilentLog())
     made = Simulation(env, algorithm, ports, transport, members, churn, monitor, records, meter=meter)
-    made.records, made.compute = records, compute
+    made.records, made.compute, made.told = records, compute, told
     return made

@@ -1,0 +1,244 @@
+"""Sums by secure aggregation in simulated time: its stages as messages on the network, and its drop-outs.
+
+For the protocol see messages/secure_aggregation.py. A server is the aggregator of all nodes; without one every node is
+the aggregator of those that send to it, which route through it what they tell each other. What a node pushes for a
+round waits at the node; its receivers' mailboxes get it when the sum that it is in has been unmasked. Answers are sent
+as soon as the news before has come, whatever the node does meanwhile, and making them takes no simulated time.
+
+A user drops out when it leaves, when a message from or to it is lost for good, and when a stage closes without its
+answer (stage_timeout_s). When the aggregator stops waiting, or leaves, there is no sum.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ddlsim.messages.message import PUSH, Message
+from ddlsim.messages.secure_aggregation import (
+    ADVERTISE,
+    ANSWERS,
+    COLLECT,
+    NEWS,
+    SHARE,
+    UNMASK,
+    Session,
+    answer_bytes,
+    news_bytes,
+    num_values,
+    threshold,
+)
+
+if TYPE_CHECKING:
+    from ddlsim.engine.membership import Member
+    from ddlsim.network.mailboxes import Mailboxes
+    from ddlsim.network.network import Network
+    from ddlsim.node.ports import Clock
+    from ddlsim.scenario.privacy import SecureAggregation
+
+SECURE = "secure aggregation"
+"""The kind of the protocol's messages; what one brings is the name of its content."""
+
+Key = tuple[int, int]
+"""Aggregator and round."""
+
+
+class SecureRounds:
+    """All sums of one run.
+
+    Args:
+        settings: scenario section `secure_aggregation`.
+        server: the one aggregator; None: every node is one.
+        members: all nodes, by id.
+        clock: see clock.py.
+        network: the links.
+        mailboxes: of the network.
+        send: hands messages to the network, and counts them.
+        tell: (aggregator, round, name, value) of what is recorded.
+    """
+
+    def __init__(
+        self,
+        settings: "SecureAggregation",
+        server: int | None,
+        members: "Sequence[Member]",
+        clock: "Clock",
+        network: "Network",
+        mailboxes: "Mailboxes",
+        send: Callable[[list[Message]], None],
+        tell: Callable[[int, int, str, int], None],
+    ):
+        self._settings, self._server = settings, server
+        self._members, self._clock, self._network, self._mailboxes = members, clock, network, mailboxes
+        self._send, self._tell = send, tell
+        self._sessions: dict[Key, Session] = {}
+        self._awaited: dict[int, set[Key]] = {}  # user -> sums that wait for it to begin
+
+    def masks(self, sender: int) -> bool:
+        """Whether what a node pushes goes into a sum; the server's average does not."""
+        return sender != self._server
+
+    def contribute(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
+        """A node has something for a round's sum at every receiver."""
+        begun = []
+        for receiver in receivers:
+            session = self._sessions.setdefault((receiver, round_num), Session())
+            self._awaited.get(sender, set()).discard((receiver, round_num))
+            if not self._members[receiver].online:
+                self._mailboxes.fail(receiver, PUSH, sender, round_num)
+                continue
+            begun.append(receiver)
+            if session.stage != ADVERTISE or sender in session.gone:  # too late
+                self._mailboxes.fail(receiver, PUSH, sender, round_num)
+                continue
+            session.inputs[sender] = payload
+            self._mailboxes.announce(receiver, sender, round_num)
+        if begun:
+            size = answer_bytes(self._settings, ADVERTISE, 0, 0, 0)
+            self._send([self._message(sender, tuple(begun), round_num, ANSWERS[ADVERTISE], size)])
+
+    def waits(self, node: int, round_num: int, senders: Iterable[int]) -> None:
+        """A node begins to wait for a round's messages: if it is an aggregator its users are known."""
+        if self._server not in (None, node):
+            return
+        key = node, round_num
+        for old in [known for known in self._sessions if known[0] == node and known[1] < round_num]:
+            self._abort(old, self._sessions.pop(old))
+        session = self._sessions.setdefault(key, Session())
+        session.group = frozenset(senders) - {node}
+        for user in sorted(session.pending - session.inputs.keys()):
+            if self._may_begin(user, round_num):
+                self._awaited.setdefault(user, set()).add(key)
+            else:
+                session.gone.add(user)
+        self._begin_timeout(key, session)
+        self._go_on(key, session)
+
+    def taken(self, node: int, round_num: int) -> None:
+        """A node waits no longer for a round's messages: its deadline may have passed before there was a sum."""
+        session = self._sessions.get((node, round_num))
+        if session is not None and session.group is not None:
+            self._abort((node, round_num), session)
+
+    def arrived(self, message: Message) -> None:
+        """A message of the protocol has arrived."""
+        (content,) = message.payload
+        if content in NEWS:
+            self._answer(message, NEWS.index(content))
+            return
+        key = message.receiver, message.round_num
+        session = self._sessions.get(key)
+        if session is None or session.stage != ANSWERS.index(content) or message.src in session.gone:
+            self._network.unused(message)
+            return
+        session.heard.add(message.src)
+        self._go_on(key, session)
+
+    def failed(self, message: Message) -> None:
+        """A message of the protocol will not arrive, or a node will not push what it is waited for."""
+        news = message.kind == SECURE and next(iter(message.payload)) in NEWS
+        user, aggregator = (message.receiver, message.src) if news else (message.src, message.receiver)
+        self._drop((aggregator, message.round_num), user)
+
+    def aggregator_left(self, node: int) -> None:
+        """A node goes away, or has no round left: its sums are of no use."""
+        for key in [known for known in self._sessions if known[0] == node]:
+            del self._sessions[key]
+
+    def user_left(self, node: int) -> None:
+        """A node has gone away: it has dropped out of all sums."""
+        for key in list(self._sessions):
+            self._drop(key, node)
+
+    def reconsider(self, node: int) -> None:
+        """A node has closed a round, or left: sums that it will not begin with go on without it."""
+        for key in sorted(self._awaited.get(node, ())):
+            if not self._may_begin(node, key[1]):
+                self._drop(key, node)
+
+    # --------------------------------------------------------------------------------------------------------------
+
+    def _may_begin(self, user: int, round_num: int) -> bool:
+        """Whether a node may still push something for a round."""
+        member = self._members[user]
+        return member.online and not member.stopped and max(member.first_round, member.completed_rounds) <= round_num
+
+    def _drop(self, key: Key, user: int) -> None:
+        """A user is waited for no longer; what it has sent counts."""
+        session = self._sessions.get(key)
+        self._awaited.get(user, set()).discard(key)
+        if session is not None and session.stage is not None and user not in session.gone:
+            session.gone.add(user)
+            self._go_on(key, session)
+
+    def _go_on(self, key: Key, session: Session) -> None:
+        """Begins the next stage when all that can still come of this one has come, or ends."""
+        if session.group is None or session.stage is None:
+            return
+        least = threshold(self._settings, len(session.group))
+        enough = len(session.heard) >= least
+        if session.stage == UNMASK and enough:
+            self._deliver(key, session)
+        elif not session.pending and not enough:
+            self._abort(key, session)
+        elif not session.pending:
+            session.next_stage()
+            self._begin_timeout(key, session)
+            self._send_news(key, session)
+
+    def _send_news(self, key: Key, session: Session) -> None:
+        """What begins a stage, to all that are still there."""
+        assert session.stage is not None
+        (aggregator, round_num), content, users = key, NEWS[session.stage], session.passed[-1]
+        there = tuple(user for user in users if user not in session.gone)
+        if there and content is not None:
+            size = news_bytes(self._settings, session.stage, len(users))
+            self._send([self._message(aggregator, there, round_num, content, size)])
+        else:  # all have left meanwhile
+            self._go_on(key, session)
+
+    def _answer(self, news: Message, stage: int) -> None:
+        """A user's message of a stage, which goes back to where the news came from."""
+        user, session = news.receiver, self._sessions.get((news.src, news.round_num))
+        if session is None or session.stage != stage or user in session.gone or session.group is None:
+            self._network.unused(news)
+            return
+        users = session.passed[SHARE if stage == UNMASK else ADVERTISE]  # whose shares it has, or whose keys
+        values = num_values(session.inputs[user]) if stage == COLLECT else 0
+        size = answer_bytes(self._settings, stage, len(users), len(session.group), values)
+        self._send([self._message(user, (news.src,), news.round_num, ANSWERS[stage], size)])
+
+    def _deliver(self, key: Key, session: Session) -> None:
+        """The sum is there: the algorithm gets what is in it."""
+        (aggregator, round_num), inputs, in_sum = key, session.inputs, session.passed[COLLECT]
+        self._close(key, session, in_sum)
+        for user in in_sum:
+            self._mailboxes.deliver(Message(user, aggregator, round_num, PUSH, inputs[user], 0, 0))
+
+    def _abort(self, key: Key, session: Session) -> None:
+        """There will be no sum."""
+        if session.stage is not None:
+            self._close(key, session, ())
+
+    def _close(self, key: Key, session: Session, in_sum: Sequence[int]) -> None:
+        """Nothing is left to be done; what is not in the sum will not come."""
+        begun, group = session.inputs.keys(), session.group or frozenset()
+        session.close()
+        self._tell(*key, "secure_sum", len(in_sum))
+        if len(begun) > len(in_sum):
+            self._tell(*key, "secure_dropouts", len(begun) - len(in_sum))
+        for user in sorted((group | begun).difference(in_sum)):
+            self._mailboxes.fail(key[0], PUSH, user, key[1])
+
+    def _begin_timeout(self, key: Key, session: Session) -> None:
+        seconds, stage = self._settings.stage_timeout_s, session.stage
+        if seconds is None:
+            return
+
+        def over(_: Any) -> None:
+            if session.stage == stage:
+                session.gone |= session.pending
+                self._go_on(key, session)
+
+        self._clock.after(seconds).callbacks.append(over)
+
+    def _message(self, src: int, receivers: tuple[int, ...], round_num: int, content: str, size: int) -> Message:
+        return Message(src, receivers, round_num, SECURE, {content: None}, size, self._network.header_bytes)
