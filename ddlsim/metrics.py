@@ -56,6 +56,15 @@ def over_nodes(values: np.ndarray) -> np.ndarray:
     return _ratio(np.where(known, values, 0.0).sum(-1), known.sum(-1))
 
 
+def without(values: np.ndarray, nodes: Sequence[int]) -> np.ndarray:
+    """Values per node, [..., N], with nan in the place of those of some nodes, which then do not count."""
+    if not len(nodes):
+        return values
+    kept = np.array(values, dtype=float)
+    kept[..., list(nodes)] = np.nan
+    return kept
+
+
 def class_rates(confusion: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One-against-the-rest rates of every class.
 

@@ -200,6 +200,7 @@ def build_monitor(
         on_evaluated,
         on_model,
         backdoor_of(scenario),
+        () if (attackers := attackers_of(scenario, run.node_cluster)) is None else attackers.nodes,
     )
 
 

@@ -37,6 +37,7 @@ class Evaluated:
         bytes_sent: bytes all nodes had put on the wire when each was there.
         metric: what nodes are judged by.
         values: per node; nan for nodes that have not joined yet, infinity for an error that is no number.
+        attacked: nodes that attack the others, whose values do not count.
     """
 
     completed: int
@@ -44,10 +45,16 @@ class Evaluated:
     bytes_sent: int
     metric: Metric
     values: np.ndarray
+    attacked: tuple[int, ...] = ()
+
+    @property
+    def honest(self) -> np.ndarray:
+        """The values of honest nodes; nan for the others."""
+        return metrics.without(self.values, self.attacked)
 
     def reaches(self, target: float) -> bool:
-        """Whether the mean over the nodes that have joined is as good as the target or better, as reports judge it."""
-        mean = float(metrics.over_nodes(self.values))
+        """Whether the mean over the honest nodes that have joined is as good as the target, as reports judge it."""
+        mean = float(metrics.over_nodes(self.honest))
         return metrics.first_reaching([mean], target, falling=self.metric.falling) is not None
 
 
@@ -89,6 +96,7 @@ class Evaluator:
         on_model: called with every node that is tested, its snapshot, the model that was chosen of its candidates, and
             what its learner keeps beside it.
         backdoor: split of the test samples that bear a trigger; None: there is none.
+        attacked: nodes that attack the others.
     """
 
     def __init__(
@@ -105,6 +113,7 @@ class Evaluator:
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
         on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
         backdoor: str | None = None,
+        attacked: tuple[int, ...] = (),
     ):
         self._schedules = [(0, schedule)]  # the first round of each, the newest first
         self.evaluated = 0
@@ -123,7 +132,7 @@ class Evaluator:
         self._similarities = similarities
         self._on_evaluated = on_evaluated
         self._on_model = on_model
-        self._backdoor = backdoor
+        self._backdoor, self._attacked = backdoor, attacked
         self._open: dict[int, dict[int, Snapshot]] = {}
 
     def due(self, completed: int) -> bool:
@@ -196,7 +205,7 @@ class Evaluator:
             return None
         time_s = max(snapshot.time_s for snapshot in snapshots.values())
         bytes_sent = sum(snapshot.bytes_sent for snapshot in taken.values())
-        return Evaluated(completed, time_s, bytes_sent, self._metrics[0], values)
+        return Evaluated(completed, time_s, bytes_sent, self._metrics[0], values, self._attacked)
 
     def _write_backdoor(
         self, completed: int, snapshots: dict[int, Snapshot], models: "Mapping[int, tuple[Model, Any]]", split: str

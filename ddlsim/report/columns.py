@@ -66,10 +66,10 @@ def rounds(records: "Records") -> Columns:
             columns["gco2"] = np.asarray(grams(found.joules, records.gco2_per_kwh))
     if found.epsilon is not None:
         columns["epsilon"] = found.epsilon
-    for metric, values in found.values.items():
+    for metric in found.values:
         if metric in NODE_VALUES or not len(found):
             continue
-        own = values[:, : records.num_nodes]
+        own = found.honest(metric)[:, : records.num_nodes]
         columns[metric] = metrics.over_nodes(own)
         columns[f"{metric}_std"] = np.array([np.std(row[~np.isnan(row)]) for row in own])
         of_clusters = metrics.over_clusters(own, records.node_cluster)

@@ -86,7 +86,9 @@ def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
         name = f"cluster {cluster} ({sizes[cluster]} nodes)"
         axes.plot(x, metric.scale * curve, dash, color=color, label=name, marker="o", markersize=3)
     everyone = metrics.over_nodes(evaluations.quality)
-    axes.plot(x, metric.scale * everyone, color="0.5", linewidth=1, label="all nodes", marker="o", markersize=2)
+    axes.plot(
+        x, metric.scale * everyone, color="0.5", linewidth=1, label=records.judged_nodes, marker="o", markersize=2
+    )
     axes.set_xlabel(label)
     axes.set_ylabel(metric.axis)
     axes.set_yscale(metric.axis_scale)

@@ -1,7 +1,7 @@
 """A run directory read into records, also that of a run that is still going on; damage is told with its place."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,8 @@ def read(run_dir: str | Path) -> Records:
     directory = Path(run_dir)
     check_run(directory)
     manifest = _read_manifest(directory / MANIFEST)
-    found = _read_metrics(directory / "metrics.jsonl", np.asarray(manifest["node_cluster"]))
+    attacked = sorted({node for attack in manifest.get("attacks") or () for node in attack["nodes"]})
+    found = _read_metrics(directory / "metrics.jsonl", np.asarray(manifest["node_cluster"]), attacked)
     with damage_of(directory):
         return Records(
             directory=directory,
@@ -87,10 +88,12 @@ class _Metrics:
         rows: metric -> its rows.
         newest: node -> the last two confusion matrices of it, as (round, node, matrix).
         parities: round -> demographic parity and equalized odds, of rounds in which every node was evaluated.
+        attacked: nodes that do not count in that.
         learns_graph: whether there are rows `collaboration`.
     """
 
     node_cluster: np.ndarray
+    attacked: Sequence[int] = ()
     rows: dict[str, Rows] = field(default_factory=dict)
     newest: dict[int, list] = field(default_factory=dict)
     parities: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -104,9 +107,10 @@ class _Metrics:
         of_round[node] = matrix
         if len(of_round) == len(self.node_cluster):
             whole = self._open.pop(completed)
-            stacked = np.stack([whole[node] for node in range(len(whole))]) if len(whole) - 1 in whole else None
-            if stacked is not None:
-                clusters = self.node_cluster
+            honest = np.setdiff1d(np.arange(len(whole)), self.attacked)
+            if len(whole) - 1 in whole and len(honest):
+                stacked = np.stack([whole[node] for node in honest.tolist()])
+                clusters = np.unique(self.node_cluster[honest], return_inverse=True)[1]
                 parity, odds = (f(stacked, clusters) for f in (metrics.demographic_parity, metrics.equalized_odds))
                 self.parities[completed] = parity, odds
         while len(self._open) > _OPEN_ROUNDS:
@@ -117,9 +121,9 @@ _OPEN_ROUNDS = 8
 """Evaluations of which some nodes' confusion matrices are waited for at a time; older ones get no parity."""
 
 
-def _read_metrics(path: Path, node_cluster: np.ndarray) -> _Metrics:
+def _read_metrics(path: Path, node_cluster: np.ndarray, attacked: Sequence[int] = ()) -> _Metrics:
     columns: dict[str, list[tuple]] = {}
-    found = _Metrics(node_cluster)
+    found = _Metrics(node_cluster, attacked)
     kinds = {"time_s": NUMBER, "node": MAYBE_NODE, "round": int, "name": str}
     for row in json_lines(path, kinds) if path.is_file() else ():
         node = -1 if row["node"] is None else _node(path, row["node"], len(node_cluster))

@@ -73,14 +73,19 @@ class Evaluations:
     time_s: np.ndarray  # float [E], simulated
     values: dict[str, np.ndarray]  # metric -> float [E, N]
     metric: str = "accuracy"  # what the nodes are judged by
+    attacked: tuple[int, ...] = ()  # nodes that attack the others
 
     def __len__(self) -> int:
         return len(self.round)
 
     @property
     def quality(self) -> np.ndarray:
-        """That metric per evaluation and node, [E, N]; accuracies 0 to 1."""
-        return self.values[self.metric]
+        """That metric per evaluation and honest node, [E, N], nan for the others; accuracies 0 to 1."""
+        return self.honest(self.metric)
+
+    def honest(self, name: str) -> np.ndarray:
+        """Values of a metric of honest nodes, [E, N], nan for the others."""
+        return metrics.without(self.values[name], self.attacked)
 
     @property
     def bytes_sent(self) -> np.ndarray:
@@ -132,6 +137,11 @@ class Records:
         for attack in self.manifest.get("attacks") or ():
             found[attack["nodes"]] = True
         return found
+
+    @property
+    def judged_nodes(self) -> str:
+        """The nodes that curves, targets and comparisons are of, in words."""
+        return "honest nodes" if self.attacked.any() else "all nodes"
 
     @property
     def num_nodes(self) -> int:
@@ -244,7 +254,7 @@ class Records:
         )
         values = {name: self._on_grid(self.rows[name], rounds) for name in names if name in self.rows}
         time_s = np.array([measured.time_s[measured.round == completed].max() for completed in rounds], dtype=float)
-        return Evaluations(rounds, time_s, values, self.metric)
+        return Evaluations(rounds, time_s, values, self.metric, tuple(np.flatnonzero(self.attacked).tolist()))
 
     @property
     def also_measured(self) -> list[Metric]:

@@ -26,7 +26,8 @@ def summarize(run_dir: str | Path) -> dict:
 
     Accuracies are fractions, 0 to 1. Other tasks have their own metric in the place of `accuracy` (`mse`, `perplexity`,
     ...): `metric` says which, `judged_by` how it reads; without classes there is no fairness over them. A value that
-    the run has not (yet) recorded is None. The target is judged on the metric over all nodes: `round`, `bytes` and
+    the run has not (yet) recorded is None. Of a run under attack `honest` and `attacked` have the figures of these
+    nodes apart. The target is judged on the metric over all honest nodes: `round`, `bytes` and
     `sim_time_s` belong to the first evaluation that reaches it, `interpolated` to where the straight line from the
     evaluation before meets it.
 
@@ -129,7 +130,7 @@ def _of(values: np.ndarray, nodes: np.ndarray | None) -> np.ndarray:
 def _quality(records: Records, nodes: np.ndarray | None = None) -> dict:
     """Figures of the last evaluation, of some nodes (bool [N]); None: of all."""
     evaluations, metric = records.evaluations, records.metric
-    last = _of(evaluations.quality[-1], nodes) if len(evaluations) else None
+    last = _of(evaluations.values[metric][-1], nodes) if len(evaluations) else None
     quality = {metric: _over(last, records)}
     for other in records.also_measured:
         values = evaluations.values.get(other.name)
@@ -330,8 +331,8 @@ def _plain(value):
 
 def quality(summary: dict) -> dict[str, float | None]:
     """A summary's accuracies and fairness by flat names: accuracy_all, accuracy_0, ..., fair_accuracy, ...; of other
-    tasks mse_all, mse_0, ... or what else they are judged by."""
-    metric = summary["metric"]
-    clusters = {f"{metric}_{c}": value for c, value in enumerate(summary[metric]["clusters"] or [])}
-    fairness = {name: summary[name] for name in FAIRNESS if name in summary}
-    return {f"{metric}_all": summary[metric]["all"], **clusters, **fairness}
+    tasks mse_all, mse_0, ... or what else they are judged by. Of a run under attack they are those of honest nodes."""
+    metric, of = summary["metric"], summary.get("honest") or summary
+    clusters = {f"{metric}_{c}": value for c, value in enumerate(of[metric]["clusters"] or [])}
+    fairness = {name: of[name] for name in FAIRNESS if name in of}
+    return {f"{metric}_all": of[metric]["all"], **clusters, **fairness}

@@ -74,6 +74,7 @@ class Evaluation:
         metric: what was measured, such as accuracy (0 to 1) or mse.
         values: of each node, float [N]; nan for nodes that have not joined yet.
         node_cluster: the cluster of each node, int [N].
+        attacked: nodes that attack the others; they do not count in means.
     """
 
     round: int
@@ -82,16 +83,22 @@ class Evaluation:
     metric: str
     values: np.ndarray
     node_cluster: np.ndarray
+    attacked: tuple[int, ...] = ()
+
+    @property
+    def honest(self) -> np.ndarray:
+        """The values of honest nodes, float [N]; nan for the others."""
+        return metrics.without(self.values, self.attacked)
 
     @property
     def mean(self) -> float:
-        """Mean over all nodes."""
-        return float(metrics.over_nodes(self.values))
+        """Mean over all honest nodes."""
+        return float(metrics.over_nodes(self.honest))
 
     @property
     def clusters(self) -> np.ndarray:
-        """Mean over the nodes of each cluster, float [K]."""
-        return metrics.over_clusters(self.values, self.node_cluster)
+        """Mean over the honest nodes of each cluster, float [K]."""
+        return metrics.over_clusters(self.honest, self.node_cluster)
 
 
 class Callback:

@@ -282,8 +282,8 @@ def _evaluation_teller(life: Life, recorder: "Recorder") -> "Callable[[Evaluated
             completed,
             outcome.time_s,
             outcome.bytes_sent,
-            float(metrics.over_nodes(outcome.values)),
-            metrics.over_clusters(outcome.values, node_cluster).tolist(),
+            float(metrics.over_nodes(outcome.honest)),
+            metrics.over_clusters(outcome.honest, node_cluster).tolist(),
             outcome.metric,
         )
         diverged = recorder.diverged
@@ -297,7 +297,13 @@ def _evaluation_teller(life: Life, recorder: "Recorder") -> "Callable[[Evaluated
         stop = life.callbacks.tell(
             "on_evaluation",
             Evaluation(
-                outcome.completed, outcome.time_s, outcome.bytes_sent, outcome.metric.name, outcome.values, node_cluster
+                outcome.completed,
+                outcome.time_s,
+                outcome.bytes_sent,
+                outcome.metric.name,
+                outcome.values,
+                node_cluster,
+                outcome.attacked,
             ),
         )
         if stop is not None:

@@ -61,7 +61,7 @@ class Tracked(Callback):
 
 def _point(evaluation: Evaluation, fair_lambda: float) -> Point:
     metric, clusters = evaluation.metric, evaluation.clusters
-    known = evaluation.values[~np.isnan(evaluation.values)]
+    known = evaluation.honest[~np.isnan(evaluation.honest)]
     found = {
         "time_s": evaluation.time_s,
         "bytes": float(evaluation.bytes_sent),

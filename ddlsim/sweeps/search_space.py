@@ -125,7 +125,7 @@ class Aim:
             return []
         if self.rows not in evaluations.values:
             raise ScenarioError(f"--metric {self.name}: runs of {records.scenario.get('name')} do not record it.")
-        found = [self._judged(each, records.node_cluster) for each in evaluations.values[self.rows]]
+        found = [self._judged(each, records.node_cluster) for each in evaluations.honest(self.rows)]
         curve = [(int(number), value) for number, value in zip(evaluations.round, found, strict=True)]
         half = any(np.isnan(values[-1]).any() for values in evaluations.values.values())
         return curve[:-1] if half and not ended else curve

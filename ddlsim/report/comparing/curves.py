@@ -134,7 +134,7 @@ def measure_of(records: Records, y: str | None = None) -> np.ndarray:
     if not len(evaluations):
         return np.zeros(0)
     if measure in evaluations.values:
-        return metrics.over_nodes(evaluations.values[measure][:, : records.num_nodes])
+        return metrics.over_nodes(evaluations.honest(measure)[:, : records.num_nodes])
     falling = records.judged_by.falling
     values = evaluations.quality[:, : records.num_nodes]
     clusters = metrics.over_clusters(values, records.node_cluster)

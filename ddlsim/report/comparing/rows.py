@@ -63,6 +63,7 @@ class Row:
     setting: str = ""  # what sets it apart from all other rows
     measure: str = ""  # what the target is a value of
     mixed: list[str] = field(default_factory=list)  # keys in which its runs differ
+    attacked: int = 0  # nodes that attack the others, at most; the row is of the honest ones
 
     @property
     def metric(self) -> str:
@@ -145,6 +146,7 @@ def _row(
         setting=label,
         measure=(target.measure if target else None) or metric,
         mixed=mixed,
+        attacked=max(int(own.attacked.sum()) for _, own in members),
     )
 
 

@@ -147,7 +147,8 @@ def _is_defined(records: Records, measure: str) -> bool:
 def _what(groups: Sequence[Group], measure: str, metric: str) -> str:
     """What a chart's lines show, in words."""
     if measure == metric:
-        return "Mean over all nodes, each on its own test data"
+        who = "honest" if any(records.attacked.any() for own in groups for records in own.runs) else "all"
+        return f"Mean over {who} nodes, each on its own test data"
     if measure == "fair_accuracy":
         lambdas = {records.fair_lambda for own in groups for records in own.runs}
         share, rest = "λ", "(1 − λ)"

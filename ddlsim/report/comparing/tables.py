@@ -136,7 +136,7 @@ def notes_of(rows: list[Row]) -> list[str]:
     targets = {(row.measure, row.metric, row.target): row.target_metric for row in rows if row.target is not None}
     for (measure, metric, value), shown in sorted(targets.items(), key=lambda item: item[0]):
         side = "at or below" if shown.falling else "at or above"
-        over = " over all nodes" if measure == metric and metric == "accuracy" else ""
+        over = " over all (honest) nodes" if measure == metric and metric == "accuracy" else ""
         unit = " %" if shown.share else ""
         notes.append(f"to target: first evaluation with {measure}{over} {side} {shown.text(value)}{unit}")
     without = sorted({row.judged_by.words for row in rows if not row.has_fairness})
@@ -146,6 +146,8 @@ def notes_of(rows: list[Row]) -> list[str]:
         notes.append("(k/n): k of n runs reached the target; mean and deviation are over these")
     for row in rows:
         run = f"{row.scenario} {row.algorithm} {row.settings}".strip()
+        if row.attacked:
+            notes.append(f"{row.setting or run}: of honest nodes, {row.attacked} others attack them")
         if row.mixed:
             notes.append(f"{row.setting}: averaged over runs that differ in {', '.join(row.mixed)}")
         if row.data.endswith(FALLBACK):

@@ -33,18 +33,19 @@ def run_page(records: Records, context: Context | None = None) -> Page:
 def tiles(summary: dict) -> list[Tile]:
     """Quality, fairness and costs."""
     metric, judged_by = summary["metric"], Metric(**summary["judged_by"])
-    found = []
+    found, of = [], summary.get("honest") or summary
     if summary[metric]["all"] is not None:
         name, unit = judged_by.words[:1].upper() + judged_by.words[1:], " %" if judged_by.share else ""
-        per_cluster = summary[metric]["clusters"] or []
+        per_cluster = of[metric]["clusters"] or []
         values = [judged_by.text(value) for value in per_cluster]
         remark = (
             "all nodes" if len(values) < 2 else f"clusters {' · '.join(values[:6])}{' …' if len(values) > 6 else ''}"
         )
-        found.append(Tile(name, judged_by.text(summary[metric]["all"]) + unit, remark))
-        if summary.get("fair_accuracy") is not None and len(per_cluster) > 1:
-            remark = f"DP {number_text(summary['demographic_parity'])}, EO {number_text(summary['equalized_odds'])}"
-            found.append(Tile("Fair accuracy", f"{percent_text(summary['fair_accuracy'])} %", remark))
+        remark = f"{len(of['nodes'])} honest nodes, {remark}" if "honest" in summary else remark
+        found.append(Tile(name, judged_by.text(of[metric]["all"]) + unit, remark))
+        if of.get("fair_accuracy") is not None and len(per_cluster) > 1:
+            remark = f"DP {number_text(of['demographic_parity'])}, EO {number_text(of['equalized_odds'])}"
+            found.append(Tile("Fair accuracy", f"{percent_text(of['fair_accuracy'])} %", remark))
     rounds, reached = summary["rounds"], summary["evaluated_round"]
     found.append(Tile("Rounds", f"{rounds:,}" if rounds else "-", f"evaluated up to {reached}" if reached else ""))
     found.append(Tile("Simulated time", seconds_text(summary["sim_time_s"]), f"wall {seconds_text(summary['wall_s'])}"))

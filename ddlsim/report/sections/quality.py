@@ -41,7 +41,7 @@ def over_rounds(records: Records) -> Section:
         low, high = _extent(own) if own.shape[1] > 1 else (None, None)
         series.append(Series(cluster_name(cluster, sizes), curve, cluster, low, high, dash=cluster))
     if len(sizes) > 1:
-        series.append(Series("all nodes", metrics.over_nodes(evaluations.quality), -1, thin=True))
+        series.append(Series(records.judged_nodes, metrics.over_nodes(evaluations.quality), -1, thin=True))
     target = records.target
     marks = [] if target is None else [Mark("target", target)]
     for name, value in published(records.scenario, len(sizes)).items():
@@ -55,7 +55,7 @@ def over_rounds(records: Records) -> Section:
         "quality",
         f"{what} of each cluster",
         GROUP,
-        f"Mean over a cluster's nodes on their own test data{bands}.",
+        f"Mean over a cluster's {records.judged_nodes.removeprefix('all ')} on their own test data{bands}.",
         tables.curve(records, target),
         figure=Lines(
             axes(records),
@@ -106,7 +106,7 @@ def nodes(records: Records) -> Section:
         "nodes",
         "Every node over rounds",
         GROUP,
-        "One row per node, one column per evaluation; lines divide clusters.",
+        f"One row per node, one column per evaluation; lines divide clusters.{_attacked(records)}",
         figure=Heat(
             frames,
             blocks.labels,
@@ -118,6 +118,11 @@ def nodes(records: Records) -> Section:
         ),
         notes=blocks.notes,
     )
+
+
+def _attacked(records: Records) -> str:
+    nodes = np.flatnonzero(records.attacked).tolist()
+    return f" Attacked: {', '.join(map(str, nodes))}." if nodes else ""
 
 
 def timetable(rounds: list[dict]) -> Section:

@@ -42,7 +42,14 @@ def curve(records: Records, target: float | None) -> Table:
             ]
         )
     energy = [] if evaluations.joules is None else ["energy"]
-    header = ["round", "sim time", "bytes", *energy, "all", *(f"cluster {c}" for c in range(per_cluster.shape[1]))]
+    header = [
+        "round",
+        "sim time",
+        "bytes",
+        *energy,
+        records.judged_nodes.removesuffix(" nodes"),
+        *(f"cluster {c}" for c in range(per_cluster.shape[1])),
+    ]
     side, unit = "below" if metric.falling else "above", " %" if metric.share else ""
     note = f"* first evaluation at or {side} the target {metric.text(target)}{unit}"
     what = metric.head[:1].upper() + metric.head[1:]
