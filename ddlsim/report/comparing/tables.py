@@ -134,9 +134,10 @@ def notes_of(rows: list[Row]) -> list[str]:
     if any(row.published for row in rows):
         notes.append("[ ] published number; ± population standard deviation over seeds; accuracies in percent")
     targets = {(row.measure, row.metric, row.target): row.target_metric for row in rows if row.target is not None}
+    whose = "honest" if any(row.attacked for row in rows) else "all"
     for (measure, metric, value), shown in sorted(targets.items(), key=lambda item: item[0]):
         side = "at or below" if shown.falling else "at or above"
-        over = " over all (honest) nodes" if measure == metric and metric == "accuracy" else ""
+        over = f" over {whose} nodes" if measure == metric and metric == "accuracy" else ""
         unit = " %" if shown.share else ""
         notes.append(f"to target: first evaluation with {measure}{over} {side} {shown.text(value)}{unit}")
     without = sorted({row.judged_by.words for row in rows if not row.has_fairness})

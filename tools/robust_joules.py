@@ -1,0 +1,56 @@
+"""Prices the cells of the matrix of attacks and rules in joules, and runs for that what it must run again.
+
+    python tools/robust_joules.py [until HH:MM]
+
+Energy is a function of a run's steps, seconds and bytes. Rules and attacks on models change none of them where learned
+values do not steer who talks to whom: cells of one algorithm with the same bytes and simulated seconds cost the same
+joules, and one of them is run. Each run must give the accuracy, bytes and seconds that were kept, or it is an error.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from typing import Any
+
+from robust_matrix import ROOT, SCENARIO, changes, figures
+
+CELLS = ROOT / "docs" / "results" / "robust" / "cells.jsonl"
+JOULES = ROOT / "docs" / "results" / "robust" / "joules.jsonl"
+ENERGY = {"device": "jetson_nano_10w", "idle_w": 1.25, "link": "wifi_2012"}
+
+
+def key(row: dict[str, Any]) -> list[Any]:
+    """What tells rows of different costs apart."""
+    return [row["cell"]["algorithm"], row["gigabytes"], row["simulated_s"]]
+
+
+def main() -> None:
+    """Runs what is missing, cells without attackers first."""
+    import torch
+
+    import ddlsim
+
+    torch.set_num_threads(1)
+    until = sys.argv[1] if len(sys.argv) > 1 else "99:99"
+    known = [json.loads(line)["key"] for line in JOULES.read_text().splitlines()] if JOULES.exists() else []
+    for row in map(json.loads, CELLS.read_text().splitlines()):
+        if key(row) in known:
+            continue
+        if time.strftime("%H:%M") >= until:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            settings = {**changes(row["cell"]), "energy": ENERGY}
+            summary = ddlsim.run(SCENARIO, set=settings, out=f"{folder}/run", progress=None).summary
+        again = figures(summary)
+        differs = [name for name in again if again[name] != row[name]]
+        if differs:
+            raise SystemExit(f"{row['cell']}: {', '.join(differs)} differ from those that were kept: {again}")
+        energy = {name: value for name, value in summary["energy"].items() if name.endswith("joules")}
+        known.append(key(row))
+        with JOULES.open("a") as file:
+            file.write(json.dumps({"key": key(row), "cell": row["cell"], **energy}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
