@@ -1,15 +1,17 @@
-"""Writes docs/results/robust.md from the figures that tools/robust_matrix.py has kept.
+"""Writes docs/results/robust.md from the figures that tools/robust_matrix.py and tools/robust_joules.py have kept.
 
 python tools/robust_page.py
 """
 
 import json
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 CELLS = ROOT / "docs" / "results" / "robust" / "cells.jsonl"
+JOULES = ROOT / "docs" / "results" / "robust" / "joules.jsonl"
 PAGE = ROOT / "docs" / "results" / "robust.md"
 
 HEAD = """# Attacks, robust rules, and the minority
@@ -21,20 +23,27 @@ rotated against each other, on the embedded Fashion-MNIST sample; an MLP of 64 h
 neighbors, no final all-reduce. Rules take 30 % of the rows as attackers' (2 of 7). {runs} runs of {seconds:.0f} CPU
 seconds together, {seeds} seeds without attackers and one with. Accuracies are those of honest nodes at the last
 evaluation, in percent. Between the two seeds a cell without attackers differs by {majority:.1f} points at most for the
-majority, {minority:.1f} for the minority. Joules are not measured here. FACADE's two clusters end on one head with the
-plain average (seed 0, looked at), so at this size it is Epidemic Learning with a second, idle head; what it does for
-minorities when its heads part is in docs/results/facade_table_cifar10.md.
+majority, {minority:.1f} for the minority. FACADE's two clusters end on one head with the plain average (seed 0, looked
+at), so at this size it is Epidemic Learning with a second, idle head; what it does for minorities when its heads part
+is in docs/results/facade_table_cifar10.md.
+
+Joules (`tools/robust_joules.py`) are those of 20 small boards with Wi-Fi: 10 W while computing, 1.25 W while waiting,
+and the published slopes of a radio per byte (presets `jetson_nano_10w`, `wifi_2012`; sources: `ddlsim list energy`).
 """
 
 
 def main() -> None:
     """Writes the page."""
     rows = [json.loads(line) for line in CELLS.read_text().splitlines()]
-    PAGE.write_text(page(rows))
+    priced = [json.loads(line) for line in JOULES.read_text().splitlines()]
+    PAGE.write_text(page(rows, {tuple(one["key"]): one["joules"] for one in priced}))
 
 
-def page(rows: Sequence[dict[str, Any]]) -> str:
-    """The page's text."""
+def page(rows: Sequence[dict[str, Any]], joules: Mapping[tuple[Any, ...], float]) -> str:
+    """The page's text; `joules` by algorithm, gigabytes and simulated seconds."""
+    rows = [
+        {**row, "joules": joules.get((row["cell"]["algorithm"], row["gigabytes"], row["simulated_s"]))} for row in rows
+    ]
     calm = [row for row in rows if row["cell"]["attack"] is None]
     seeds = len({row["cell"]["seed"] for row in calm})
     majority, minority = (_between_seeds(calm, cluster) for cluster in (0, 1))
@@ -50,7 +59,8 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         parts += [*_table(found, _both_clusters), "", "Accuracy of honest nodes of the majority / of the minority.", ""]
         parts += ["Points of accuracy, over all honest nodes, that the attack costs under the same rule:", ""]
         parts += [*_table(found, lambda some: _loss(some, calm)), ""]
-    parts += ["## Traffic and time", "", *_costs(calm), ""]
+    parts += ["## Traffic, time and energy", "", *_costs(rows), ""]
+    parts += ["## Every cell", "", *_cells(rows), ""]
     return "\n".join(parts)
 
 
@@ -133,17 +143,49 @@ def _answer(calm: Sequence[dict[str, Any]]) -> list[str]:
     return [text + "algorithm.", "", *lines]
 
 
-def _costs(calm: Sequence[dict[str, Any]]) -> list[str]:
-    lines = ["| algorithm | GB | simulated s |", "|---|---|---|"]
-    for algorithm in _names(calm, "algorithm"):
-        found = _of(calm, algorithm=algorithm)
-        texts = []
-        for key, digits in (("gigabytes", 3), ("simulated_s", 1)):
-            least, most = (pick(row[key] for row in found) for pick in (min, max))
-            texts.append(f"{least:.{digits}f}" + (f" to {most:.{digits}f}" if most - least > 10**-digits else ""))
-        lines.append(f"| {algorithm} | {texts[0]} | {texts[1]} |")
-    text = "Over all rules and seeds without attackers. A rule leaves out models that have come all the same."
-    return [*lines, "", text]
+def _costs(rows: Sequence[dict[str, Any]]) -> list[str]:
+    lines = ["| algorithm | GB | simulated s | kJ |", "|---|---|---|---|"]
+    for algorithm in _names(rows, "algorithm"):
+        found = _of(rows, algorithm=algorithm)
+        texts = [_range(found, "gigabytes", 1, 3), _range(found, "simulated_s", 1, 1), _range(found, "joules", 1e3, 2)]
+        lines.append(f"| {algorithm} | {' | '.join(texts)} |")
+    priced = sum(row["joules"] is not None for row in rows)
+    text = "Over all cells. Neither a rule nor an attack on models changes what is sent: a rule leaves out models that "
+    text += (
+        "have come all the same. With DAC what was learned decides on the peers, and so on bytes, seconds and joules; "
+    )
+    text += (
+        f"{priced} of {len(rows)} cells are priced, each by a run of its own or by one of the same bytes and seconds."
+    )
+    return [*lines, "", *textwrap.wrap(text, 120)]
+
+
+def _range(found: Sequence[dict[str, Any]], key: str, unit: float, digits: int) -> str:
+    """Least and largest known value, or one if they read alike."""
+    known = [row[key] / unit for row in found if row[key] is not None]
+    if not known:
+        return "-"
+    least, most = (f"{pick(known):.{digits}f}" for pick in (min, max))
+    return least if least == most else f"{least} to {most}"
+
+
+def _cells(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """One line per algorithm, rule and attack, averaged over seeds."""
+    lines = [
+        "| attack | rule | algorithm | majority / minority | GB | simulated s | kJ |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    seen: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        cell = row["cell"]
+        attack = f"{cell['attack']}, {cell['share']:.0%}" if cell["attack"] else "none"
+        seen.setdefault((attack, cell["rule"], cell["algorithm"]), []).append(row)
+    for names, found in seen.items():
+        known = [row["joules"] / 1e3 for row in found if row["joules"] is not None]
+        costs = f"{_mean([row['gigabytes'] for row in found]):.3f} | {_mean([row['simulated_s'] for row in found]):.1f}"
+        joules = f"{_mean(known):.2f}" if len(known) == len(found) else "not priced"
+        lines.append(f"| {' | '.join(names)} | {_both_clusters(found)} | {costs} | {joules} |")
+    return lines
 
 
 if __name__ == "__main__":

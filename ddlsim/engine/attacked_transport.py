@@ -1,7 +1,8 @@
 """Messages of a run in which some nodes attack: what they send is forged, flooded with junk, or held back.
 
 Parameters are forged on their way out, before compression, and once for all receivers unless the attack sends every
-receiver something else; so what is sent again is the same forgery. See attacks/base.py for what an attacker knows.
+receiver something else; so what is sent again is the same forgery. Under `privacy` a node that forges neither clips nor
+noises, and of honest nodes it knows what they have released. See attacks/base.py for what an attacker knows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,23 +43,32 @@ class AttackedTransport(NetworkTransport):
 
     # -- the port --------------------------------------------------------------------------------------------------
 
-    def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
-        """Sends what the attacks make of the payload."""
-        receivers = tuple(receivers)
-        self._learn(sender, payload)
-        for group, changed in self._outgoing(sender, receivers, round_num, PUSH, payload):
-            super().push(sender, group, round_num, changed)
-        self._flood(sender, receivers, round_num, payload)
-
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
         """Answers pulls with what the attacks make of this payload from now on."""
-        self._learn(node, payload)
+        if not self._senders:  # else it is noised first
+            self._learn(node, payload)
         super().publish(node, round_num, stage, payload)
 
     def fail(self, message: Message) -> None:
         """As in NetworkTransport; nobody waits for junk."""
         if message.kind != JUNK:
             super().fail(message)
+
+    def _push(self, sender: int, receivers: tuple[int, ...], round_num: int, payload: Mapping[str, Any]) -> None:
+        if receivers or not self._senders:
+            self._learn(sender, payload)
+        for group, changed in self._outgoing(sender, receivers, round_num, PUSH, payload):
+            super()._push(sender, group, round_num, changed)
+        self._flood(sender, receivers, round_num, payload)
+
+    def _private(self, sender: int, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What forges clips and noises nothing."""
+        conduct = self._attackers.of(sender)
+        if conduct is not None and any(
+            attack.forges for attack, _ in conduct.active(self._members[sender].node.round_num)
+        ):
+            return payload
+        return super()._private(sender, payload)
 
     def _messages(
         self,
@@ -73,6 +83,8 @@ class AttackedTransport(NetworkTransport):
             return super()._messages(sender, receivers, round_num, kind, payload, keys)
         found: list[Message] = []
         receivers = tuple(receivers)
+        if self._senders and kind == RESPONSE:
+            self._learn(sender, payload)
         for group, changed in self._outgoing(sender, receivers, round_num, kind, payload):
             found += super()._messages(sender, group, round_num, kind, changed, keys)
         self._flood(sender, receivers, round_num, payload)

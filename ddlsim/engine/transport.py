@@ -93,13 +93,7 @@ class NetworkTransport:
     def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
         """Sends the payload to every receiver."""
         receivers = tuple(receivers)
-        payload = self._private(sender, payload) if receivers else payload
-        if self._secure is not None and self._secure.masks(sender):
-            self._secure.contribute(sender, receivers, round_num, payload)
-        elif self._encoders is not None:
-            self._send(self._messages(sender, receivers, round_num, PUSH, payload))
-        elif receivers:
-            self._send([self._plain_message(sender, receivers, round_num, PUSH, payload)])
+        self._push(sender, receivers, round_num, self._private(sender, payload) if receivers else payload)
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
         """Answers pulls with this payload from now on, also those that wait for it."""
@@ -231,6 +225,15 @@ class NetworkTransport:
                 self._secure.failed(message)
 
     # -- sending ---------------------------------------------------------------------------------------------------
+
+    def _push(self, sender: int, receivers: tuple[int, ...], round_num: int, payload: Mapping[str, Any]) -> None:
+        """Sends what may leave of a payload to every receiver."""
+        if self._secure is not None and self._secure.masks(sender):
+            self._secure.contribute(sender, receivers, round_num, payload)
+        elif self._encoders is not None:
+            self._send(self._messages(sender, receivers, round_num, PUSH, payload))
+        elif receivers:
+            self._send([self._plain_message(sender, receivers, round_num, PUSH, payload)])
 
     def _send(self, messages: list[Message]) -> None:
         """Hands messages to the network; to a node that is away nothing can be sent."""

@@ -1,0 +1,75 @@
+"""Forged messages of private runs: attacked nodes follow no protocol, and know of others what these have released."""
+
+import pytest
+import torch
+
+from ddlsim import runs
+from ddlsim.attacks.others_rows import FOE
+from ddlsim.messages.gaussian import GaussianMechanism
+from ddlsim.scenario import from_mapping
+
+CLIP = 0.01
+ALGORITHMS = {
+    "el": {"final_all_reduce": False},
+    "pens": {"loss_batches": "local_steps", "sampled_peers": 2, "stage1_rounds": 1},
+}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_forger_neither_clips_nor_noises_and_knows_what_was_released(tmp_path, monkeypatch, algorithm):
+    """EL pushes models, PENS pulls them; without noise a released model has the norm of the clip."""
+    pytest.importorskip("opacus")
+    seen, released = [], []
+    encode = GaussianMechanism.encode
+
+    def forge(self, given):
+        seen.append((given.own.norm().item(), [row.norm().item() for row in given.known]))
+        return given.own
+
+    def counted(self, values, *more):
+        released.append(len(values))
+        return encode(self, values, *more)
+
+    monkeypatch.setattr(FOE, "forge", forge)
+    monkeypatch.setattr(GaussianMechanism, "encode", counted)
+    scenario = from_mapping(
+        {
+            "rounds": 3,
+            "nodes": {"clusters": [5]},
+            "algorithm": {"name": algorithm, **ALGORITHMS[algorithm]},
+            "model": {"name": "mlp", "hidden": [8]},
+            "data": {"name": "fashion-mnist-mini"},
+            "training": {"learning_rate": 0.05, "local_steps": 2},
+            "topology": {"name": "complete"},
+            "privacy": {"clip": CLIP, "noise_multiplier": 0.0, "clips": "model"},
+            "attacks": [{"name": "foe", "nodes": [0], "knowledge": "all"}],
+        }
+    )
+    runs.run(scenario, out=tmp_path / "run")
+    assert all(own > 10 * CLIP for own, _ in seen)
+    known = seen[-1][1]
+    assert known == pytest.approx([CLIP] * len(known), rel=1e-4)
+    if algorithm == "el":
+        assert len(seen) == 3 and len(known) == 4
+        assert sum(released) == 3 * 4
+
+
+def test_sums_are_secure_and_noised_at_once(tmp_path):
+    pytest.importorskip("opacus")
+    scenario = from_mapping(
+        {
+            "rounds": 2,
+            "nodes": {"clusters": [4]},
+            "algorithm": {"name": "fedavg"},
+            "model": {"name": "mlp", "hidden": [8]},
+            "data": {"name": "fashion-mnist-mini"},
+            "training": {"learning_rate": 0.05, "local_steps": 2},
+            "topology": {"name": "complete"},
+            "privacy": {"clip": 1.0, "noise_multiplier": 0.5},
+            "secure_aggregation": {"threshold": 2},
+            "attacks": [{"name": "sign_flip", "nodes": [0]}],
+        }
+    )
+    summary = runs.run(scenario, out=tmp_path / "run")
+    assert summary["secure_aggregation"]["sums"] == 2
+    assert torch.isfinite(torch.tensor(summary["privacy"]["epsilon"]["max"]))
