@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "validation"))
 
 import compare_runs  # noqa: E402
-from compare_flows import PLAIN_QUEUE, VARIANTS, Measured, read_all, summary  # noqa: E402
+from compare_flows import FITTED_TO, FQ_CODEL, HELD_OUT, PLAIN_QUEUE, VARIANTS, Measured, read_all, summary  # noqa: E402
 
 from ddlsim.network.tcp import Tcp  # noqa: E402
 
@@ -28,13 +28,17 @@ SEEDS = range(5)
 BLUE, ORANGE, GREEN, GRAY = "#3465a4", "#d9822b", "#4c9a52", "#9aa0a6"
 
 SETTINGS = {
-    "fair": ("fair", 100, "cubic", "persistent"),
+    "fair": ("fair", 1000, "cubic", "persistent"),
+    "fair, 100 packets": ("fair", 100, "cubic", "persistent"),
+    "fq_codel": ("relay_fq_codel", 10240, "cubic", "persistent"),
     "fair, a connection per message": ("fair", 100, "cubic", "per_message"),
     "plain, 100 packets": ("pfifo", 100, "cubic", "persistent"),
     "plain, 1000 packets": ("pfifo", 1000, "cubic", "persistent"),
     "plain, 100 packets, bbr": ("pfifo", 100, "bbr", "persistent"),
 }
-TITLES = {"fair": "fair queues", "plain, 100 packets": "plain queues"}
+TITLES = {"fair": "fair queues", "fq_codel": "fq_codel", "plain, 100 packets": "plain queues"}
+QUEUES = {"fair": "fair queues", "relay_fq_codel": "fq_codel", "pfifo": "plain queues"}
+FITTED = {"fair": None, "fq_codel": FQ_CODEL, "plain, 100 packets": PLAIN_QUEUE}
 
 
 def main() -> None:
@@ -47,7 +51,11 @@ def main() -> None:
         "KERNEL": found["fair"][0].about["kernel"],
         "CASES": cases_table(found),
         "OPTIONS": options_table(found),
-        "PLAIN": plain_table(found),
+        "PLAIN": fitted_table(
+            found, ("plain, 100 packets", "plain, 1000 packets", "plain, 100 packets, bbr"), PLAIN_QUEUE
+        ),
+        "FQ_CODEL": fitted_table(found, ("fq_codel",), FQ_CODEL),
+        "REPETITIONS": repetitions(found),
         "RUNS": runs_table(),
     }
     text = TEXT.read_text()
@@ -83,51 +91,80 @@ def cases_table(found: dict[str, list[Measured]]) -> str:
             sizes = f"{len(case.flows)} x {len(case.taken_s)}"
             of_flows = [errors(case.flow_errors(settings)) for settings in (None, tcp)]
             of_rounds = [errors(case.round_errors(settings)) for settings in (None, tcp)]
-            rows.append([f"{setting}: {case.name}", sizes, *of_flows, *of_rounds])
-    head = ["queues: case", "flows x repetitions", "flows, `flow`", "flows, `tcp`", "rounds, `flow`", "rounds, `tcp`"]
+            rows.append([f"{setting}: {case.name}", sizes, spread_of_repetitions(case), *of_flows, *of_rounds])
+    head = [
+        "queues: case",
+        "flows x repetitions",
+        "repetitions differ by",
+        "flows, `flow`",
+        "flows, `tcp`",
+        "rounds, `flow`",
+        "rounds, `tcp`",
+    ]
     return table(head, rows)
+
+
+def spread_of_repetitions(case: Measured) -> str:
+    """Median and 95th percentile of how far a flow's time is from the median of its repetitions, in percent."""
+    if len(case.taken_s) == 1:
+        return "-"
+    taken_s = case.taken_s[:, ~np.isnan(case.taken_s).any(axis=0)]
+    return errors((taken_s / np.median(taken_s, axis=0) - 1).ravel())
 
 
 def options_table(found: dict[str, list[Measured]]) -> str:
     """What each option brings behind fair queues."""
-    by_name = {case.name: case for case in found["fair"]}
+    by_name = {case.name: case for case in (*found["fair, 100 packets"], *found["fair"])}
     columns = ("single_20ms", "uplink", "incast", *ROUNDS, "el_8_rtts")
     rows = [[name, *(errors(by_name[case].round_errors(tcp)) for case in columns)] for name, tcp in VARIANTS.items()]
     return table(["", *columns], rows)
 
 
-def plain_table(found: dict[str, list[Measured]]) -> str:
-    """Rounds behind plain queues: with what is right behind fair ones, and with the settings for plain ones."""
+def fitted_table(found: dict[str, list[Measured]], settings: Sequence[str], fitted: Tcp) -> str:
+    """Rounds behind queues for which something was fitted (to those of the first setting), with and without that."""
     rows = []
-    for setting in ("plain, 100 packets", "plain, 1000 packets", "plain, 100 packets, bbr"):
-        for case in found[setting]:
-            if case.name not in (*ROUNDS, "el_8_rtts"):
+    for setting in settings:
+        by_name = {case.name: case for case in found[setting]}
+        for name in (*FITTED_TO, *HELD_OUT, "el_8_rtts"):
+            if name not in by_name:
                 continue
-            measured = [case.round_errors(tcp, SEEDS) for tcp in (None, Tcp(), PLAIN_QUEUE)]
+            case = by_name[name]
+            measured = [case.round_errors(tcp, SEEDS) for tcp in (None, Tcp(), fitted)]
             biases = [f"{errors(each)} ({100 * summary(each)[2]:+.0f})" for each in measured]
-            rows.append([f"{setting}: {case.name}", *biases])
-    return table(["queues: case", "`flow`", "`tcp`", "`tcp`, settings for plain queues"], rows)
+            rows.append(
+                [
+                    f"{setting}: {name}",
+                    "fitted to" if name in FITTED_TO and setting == settings[0] else "held out",
+                    *biases,
+                ]
+            )
+    return table(["queues: case", "", "`flow`", "`tcp`", "`tcp`, fitted settings"], rows)
+
+
+def repetitions(found: dict[str, list[Measured]]) -> str:
+    """How many repetitions there are, and how many the machine disturbed."""
+    cases = [case for measured in found.values() for case in measured]
+    disturbed = sum(case.about["disturbed"] for case in cases)
+    return f"{sum(len(case.taken_s) for case in cases)} repetitions are stored; {disturbed} were not"
 
 
 def runs_table() -> str:
     """Real runs: models, seconds per round, seconds to the target."""
     rows = []
     for run in compare_runs.read_runs():
-        measured_s, target = run.complete_s, run.target_round
-        fair = run.about["queue"] == "fair"
-        networks = {**compare_runs.NETWORKS, **({} if fair else {"tcp": compare_runs.PLAIN_QUEUE})}
-        simulated = {name: run.simulated_s(network) for name, network in networks.items()}
-        per_round = [f"{each[-1] / len(measured_s):.3f}" for each in (measured_s, *simulated.values())]
+        about, measured_s, target = run.about, run.complete_s, run.target_round
+        simulated = [run.simulated_s(network) for network in ({}, run.tcp)]
+        per_round = [f"{each[-1] / len(measured_s):.3f}" for each in (measured_s, *simulated)]
         to_target = [f"{measured_s[target - 1]:.2f}"]
-        for each in simulated.values():
+        for each in simulated:
             to_target.append(f"{each[target - 1]:.2f} ({100 * (each[target - 1] / measured_s[target - 1] - 1):+.1f} %)")
-        about = run.about
         rows.append(
             [
-                f"{about['name']}, {'fair' if fair else 'plain'} queues",
+                f"{about['name']}, {QUEUES[about['queue']]}",
                 f"{about['largest_difference']:.1e}",
                 f"{100 * about['accuracy'][str(len(measured_s))]:.2f} / {100 * about['simulated_accuracy']:.2f}",
                 " / ".join(per_round),
+                f"{100 * run.target:.0f} %",
                 " / ".join(to_target),
             ]
         )
@@ -136,18 +173,19 @@ def runs_table() -> str:
         "largest difference of a parameter",
         "accuracy, real / simulated (%)",
         "seconds per round, real / `flow` / `tcp`",
-        f"seconds to {100 * compare_runs.TARGET:.0f} %, real / `flow` / `tcp`",
+        "target",
+        "seconds to it, real / `flow` / `tcp`",
     ]
     return table(head, rows)
 
 
 def draw_rounds(found: dict[str, list[Measured]]) -> plt.Figure:
     """Distributions of the relative errors of rounds."""
-    figure, axes = plt.subplots(1, 2, figsize=(7.5, 2.8), sharex=True, sharey=True, layout="constrained")
-    for axis, setting in zip(axes, ("fair", "plain, 100 packets"), strict=True):
-        cases = [case for case in found[setting] if case.name in ROUNDS]
-        lines = {"flow": (None, GRAY), "tcp": (Tcp(), BLUE), "tcp, for plain queues": (PLAIN_QUEUE, ORANGE)}
-        for name, (tcp, color) in list(lines.items())[: 2 if setting == "fair" else 3]:
+    figure, axes = plt.subplots(1, 3, figsize=(9.5, 2.8), sharex=True, sharey=True, layout="constrained")
+    for axis, (setting, fitted) in zip(axes, FITTED.items(), strict=True):
+        cases = [case for case in found[setting] if case.name in (*ROUNDS, *HELD_OUT)]
+        lines = {"flow": (None, GRAY), "tcp": (Tcp(), BLUE), "tcp, fitted": (fitted, ORANGE)}
+        for name, (tcp, color) in list(lines.items())[: 2 if fitted is None else 3]:
             _steps(axis, 100 * np.concatenate([case.round_errors(tcp, SEEDS) for case in cases]), name, color)
         axis.axvline(0, color="black", linewidth=0.5)
         axis.set(title=f"rounds, {TITLES[setting]}", xlabel="relative error (%)")

@@ -61,6 +61,13 @@ std::vector<std::pair<Id, std::int64_t>> overdue(FlowNetwork& self) {
     return pairs_of(flows);
 }
 
+// From now on messages with a round-trip time start slowly.
+void use_windows(FlowNetwork& self, std::int64_t first_bytes, Time least_timeout_ns) {
+    check_sizes(0, first_bytes);
+    if (least_timeout_ns <= 0) throw py::value_error("a time-out must be above zero");
+    self.use_windows(first_bytes, least_timeout_ns);
+}
+
 py::list step(FlowNetwork& self, Time until_ns) {
     std::vector<Id> ended;
     self.step(until_ns, ended);
@@ -140,18 +147,20 @@ void register_flow(py::module_& m) {
             "send",
             [](Network& self, Time now_ns, std::int64_t src, std::int64_t dst, std::int64_t payload_bytes,
                std::int64_t header_bytes, Time latency_ns, bool lost, const std::vector<Id>& links, Rate weight,
-               std::int64_t ack_bytes, bool in_order) {
+               std::int64_t ack_bytes, bool in_order, Time round_trip_ns) {
                 Network::Message message = to_message(self, src, dst, payload_bytes, header_bytes, latency_ns, lost);
                 message.weight = to_weight(weight);
                 message.ack_bytes = to_ack_bytes(ack_bytes);
                 message.in_order = in_order;
+                message.round_trip = to_latency(round_trip_ns);
                 std::vector<Id> route = to_route(self, links);
                 self.advance(now_ns);
                 return self.send(message, std::move(route));
             },
             py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"), py::arg("header_bytes") = 0,
             py::arg("latency_ns") = -1, py::arg("lost") = false, py::arg("links") = std::vector<Id>{},
-            py::arg("weight") = 0, py::arg("ack_bytes") = 0, py::arg("in_order") = false)
+            py::arg("weight") = 0, py::arg("ack_bytes") = 0, py::arg("in_order") = false, py::arg("round_trip_ns") = 0)
+        .def("use_windows", use_windows, py::arg("first_bytes"), py::arg("least_timeout_ns"))
         .def("send_many", &send_many, py::arg("now_ns"), py::arg("src"), py::arg("dst"), py::arg("payload_bytes"),
              py::arg("header_bytes"), py::arg("latency_ns"))
         .def("set_deadline", &Network::set_deadline, py::arg("slot"), py::arg("deadline_ns"))

@@ -65,11 +65,12 @@ py::object send(Transport& self, const Args& args) {
 
 bool send_routed(Transport& self, double now_s, const py::object& message, std::int64_t dst, const py::dict& kinds,
                  Time latency_ns, bool again, bool lost, const std::vector<Id>& links, double least_shared, Rate weight,
-                 std::int64_t ack_bytes, const std::vector<Id>& ack_links, bool in_order) {
+                 std::int64_t ack_bytes, const std::vector<Id>& ack_links, bool in_order, Time round_trip_ns) {
     SendRequest request = to_request(message, kinds, sent_s(message), latency_ns, again);
     request.weight = to_weight(weight);
     request.ack_bytes = to_ack_bytes(ack_bytes);
     request.in_order = in_order;
+    request.round_trip = to_latency(round_trip_ns);
     const Id from = source(self.network(), message), to = to_node(self.network(), dst);
     std::vector<Id> route = to_route(self.network(), links), back = to_route(self.network(), ack_links);
     self.go_to(now_s);
@@ -181,7 +182,7 @@ void register_transport(py::module_& m) {
         .def("send_routed", &send_routed, "To one node, over shared links, or to be lost; False: it could not be sent.",
              py::arg("now_s"), py::arg("message"), py::arg("dst"), py::arg("kinds"), py::arg("latency_ns"),
              py::arg("again"), py::arg("lost"), py::arg("links"), py::arg("least_shared"), py::arg("weight") = 0,
-             py::arg("ack_bytes") = 0, py::arg("ack_links") = std::vector<Id>{}, py::arg("in_order") = false)
+             py::arg("ack_bytes") = 0, py::arg("ack_links") = std::vector<Id>{}, py::arg("in_order") = false, py::arg("round_trip_ns") = 0)
         .def("set_timeout", &Transport::set_timeout, py::arg("timeout_ns"),
              "Messages are given up so long after their sending.")
         .def("remove_node", &remove_node,

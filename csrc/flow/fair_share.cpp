@@ -40,6 +40,11 @@ void FairShare::set_weight(Id flow, Rate weight) {
     weights_[flow] = weight;
 }
 
+void FairShare::set_cap(Id flow, Rate rate) {
+    if (flow >= caps_.size()) caps_.resize(std::max<std::size_t>(flow + 1, 2 * caps_.size()), kUnlimited);
+    caps_[flow] = rate == kUnlimited ? kUnlimited : rate / weight(flow);
+}
+
 Id FairShare::attach(Id link, Entry entry) {
     mark_dirty(link);
     if (lists_.size(link) == 0) ++active_links_;
@@ -65,8 +70,8 @@ void FairShare::note_change(Id link, Rate old_level) {
 }
 
 Rate FairShare::least_other(Id link, Entry entry) const {
-    if (!(entry.other & kRouted)) return level_[entry.other];
-    Rate least = kUnlimited;
+    Rate least = caps_.empty() ? kUnlimited : cap(entry.flow);
+    if (!(entry.other & kRouted)) return std::min(least, level_[entry.other]);
     for (Id other : routes_[entry.other & ~kRouted]) {
         if (other != link) least = std::min(least, level_[other]);
     }
@@ -190,6 +195,34 @@ void FairShare::close(Entry entry, Id link, Rate level) {
     }
 }
 
+// All flows with caps that are on links, by falling caps.
+void FairShare::find_capped() {
+    capped_.clear();
+    if (caps_.empty()) return;
+    for (Id link = 0; link < num_links(); ++link) {
+        for (const Entry* entry = lists_.begin(link); entry != lists_.end(link); ++entry) {
+            const bool is_routed = entry->other & kRouted;
+            const Id first = is_routed ? routes_[entry->other & ~kRouted][0] : std::min(link, entry->other);
+            if (cap(entry->flow) < kUnlimited && first == link) capped_.push_back({cap(entry->flow), link, *entry});
+        }
+    }
+    std::sort(capped_.begin(), capped_.end(), [](const Capped& a, const Capped& b) { return a.level > b.level; });
+}
+
+// Fixes flows whose caps are below a level to which no link that is still open has filled.
+void FairShare::close_capped(Rate level) {
+    while (!capped_.empty() && capped_.back().level < level) {
+        const auto [own, link, entry] = capped_.back();
+        capped_.pop_back();
+        if (!(entry.other & kRouted)) {
+            if (state_[link] != kOpen || state_[entry.other] != kOpen) continue;  // its share is less than its cap
+            residual_[link] -= weight(entry.flow) * own;
+            open_[link] -= weight(entry.flow);
+        }
+        close(entry, kNone, own);
+    }
+}
+
 // Progressive filling. Keys in the queue may be too low, never too high: a share only grows while others are fixed.
 void FairShare::fill(std::vector<Rate>& levels) {
     ++fills;
@@ -203,9 +236,11 @@ void FairShare::fill(std::vector<Rate>& levels) {
         if (open_[link] > 0) queue_.set_unordered(link, residual_[link] / open_[link]);
     }
     queue_.restore_order();
+    find_capped();
     std::vector<Id> full;
     while (!queue_.empty()) {
         const Rate level = queue_.top_key();
+        close_capped(level);
         full.clear();
         while (!queue_.empty() && queue_.top_key() == level) {
             const Id link = queue_.top();
@@ -221,8 +256,9 @@ void FairShare::fill(std::vector<Rate>& levels) {
             }
         }
         for (Id link : full) {
-            for (const Entry* entry = lists_.begin(link); entry != lists_.end(link); ++entry)
-                close(*entry, link, level);
+            for (const Entry* entry = lists_.begin(link); entry != lists_.end(link); ++entry) {
+                if (caps_.empty() || cap(entry->flow) >= level) close(*entry, link, level);
+            }
             state_[link] = kDone;
         }
     }

@@ -10,6 +10,9 @@
 //
 // With weights a flow's rate is its weight times the least level of its links: each flow stands for as many equal ones,
 // "number of flows" above is the sum of their weights, and m(f) counts that often (weighted max-min fairness).
+//
+// A flow may have a highest rate of its own, a cap. It counts as one more link of it, whose level is the cap: m(f) is
+// never above it.
 #pragma once
 
 #include <vector>
@@ -46,6 +49,11 @@ public:
     void set_weight(Id flow, Rate weight);
     bool has_weights() const { return !weights_.empty(); }
     Rate weight(Id flow) const { return flow < weights_.size() ? weights_[flow] : 1; }
+    // kUnlimited: none. The links that the flow is on must be touched then.
+    void set_cap(Id flow, Rate rate);
+    bool has_caps() const { return !caps_.empty(); }
+    Rate cap(Id flow) const { return flow < caps_.size() ? caps_[flow] : kUnlimited; }  // as a level
+    void touch(Id link) { mark_dirty(link); }
     Id attach(Id link, Entry entry);
     Id detach(Id link, Id position);  // the flow that moved to `position`, or kNone
     Entry* begin(Id link) { return lists_.begin(link); }
@@ -74,6 +82,8 @@ private:
     bool repair();
     void revisit(Id link);
     void fill(std::vector<Rate>& levels);
+    void find_capped();
+    void close_capped(Rate level);
     void close(Entry entry, Id link, Rate level);
     void mark_dirty(Id link);
     void note_change(Id link, Rate old_level);
@@ -85,6 +95,7 @@ private:
     std::vector<std::vector<Id>> routes_;
     std::vector<Id> free_routes_;
     std::vector<Rate> weights_;  // by flow; empty until one is set
+    std::vector<Rate> caps_;     // by flow, as levels; likewise
     std::vector<Rate> capacity_, level_;
     std::vector<Rate>
         target_;  // water_fill of each link for the present levels; a link is consistent at target == level
@@ -98,6 +109,12 @@ private:
     std::vector<Rate> open_;      // fill: weight of the flows not fixed yet
     enum : char { kOpen, kFull, kDone };
     std::vector<char> state_;  // fill
+    struct Capped {
+        Rate level;
+        Id link;  // one of the flow's
+        Entry entry;
+    };
+    std::vector<Capped> capped_;  // fill: flows with caps that are still open, the lowest last
 };
 
 }  // namespace ddlsim::flow

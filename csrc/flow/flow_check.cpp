@@ -75,7 +75,8 @@ void FlowNetwork::check() {
         const bool has_bottleneck = std::any_of(links.begin(), links.end(), [&](Id link) {
             return is_full[link] && fastest[link] <= flow.rate / share_.weight(slot);
         });
-        require(has_bottleneck, "no bottleneck link for flow", slot);
+        const bool is_capped = share_.cap(slot) < kUnlimited && flow.rate == share_.cap(slot) * share_.weight(slot);
+        require(has_bottleneck || is_capped, "no bottleneck link for flow", slot);
         const bool ends = flow.rate > 0 && flow.left / Work(flow.rate) + 1 < Work(kNever - flow.settled);
         require(!ends || events_.contains(slot), "no event for flow", slot);
         require(events_.empty() || events_.top_key() >= now_, "an event lies in the past",

@@ -83,6 +83,8 @@ Id FlowNetwork::place(const Message& message, std::vector<Id> shared_links) {
         flow.route = share_.add_route(std::move(shared_links));
     }
     if (message.weight > 0 || share_.has_weights()) share_.set_weight(slot, std::max<Rate>(message.weight, 1));
+    if (share_.has_caps()) share_.set_cap(slot, kUnlimited);
+    if (windows_.used()) windows_.expect(slot, message.src == message.dst ? 0 : message.round_trip, message.in_order);
     return slot;
 }
 
@@ -144,6 +146,10 @@ void FlowNetwork::start(Id slot) {
     flow.state = kSending;
     flow.settled = now_;
     const bool routed = flow.route != kNone;
+    if (windows_.used()) {
+        const Rate cap = windows_.start(slot, pair_of(flow), flow.left, path_capacity(flow), now_);
+        if (cap < kUnlimited) share_.set_cap(slot, cap);
+    }
     flow.at_uplink = share_.attach(flow.uplink, {slot, routed ? kRouted | flow.route : flow.downlink});
     flow.at_downlink = share_.attach(flow.downlink, {slot, routed ? kRouted | flow.route : flow.uplink});
     if (routed) {
@@ -193,6 +199,7 @@ void FlowNetwork::release(Id slot) {
     if (!deadlines_.empty() && deadlines_.contains(slot)) deadlines_.remove(slot);
     flow.state = kFree;
     free_slots_.push_back(slot);
+    if (windows_.used()) windows_.end(slot, now_);
     give_turn(slot);
 }
 
@@ -210,12 +217,6 @@ void FlowNetwork::finish(Id slot) {
     } else {
         pairs_.add({src(flow), dst(flow), 1, size.payload_bytes, size.header_bytes, 0});
     }
-}
-
-void FlowNetwork::settle(Flow& flow) {
-    const Work done = Work(flow.rate) * Work(now_ - flow.settled);
-    flow.left = done < flow.left ? flow.left - done : 0;
-    flow.settled = now_;
 }
 
 std::int64_t FlowNetwork::sent_bytes(Id slot) {
@@ -283,64 +284,9 @@ void FlowNetwork::abort_overdue() {
     for (Id slot : batch_) overdue_.push_back({slot, abort(slot)});
 }
 
-void FlowNetwork::set_rate(Id slot, Rate rate, bool in_order) {
-    Flow& flow = flows_[slot];
-    settle(flow);
-    flow.rate = rate;
-    Time end = kNever;
-    if (flow.left == 0) {
-        end = now_;
-    } else if (rate > 0) {
-        const Work wait = (flow.left + Work(rate - 1)) / Work(rate);
-        if (wait < Work(kNever - now_)) end = now_ + static_cast<Time>(wait);
-    }
-    if (in_order) {
-        end == kNever ? events_.remove(slot) : events_.set(slot, end);
-    } else {
-        events_.set_unordered(slot, end);
-    }
-}
-
-// Lets all flows whose rates may have changed come from memory side by side.
-void FlowNetwork::expect_flows(const std::vector<FairShare::Change>& changes) {
-    for (const FairShare::Change& change : changes) {
-        for (const Entry* entry = share_.begin(change.link); entry != share_.end(change.link); ++entry) {
-            __builtin_prefetch(&flows_[entry->flow]);
-            events_.expect(entry->flow);
-        }
-    }
-}
-
-// Rates of all flows for the present moment.
-void FlowNetwork::resolve() {
-    if (!share_.dirty()) return;
-    const std::vector<FairShare::Change>& changes = share_.update();
-    const bool in_order = !share_.filled_from_scratch();
-    if (in_order) expect_flows(changes);
-    for (const FairShare::Change& change : changes) {
-        const Rate level = share_.level(change.link);
-        const Rate below = std::min(level, change.old_level);
-        for (const Entry* entry = share_.begin(change.link); entry != share_.end(change.link); ++entry) {
-            const Rate own_level = share_.flow_level(change.link, *entry);
-            if (own_level < below) continue;  // another link held it and still does
-            const Rate rate = own_level * share_.weight(entry->flow);
-            if (rate != flows_[entry->flow].rate) set_rate(entry->flow, rate, in_order);
-        }
-    }
-    for (Id slot : started_) {
-        const Flow& flow = flows_[slot];
-        if (flow.state != kSending || flow.settled != now_ || flow.rate != 0) continue;
-        const Entry entry = share_.begin(flow.uplink)[flow.at_uplink];
-        const Rate rate = share_.flow_level(flow.uplink, entry) * share_.weight(slot);
-        if (rate != 0) set_rate(slot, rate, in_order);
-    }
-    started_.clear();
-    if (!in_order) events_.restore_order();
-}
-
 Time FlowNetwork::next_time() {
     resolve();
-    const Time event = events_.empty() ? kNever : events_.top_key();
+    const Time event = std::min(events_.empty() ? kNever : events_.top_key(), windows_.next());
     return is_deadline(event) ? deadlines_.top_key() : event;
 }
 
@@ -352,8 +298,10 @@ Time FlowNetwork::next_time_after_latencies(Time quiet_until) {
     while (true) {
         const Time time = next_time();
         if (time >= quiet_until || time == kNever || is_deadline(time)) return time;
-        if (!starts_now(flows_[events_.top()])) return time;
+        const bool is_event = !events_.empty() && events_.top_key() == time;
+        if (is_event && !starts_now(flows_[events_.top()])) return time;
         now_ = time;
+        grow_windows();
         while (!events_.empty() && events_.top_key() == time && starts_now(flows_[events_.top()])) start(events_.pop());
         expect_soon();
     }
@@ -391,6 +339,7 @@ bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
                 if (is_message) ended.push_back(slot);
             }
         }
+        grow_windows();
         if (is_deadline(time)) abort_overdue();
         expect_soon();
         if (ended.size() > before || !overdue_.empty()) return true;

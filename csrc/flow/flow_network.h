@@ -15,6 +15,7 @@
 //                       that is aborted
 //   in order            a message that is sent in order takes bandwidth when all earlier ones of its pair that are sent
 //                       in order have ended, as over one connection
+//   slow start          a message with a round-trip time is sent no faster than its window allows (windows.h)
 //   deadline            aborted then, unless its last byte is through at that instant or before
 #pragma once
 
@@ -26,6 +27,7 @@
 #include "flow/indexed_heap.h"
 #include "flow/pair_counters.h"
 #include "flow/units.h"
+#include "flow/windows.h"
 
 namespace ddlsim::flow {
 
@@ -54,7 +56,9 @@ public:
         Rate weight = 0;    // of its share of bandwidth; 0: none is set, as 1
         std::int64_t ack_bytes = 0;
         bool in_order = false;
+        Time round_trip = 0;  // of an empty path; 0: it has no window
     };
+    void use_windows(std::int64_t first_bytes, Time least_timeout) { windows_.use(first_bytes, least_timeout); }
     void expect(std::size_t messages);  // room for as many more in flight
     // Returns the slot that names the flow until it ends; slots are used again.
     // ack_links: the shared links of the way back.
@@ -155,6 +159,8 @@ private:
     void expect_soon() const;
     void abort_overdue();
     void start(Id slot);
+    Rate path_capacity(const Flow& flow) const;
+    void grow_windows();
     void leave_links(Id slot);
     void moved(Id link, Id slot, Id position);
     void release(Id slot);
@@ -180,6 +186,8 @@ private:
     std::unordered_map<std::uint64_t, Id> last_of_pair_;  // of messages in order that are in flight
     std::vector<Id> free_slots_;
     std::vector<Id> started_;                       // sending since the last resolve
+    Windows windows_;
+    std::vector<Id> grown_;                         // flows whose windows grew since the last resolve
     std::vector<std::vector<Id>> route_positions_;  // by route: position in each link after the first two
     std::vector<Node> nodes_;
     std::vector<Id> link_node_;

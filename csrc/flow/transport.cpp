@@ -43,7 +43,7 @@ bool Transport::send(const SendRequest& request, Id src, Id dst, bool lost, std:
     if (!mailboxes_.online(src) || !mailboxes_.online(dst)) return false;
     const bool routed = !links.empty();
     const Id slot = network_.send({src, dst, request.payload_bytes, request.header_bytes, request.latency, lost,
-                                   request.weight, request.ack_bytes, request.in_order},
+                                   request.weight, request.ack_bytes, request.in_order, request.round_trip},
                                   std::move(links), std::move(ack_links));
     if (slot >= in_flight_.size()) in_flight_.resize(network_.num_slots());
     const Time latency =

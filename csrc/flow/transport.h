@@ -28,6 +28,7 @@ struct SendRequest {
     Rate weight = 0;        // see FlowNetwork::Message
     std::int64_t ack_bytes = 0;
     bool in_order = false;
+    Time round_trip = 0;
 };
 
 class Transport {

@@ -33,7 +33,7 @@ from ddlsim.network.late_calls import LATE, LATEST, LateCall, exact_delay
 from ddlsim.network.latencies import OF_BOTH_ENDS, Latencies, Latency, latencies
 from ddlsim.network.link_use import KINDS, NodeUse, node_use
 from ddlsim.network.mailboxes import Mailboxes, succeed
-from ddlsim.network.tcp import Tcp, TcpPaths
+from ddlsim.network.tcp import MIN_RTO_S, Tcp, TcpPaths
 from ddlsim.network.traffic import Traffic, with_flying
 
 FOREVER_S = float("inf")
@@ -119,8 +119,8 @@ class Network:
         self._transport.add_nodes(*capacities, self._latencies.access_ns, env.now)
         self._paths: TcpPaths | None = None
         if tcp is not None:
-            uplinks, downlinks = (each.tolist() for each in capacities)
-            self._paths = TcpPaths(tcp, self._one_way_ns, uplinks, downlinks, seed)
+            self._paths = TcpPaths(tcp, self._one_way_ns, seed)
+            self._core.use_windows(tcp.first_window_bytes, round(MIN_RTO_S * 1e9))
         self._shared_bytes_per_s = [self._filled * capacity for capacity in shared_bytes_per_s]
         self._shared = [self._core.add_link(capacity) for capacity in self._shared_bytes_per_s]
         self._route = route
@@ -157,8 +157,6 @@ class Network:
             for message, receiver in refused:
                 self._refuse(message, receiver)
             return
-        if self._paths is not None:
-            self._paths.begin(messages)
         for message in messages:
             message.sent_s = now_s
             if message.header_bytes is None:
@@ -170,10 +168,8 @@ class Network:
         src = message.src
         lost = (self._drop_prob > 0 or self._bursts is not None) and self._draw_loss(src, receiver)
         crossed = self._route(src, receiver) if self._route else ()
-        latency_ns = self._latencies.of(src, receiver)
-        of_tcp: dict[str, Any] = {}
-        if self._paths is not None:
-            latency_ns, of_tcp = self._over_tcp(message, receiver)
+        of_tcp = {} if self._paths is None else self._over_tcp(message, receiver)
+        latency_ns = self._latencies.of(src, receiver) if self._paths is None else self._paths.latency_ns(src, receiver)
         sent = self._transport.send_routed(
             self._env.now,
             message,
@@ -189,17 +185,19 @@ class Network:
         if not sent:
             self._refuse(message, receiver)
 
-    def _over_tcp(self, message: Message, receiver: int) -> tuple[int, dict[str, Any]]:
-        """How long a message is on its way before its bytes, in ns; its weight and what goes back meanwhile."""
+    def _over_tcp(self, message: Message, receiver: int) -> dict[str, Any]:
+        """A message's weight, its window, and what goes back meanwhile."""
         assert self._paths is not None
         src, paths = message.src, self._paths
         num_bytes = message.payload_bytes + (message.header_bytes or 0)
-        latency_ns = paths.delay_ns(self._env.now, src, receiver, num_bytes)
         back = self._route(receiver, src) if self._route else ()
-        ack_links = [self._shared[link] for link in back]
-        weight, ack_bytes = paths.weight(src, receiver), paths.tcp.acks(num_bytes)
-        in_order = paths.tcp.connections == "persistent"
-        return latency_ns, {"weight": weight, "ack_bytes": ack_bytes, "ack_links": ack_links, "in_order": in_order}
+        return {
+            "weight": paths.weight(src, receiver),
+            "ack_bytes": paths.tcp.acks(num_bytes),
+            "ack_links": [self._shared[link] for link in back],
+            "in_order": paths.tcp.connections == "persistent",
+            "round_trip_ns": paths.window_ns(src, receiver),
+        }
 
     def _one_way_ns(self, src: int, dst: int) -> int:
         found = self._latencies.of(src, dst)
@@ -257,8 +255,6 @@ class Network:
             self._filled * downlink_bytes_per_s,
         )
         self._transport.set_capacity(self._env.now, node, uplink_bytes_per_s, downlink_bytes_per_s)
-        if self._paths is not None:
-            self._paths.set_capacity(node, uplink_bytes_per_s, downlink_bytes_per_s)
 
     def use_links(
         self,

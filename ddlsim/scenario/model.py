@@ -128,12 +128,13 @@ class Tcp(Section):
         acks_per_segment: segments of headers alone that go back for each; 0.5: delayed acknowledgements.
         connections: persistent: one per pair of nodes, from the start, whose messages go one after the other;
             per_message: one for each message, whose set-up costs a round trip.
-        initial_window: segments on their way when a connection begins; then twice as many in each round trip; half of
-            them for each time-out (0.2 s and a round trip) that it rests. 0: no slow start.
+        initial_window: segments on their way when a connection begins; then twice as many in each round trip, until
+            they fill the path; half of them for each time-out (0.2 s and a round trip) that it rests. 0: no slow start.
         shares: of links, among messages: equal; rtt: inversely to round-trip times; random: drawn for each message, as
             behind a plain queue.
         share_spread: of random shares: standard deviation of their logarithm.
-        utilization: share of links' capacity that TCP fills, above 0; behind plain queues less than 1.
+        utilization: share of links' capacity that TCP fills, above 0; measured behind fq_codel 0.88, behind plain
+            queues with shares: random 0.82.
     """
 
     segment_bytes: Annotated[int, Ge(1), Lt(2**20)] = 1448

@@ -38,19 +38,35 @@ def test_a_long_flow_takes_its_headers_longer():
     assert alone_s == pytest.approx(0.02 + 1000 * 1514 / 1e6)
 
 
-def test_slow_start_idles_until_the_window_fills_the_path():
-    # a segment of 1 kB lasts 1 ms; of 40 ms per round trip windows of 10 and 20 fill 10 and 20, one of 40 fills all
-    tcp = Tcp(segment_bytes=1000, segment_header_bytes=0)
-    idle_s = [tcp.idle_s(segments * 1000, 0.04, 1e6) for segments in (10, 11, 30, 31, 500)]
-    assert idle_s == pytest.approx([0, 0.031, 0.031, 0.052, 0.053])
+SEGMENTS_OF_1_KB = Tcp(segment_bytes=1000, segment_header_bytes=0, acks_per_segment=0)
+
+
+@pytest.mark.parametrize(("segments", "taken_s"), [(10, 0.03), (11, 0.061), (30, 0.08), (31, 0.101), (500, 0.57)])
+def test_slow_start_holds_a_flow_to_its_window_until_it_fills_the_path(segments, taken_s):
+    # 20 ms; windows of 10 and 20 in 40 ms each; what is left then fits into the next, or that one fills the path
+    assert finish_times([flow(0, 1, segments * 1000)], LINKS, tcp=SEGMENTS_OF_1_KB) == pytest.approx([taken_s])
 
 
 def test_a_window_is_kept_for_a_while_and_halved_for_each_time_out_of_rest():
-    # 30 segments leave a window of 40; 0.3 s later, a time-out of 0.24 s, of 20; 5 s later of 10
-    tcp = Tcp(segment_bytes=1000, segment_header_bytes=0, acks_per_segment=0)
-    sent = [flow(0, 1, 30_000, at) for at in (0, 0.2, 0.6, 5)]
-    taken_s = [end_s - each["start_s"] for end_s, each in zip(finish_times(sent, LINKS, tcp=tcp), sent, strict=True)]
-    assert taken_s == pytest.approx([0.081, 0.05, 0.071, 0.081])
+    # 30 segments leave a window of 40, which fills the path, 30 more of 70; 0.37 s later, a time-out of 0.24 s, of 35,
+    # 40 ms of which 40 segments wait for; 5 s later of 10
+    sent = [flow(0, 1, size, at) for size, at in ((30_000, 0), (30_000, 0.2), (40_000, 0.6), (30_000, 5))]
+    ends_s = finish_times(sent, LINKS, tcp=SEGMENTS_OF_1_KB)
+    taken_s = [end_s - each["start_s"] for end_s, each in zip(ends_s, sent, strict=True)]
+    assert taken_s == pytest.approx([0.08, 0.05, 0.065, 0.08])
+
+
+def test_a_flow_in_slow_start_leaves_the_rest_of_its_link_to_others():
+    links = {0: (8.0, 8.0, 0.0), 1: (8.0, 8.0, 0.0), 2: (8.0, 8.0, 100.0)}
+    sent = [flow(0, 2, 200_000), flow(0, 1, 95_000, 0.1)]
+    # from 0.1 s on the far one sends its window of 10 kB in 0.2 s: 50 kB/s of 1 MB/s
+    assert finish_times(sent, links, tcp=SEGMENTS_OF_1_KB)[1] == pytest.approx(0.2)
+
+
+def test_a_window_does_not_hold_a_flow_whose_share_is_less():
+    three = finish_times([flow(0, dst, 40_000) for dst in (1, 2, 3)], LINKS, tcp=SEGMENTS_OF_1_KB)
+    # 250 kB/s of slow start each for 40 ms; then windows of 500 kB/s are more than a third of 1 MB/s
+    assert three == pytest.approx([0.02 + 0.04 + 0.09] * 3)
 
 
 def test_a_connection_per_message_costs_a_round_trip():
@@ -110,18 +126,20 @@ def test_utilization_is_what_tcp_fills():
 
 
 def test_random_shares_differ_by_their_spread():
-    paths = TcpPaths(Tcp(shares="random", share_spread=0.5), lambda *_: 0, [1.0] * 2, [1.0] * 2, seed=3)
+    paths = TcpPaths(Tcp(shares="random", share_spread=0.5), lambda *_: 0, seed=3)
     logs = [math.log(paths.weight(0, 1) / 1024) for _ in range(4000)]
     assert sum(logs) / 4000 == pytest.approx(0, abs=0.03)
     assert math.sqrt(sum(each * each for each in logs) / 4000) == pytest.approx(0.5, abs=0.03)
 
 
 @pytest.mark.parametrize("incremental", [True, False])
-def test_weighted_levels_are_those_of_progressive_filling(incremental):
+def test_levels_with_weights_and_windows_are_those_of_progressive_filling(incremental):
     # check() compares with filling from scratch, capacities, and a bottleneck for every flow
     drawn = random.Random(1)
     network = native.extension().FlowNetwork(incremental=incremental)
     network.add_nodes([1e6 * (1 + node % 3) for node in range(12)], [2e6] * 12, [0] * 12)
+    network.use_windows(15_140, 200_000_000)
+    shared = [network.add_link(1.5e6) for _ in range(2)]
     for step in range(150):
         src, dst = drawn.sample(range(12), 2)
         network.send(
@@ -132,6 +150,8 @@ def test_weighted_levels_are_those_of_progressive_filling(incremental):
             weight=drawn.randrange(1, 4096),
             ack_bytes=1000,
             in_order=drawn.random() < 0.5,
+            links=drawn.choice([[], [], [shared[0]], shared]),
+            round_trip_ns=drawn.choice([0, 30_000_000, 200_000_000]),
         )
         network.check()
         network.step((step + 1) * 10**7 - 1)

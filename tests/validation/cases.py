@@ -93,7 +93,7 @@ def churn() -> Case:
     return Case(_same(6, 20.0, 5.0), tuple(flows), {2: 0.8})
 
 
-def rounds_of(algorithm: str, nodes: int, rounds: int, seconds: float) -> tuple[Flow, ...]:
+def rounds_of(algorithm: str, nodes: int, rounds: int, seconds: float, seed: int = 0) -> tuple[Flow, ...]:
     """The messages of an algorithm of ddlsim, one round every so many seconds, as flows."""
     found: list[Flow] = []
     sent = Network.send
@@ -106,6 +106,7 @@ def rounds_of(algorithm: str, nodes: int, rounds: int, seconds: float) -> tuple[
 
     scenario = {
         "name": "rounds",
+        "seed": seed,
         "nodes": {"clusters": [nodes]},
         "rounds": rounds,
         "algorithm": {"name": algorithm, "final_all_reduce": False},
@@ -146,5 +147,9 @@ CASES: dict[str, Callable[[], Case]] = {
     "el_8_rtts": rtts,
     "facade_8": lambda: Case(_same(8, 20.0, 10.0), rounds_of("facade", 8, 6, 1.2)),
     "el_32": lambda: Case(_same(32, 8.0, 10.0), rounds_of("el", 32, 4, 2.5)),
+    "el_8_other": lambda: Case(_same(8, 20.0, 10.0), rounds_of("el", 8, 10, 1.2, seed=1)),
+    "facade_8_other": lambda: Case(_same(8, 20.0, 10.0), rounds_of("facade", 8, 6, 1.2, seed=1)),
+    "el_16": lambda: Case(_same(16, 15.0, 10.0), rounds_of("el", 16, 6, 1.5, seed=1)),
 }
-"""By name; `large` takes 22 s, the others 4 to 16 s."""
+"""By name; `large` takes 22 s, the others 4 to 16 s. Nothing is fitted to `*_other` and `el_16`: they are there to test
+what was fitted to the others."""

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,14 @@ VARIANTS: dict[str, Tcp | None] = {
 }
 """What each option brings: one after the other."""
 
-PLAIN_QUEUE = Tcp(shares="random", share_spread=0.3, utilization=0.88)
-"""The spread that flows of rounds have behind plain queues, and a compromise between rounds of 8 and of 32 nodes."""
+FITTED_TO, HELD_OUT = ("el_8", "facade_8", "el_32"), ("el_8_other", "facade_8_other", "el_16")
+"""Rounds to which the next two were fitted by `fit_utilization`; others, of other graphs, that had no part in it."""
+
+PLAIN_QUEUE = Tcp(shares="random", share_spread=0.3, utilization=0.82)
+"""Behind plain queues; the spread is that of the measured flows."""
+
+FQ_CODEL = Tcp(utilization=0.88)
+"""Behind fq_codel."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,8 @@ class Measured:
     """One setting of measure_flows.py.
 
     Args:
-        about: case, queue, packets, congestion, connections, kernel.
+        about: case, queue, packets, congestion, connections, kernel; disturbed: how many more repetitions were not
+            stored, see measure_flows.py.
         links: node -> (uplink Mbit/s, downlink Mbit/s, latency ms).
         flows: start_s, src, dst, bytes.
         leaves: node -> when it was cut off.
@@ -94,6 +101,7 @@ def read(path: Path) -> Measured:
     leaves = {int(node): time_s for node, time_s in stored["leaves"].items()}
     taken_s = np.array([[np.nan if s is None else s for s in each] for each in stored["taken_s"]])
     about = {key: stored[key] for key in ("case", "queue", "packets", "congestion", "connections", "kernel")}
+    about["disturbed"] = stored.get("disturbed", 0)
     return Measured(about, links, flows, leaves, taken_s)
 
 
@@ -102,7 +110,16 @@ def read_all(
 ) -> list[Measured]:
     """All cases that were measured in one setting, by name."""
     pattern = f"*+{queue}{packets}+{congestion}+{connections}.json"
-    return [read(path) for path in sorted(FLOWS.glob(pattern))]
+    return [found for path in sorted(FLOWS.glob(pattern)) if len((found := read(path)).taken_s)]
+
+
+def fit_utilization(cases: Sequence[Measured], tcp: Tcp, tried: Sequence[float], seeds: Sequence[int] = (0,)) -> float:
+    """Which utilization of links brings the rounds of these cases nearest, by the mean of their median errors."""
+    medians = []
+    for utilization in tried:
+        settings = replace(tcp, utilization=utilization)
+        medians.append(np.mean([summary(case.round_errors(settings, seeds))[0] for case in cases]))
+    return tried[int(np.argmin(medians))]
 
 
 def summary(errors: np.ndarray) -> tuple[float, float, float]:

@@ -7,14 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from compare_flows import FQ_CODEL, PLAIN_QUEUE
 
 import ddlsim
+from ddlsim.scenario import load
 
 HERE = Path(__file__).parent
 RUNS = HERE.parents[1] / "docs" / "results" / "trust" / "runs"
-TARGET = 0.6
-NETWORKS: dict[str, dict[str, Any]] = {"flow": {}, "tcp": {"network.fidelity": "tcp"}}
-PLAIN_QUEUE = {"network.fidelity": "tcp", "network.tcp": {"shares": "random", "utilization": 0.88}}
+TCP = {"network.fidelity": "tcp"}
+FITTED = {
+    "pfifo": {**TCP, "network.tcp": {"shares": "random", "utilization": PLAIN_QUEUE.utilization}},
+    "relay_fq_codel": {**TCP, "network.tcp": {"utilization": FQ_CODEL.utilization}},
+}
+"""By queue: what was fitted to rounds behind it, see compare_flows.py."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +38,36 @@ class MeasuredRun:
         return np.array(self.about["complete_s"]).max(axis=0)
 
     @property
+    def name(self) -> str:
+        """Scenario and queue."""
+        return f"{self.about['name']}, {self.about['queue']}"
+
+    @property
+    def scenario(self) -> str:
+        """The file of its scenario."""
+        return str(HERE / "deployment" / f"{self.about['name']}.yaml")
+
+    @property
+    def target(self) -> float:
+        """The scenario's target accuracy."""
+        return load(self.scenario).evaluation.target_accuracy
+
+    @property
     def target_round(self) -> int:
         """The first evaluated round with the target accuracy; in ddlsim, with the same models, it is the same."""
-        return min(int(number) for number, accuracy in self.about["accuracy"].items() if accuracy >= TARGET)
+        return min(int(number) for number, accuracy in self.about["accuracy"].items() if accuracy >= self.target)
+
+    @property
+    def tcp(self) -> dict[str, Any]:
+        """Settings of `tcp` for its queue."""
+        return FITTED.get(self.about["queue"], TCP)
 
     def simulated_s(self, network: dict[str, Any]) -> np.ndarray:
         """The same as ddlsim says; devices as calibrated, times their factors. Nothing is learned, so it is quick."""
         devices = {"name": "per_node", "step_times_s": self.about["step_times_s"]}
         settings = {"learning": "none", "rounds": len(self.complete_s), "devices": devices, **network}
         with tempfile.TemporaryDirectory() as folder:
-            scenario = str(HERE / "deployment" / f"{self.about['name']}.yaml")
-            run = ddlsim.run(scenario, set=settings, out=folder, progress=None)
+            run = ddlsim.run(self.scenario, set=settings, out=folder, progress=None)
             return np.array([row["last_s"] for row in run.summary["timetable"]])
 
 

@@ -23,6 +23,8 @@ from ddlsim.network.replay import FLOW_COLUMNS, ReplayedFlow
 
 CHUNK = memoryview(bytes(1 << 18))
 LEAD_S = 0.3  # from connecting to the first start
+CONNECT_S = 10.0
+LOOK_S = 0.01  # it comes round to its sockets at least so often
 
 Connections = Literal["persistent", "per_message"]
 
@@ -47,10 +49,14 @@ class RealFlows:
         connections: persistent: one connection per pair, made before the first start; per_message: one per flow, made
             when it starts.
         time_limit_s: flows that have not arrived by then never do.
+
+    Attributes:
+        stalled_s: for how long it did not come round to its sockets at most: a stall of the machine.
     """
 
     def __init__(self, testbed: Testbed, connections: Connections = "persistent", time_limit_s: float = 120.0):
         self._testbed, self._persistent, self._time_limit_s = testbed, connections == "persistent", time_limit_s
+        self.stalled_s = 0.0
         self._epoll = select.epoll()
         self._listeners: dict[int, tuple[socket.socket, int]] = {}
         self._writers: dict[int, _Stream] = {}
@@ -77,17 +83,23 @@ class RealFlows:
     def _run(self, flows: Sequence[tuple[float, int, int, int]], leaves: dict[int, float]) -> list[float | None]:
         for host in range(len(self._testbed.links)):
             self._listen(host)
+        streams = {pair: self._connect(*pair) for pair in sorted({(src, dst) for _, src, dst, _ in flows})}
+        self._wait_for(list(streams.values()))
         if self._persistent:
-            for pair in sorted({(src, dst) for _, src, dst, _ in flows}):
-                self._of_pair[pair] = self._connect(*pair)
+            self._of_pair = streams
+        else:  # they have shown that all paths are open
+            for stream in streams.values():
+                stream.socket.close()
         self._finish_s: list[float | None] = [None] * len(flows)
         to_start = deque(sorted(range(len(flows)), key=lambda i: flows[i][0]))
         to_leave = deque(sorted((time_s, host) for host, time_s in leaves.items()))
         open_flows = {i for i, (_, src, dst, _) in enumerate(flows) if src not in leaves and dst not in leaves}
         self._handle_until(time.monotonic() + LEAD_S)
         self._zero_s = time.monotonic()
+        before_s = 0.0
         while any(self._finish_s[i] is None for i in open_flows) or to_leave:
             now_s = time.monotonic() - self._zero_s
+            self.stalled_s, before_s = max(self.stalled_s, now_s - before_s - LOOK_S), now_s
             if now_s > self._time_limit_s:
                 break
             while to_start and flows[to_start[0]][0] <= now_s:
@@ -96,7 +108,7 @@ class RealFlows:
                 self._testbed.cut_off(to_leave.popleft()[1])
             due = [flows[to_start[0]][0]] if to_start else []
             due += [to_leave[0][0]] if to_leave else []
-            self._handle(min([*due, self._time_limit_s], default=0.0) - now_s)
+            self._handle(min(min([*due, self._time_limit_s], default=0.0) - now_s, LOOK_S))
         return self._finish_s
 
     def _listen(self, host: int) -> None:
@@ -117,6 +129,14 @@ class RealFlows:
         sock.connect_ex((self._testbed.address(dst), PORT))
         self._writers[sock.fileno()] = stream
         return stream
+
+    def _wait_for(self, streams: list[_Stream]) -> None:
+        """Until they are connected: the first packets may be lost while links come up, and are sent again after 1 s."""
+        limit_s = time.monotonic() + CONNECT_S
+        while not all(_is_connected(stream.socket) for stream in streams):
+            if time.monotonic() > limit_s:
+                raise TimeoutError(f"not all of {len(streams)} connections are there after {CONNECT_S:g} s")
+            self._handle(LOOK_S)
 
     def _start(self, flow: int, src: int, dst: int, size: int) -> None:
         stream = self._of_pair[src, dst] if self._persistent else self._connect(src, dst)
@@ -187,6 +207,14 @@ class RealFlows:
         listeners = [listener for listener, _ in self._listeners.values()]
         readers = [sock for sock, _ in self._readers.values()]
         return listeners + readers + [stream.socket for stream in self._writers.values()]
+
+
+def _is_connected(sock: socket.socket) -> bool:
+    try:
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
 
 
 def main() -> None:

@@ -1,8 +1,11 @@
 // A switch with delays: frames of tap devices c0 .. c(N-1) go to the host that their destination address names.
 //
-// Usage: relay DELAY_US...   (one per host; a frame waits for that of its sender and that of its receiver)
+// Usage: relay LIMIT UPLINK:DOWNLINK:DELAY_US...   (one per host, rates in bit/s)
+// A frame waits for the delays of its sender and of its receiver. With a LIMIT above 0 it also takes its time on both
+// links, whose queues are fq_codel.h with room for LIMIT packets; with 0 rates are limited elsewhere and ignored.
 // The last two bytes of a host's MAC address are its number. Prints "ready" when all devices are open; ends when its
-// standard input is closed, so it does not outlive its parent.
+// standard input is closed, so it does not outlive its parent, and then prints how many frames it has dropped, and how
+// many microseconds it was late at most.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/if.h>
@@ -13,22 +16,30 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "fq_codel.h"
+
 enum { kMaxFrame = 2048, kMaxHeld = 1 << 17 };
 
-typedef struct {
-    long long release_ns;
+typedef struct {  // something that will happen to a packet
+    long long time_ns;
     long long order;
-    int to;
-    int size;
-    unsigned char* bytes;
-} Frame;
+    Packet* packet;
+    int reaches_downlink;  // else its receiver
+} Event;
 
-static Frame heap[kMaxHeld];
+typedef struct {
+    FqCodel queue;
+    double ns_per_byte;
+    long long free_ns;  // when its last packet is through
+} Link;
+
+static Event heap[kMaxHeld];
 static int held = 0;
-static long long dropped = 0;
+static long long order = 0, dropped = 0;
 
 static long long now_ns(void) {
     struct timespec t;
@@ -36,21 +47,27 @@ static long long now_ns(void) {
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-static int before(const Frame* a, const Frame* b) {
-    return a->release_ns != b->release_ns ? a->release_ns < b->release_ns : a->order < b->order;
+static int before(const Event* a, const Event* b) {
+    return a->time_ns != b->time_ns ? a->time_ns < b->time_ns : a->order < b->order;
 }
 
-static void push(Frame frame) {
+static void push(long long time_ns, Packet* packet, int reaches_downlink) {
+    if (held == kMaxHeld) {
+        ++dropped;
+        free(packet);
+        return;
+    }
+    const Event event = {time_ns, order++, packet, reaches_downlink};
     int at = held++;
-    while (at > 0 && before(&frame, &heap[(at - 1) / 2])) {
+    while (at > 0 && before(&event, &heap[(at - 1) / 2])) {
         heap[at] = heap[(at - 1) / 2];
         at = (at - 1) / 2;
     }
-    heap[at] = frame;
+    heap[at] = event;
 }
 
-static Frame pop(void) {
-    Frame first = heap[0], last = heap[--held];
+static Event pop(void) {
+    Event first = heap[0], last = heap[--held];
     int at = 0;
     for (int child; (child = 2 * at + 1) < held; at = child) {
         if (child + 1 < held && before(&heap[child + 1], &heap[child])) ++child;
@@ -74,29 +91,63 @@ static int open_tap(int host) {
     return tap;
 }
 
+// Whether a link is free and has a packet to send at this moment; the packet is through at free_ns.
+static Packet* transmit(Link* link, long long now) {
+    if (link->queue.num_packets == 0 || link->free_ns > now) return NULL;
+    Packet* packet = dequeue(&link->queue, now);
+    if (packet == NULL) return NULL;
+    const long long start_ns = link->free_ns > packet->enqueued_ns ? link->free_ns : packet->enqueued_ns;
+    link->free_ns = start_ns + (long long)(packet->size * link->ns_per_byte);
+    return packet;
+}
+
 int main(int argc, char** argv) {
-    const int hosts = argc - 1;
+    const int hosts = argc - 2, limit = atoi(argv[1]);
     struct pollfd* polled = calloc(hosts + 1, sizeof *polled);
-    for (int i = 0; i < hosts; ++i) polled[i] = (struct pollfd){open_tap(i), POLLIN, 0};
+    long long* delay_ns = calloc(hosts, sizeof *delay_ns);
+    Link* links = calloc(2 * hosts, sizeof *links);  // of each host the uplink, then the downlink
+    for (int i = 0; i < hosts; ++i) {
+        double uplink, downlink, delay_us;
+        if (sscanf(argv[2 + i], "%lf:%lf:%lf", &uplink, &downlink, &delay_us) != 3) return 2;
+        delay_ns[i] = (long long)(1000 * delay_us);
+        links[2 * i].ns_per_byte = 8e9 / uplink;
+        links[2 * i + 1].ns_per_byte = 8e9 / downlink;
+        links[2 * i].queue.limit = links[2 * i + 1].queue.limit = limit;
+        polled[i] = (struct pollfd){open_tap(i), POLLIN, 0};
+    }
     polled[hosts] = (struct pollfd){0, POLLIN, 0};
     struct sched_param priority = {10};
     sched_setscheduler(0, SCHED_FIFO, &priority);  // without the right to it the relay works, with more jitter
+    mlockall(MCL_CURRENT | MCL_FUTURE);
     puts("ready");
     fflush(stdout);
-    long long order = 0;
+    long long latest_ns = 0;
     while (1) {
-        long long now = now_ns();
-        while (held > 0 && heap[0].release_ns <= now) {
-            Frame frame = pop();
-            if (write(polled[frame.to].fd, frame.bytes, frame.size) != frame.size) ++dropped;
-            free(frame.bytes);
+        const long long now = now_ns();
+        if (held > 0 && now - heap[0].time_ns > latest_ns) latest_ns = now - heap[0].time_ns;
+        while (held > 0 && heap[0].time_ns <= now) {
+            const Event event = pop();
+            if (event.reaches_downlink) {
+                enqueue(&links[2 * event.packet->to + 1].queue, event.packet, event.time_ns);
+                continue;
+            }
+            if (write(polled[event.packet->to].fd, event.packet->bytes, event.packet->size) != event.packet->size)
+                ++dropped;
+            free(event.packet);
         }
-        struct timespec wait = {0, 0};
-        if (held > 0) {
-            const long long left = heap[0].release_ns - now;
-            wait = (struct timespec){left / 1000000000LL, left % 1000000000LL};
+        long long next_ns = held > 0 ? heap[0].time_ns : -1;
+        for (int i = 0; i < 2 * hosts && limit > 0; ++i) {
+            Link* link = &links[i];
+            for (Packet* packet; (packet = transmit(link, now));) {
+                const long long own_ns = i % 2 ? 0 : delay_ns[i / 2] + delay_ns[packet->to];
+                push(link->free_ns + own_ns, packet, i % 2 == 0);
+            }
+            if (link->queue.num_packets > 0 && (next_ns < 0 || link->free_ns < next_ns)) next_ns = link->free_ns;
         }
-        if (ppoll(polled, hosts + 1, held > 0 ? &wait : NULL, NULL) < 0) continue;
+        if (held > 0 && heap[0].time_ns < next_ns) next_ns = heap[0].time_ns;
+        const long long left = next_ns < now ? 0 : next_ns - now;
+        const struct timespec wait = {left / 1000000000LL, left % 1000000000LL};
+        if (ppoll(polled, hosts + 1, held > 0 || next_ns >= 0 ? &wait : NULL, NULL) < 0) continue;
         if (polled[hosts].revents) break;
         for (int i = 0; i < hosts; ++i) {
             if (!(polled[i].revents & POLLIN)) continue;
@@ -105,17 +156,22 @@ int main(int argc, char** argv) {
                 const int size = read(polled[i].fd, bytes, sizeof bytes);
                 if (size < 14) break;
                 const int to = bytes[4] << 8 | bytes[5];
-                if (to >= hosts || bytes[0] != 2 || held == kMaxHeld) {
+                if (to >= hosts || bytes[0] != 2) {
                     ++dropped;
                     continue;
                 }
-                Frame frame = {now_ns() + 1000LL * (atoll(argv[1 + i]) + atoll(argv[1 + to])), order++, to, size,
-                               malloc(size)};
-                memcpy(frame.bytes, bytes, size);
-                push(frame);
+                Packet* packet = malloc(sizeof *packet + size);
+                *packet = (Packet){NULL, 0, to, size};
+                memcpy(packet->bytes, bytes, size);
+                if (limit > 0) {
+                    enqueue(&links[2 * i].queue, packet, now_ns());
+                } else {
+                    push(now_ns() + delay_ns[i] + delay_ns[to], packet, 0);
+                }
             }
         }
     }
-    fprintf(stderr, "%lld frames dropped\n", dropped);
+    for (int i = 0; i < 2 * hosts; ++i) dropped += links[i].queue.dropped;
+    printf("%lld %lld\n", dropped, latest_ns / 1000);
     return 0;
 }

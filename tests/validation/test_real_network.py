@@ -1,11 +1,12 @@
 """The testbed: real TCP between namespaces. Selected by `pytest -m real_network`; needs root."""
 
+import socket
 import subprocess
 import time
 
 import pytest
 from real_flows import RealFlows
-from testbed import HostLink, Testbed, missing
+from testbed import QUEUES, HostLink, Testbed, congestion_controls, has_queue, missing
 
 pytestmark = [pytest.mark.real_network, pytest.mark.timeout(60)]
 
@@ -32,6 +33,33 @@ def test_two_flows_out_of_one_uplink_share_it():
     with Testbed([HostLink(20, 20, 0)] * 3, queue="fair") as testbed:
         taken_s = RealFlows(testbed, time_limit_s=10).run([(0.0, 0, 1, 500_000), (0.0, 0, 2, 500_000)])
     assert min(taken_s) > 0.3
+
+
+@pytest.mark.parametrize("queue", QUEUES[1:])
+def test_a_short_flow_does_not_wait_behind_a_long_one(queue):
+    if queue in ("fq_codel", "fq") and not has_queue(queue):
+        pytest.skip(f"this kernel has no {queue}")
+    with Testbed([HostLink(10, 10, 1)] * 3, queue=queue, packets=1000) as testbed:
+        flows = [(0.0, 0, 1, 1_500_000), (0.5, 0, 2, 10_000)]
+        _, short_s = RealFlows(testbed, time_limit_s=10).run(flows)
+    # behind the long one's 1 MB of windows it would wait 0.8 s
+    assert short_s < 0.6
+
+
+@pytest.mark.parametrize("congestion", ["cubic", "bbr"])
+def test_hosts_have_the_congestion_control_that_was_asked_for(congestion):
+    if congestion not in congestion_controls():
+        pytest.skip(f"this kernel has no {congestion}")
+    with Testbed([HostLink(20, 20, 0)] * 2, congestion=congestion) as testbed:
+        used = testbed.socket(0).getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        assert used.rstrip(b"\0").decode() == congestion
+
+
+def test_codel_drops_what_has_waited_too_long():
+    with Testbed([HostLink(4, 4, 5)] * 2, queue="relay_fq_codel", packets=10240) as testbed:
+        (taken_s,) = RealFlows(testbed, time_limit_s=15).run([(0.0, 0, 1, 1_000_000)])
+    assert testbed.dropped > 0
+    assert 2.0 < taken_s < 2.6  # 1,000,000 bytes with their headers at 4 Mbit/s take 2.09 s
 
 
 def test_a_host_that_is_cut_off_gets_nothing_more():

@@ -30,9 +30,9 @@ PREFIX = "ddlsim"
 PORT = 7000
 CLONE_NEWNET = 0x40000000
 TOOLS = ("ip", "tc", "ethtool", "cc")
-QUEUES = ("pfifo", "fair", "fq_codel", "fq")
+QUEUES = ("pfifo", "fair", "relay_fq_codel", "fq_codel", "fq")
 
-Queue = Literal["pfifo", "fair", "fq_codel", "fq"]
+Queue = Literal["pfifo", "fair", "relay_fq_codel", "fq_codel", "fq"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,11 @@ def has_queue(queue: str) -> bool:
     return True
 
 
+def congestion_controls() -> list[str]:
+    """Those that this kernel has."""
+    return Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+
+
 def remove_stale() -> None:
     """Removes namespaces of testbeds whose process is gone."""
     for name in _run("ip", "netns", "list").split():
@@ -93,9 +98,14 @@ class Testbed:
     Args:
         links: one per host.
         queue: of each link: pfifo: one first-in first-out queue; fair: one per connection, served in turn (classes of
-            htb by peer and port), for kernels without the next two; fq_codel, fq: the kernel's.
-        packets: room in each queue.
+            htb by peer and port), and relay_fq_codel: the relay's own (fq_codel.h), for kernels without the next two;
+            fq_codel, fq: the kernel's.
+        packets: room in each queue; of relay_fq_codel, in all queues of a link together.
         congestion: control of all hosts' TCP.
+
+    Attributes:
+        dropped: frames that the relay had no room for, or that CoDel dropped; once the testbed is closed.
+        latest_s: how much too late it forwarded a frame at most: a stall of the machine.
     """
 
     __test__ = False
@@ -108,6 +118,7 @@ class Testbed:
         self._name = f"{PREFIX}{os.getpid()}"
         self._relay: subprocess.Popen[str] | None = None
         self._under_way: list[subprocess.Popen[bytes]] = []
+        self.dropped, self.latest_s = 0, 0.0
         self._home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
 
     def __enter__(self) -> "Testbed":
@@ -125,8 +136,10 @@ class Testbed:
         if self._relay is not None:
             self._relay.stdin.close()
             try:
+                dropped, latest_us = self._relay.stdout.read().split()
+                self.dropped, self.latest_s = int(dropped), int(latest_us) / 1e6
                 self._relay.wait(5)
-            except subprocess.TimeoutExpired:
+            except (subprocess.TimeoutExpired, ValueError):
                 self._relay.kill()
         for name in _run("ip", "netns", "list").split():
             if name.startswith(f"{self._name}-"):
@@ -174,6 +187,7 @@ class Testbed:
             lines += [
                 f"link add h{host} type veth peer name eth0 address {_mac(host)} netns {own}",
                 f"tuntap add dev c{host} mode tap",
+                f"link set c{host} txqueuelen 10000",
                 f"link add b{host} type bridge mcast_snooping 0",
                 *(f"link set {port}{host} master b{host}" for port in "hc"),
                 *(f"link set {device}{host} up" for device in "hcb"),
@@ -192,8 +206,9 @@ class Testbed:
         _ip(own, [address, "link set lo up", "link set eth0 up", *neighbors])
         for space, device in ((own, "eth0"), (net, f"h{host}")):
             _run("ip", "netns", "exec", space, "ethtool", "-K", device, "tso", "off", "gso", "off", "gro", "off")
-        self._limit(net, f"h{host}", link.downlink_mbps, "src", peers)
-        self._limit(net, f"c{host}", link.uplink_mbps, "dst", peers)
+        if self._queue != "relay_fq_codel":
+            self._limit(net, f"h{host}", link.downlink_mbps, "src", peers)
+            self._limit(net, f"c{host}", link.uplink_mbps, "dst", peers)
 
     def _limit(self, net: str, device: str, mbps: float, end: str, peers: list[int]) -> None:
         burst = max(3100, round(mbps * 125))  # two frames or 1 ms
@@ -218,10 +233,13 @@ class Testbed:
     def _start_relay(self, net: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "relay"
-            _run("cc", "-O2", "-o", str(program), str(Path(__file__).with_name("relay.c")))
-            delays = [str(round(link.latency_ms * 1000)) for link in self.links]
+            _run("cc", "-O2", "-o", str(program), str(Path(__file__).with_name("relay.c")), "-lm")
+            limit = self._packets if self._queue == "relay_fq_codel" else 0
+            links = [
+                f"{link.uplink_mbps * 1e6}:{link.downlink_mbps * 1e6}:{link.latency_ms * 1000}" for link in self.links
+            ]
             self._relay = subprocess.Popen(
-                ["ip", "netns", "exec", net, str(program), *delays],
+                ["ip", "netns", "exec", net, str(program), str(limit), *links],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

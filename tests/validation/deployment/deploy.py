@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import os
+import pickle
 import platform
 import subprocess
 import sys
@@ -112,52 +113,80 @@ def accuracies(name: str, models: dict[str, np.ndarray]) -> dict[int, float]:
     (build,) = builders_of(scenario, prepared).values()
     images, labels = (torch.as_tensor(np.asarray(each)) for each in prepared.cluster_test[0])
     module, found = build().eval(), {}
+    batches = list(zip(images.split(1000), labels.split(1000), strict=True))
     for key, nodes in models.items():
         each = []
         for model in nodes:
             torch.nn.utils.vector_to_parameters(torch.from_numpy(model), module.parameters())
             with torch.no_grad():
-                each.append(float((module(images).argmax(1) == labels).float().mean()))
+                right = sum(int((module(part).argmax(1) == wanted).sum()) for part, wanted in batches)
+            each.append(right / len(labels))
         found[int(key.removeprefix("round_"))] = float(np.mean(each))
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="A real run beside its simulation.")
-    parser.add_argument("name", choices=("dpsgd", "el"))
-    parser.add_argument("--queue", choices=QUEUES, default="fair")
-    parser.add_argument("--packets", type=int, default=100)
-    parser.add_argument("--factors", default="40,40,40,60,60,60,80,80", help="how many times slower each node is")
-    parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    if (reason := missing()) is not None:
-        raise SystemExit(f"no testbed here: {reason}")
-    scenario = load(str(HERE / f"{given.name}.yaml"))
+def measured(name: str, factors: list[float], queue: str, packets: int) -> dict[str, Any]:
+    """Calibrates this machine and runs the deployment with step times that many times longer."""
+    scenario = load(str(HERE / f"{name}.yaml"))
     (calibrated,) = measure(scenario, prepare(load_data(scenario, download=False)), threads=1, seconds=2.0).values()
-    factors = [float(factor) for factor in given.factors.split(",")]
     step_times_s = [round(calibrated.median_s * factor, 6) for factor in factors]
-    found = real(given.name, step_times_s, given.queue, given.packets)
-    last = f"round_{scenario.rounds}"
-    summary, models = simulated(given.name, step_times_s)
-    result = {
-        "name": given.name,
-        "queue": given.queue,
-        "packets": given.packets,
+    return {
+        "name": name,
+        "queue": queue,
+        "packets": packets,
         "kernel": platform.release(),
         "calibrated_step_s": calibrated.median_s,
         "calibration": str(calibrated),
         "factors": factors,
         "step_times_s": step_times_s,
-        "computed_s": np.round(found["times_s"][:, :, 1], 6).tolist(),
-        "trained_s": np.round(found["times_s"][:, :, 2], 6).tolist(),
-        "complete_s": np.round(found["times_s"][:, :, 3], 6).tolist(),
-        "accuracy": accuracies(given.name, found["models"]),
-        "simulated_accuracy": summary["accuracy"]["all"],
-        "largest_difference": float(np.abs(models - found["models"][last]).max()),
-        "largest_value": float(np.abs(models).max()),
+        **real(name, step_times_s, queue, packets),
     }
+
+
+def compared(found: dict[str, Any]) -> dict[str, Any]:
+    """What is stored: of what was measured all but the models, which stand beside those of ddlsim."""
+    name, times_s, models = found["name"], found["times_s"], found["models"]
+    summary, simulated_models = simulated(name, found["step_times_s"])
+    last = models[f"round_{times_s.shape[1]}"]
+    return {
+        **{key: value for key, value in found.items() if key not in ("times_s", "models")},
+        "computed_s": np.round(times_s[:, :, 1], 6).tolist(),
+        "trained_s": np.round(times_s[:, :, 2], 6).tolist(),
+        "complete_s": np.round(times_s[:, :, 3], 6).tolist(),
+        "accuracy": accuracies(name, models),
+        "simulated_accuracy": summary["accuracy"]["all"],
+        "largest_difference": float(np.abs(simulated_models - last).max()),
+        "largest_value": float(np.abs(simulated_models).max()),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A real run beside its simulation.")
+    parser.add_argument("name", choices=("dpsgd", "el", "el_cifar10"))
+    parser.add_argument("--queue", choices=QUEUES, default="fair")
+    parser.add_argument("--packets", type=int, default=100)
+    parser.add_argument("--factors", default="40,40,40,60,60,60,80,80", help="how many times slower each node is")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--measured",
+        type=Path,
+        help="a file for what was measured: if it is there, nothing is measured, else nothing is compared",
+    )
+    given = parser.parse_args()
+    if given.measured is None or not given.measured.exists():
+        if (reason := missing()) is not None:
+            raise SystemExit(f"no testbed here: {reason}")
+        found = measured(given.name, [float(factor) for factor in given.factors.split(",")], given.queue, given.packets)
+        if given.measured is not None:
+            given.measured.write_bytes(pickle.dumps(found))
+            return
+    else:
+        found = pickle.loads(given.measured.read_bytes())
+    result = compared(found)
     given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / f"{given.name}+{given.queue}{given.packets}.json").write_text(json.dumps(result) + "\n")
+    stem = f"{found['name']}+{found['queue']}{found['packets']}"
+    taken = len(list(given.out.glob(f"{stem}*.json")))  # repetitions beside the first have numbers
+    (given.out / (f"{stem}+{taken}.json" if taken else f"{stem}.json")).write_text(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,101 @@
+// How fast flows go: their shares of links, and what their windows allow.
+#include <algorithm>
+
+#include "flow/flow_network.h"
+
+namespace ddlsim::flow {
+
+void FlowNetwork::settle(Flow& flow) {
+    const Work done = Work(flow.rate) * Work(now_ - flow.settled);
+    flow.left = done < flow.left ? flow.left - done : 0;
+    flow.settled = now_;
+}
+
+// What the smallest of its links carries.
+Rate FlowNetwork::path_capacity(const Flow& flow) const {
+    Rate least = std::min(share_.capacity(flow.uplink), share_.capacity(flow.downlink));
+    if (flow.route == kNone) return least;
+    for (Id link : share_.route(flow.route)) least = std::min(least, share_.capacity(link));
+    return least;
+}
+
+// Of all flows whose time it is.
+void FlowNetwork::grow_windows() {
+    while (windows_.next() <= now_) {
+        const Id slot = windows_.pop();
+        Flow& flow = flows_[slot];
+        settle(flow);
+        share_.set_cap(slot, windows_.grow(slot, flow.left, path_capacity(flow), now_));
+        share_.touch(flow.uplink);
+        share_.touch(flow.downlink);
+        if (flow.route != kNone) {
+            for (Id link : share_.route(flow.route)) share_.touch(link);
+        }
+        grown_.push_back(slot);
+    }
+}
+
+void FlowNetwork::set_rate(Id slot, Rate rate, bool in_order) {
+    Flow& flow = flows_[slot];
+    settle(flow);
+    flow.rate = rate;
+    Time end = kNever;
+    if (flow.left == 0) {
+        end = now_;
+    } else if (rate > 0) {
+        const Work wait = (flow.left + Work(rate - 1)) / Work(rate);
+        if (wait < Work(kNever - now_)) end = now_ + static_cast<Time>(wait);
+    }
+    if (in_order) {
+        end == kNever ? events_.remove(slot) : events_.set(slot, end);
+    } else {
+        events_.set_unordered(slot, end);
+    }
+}
+
+// Lets all flows whose rates may have changed come from memory side by side.
+void FlowNetwork::expect_flows(const std::vector<FairShare::Change>& changes) {
+    for (const FairShare::Change& change : changes) {
+        for (const Entry* entry = share_.begin(change.link); entry != share_.end(change.link); ++entry) {
+            __builtin_prefetch(&flows_[entry->flow]);
+            events_.expect(entry->flow);
+        }
+    }
+}
+
+// Rates of all flows for the present moment.
+void FlowNetwork::resolve() {
+    if (!share_.dirty()) return;
+    const std::vector<FairShare::Change>& changes = share_.update();
+    const bool in_order = !share_.filled_from_scratch();
+    if (in_order) expect_flows(changes);
+    for (const FairShare::Change& change : changes) {
+        const Rate level = share_.level(change.link);
+        const Rate below = std::min(level, change.old_level);
+        for (const Entry* entry = share_.begin(change.link); entry != share_.end(change.link); ++entry) {
+            const Rate own_level = share_.flow_level(change.link, *entry);
+            if (own_level < below) continue;  // another link held it and still does
+            const Rate rate = own_level * share_.weight(entry->flow);
+            if (rate != flows_[entry->flow].rate) set_rate(entry->flow, rate, in_order);
+        }
+    }
+    for (Id slot : started_) {
+        const Flow& flow = flows_[slot];
+        if (flow.state != kSending || flow.settled != now_ || flow.rate != 0) continue;
+        const Entry entry = share_.begin(flow.uplink)[flow.at_uplink];
+        const Rate rate = share_.flow_level(flow.uplink, entry) * share_.weight(slot);
+        if (rate != 0) set_rate(slot, rate, in_order);
+    }
+    started_.clear();
+    for (Id slot : grown_) {
+        const Flow& flow = flows_[slot];
+        if (flow.state != kSending) continue;
+        const Entry entry = share_.begin(flow.uplink)[flow.at_uplink];
+        const Rate rate = share_.flow_level(flow.uplink, entry) * share_.weight(slot);
+        if (rate != flow.rate) set_rate(slot, rate, in_order);
+    }
+    grown_.clear();
+    if (!in_order) events_.restore_order();
+}
+
+}  // namespace ddlsim::flow

@@ -1,0 +1,62 @@
+#include "flow/windows.h"
+
+namespace ddlsim::flow {
+namespace {
+
+// Bytes per round-trip time, at most kMaxCapacity.
+Rate to_rate(std::int64_t bytes, Time round_trip) {
+    const Work rate = Work(bytes) * kWorkPerByte / Work(round_trip);
+    return rate < Work(kMaxCapacity) ? static_cast<Rate>(rate) : kMaxCapacity;
+}
+
+}  // namespace
+
+void Windows::expect(Id slot, Time round_trip, bool lasts) {
+    if (slot >= senders_.size()) {
+        senders_.resize(std::max<std::size_t>(slot + 1, 2 * senders_.size()));
+        growths_.reserve_ids(senders_.size());
+    }
+    senders_[slot] = {first_bytes_, 0, round_trip, lasts, false};
+}
+
+Rate Windows::start(Id slot, std::uint64_t pair, Work left, Rate path, Time now) {
+    if (slot >= senders_.size() || senders_[slot].round_trip == 0) return kUnlimited;
+    Sender& sender = senders_[slot];
+    sender.pair = pair;
+    sender.has_begun = true;
+    if (sender.lasts) {
+        if (const auto known = connections_.find(pair); known != connections_.end()) {
+            const Time pauses = (now - known->second.ended) / (least_timeout_ + sender.round_trip);
+            sender.window_bytes = std::max(first_bytes_, known->second.window_bytes >> std::min<Time>(pauses, 60));
+        }
+    }
+    return limit(slot, left, path, now);
+}
+
+Rate Windows::grow(Id slot, Work left, Rate path, Time now) {
+    senders_[slot].window_bytes = std::min(2 * senders_[slot].window_bytes, kMaxBytes);
+    return limit(slot, left, path, now);
+}
+
+Rate Windows::limit(Id slot, Work left, Rate path, Time now) {
+    Sender& sender = senders_[slot];
+    const Rate rate = to_rate(sender.window_bytes, sender.round_trip);
+    const Work window = Work(sender.window_bytes) * kWorkPerByte;
+    if (rate >= path || left <= window) {
+        // It grows by what will be acknowledged, until the path's queue holds about as much as the path.
+        if (rate / 2 < path) sender.window_bytes += static_cast<std::int64_t>(std::min(left, window) / kWorkPerByte);
+        return kUnlimited;
+    }
+    growths_.set(slot, now + sender.round_trip);
+    return rate;
+}
+
+void Windows::end(Id slot, Time now) {
+    if (slot >= senders_.size() || senders_[slot].round_trip == 0) return;
+    const Sender& sender = senders_[slot];
+    growths_.remove(slot);
+    if (sender.lasts && sender.has_begun) connections_[sender.pair] = {sender.window_bytes, now};
+    senders_[slot] = {};
+}
+
+}  // namespace ddlsim::flow
