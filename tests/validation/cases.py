@@ -48,6 +48,13 @@ def single(latency_ms: float) -> Case:
     return Case(_same(2, 20.0, latency_ms), _one_by_one([1000, 10_000, 100_000, 1_000_000, 10_000_000], 20.0))
 
 
+def single_rtts() -> Case:
+    """Eight messages of a model over one connection, alone on its links, at five one-way latencies, 2 to 80 ms."""
+    links = tuple((20.0, 20.0, own) for own in (1.0, 5.0, 10.0, 20.0, 40.0) for _ in range(2))
+    pairs = [(host, host + 1) for host in range(0, 10, 2)]
+    return Case(links, tuple((round(1.2 * turn, 1), *pair, 4 * LENET_VALUES) for turn in range(8) for pair in pairs))
+
+
 def large() -> Case:
     """One flow of 50 MB."""
     return Case(_same(2, 20.0, 10.0), ((0.0, 0, 1, 50_000_000),))
@@ -137,6 +144,7 @@ def rtts() -> Case:
 CASES: dict[str, Callable[[], Case]] = {
     "single_0ms": lambda: single(0.0),
     "single_20ms": lambda: single(10.0),
+    "single_rtts": single_rtts,
     "large": large,
     "uplink": uplink,
     "incast": incast,
