@@ -38,11 +38,17 @@ def register(app: typer.Typer) -> None:
     app.command("list")(list_names)
 
 
-def list_names(kind: Annotated[Kind, typer.Argument(help="What to list.")], as_json: AsJson = False) -> None:
-    """List what a scenario can name, with keys and defaults."""
+def list_names(
+    kind: Annotated[Kind | None, typer.Argument(help="What to list, with its keys; by default all names.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what a scenario can name, with keys and defaults, and where it comes from."""
     from ddlsim.report.text import printable
     from ddlsim.scenario import parts
 
+    if kind is None:
+        _list_all(as_json)
+        return
     rows = rows_of(kind.value)
     if as_json:
         typer.echo(json.dumps({"schema_version": 1, kind.value: rows}, indent=1))
@@ -50,7 +56,7 @@ def list_names(kind: Annotated[Kind, typer.Argument(help="What to list.")], as_j
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
         also = f" (also {', '.join(row['aliases'])})" if row.get("aliases") else ""
-        origin = f" [{row['from']}]" if row.get("from", "built-in") != "built-in" else ""
+        origin = f" [{row['from']}]" if row.get("from", "built-in") != "built-in" and "path" not in row else ""
         typer.echo(printable(f"{row['name']:{width}}  {row['about']}{also}{origin}").rstrip())
         keys = row.get("keys", [])
         key_width = max((len(key["key"]) for key in keys), default=0)
@@ -60,6 +66,24 @@ def list_names(kind: Annotated[Kind, typer.Argument(help="What to list.")], as_j
     if kind.value in TABLE_OF:
         group = parts.table(TABLE_OF[kind.value]).group
         typer.echo(f"Others: a class in a file (name: ./mine.py:Mine), or an entry point in the group {group}.")
+
+
+def _list_all(as_json: bool) -> None:
+    """Every name of every kind, with one line and its origin."""
+    from ddlsim.report.text import printable
+
+    found = {kind.value: rows_of(kind.value) for kind in Kind}
+    if as_json:
+        typer.echo(json.dumps({"schema_version": 1, **found}, indent=1))
+        return
+    for kind, rows in found.items():
+        typer.echo(f"{kind}:")
+        width = max((len(row["name"]) for row in rows), default=0)
+        for row in rows:
+            typer.echo(printable(f"  {row['name']:{width}}  {row['about']} [{row.get('from', 'built-in')}]"))
+    typer.echo(
+        "Keys: ddlsim list KIND. Others: a class in a file, name: ./mine.py:Mine, or module, package.module:Mine."
+    )
 
 
 def rows_of(kind: str) -> list[dict[str, Any]]:
@@ -84,7 +108,10 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
         from ddlsim.scenario import by_name
 
         files = by_name(matrices=kind == "matrices")
-        return [{"name": name, "about": _about(path), "path": str(path)} for name, path in sorted(files.items())]
+        return [
+            {"name": name, "about": _about(path), "path": str(path), "from": str(path.parent)}
+            for name, path in sorted(files.items())
+        ]
     known = parts.table(TABLE_OF[kind])
     return [
         {

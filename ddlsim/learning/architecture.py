@@ -83,6 +83,13 @@ def read_architecture(
         ScenarioError: if it does not fit the samples, or see Layout.
     """
     (module,) = draw(build, seed)
+    for key, values in (*module.named_parameters(), *module.named_buffers()):
+        if values.device.type != "cpu":
+            raise ScenarioError(
+                f"model: {key} of {name} is on the device {values.device}. Modules are built on the CPU, and their "
+                "values go to the device of the run (compute_device): leave out `device=` and `.to(...)` where it is "
+                "made."
+            )
     module = module.float()
     layout = Layout(name, module, buffers)
     constants = {key: values.clone() for key, values in layout.constants(module).items()}
@@ -103,10 +110,12 @@ def _check_outputs(
     except DdlsimError:  # says itself what is wrong, a compiled module of other sources for one
         raise
     except Exception as error:  # whatever a module of a user's does with inputs that it is not made for
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split()).rstrip(".!")
+        cure = "Choose a model that is made for such samples, or other data."
+        if "device" in text:
+            cure = "What forward makes has to be where its inputs are: torch.zeros(..., device=x.device)."
         raise ScenarioError(
-            f"model: {name} cannot take the data's samples ({kind}): {type(error).__name__}: {text:.200} "
-            "Choose a model that is made for such samples, or other data."
+            f"model: {name} cannot take the data's samples ({kind}): {type(error).__name__}: {text:.200}. {cure}"
         ) from error
     expected: list[int] = [1, *task.output_shape(num_outputs, tuple(labels.shape[1:]))]
     found = getattr(outputs, "shape", type(outputs).__name__)

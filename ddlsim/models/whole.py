@@ -154,6 +154,9 @@ def _is_torch(module: nn.Module) -> bool:
 def _outputs(module: nn.Module, shape: Sequence[int], dtype: torch.dtype, count: int = 1) -> torch.Tensor | None:
     """What a module in eval mode makes of a few samples; None where it cannot take them, or has no values (device
     meta).
+
+    Raises:
+        ScenarioError: if its forward returns nothing.
     """
     if any(each.device.type != "cpu" for each in module.parameters()):
         return None
@@ -164,11 +167,18 @@ def _outputs(module: nn.Module, shape: Sequence[int], dtype: torch.dtype, count:
         sample = torch.linspace(-2 * count, 2 * count, 3 * values)[:values].sin().reshape(sample.shape).to(dtype)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            return module.eval()(sample)
+            found = module.eval()(sample)
     except Exception:  # why the module cannot take the sample is told where architectures are read
         return None
     finally:
         module.train(training)
+    if found is None:
+        place = own_code.where(type(module))
+        raise ScenarioError(
+            f"model: the forward of {type(module).__name__}{f' ({place})' if place else ''} returns nothing (None), "
+            "expected a tensor of outputs."
+        )
+    return found
 
 
 def _same(expected: object, found: object) -> bool:

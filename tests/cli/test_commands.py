@@ -171,6 +171,15 @@ def test_list_of_metrics_and_scenarios(ddlsim):
     assert "facade_30_2" in ddlsim("list", "scenarios").stdout
 
 
+def test_list_shows_everything_with_where_it_comes_from(ddlsim):
+    lines = ddlsim("list").stdout.splitlines()
+    found = {line.split()[0]: line.rpartition(" [")[2] for line in lines if line.startswith("  ")}
+    assert found["facade"] == found["gn_lenet"] == "built-in]" and found["rmsprop"] == "torch.optim]"
+    assert found["facade_30_2"].endswith("scenarios]")
+    assert lines[0] == "algorithms:"
+    assert {"models", "scenarios"} <= json.loads(ddlsim("list", "--json").stdout).keys()
+
+
 def test_schema_is_printed(ddlsim):
     jsonschema.Draft202012Validator.check_schema(json.loads(ddlsim("schema").stdout))
 

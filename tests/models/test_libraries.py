@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ddlsim.errors import DataMissing, ScenarioError
+from ddlsim.learning.layout import Layout
 from ddlsim.models import hugging_face
 from ddlsim.models.hugging_face import HuggingFace
 from ddlsim.models.timm_nets import Timm
@@ -50,6 +51,19 @@ def test_a_language_model_gives_logits_at_each_position_or_one_per_text(labels, 
     tokens = torch.randint(30, (2, 12))
     assert built(tokens).shape == shape
     assert torch.equal(built(tokens), built.head(built.core(tokens)))
+
+
+def test_the_position_ids_of_a_hugging_face_module_stay_whole_numbers_and_do_not_travel():
+    """BERT keeps them in a buffer outside its state."""
+    pytest.importorskip("transformers")
+    config = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 8, "intermediate_size": 8}
+    model = HuggingFace(architecture="bert", config={**config, "max_position_embeddings": 16}).fitted(30, ())
+    built = model.build((12,), 3)
+    ids = dict(built.named_buffers())
+    (name,) = [name for name in ids if name.endswith("position_ids")]
+    assert ids[name].dtype == torch.int64 and ids[name].tolist() == [list(range(16))]
+    trained = sum(each.numel() for each in built.parameters() if each.requires_grad)
+    assert Layout("bert", built).size == trained
 
 
 def test_an_encoder_may_judge_texts_and_not_predict_tokens_that_it_sees():

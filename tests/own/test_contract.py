@@ -56,19 +56,35 @@ def test_what_is_wrong_with_an_algorithm_is_told_with_its_line(check, body, text
     assert re.search(text, said), said
 
 
-MODEL = "from ddlsim.models.base import ModelSettings\n"
+MODEL = """
+import torch
+from torch import nn
+from ddlsim.models.base import ModelSettings
+class Forgets(nn.Linear):
+    def __init__(self):
+        super().__init__(784, 10)
+    def forward(self, x):
+        super().forward(x.flatten(1))
+class There(Forgets):
+    def forward(self, x):
+        raise RuntimeError("Expected all tensors to be on the same device, but found cpu and cuda:0!")
+"""
 
 
 @pytest.mark.parametrize(
     ("returned", "text"),
     [
-        ("[1]", "mine.py:34: model: build of Sub returns a list, expected a torch.nn.Module"),
+        ("[1]", "mine.py:45: model: build of Sub returns a list, expected a torch.nn.Module"),
         ("None", "build of Sub returns nothing (None)"),
         ("nn.Sequential(nn.Flatten(), nn.Conv1d(1, 1, 1))", "without an nn.Linear that could be the head. Let build"),
         ("nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.Softmax(1))", "cannot be cut before '1', its last linear"),
         ("nn.Sequential(nn.Flatten(), nn.Linear(784, 9))", "Sub returns [1, 9] for one sample (float32 [1, 28"),
         ("nn.Sequential(nn.Flatten(), nn.Linear(5, 10))", "Sub cannot take the data's samples (float32 [1, 28, 28])"),
-        ("nn.Nix()", "mine.py:38: AttributeError: module 'torch.nn' has no attribute 'Nix' (return nn.Nix())"),
+        ("nn.Sequential(nn.Flatten(), nn.Linear(784, 10, device='meta'))", "is on the device meta. Modules are built"),
+        ("There()", "Sub cannot take the data's samples (float32 [1, 28, 28]): RuntimeError: "),
+        ("There()", ". What forward makes has to be where its inputs are"),
+        ("Forgets()", "returns nothing (None), expected a tensor of outputs"),
+        ("nn.Nix()", "mine.py:49: AttributeError: module 'torch.nn' has no attribute 'Nix' (return nn.Nix())"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_model_is_told(check, returned, text):

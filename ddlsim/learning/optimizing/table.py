@@ -60,6 +60,10 @@ class OptimizerTable(Registry):
             self._given[found] = made
         return found
 
+    def origin_of(self, name: str) -> str:
+        """See Registry."""
+        return "torch.optim" if name not in self._entries and name in _of_torch() else super().origin_of(name)
+
     def about(self, part: object) -> dict[str, Any] | None:
         """See Registry."""
         assert isinstance(part, Optimizer)
