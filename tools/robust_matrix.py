@@ -3,8 +3,11 @@ figures.
 
     python tools/robust_matrix.py docs/results/robust/cells.jsonl [until HH:MM]
 
+    python tools/robust_matrix.py docs/results/robust/concepts.jsonl concepts
+
 A cell that the file has already is not run again. Cells come in order of worth: first all rules without attackers, then
-the attacks. `tools/robust_page.py` writes the page from the file.
+the attacks. `concepts`: the minority's labels are moved by one in the place of its images being rotated, so that the
+heads of FACADE part; without attackers. `tools/robust_page.py` writes the page from the files.
 """
 
 import itertools
@@ -52,9 +55,17 @@ def cells() -> Iterator[dict[str, Any]]:
             yield {"algorithm": algorithm, "rule": rule, "attack": attack, "share": share, "seed": 0}
 
 
+def concepts() -> Iterator[dict[str, Any]]:
+    """Cells of a minority with other labels."""
+    for seed, rule, algorithm in itertools.product((0, 1), RULES, ("facade", "el")):
+        yield {"algorithm": algorithm, "rule": rule, "attack": None, "share": 0.0, "seed": seed, "shift": "label_shift"}
+
+
 def changes(cell: dict[str, Any]) -> dict[str, Any]:
     """What a cell changes in the scenario."""
     found = {"algorithm": ALGORITHMS[cell["algorithm"]], "aggregation": RULES[cell["rule"]], "seed": cell["seed"]}
+    if "shift" in cell:
+        found["shift"] = {"name": cell["shift"]}
     if cell["attack"] is not None:
         found["attacks"] = [{**ATTACKS[cell["attack"]], "nodes": cell["share"]}]
     return found
@@ -79,10 +90,11 @@ def main() -> None:
     import ddlsim
 
     torch.set_num_threads(1)
-    path, until = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "99:99"
+    path, until = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 and ":" in sys.argv[2] else "99:99"
+    wanted = concepts() if "concepts" in sys.argv else cells()
     lines = path.read_text().splitlines() if path.exists() else []
     known = [json.loads(line)["cell"] for line in lines]
-    for cell in cells():
+    for cell in wanted:
         if cell in known:
             continue
         if time.strftime("%H:%M") >= until:
@@ -91,6 +103,8 @@ def main() -> None:
             start = time.process_time()
             run = ddlsim.run(SCENARIO, set=changes(cell), out=f"{folder}/run", progress=None)
             row = {"cell": cell, **figures(run.summary), "cpu_s": round(time.process_time() - start, 2)}
+            if cell["algorithm"] == "facade":
+                row["heads_apart"] = run.summary["settlement"]["apart"]
         with path.open("a") as file:
             file.write(json.dumps(row) + "\n")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 CELLS = ROOT / "docs" / "results" / "robust" / "cells.jsonl"
+CONCEPTS = ROOT / "docs" / "results" / "robust" / "concepts.jsonl"
 JOULES = ROOT / "docs" / "results" / "robust" / "joules.jsonl"
 PAGE = ROOT / "docs" / "results" / "robust.md"
 
@@ -24,8 +25,7 @@ neighbors, no final all-reduce. Rules take 30 % of the rows as attackers' (2 of 
 seconds together, {seeds} seeds without attackers and one with. Accuracies are those of honest nodes at the last
 evaluation, in percent. Between the two seeds a cell without attackers differs by {majority:.1f} points at most for the
 majority, {minority:.1f} for the minority. FACADE's two clusters end on one head with the plain average (seed 0, looked
-at), so at this size it is Epidemic Learning with a second, idle head; what it does for minorities when its heads part
-is in docs/results/facade_table_cifar10.md.
+at), so in these cells it is Epidemic Learning with a second, idle head; a section below has cells where its heads part.
 
 Joules (`tools/robust_joules.py`) are those of 20 small boards with Wi-Fi: 10 W while computing, 1.25 W while waiting,
 and the published slopes of a radio per byte (presets `jetson_nano_10w`, `wifi_2012`; sources: `ddlsim list energy`).
@@ -36,11 +36,14 @@ def main() -> None:
     """Writes the page."""
     rows = [json.loads(line) for line in CELLS.read_text().splitlines()]
     priced = [json.loads(line) for line in JOULES.read_text().splitlines()]
-    PAGE.write_text(page(rows, {tuple(one["key"]): one["joules"] for one in priced}))
+    apart = [json.loads(line) for line in CONCEPTS.read_text().splitlines()]
+    PAGE.write_text(page(rows, apart, {tuple(one["key"]): one["joules"] for one in priced}))
 
 
-def page(rows: Sequence[dict[str, Any]], joules: Mapping[tuple[Any, ...], float]) -> str:
-    """The page's text; `joules` by algorithm, gigabytes and simulated seconds."""
+def page(
+    rows: Sequence[dict[str, Any]], concepts: Sequence[dict[str, Any]], joules: Mapping[tuple[Any, ...], float]
+) -> str:
+    """The page's text; `concepts` are cells of a minority with other labels, `joules` by algorithm, GB and seconds."""
     rows = [
         {**row, "joules": joules.get((row["cell"]["algorithm"], row["gigabytes"], row["simulated_s"]))} for row in rows
     ]
@@ -52,6 +55,7 @@ def page(rows: Sequence[dict[str, Any]], joules: Mapping[tuple[Any, ...], float]
     parts += ["## Do robust rules silence minorities? (no attacker)", "", *_answer(calm), ""]
     parts += [*_table(calm, _both_clusters), "", "Accuracy of the majority / of the minority.", ""]
     parts += [*_table(calm, lambda found: _percent(found, "fair_accuracy")), "", "Fair accuracy.", ""]
+    parts += ["## And where FACADE's heads part?", "", *_concepts(concepts), ""]
     kinds = sorted({(row["cell"]["attack"], row["cell"]["share"]) for row in rows if row["cell"]["attack"]})
     for attack, share in kinds:
         found = [row for row in rows if (row["cell"]["attack"], row["cell"]["share"]) == (attack, share)]
@@ -141,6 +145,20 @@ def _answer(calm: Sequence[dict[str, Any]]) -> list[str]:
         lines.append(f"| {rule} | " + " | ".join(texts) + " |")
     text = f"Against the plain average the minority loses more than 2 points in {worse} of {total} pairs of rule and "
     return [text + "algorithm.", "", *lines]
+
+
+def _concepts(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The same question where the minority has other labels."""
+    seeds, facade = len(_names(rows, "seed")), _of(rows, algorithm="facade")
+    text = (
+        "The same nodes and rules without attacker, but the minority's images are not rotated: its labels are moved by "
+    )
+    text += f"one (`shift: label_shift`; {len(rows)} runs, {seeds} seeds, `docs/results/robust/concepts.jsonl`). In "
+    text += f"{sum(row['heads_apart'] for row in facade)} of {len(facade)} runs of FACADE majority and minority end on "
+    text += "heads of their own. A rule then acts on each head among those that trained it, and on the core among all."
+    lines = [*textwrap.wrap(text, 120), "", *_table(rows, _both_clusters), ""]
+    lines += ["Accuracy of the majority / of the minority.", "", *_answer(rows)]
+    return lines
 
 
 def _costs(rows: Sequence[dict[str, Any]]) -> list[str]:

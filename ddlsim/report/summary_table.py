@@ -110,7 +110,7 @@ def _attack_lines(summary: dict) -> list[tuple[str, str]]:
     if "honest" not in summary:
         return []
     metric, judged_by = summary["metric"], Metric(**summary["judged_by"])
-    lines = [("attacks", "; ".join(f"{one['name']}: {len(one['nodes'])} nodes" for one in summary["attacks"]))]
+    lines = [("attacks", "; ".join(f"{_attack_name(one)}: {len(one['nodes'])} nodes" for one in summary["attacks"]))]
     for name in ("honest", "attacked"):
         own = summary[name]
         which = f"{name} nodes ({len(own['nodes'])})"
@@ -124,6 +124,11 @@ def _attack_lines(summary: dict) -> list[tuple[str, str]]:
         if "backdoor_success" in own:
             lines.append((f"backdoor success %, {which}", percent_text(own["backdoor_success"]["all"])))
     return lines
+
+
+def _attack_name(attack: dict) -> str:
+    """With what it knows, which is a part of what an attack is."""
+    return f"{attack['name']} (knows {attack['knows']})" if "knows" in attack else attack["name"]
 
 
 def _timetable_lines(summary: dict) -> list[tuple[str, str]]:

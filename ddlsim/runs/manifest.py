@@ -40,6 +40,7 @@ def start_manifest(
     attacks = [
         {
             "name": parts.table("attacks").label_of(attack),
+            **({"knows": attack.knows} if attack.forges else {}),
             "nodes": list(attack.members(np.asarray(prepared.node_cluster), scenario.seed)),
         }
         for attack in scenario.attacks

@@ -116,7 +116,7 @@ def test_attacks_that_have_not_begun_change_nothing_but_the_report(tmp_path):
         for name in ("attacked", "honest")
     ]
     assert rows[0] == rows[1] and rows[0]
-    assert attacked["attacks"][0] == {"name": "sign_flip", "nodes": [1, 2]} and "attacks" not in honest
+    assert attacked["attacks"][0] == {"name": "sign_flip", "knows": "own", "nodes": [1, 2]} and "attacks" not in honest
 
 
 def test_figures_of_honest_nodes_are_theirs_alone(tmp_path):
