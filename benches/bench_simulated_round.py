@@ -9,10 +9,9 @@ from pathlib import Path
 
 import facade_cell as cell
 import pytest
+from under_way import UnderWay
 
-from ddlsim import build, runs
-from ddlsim.runs.recorder import Recorder
-from ddlsim.scenario import load
+from ddlsim.build import build_learner
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "facade_30_2.yaml"
 SETTINGS = (
@@ -26,46 +25,30 @@ ROUNDS = 2
 """Rounds of a turn."""
 
 
-class UnderWay:
-    """A run that goes on by some rounds at a time, and a second learner on the same data."""
-
-    def __init__(self, folder: Path):
-        scenario = load(SCENARIO, SETTINGS)
-        prepared = runs.prepare(runs.load_data(scenario, None, True, False))
-        self.completed = 0
-        self.learner, self.apart = (build.build_learner(scenario, prepared, "cpu") for _ in range(2))
-        self.recorder = Recorder(folder / "metrics.jsonl")
-        self.simulation = build.build_simulation(scenario, prepared, self.learner, self.recorder, on_round=self._count)
-
-    def _count(self, completed: int, *_: object) -> None:
-        self.completed = completed
-
-    def go_on(self, rounds: int = ROUNDS) -> None:
-        """Simulates until so many more rounds are complete."""
-        until = self.completed + rounds
-        while self.completed < until:
-            self.simulation.env.step()
+@pytest.fixture(scope="module")
+def under_way(tmp_path_factory):
+    run = UnderWay(tmp_path_factory.mktemp("run"), SCENARIO, SETTINGS)
+    run.go_on(3)  # heads are chosen and peers drawn; what is compiled or allocated once is there
+    yield run
+    run.close()
 
 
 @pytest.fixture(scope="module")
-def under_way(tmp_path_factory):
-    run = UnderWay(tmp_path_factory.mktemp("run"))
-    run.go_on(3)  # heads are chosen and peers drawn; what is compiled or allocated once is there
-    yield run
-    run.recorder.close()
-    for learner in (run.learner, run.apart):
-        learner.close()
+def apart(under_way):
+    """A second learner on the same data: waves of the run's own would sweep its pending jobs along."""
+    learner = build_learner(under_way.scenario, under_way.prepared, "cpu")
+    yield learner
+    learner.close()
 
 
-def test_facade_round_event_by_event(ratio, benchmark, under_way):
-    learner = under_way.apart  # waves of the run's own learner would sweep its pending jobs along
-    starts = [learner.init_models(node)[0] for node in range(cell.NODES)]
+def test_facade_round_event_by_event(ratio, benchmark, under_way, apart):
+    starts = [apart.init_models(node)[0] for node in range(cell.NODES)]
 
     def waves() -> None:
         for _ in range(ROUNDS):
-            cell.whole_round(learner, starts, common=True)
+            cell.whole_round(apart, starts, common=True)
 
     before = under_way.completed
-    under_way.go_on()
+    under_way.go_on(ROUNDS)
     assert under_way.completed == before + ROUNDS
-    ratio(under_way.go_on, waves, "the round's full waves alone", 7)
+    ratio(lambda: under_way.go_on(ROUNDS), waves, "the round's full waves alone", 7)

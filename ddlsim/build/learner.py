@@ -61,18 +61,12 @@ def build_learner(
     from ddlsim.learning.architecture import UNTRAINED
     from ddlsim.learning.learner import Learner
 
-    if device == "cpu":
+    if device == "cpu" and elsewhere is None:
         from ddlsim.learning.allocator import keep_freed_memory
 
         keep_freed_memory()
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for attack in scenario.attacks:
-        if attack.poisons and elsewhere is not None:
-            raise ScenarioError(
-                "attacks: samples are poisoned in one process alone, and this run computes in several. Run it without "
-                "an executor, or leave out label_flip and backdoor."
-            )
     learner = Learner(
         builders,
         cast("PreparedData", prepared),

@@ -5,6 +5,7 @@ Usage statistics are off. A cluster that is started here listens on the loopback
 
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +17,11 @@ from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
 from ddlsim.executors.options import Executor
 from ddlsim.executors.versions import num_threads
 
+ANSWER_S = 10.0
+"""How long the head of a cluster may take to answer; Ray itself tries for minutes and ends the process."""
+_HTTP2_BEGINS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
+    (0, 0, 0, 4, 0, 0, 0, 0, 0)
+)  # with empty settings (RFC 9113)
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Environment variables of libraries' own threads: one each in workers, unless they say otherwise here."""
 
@@ -82,6 +88,7 @@ def connect(executor: Executor, cpus: int | None = None) -> None:
     if ray.is_initialized():
         return
     _listen_to(loopback=executor.address is None)
+    _check_answers(executor.address)
     quiet = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}
     try:
         if executor.address is not None:
@@ -103,6 +110,29 @@ def connect(executor: Executor, cpus: int | None = None) -> None:
             f"--executor: no Ray cluster could be {where}: {type(error).__name__}: {told:.300} `ddlsim doctor "
             "--executor ray` looks at what is there."
         ) from error
+
+
+def _check_answers(address: str | None) -> None:
+    """Raises DdlsimError unless a server of the kind that Ray's head is answers at an address within ANSWER_S."""
+    address = os.environ.get("RAY_ADDRESS") if address == "auto" else address
+    host, _, port = (address or "").rpartition(":")
+    if not host or not port.isdecimal():  # one is started here, or Ray looks for one of this machine
+        return
+    why = "it does not speak Ray's protocol"
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), ANSWER_S) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return
+            connection.settimeout(ANSWER_S)
+            connection.sendall(_HTTP2_BEGINS)
+            if connection.recv(9)[3:4] == b"\x04":  # settings, with which every such server begins
+                return
+    except (OSError, OverflowError) as error:
+        why = f"no answer within {ANSWER_S:.0f} s" if isinstance(error, TimeoutError) else str(error)
+    raise DdlsimError(
+        f"--executor: no Ray cluster answers at {address}: {why}. `ray start --head` says the address of the cluster "
+        "that it starts; is it still there, and does a firewall let this host through?"
+    )
 
 
 def _listen_to(loopback: bool) -> None:

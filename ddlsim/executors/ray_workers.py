@@ -195,6 +195,7 @@ def _cause(error: BaseException) -> str:
     """Ray's reason in a few words."""
     text = " ".join(str(error).split())
     for sign, cause in (
+        ("ActorUnavailable", "its process or its host does not answer"),
         ("OOM", "its host ran out of memory"),
         ("out of memory", "its host ran out of memory"),
         ("node", "its host is gone"),

@@ -41,10 +41,14 @@ class PoisonedNodes:
         attackers: who attacks, and how.
         data: of the run; poisoned data sets are added to its `train`.
         seed: the scenario's.
+
+    Attributes:
+        owners: number of a poisoned data set -> the node that trains on it.
     """
 
     def __init__(self, attackers: "Attackers", data: "NodeDatasets", seed: int):
         self._of: dict[int, list[tuple[int, int]]] = {}  # node -> (first round, number of its data set), ascending
+        self.owners: dict[int, int] = {}
         for node in attackers.nodes:
             conduct: Any = attackers.of(node)
             poisons = [one for one, _ in conduct.attacks if one.poisons]
@@ -56,6 +60,7 @@ class PoisonedNodes:
                         rng = stream(seed, "poisoned samples", node, place)
                         inputs, labels = one.poison(inputs, labels, data.num_classes, rng)
                 self._of.setdefault(node, []).append((first, len(data.train)))
+                self.owners[len(data.train)] = node
                 data.train.append((inputs, labels))
         backdoor = attackers.backdoor
         if backdoor is not None:

@@ -4,7 +4,7 @@ Every method but `resolve` and `flush` returns at once; see jobs.py for when the
 """
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,6 +110,7 @@ class Learner:
         if elsewhere is not None:
             self.data.forget_inputs()
             self.rows, self.backends = elsewhere.rows, elsewhere
+            elsewhere.rows.owners |= {} if self._poisoned is None else self._poisoned.owners
         else:
             self.rows = Rows(device)
             self.backends = make_backends(self.rows, self.architectures, self.data, training, chunk, device, threads)
@@ -444,6 +445,11 @@ class Learner:
     def detours(self) -> dict[str, dict[str, int]]:
         """Backend -> kind of job and why this backend did not take it -> how often."""
         return self.backends.detours()
+
+    def keep_training_samples(self, nodes: Collection[int]) -> None:
+        """Lets the training samples of all other nodes go, poisoned ones among them."""
+        owners = {} if self._poisoned is None else self._poisoned.owners
+        self.data.keep_training_samples({*nodes, *(number for number, node in owners.items() if node in nodes)})
 
     def close(self) -> None:
         """Ends the worker threads."""

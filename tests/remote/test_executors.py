@@ -1,5 +1,9 @@
 """Options of executors, where workers are put, and which nodes they get."""
 
+import socket
+import threading
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -37,6 +41,37 @@ def test_without_ray_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(DataMissing, match=r"ddlsim\[ray\]"):
         cluster.import_ray()
+
+
+def test_an_address_where_nothing_listens_is_one_error_at_once():
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        with pytest.raises(DdlsimError, match=r"no Ray cluster answers at 127.0.0.1:.*refused"):
+            cluster.connect(executor_of(f"ray:127.0.0.1:{bound.getsockname()[1]}"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"), [(None, "no answer within 0 s"), (b"HTTP/1.1 400 Bad Request", "does not speak Ray's protocol")]
+)
+def test_a_server_that_is_no_head_of_a_cluster_is_one_error(monkeypatch, answer, told):
+    monkeypatch.setattr(cluster, "ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            connection, _ = server.accept()
+            with connection:
+                if answer is not None:
+                    connection.sendall(answer)
+                with suppress(ConnectionError):
+                    while connection.recv(1000):
+                        pass
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with pytest.raises(DdlsimError, match=told):
+            cluster._check_answers(f"127.0.0.1:{server.getsockname()[1]}")
+        thread.join(5)
 
 
 def host(name, cpus, gpus=0):

@@ -3,13 +3,22 @@
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
 
+import numpy as np
 import pytest
+from remote_settings import CHURN, settings_of
 from torn_runs import SMOKE, outcome, run_whole
 
 from ddlsim import runs
+from ddlsim.algorithms import ALGORITHMS
+from ddlsim.errors import DdlsimError
 from ddlsim.executors import cluster
 from ddlsim.executors.options import Executor
+from ddlsim.executors.ray_workers import RayWorkers
+from ddlsim.executors.versions import versions
 from ddlsim.runs.checkpoint import Every
 from ddlsim.runs.progress import Progress
 from ddlsim.scenario import load
@@ -18,12 +27,13 @@ ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 
 SETTINGS = ("algorithm={name: facade, heads: 2, warmup_rounds: 1}",)
 TWO = Executor(name="ray", workers=2, cpus_per_worker=1, object_store_gb=0.1)
+ONE = Executor(name="ray", workers=1, cpus_per_worker=1)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def connected():
     with cluster.disconnecting(TWO):
-        cluster.connect(TWO)
+        cluster.connect(TWO, cpus=3)
         yield
 
 
@@ -44,6 +54,124 @@ def test_a_run_survives_a_killed_worker_and_writes_the_same_bytes(tmp_path, monk
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["resumed_after_rounds"] == [4]
     assert killed[0] not in [worker["pid"] for worker in manifest["executor"]["workers"]]
+
+
+def on_ray(out, scenario, executor):
+    runs.run(scenario, out=out, executor=executor, checkpoint_every=Every())
+    return outcome(out), json.loads((out / "manifest.json").read_text())["executor"]
+
+
+NET = """
+from dataclasses import dataclass
+from torch import nn
+from ddlsim.models.base import ModelSettings
+
+@dataclass(frozen=True, kw_only=True)
+class Net(ModelSettings):
+    def build(self, input_shape, num_classes):
+        return nn.Sequential(nn.Flatten(), nn.Linear(784, 4), nn.ReLU(), nn.Linear(4, num_classes))
+"""
+
+
+def before_workers_start(monkeypatch, act):
+    """`act` is called once the driver has its data and its parts, and the workers have none."""
+    start = RayWorkers.start
+
+    def acting(self, assigned, prepared):
+        act()
+        start(self, assigned, prepared)
+
+    monkeypatch.setattr(RayWorkers, "start", acting)
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Settings that name a data file and a file with a model, both just written."""
+    images, labels = np.zeros((160, 28, 28), np.uint8), np.arange(160) % 10
+    images[np.arange(160), labels] = 255
+    np.savez(tmp_path / "own.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    (tmp_path / "mine.py").write_text(NET)
+    named = (f"data={{name: npz, path: {tmp_path}/own.npz}}", f"model={{name: '{tmp_path}/mine.py:Net'}}")
+    return ("rounds=2", "algorithm={name: el}", "shift={name: none}", *named)
+
+
+def test_data_and_parts_that_are_not_on_a_host_are_sent_there(tmp_path, monkeypatch, own):
+    whole = run_whole(tmp_path / "here", own)
+    before_workers_start(monkeypatch, lambda: [(tmp_path / name).unlink() for name in ("own.npz", "mine.py")])
+    found, about = on_ray(tmp_path / "there", load(SMOKE, own), ONE)
+    assert found == whole
+    assert about["data_shipped"]
+
+
+def test_other_data_on_a_host_is_refused(tmp_path, monkeypatch, own):
+    ones = np.ones((160, 28, 28), np.uint8)
+    other = {"x_train": ones, "y_train": np.arange(160) % 10, "x_test": ones, "y_test": np.arange(160) % 10}
+    before_workers_start(monkeypatch, lambda: np.savez(tmp_path / "own.npz", **other))
+    with pytest.raises(DdlsimError, match=r"npz is not what the run is made on: SHA-256"):
+        on_ray(tmp_path / "run", load(SMOKE, own), ONE)
+
+
+def test_hosts_with_another_version_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("ddlsim.executors.ray_workers.versions", lambda: {**versions(), "torch": "1.0"})
+    with pytest.raises(DdlsimError, match=r"computes with something else: torch 1.0 here, .* there"):
+        on_ray(tmp_path / "run", load(SMOKE, SETTINGS), ONE)
+
+
+def test_attacks_on_samples_and_on_models_are_the_same_there(tmp_path):
+    settings = (
+        "attacks=[{name: sign_flip, nodes: [1]}, {name: label_flip, nodes: [5, 6]}]",
+        "aggregation={name: trimmed_mean}",
+        "algorithm={name: el}",
+        "rounds=3",
+    )
+    assert on_ray(tmp_path / "there", load(SMOKE, settings), TWO)[0] == run_whole(tmp_path / "here", settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [(), CHURN], ids=["rounds", "async-churn"])
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_every_algorithm_writes_the_same_bytes_there(tmp_path, algorithm, settings):
+    settings = (settings_of(algorithm), *settings)
+    whole = run_whole(tmp_path / "whole", settings)
+    for workers, shards in ((1, "contiguous"), (2, "clusters"), (3, "graph")):
+        executor = Executor(name="ray", workers=workers, cpus_per_worker=1, shards=shards)
+        out = tmp_path / f"workers-{workers}"
+        runs.run(load(SMOKE, settings), out=out, executor=executor, checkpoint_every=Every())
+        assert outcome(out) == whole, shards
+
+
+@pytest.mark.slow
+def test_a_command_that_is_killed_leaves_no_process_and_is_resumed(tmp_path):
+    settings = (*SETTINGS, "rounds=60", "evaluation.every=20")
+    whole = run_whole(tmp_path / "whole", settings)
+    out = tmp_path / "run"
+    changes = [word for setting in settings for word in ("--set", setting)]
+    there = ["--executor", "ray", "--workers", "2", "--cpus-per-worker", "1"]
+    command = [sys.executable, "-m", "ddlsim", "run", str(SMOKE), *changes, "--out", str(out), *there]
+    before = raylets()
+    process = subprocess.Popen([*command, "-q", "--checkpoint-every", "5r"], stdout=subprocess.DEVNULL)
+    until(lambda: any((out / "checkpoints").glob("round-*")), 120)
+    process.kill()
+    process.wait()
+    assert not (out / "summary.json").exists(), "the run was over before it was killed"
+    until(lambda: raylets() <= before, 60)
+    resume = [sys.executable, "-m", "ddlsim", "resume", str(out), *there, "-q"]
+    subprocess.run(resume, check=True, stdout=subprocess.DEVNULL)
+    assert outcome(out) == whole
+
+
+def raylets() -> set[str]:
+    """Process ids of all raylets of this machine."""
+    found = subprocess.run(["pgrep", "-x", "raylet"], capture_output=True, text=True, check=False)
+    return set(found.stdout.split())
+
+
+def until(holds, most_s: float) -> None:
+    """Waits until it holds."""
+    end_s = time.monotonic() + most_s
+    while not holds():
+        assert time.monotonic() < end_s, "it takes too long"
+        time.sleep(0.05)
 
 
 def test_a_cluster_that_is_started_here_is_reachable_from_this_machine_alone():

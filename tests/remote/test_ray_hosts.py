@@ -1,6 +1,9 @@
 """Several raylets on this machine stand for hosts: one is taken away in the middle of a run."""
 
 import json
+import os
+import signal
+from pathlib import Path
 
 import pytest
 from torn_runs import SMOKE, outcome, run_whole
@@ -16,13 +19,17 @@ ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 SETTINGS = ("algorithm={name: dac, sampled_peers: 3, loss_batches: local_steps}",)
 
 
+THOUSAND = Path(__file__).parents[2] / "scenarios" / "thousand_nodes.yaml"
+
+
 @pytest.fixture
-def hosts():
+def hosts(request):
     from ray.cluster_utils import Cluster
 
+    store = getattr(request, "param", 100) * 2**20
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 100 * 2**20}
     made = Cluster(initialize_head=True, head_node_args=head)
-    added = [made.add_node(num_cpus=1, object_store_memory=100 * 2**20) for _ in range(3)]
+    added = [made.add_node(num_cpus=1, object_store_memory=store) for _ in range(3)]
     made.wait_for_nodes()
     ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
     yield made, added
@@ -46,3 +53,37 @@ def test_a_run_goes_on_without_a_host_that_is_gone(tmp_path, monkeypatch, hosts)
     runs.run(load(SMOKE, SETTINGS), out=out, executor=executor, checkpoint_every=Every(rounds=1))
     assert outcome(out) == whole
     assert len(json.loads((out / "manifest.json").read_text())["executor"]["workers"]) == 2
+
+
+def records(directory):
+    """Name -> bytes of every file of records; which there are depends on `records.detail`."""
+    found = {path.name: path.read_bytes() for path in directory.glob("*.jsonl")}
+    assert found.keys() >= {"metrics.jsonl", "communication.jsonl"}
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hosts", [1024], indirect=True)
+def test_a_thousand_nodes_on_three_hosts_of_which_one_is_killed_write_the_bytes_of_one_process(
+    tmp_path, monkeypatch, hosts
+):
+    made, added = hosts
+    scenario = load(THOUSAND)
+    runs.run(scenario, out=tmp_path / "here")
+    out, told, killed = tmp_path / "run", Progress.round, []
+
+    def kill_one(self, completed, *rest):
+        told(self, completed, *rest)
+        if completed == 11 and not killed:
+            killed.append(added[1].all_processes["raylet"][0].process.pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    monkeypatch.setattr(Progress, "round", kill_one)
+    executor = Executor(name="ray", address=made.address, workers=3)
+    runs.run(scenario, out=out, executor=executor, checkpoint_every=Every(rounds=4))
+    assert records(out) == records(tmp_path / "here")
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["resumed_after_rounds"] == [8]
+    assert len(manifest["executor"]["workers"]) == 2
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in (tmp_path / "here", out)]
+    print({"executor": manifest["executor"], "wall_s": [one["wall_s"] for one in summaries]})  # pytest -s

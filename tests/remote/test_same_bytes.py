@@ -1,6 +1,7 @@
 """However nodes are dealt to workers, a run writes the bytes of one that this process computes alone."""
 
 import pytest
+from remote_settings import CHURN, settings_of
 from torn_runs import SMOKE, outcome, resume_until, run_until, run_whole
 from workers_here import workers_here
 
@@ -10,32 +11,19 @@ from ddlsim.executors.options import Executor
 from ddlsim.runs.checkpoint import Every
 from ddlsim.scenario import load
 
-KEYS = {
-    "mapl": ", warmup_rounds: 1, projection_units: 64, temperature: 0.5",
-    "pens": ", loss_batches: local_steps, sampled_peers: 3, stage1_rounds: 3",
-    "panm": ", loss_batches: local_steps, sampled_peers: 2, stage1_rounds: 3",
-    "dac": ", loss_batches: local_steps, sampled_peers: 3",
-    "facade": ", heads: 2, warmup_rounds: 1",
-}
-CHURN = (
-    "mode=async",
-    "churn={name: schedule, offline: [{node: 2, start_s: 0.35, end_s: 1.5}], state: lost}",
-    "devices={name: lognormal}",
-    "network.drop_probability=0.1",
-    "network.on_drop=drop",
-)
 KEPT = ("training.optimizer=adam", "training.optimizer_state=kept", "training.learning_rate=0.001")
 FEATURES = {
     "compressed copies": ("network.compression={name: top_k}",),
     "early stopping": (*KEPT, "validation={source: node, fraction: 0.2}", "training.early_stopping={patience: 2}"),
     "best model": ("validation={source: node, fraction: 0.2}", "evaluation.evaluated_model=best"),
     "robust average": ("aggregation={name: median}",),
+    "attacks and a rule that guards": (
+        "attacks=[{name: sign_flip, nodes: [1]}, {name: alie, nodes: [2, 3], knowledge: neighbors}, "
+        "{name: backdoor, nodes: [5], start_round: 2}, {name: label_flip, nodes: [6]}]",
+        "aggregation={name: trimmed_mean}",
+    ),
     "target": ("evaluation.stop_at_target=true", "evaluation.target_accuracy=0.3", "evaluation.every=1"),
 }
-
-
-def settings_of(algorithm: str) -> str:
-    return f"algorithm={{name: {algorithm}{KEYS.get(algorithm, '')}}}"
 
 
 def on_workers(out, settings, executor, **options):

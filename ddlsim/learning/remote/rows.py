@@ -59,6 +59,7 @@ class RemoteRows(Rows):
 
     Attributes:
         moved_bytes: from worker to worker, by (source, target).
+        owners: number of a further data set, beside those of all nodes -> the node that trains on it.
     """
 
     def __init__(self, workers: Workers, worker_of: Sequence[int]):
@@ -71,6 +72,7 @@ class RemoteRows(Rows):
         self._released: list[list[int]] = [[] for _ in range(workers.count)]
         self._part_numbers: dict[Part, int] = {}
         self._known_parts = [0] * workers.count  # parts are numbered; a worker knows the first so many
+        self.owners: dict[int, int] = {}
         self.moved_bytes: dict[tuple[int, int], int] = defaultdict(int)
 
     def bank(self, part: "Part") -> Any:
@@ -119,8 +121,8 @@ class RemoteRows(Rows):
                 self._workers.wait(ref)
 
     def worker_of(self, node: int | None) -> int:
-        """The worker that computes for a node."""
-        return self._worker_of[-1 if node is None else node]
+        """The worker that computes for a node, or for the one that trains on a further data set."""
+        return self._worker_of[-1 if node is None else self.owners.get(node, node)]
 
     def holder_of(self, number: int) -> int | None:
         """A worker that has a row; None: it is to be drawn."""

@@ -54,7 +54,7 @@ class Shard:
         self._parts: dict[int, Part] = {}
         self._wall_s: dict[str, float] = defaultdict(float)
         self.failure: Exception | None = None
-        learner.data.keep_training_samples(nodes)
+        learner.keep_training_samples(nodes)
 
     @_fails_once
     def wave(self, packed: bytes, *blocks: Block) -> list[Any] | None:

@@ -1,0 +1,64 @@
+"""A run that goes on by some rounds at a time, in this process or on workers of Ray."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddlsim import build, runs
+from ddlsim.executors.options import LOCAL, Executor
+from ddlsim.runs.computing import make_learner
+from ddlsim.runs.options import Options
+from ddlsim.runs.recorder import Recorder
+from ddlsim.scenario import load
+
+
+class UnderWay:
+    """A run that stands between two rounds; to be closed.
+
+    Args:
+        folder: where its metrics go; made.
+        scenario: path of a scenario.
+        settings: changes of its keys.
+        executor: what computes.
+        threads: of a wave in this process; None: as many as there are cores.
+
+    Attributes:
+        completed: rounds.
+        learner, recorder, simulation: the run's.
+        prepared: its data.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        scenario: Path,
+        settings: Sequence[str] = (),
+        executor: Executor = LOCAL,
+        threads: int | None = None,
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.scenario = load(scenario, settings)
+        self.prepared = runs.prepare(runs.load_data(self.scenario, None, True, False))
+        self.completed = 0
+        self.learner = make_learner(self.scenario, self.prepared, "cpu", Options(executor=executor, threads=threads))
+        self.recorder = Recorder(folder / "metrics.jsonl")
+        self.simulation = build.build_simulation(
+            self.scenario, self.prepared, self.learner, self.recorder, on_round=self._count
+        )
+
+    def _count(self, completed: int, *_: object) -> None:
+        self.completed = completed
+
+    def go_on(self, rounds: int) -> None:
+        """Simulates until so many more rounds are complete, and all that workers have been told to do is done."""
+        until = self.completed + rounds
+        while self.completed < until:
+            self.simulation.env.step()
+        self.learner.jobs.settle()
+        if hasattr(self.learner.backends, "reports"):
+            self.learner.backends.reports()  # answered behind everything else
+        self.recorder.flush()
+
+    def close(self) -> None:
+        """Ends threads and processes."""
+        self.recorder.close()
+        self.learner.close()

@@ -1,0 +1,20 @@
+"""Settings of every algorithm, with and without churn, for runs whose bytes are compared."""
+
+KEYS = {
+    "mapl": ", warmup_rounds: 1, projection_units: 64, temperature: 0.5",
+    "pens": ", loss_batches: local_steps, sampled_peers: 3, stage1_rounds: 3",
+    "panm": ", loss_batches: local_steps, sampled_peers: 2, stage1_rounds: 3",
+    "dac": ", loss_batches: local_steps, sampled_peers: 3",
+    "facade": ", heads: 2, warmup_rounds: 1",
+}
+CHURN = (
+    "mode=async",
+    "churn={name: schedule, offline: [{node: 2, start_s: 0.35, end_s: 1.5}], state: lost}",
+    "devices={name: lognormal}",
+    "network.drop_probability=0.1",
+    "network.on_drop=drop",
+)
+
+
+def settings_of(algorithm: str) -> str:
+    return f"algorithm={{name: {algorithm}{KEYS.get(algorithm, '')}}}"
