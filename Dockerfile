@@ -3,7 +3,7 @@
 # With CUDA kernels, for a machine with NVIDIA's container runtime (add --gpus all to docker run):
 #   docker build -t ddlsim:cuda --build-arg BASE=nvidia/cuda:12.8.1-devel-ubuntu24.04 .
 # TORCH_INDEX is handed to pip as --index-url for torch and torchvision, e.g. that of PyTorch's builds for CPUs alone,
-# which are smaller by gigabytes; empty: pip's default.
+# which are smaller by gigabytes; empty: pip's default. EXTRAS: of pyproject.toml, e.g. plot,ray for a cluster.
 ARG BASE=python:3.12-slim-bookworm
 
 FROM ${BASE} AS build
@@ -17,7 +17,8 @@ RUN "$(command -v /usr/local/bin/python3 || command -v python3)" -m venv /opt/dd
 ENV PATH=/opt/ddlsim/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch torchvision
 COPY . /src
-RUN pip install '/src[plot]'
+ARG EXTRAS=plot
+RUN pip install "/src[${EXTRAS}]"
 
 FROM ${BASE}
 RUN test -x /usr/local/bin/python3 \

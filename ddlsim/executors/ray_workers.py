@@ -1,5 +1,6 @@
 """Workers as Ray actors; what they exchange goes through Ray's object store."""
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -161,9 +162,11 @@ class _told:  # a context manager that is used as a function
         full = (errors.ObjectStoreFullError, errors.OutOfDiskError)
         for found in (error, cause):
             if isinstance(found, full):
+                disk = ", and so is the disk that it spills to," if isinstance(found, errors.OutOfDiskError) else ""
                 raise DdlsimError(
-                    f"--executor: Ray's object store is full: {_line(found)} Give it more memory (--object-store-gb, "
-                    "or `ray start --object-store-memory`), or use more hosts. `ddlsim resume` continues the run."
+                    f"--executor: Ray's object store is full{disk} on a host of the run. Give it more memory "
+                    "(--object-store-gb, or `ray start --object-store-memory`), or use more hosts. `ddlsim resume` "
+                    "continues the run from its last checkpoint."
                 ) from None
             if isinstance(found, _lost(errors)):
                 raise WorkerLost(f"a worker was lost ({_cause(found)}).") from None
@@ -188,7 +191,8 @@ def _lost(errors: Any) -> tuple[type[Exception], ...]:
 
 
 def _line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    return f"{type(error).__name__}: {' '.join(text.split()):.300}"
 
 
 def _cause(error: BaseException) -> str:

@@ -9,6 +9,7 @@ import pytest
 from torn_runs import SMOKE, outcome, run_whole
 
 from ddlsim import runs
+from ddlsim.errors import DdlsimError
 from ddlsim.executors.options import Executor
 from ddlsim.runs.checkpoint import Every
 from ddlsim.runs.progress import Progress
@@ -87,3 +88,41 @@ def test_a_thousand_nodes_on_three_hosts_of_which_one_is_killed_write_the_bytes_
     assert len(manifest["executor"]["workers"]) == 2
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in (tmp_path / "here", out)]
     print({"executor": manifest["executor"], "wall_s": [one["wall_s"] for one in summaries]})  # pytest -s
+
+
+@pytest.mark.slow
+def test_a_store_and_a_disk_that_are_full_are_one_error(tmp_path):
+    from ray.cluster_utils import Cluster
+
+    full = {"local_fs_capacity_threshold": 0.001}  # any disk counts as full
+    head = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 100 * 2**20, "_system_config": full}
+    made = Cluster(initialize_head=True, head_node_args=head)
+    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+    settings = ("algorithm={name: dpsgd}", "model.hidden=[4000]", "nodes.clusters=[12, 12]", "rounds=2")  # 12.7 MB each
+    executor = Executor(name="ray", address=made.address, workers=2, cpus_per_worker=1)
+    try:
+        with pytest.raises(DdlsimError, match=r"object store is full, and so is the disk .*--object-store-gb"):
+            runs.run(load(SMOKE, (*settings, "training.local_steps=1")), out=tmp_path / "run", executor=executor)
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+@pytest.mark.slow
+def test_a_run_whose_hosts_are_all_gone_ends_with_one_error_and_is_resumed_here(tmp_path, monkeypatch, hosts):
+    made, added = hosts
+    whole = run_whole(tmp_path / "whole", SETTINGS)
+    out, told = tmp_path / "run", Progress.round
+
+    def remove_all(self, completed, *rest):
+        told(self, completed, *rest)
+        while completed == 3 and added:
+            made.remove_node(added.pop(), allow_graceful=False)
+
+    executor = Executor(name="ray", address=made.address, workers=3)
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "round", remove_all)
+        with pytest.raises(DdlsimError, match=r"none of the 0 hosts|losses without a checkpoint"):
+            runs.run(load(SMOKE, SETTINGS), out=out, executor=executor, checkpoint_every=Every(rounds=1))
+    runs.resume(out)
+    assert outcome(out) == whole
