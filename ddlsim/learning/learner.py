@@ -95,6 +95,7 @@ class Learner:
         self._fitting = Fitting(assigned)
         self.data = NodeDatasets(prepared, device)
         poisoned = None if attackers is None else PoisonedNodes(attackers, self.data, seed)
+        self._owners = {} if poisoned is None else poisoned.owners
         nodes = {name: assigned.index(name) if assigned and name in assigned else 0 for name in builders}
         self.architectures = {
             name: read_architecture(
@@ -110,7 +111,7 @@ class Learner:
         if elsewhere is not None:
             self.data.forget_inputs()
             self.rows, self.backends = elsewhere.rows, elsewhere
-            elsewhere.rows.owners |= {} if self._poisoned is None else self._poisoned.owners
+            elsewhere.rows.owners |= self._owners
         else:
             self.rows = Rows(device)
             self.backends = make_backends(self.rows, self.architectures, self.data, training, chunk, device, threads)
@@ -448,8 +449,7 @@ class Learner:
 
     def keep_training_samples(self, nodes: Collection[int]) -> None:
         """Lets the training samples of all other nodes go, poisoned ones among them."""
-        owners = {} if self._poisoned is None else self._poisoned.owners
-        self.data.keep_training_samples({*nodes, *(number for number, node in owners.items() if node in nodes)})
+        self.data.keep_training_samples({*nodes, *(number for number, node in self._owners.items() if node in nodes)})
 
     def close(self) -> None:
         """Ends the worker threads."""

@@ -19,7 +19,7 @@ from ddlsim.executors import cluster
 from ddlsim.executors.options import Executor
 from ddlsim.executors.ray_workers import RayWorkers
 from ddlsim.executors.versions import versions
-from ddlsim.runs.checkpoint import Every
+from ddlsim.runs.checkpoint import FOLDER, Every
 from ddlsim.runs.progress import Progress
 from ddlsim.scenario import load
 
@@ -142,7 +142,7 @@ def test_every_algorithm_writes_the_same_bytes_there(tmp_path, algorithm, settin
 
 @pytest.mark.slow
 def test_a_command_that_is_killed_leaves_no_process_and_is_resumed(tmp_path):
-    settings = (*SETTINGS, "rounds=60", "evaluation.every=20")
+    settings = (*SETTINGS, "rounds=200", "evaluation.every=50")
     whole = run_whole(tmp_path / "whole", settings)
     out = tmp_path / "run"
     changes = [word for setting in settings for word in ("--set", setting)]
@@ -150,7 +150,7 @@ def test_a_command_that_is_killed_leaves_no_process_and_is_resumed(tmp_path):
     command = [sys.executable, "-m", "ddlsim", "run", str(SMOKE), *changes, "--out", str(out), *there]
     before = raylets()
     process = subprocess.Popen([*command, "-q", "--checkpoint-every", "5r"], stdout=subprocess.DEVNULL)
-    until(lambda: any((out / "checkpoints").glob("round-*")), 120)
+    until(lambda: any((out / FOLDER).glob("round-*")), 120)
     process.kill()
     process.wait()
     assert not (out / "summary.json").exists(), "the run was over before it was killed"
