@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 YOUNG_OBJECTS = 20_000
-OBJECTS_PER_NODE = 20
+OBJECTS_PER_NODE = 200
+"""About what a node that trains makes in a round and lets go of when its jobs have run."""
+MOST_OBJECTS = 2_000_000
+MOST_OBJECTS_PER_NODE = 20
+"""Of more nodes than 10,000."""
 MANY_NODES = 1000
 """Below, searching costs less than freezing what is there already."""
 
@@ -36,7 +40,8 @@ def relaxed_gc(num_nodes: int) -> Iterator[None]:
     freeze = num_nodes >= MANY_NODES
     if freeze:
         gc.freeze()
-    young = max(before[0], YOUNG_OBJECTS, OBJECTS_PER_NODE * num_nodes)
+    many = max(min(OBJECTS_PER_NODE * num_nodes, MOST_OBJECTS), MOST_OBJECTS_PER_NODE * num_nodes)
+    young = max(before[0], YOUNG_OBJECTS, many)
     gc.set_threshold(young if before[0] else 0, *before[1:])
     try:
         yield

@@ -21,7 +21,7 @@ def test_what_an_earlier_run_left_behind_is_freed():
 
 def test_many_nodes_are_searched_more_rarely_and_the_collector_is_as_before_in_the_end():
     before = gc.get_threshold()
-    for num_nodes, objects in ((10, 20_000), (1000, 20_000), (5000, 100_000)):
+    for num_nodes, objects in ((10, 20_000), (1000, 200_000), (50_000, 2_000_000), (200_000, 4_000_000)):
         with relaxed_gc(num_nodes):
             assert gc.get_threshold()[0] == objects
         assert gc.get_threshold() == before
