@@ -13,8 +13,12 @@ from ddlsim import native
 from ddlsim.kernels import plain
 from ddlsim.kernels.matrices import Rows
 from ddlsim.kernels.model_rows import Models
+from ddlsim.kernels.uploading import uploaded
 
 PARTS_BYTES = 64 * 2**20  # of partial sums at a time
+MOST_CHUNKS = 65_535  # of a launch: the second dimension of its grid
+MOST_TILES = 65_535  # likewise, of pairs of 64 x 64 models
+TILE = 64
 
 
 def merge(
@@ -38,11 +42,11 @@ def merge(
         kept = np.flatnonzero(np.diff(indptr))
         waiting = torch.empty(len(targets), stop - start, device=source.device)
         merge(source, _rows_of_new(waiting), indptr, sources, weights, np.arange(len(targets)), (start, stop, 0), False)
-        rows = torch.from_numpy(targets[kept]).to(source.device)
-        target.matrix[rows, out_start : out_start + stop - start] = waiting[torch.from_numpy(kept).to(source.device)]
+        rows = uploaded(targets[kept], source.device)
+        target.matrix[rows, out_start : out_start + stop - start] = waiting[uploaded(kept, source.device)]
         return
     with _launching(source.device) as stream:
-        uploaded, (indptr_at, weights_at, targets_at, used_at, positions_at) = _upload(
+        buffer, (indptr_at, weights_at, targets_at, used_at, positions_at) = _upload(
             source.device, indptr, weights, targets, used, positions
         )
         cuda.merge_rows(
@@ -61,20 +65,20 @@ def merge(
             in_place,
             stream,
         )
-        del uploaded  # torch hands its memory out again only to later work of this stream
+        del buffer  # torch hands its memory out again only to later work of this stream
 
 
 def all_products(models: Models, squared: bool) -> torch.Tensor:
     """Products of all pairs of models, [n, n] float64 on the device."""
-    cuda = native.cuda()
-    if cuda is None:
+    cuda, n = native.cuda(), len(models.numbers)
+    tiles = -(-n // TILE)
+    if cuda is None or tiles * (tiles + 1) // 2 > MOST_TILES:
         return plain.all_products(models, squared)
-    n = len(models.numbers)
     sums = torch.zeros(n, n, dtype=torch.float64, device=models.rows.device)
     if n == 0:
         return sums
     with _launching(models.rows.device) as stream:
-        _uploaded, rows, _ = _upload_models(models)
+        _buffer, rows, _ = _upload_models(models)
         for first, count, parts in _waves(cuda, models, n * n):
             cuda.all_pairs(*rows, squared, first, count, parts.data_ptr(), sums.data_ptr(), stream)
     return sums
@@ -91,7 +95,7 @@ def listed_products(models: Models, pairs: np.ndarray, squared: bool) -> torch.T
         return sums
     left, right = (np.ascontiguousarray(side, dtype=np.int32) for side in pairs.T)
     with _launching(models.rows.device) as stream:
-        _uploaded, rows, (left_at, right_at) = _upload_models(models, left, right)
+        _buffer, rows, (left_at, right_at) = _upload_models(models, left, right)
         for first, chunks, parts in _waves(cuda, models, count):
             cuda.listed_pairs(
                 *rows, left_at, right_at, count, squared, first, chunks, parts.data_ptr(), sums.data_ptr(), stream
@@ -109,8 +113,8 @@ def cosines(models: Models, pairs: np.ndarray | None, smallest_norm: float) -> t
     selves = np.stack([used, used], axis=1)
     products = listed_products(models, np.concatenate([pairs, selves]), squared=False)
     norms = products.new_zeros(len(models.numbers))
-    norms[torch.from_numpy(used).to(norms.device)] = products[len(pairs) :].sqrt().clip(smallest_norm)
-    left, right = (torch.from_numpy(np.ascontiguousarray(side)).to(norms.device) for side in pairs.T)
+    norms[uploaded(used, norms.device)] = products[len(pairs) :].sqrt().clip(smallest_norm)
+    left, right = (uploaded(np.ascontiguousarray(side), norms.device) for side in pairs.T)
     return (products[: len(pairs)] / (norms[left] * norms[right])).clip(-1, 1)
 
 
@@ -153,7 +157,7 @@ def _upload(device: torch.device, *arrays: np.ndarray) -> tuple[torch.Tensor, li
     offsets = np.concatenate(([0], np.cumsum(sizes)))[:-1]
     for array, offset in zip(arrays, offsets, strict=True):
         packed[offset : offset + array.nbytes] = np.ascontiguousarray(array).view(np.uint8)
-    buffer = torch.from_numpy(packed).to(device)
+    buffer = uploaded(packed, device)
     return buffer, [buffer.data_ptr() + int(offset) for offset in offsets]
 
 
@@ -177,7 +181,7 @@ def _upload_models(models: Models, *arrays: np.ndarray) -> tuple[torch.Tensor, t
 def _waves(cuda: ModuleType, models: Models, sums_per_chunk: int):
     """(first chunk, number of chunks, memory for their parts) until all columns are done."""
     num_chunks = -(-(models.stop - models.start) // cuda.chunk_columns())
-    wave = max(1, min(num_chunks, PARTS_BYTES // (8 * sums_per_chunk)))
+    wave = max(1, min(num_chunks, MOST_CHUNKS, PARTS_BYTES // (8 * sums_per_chunk)))
     parts = torch.empty(wave * sums_per_chunk, dtype=torch.float64, device=models.rows.device)
     for first in range(0, num_chunks, wave):
         yield first, min(wave, num_chunks - first), parts

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddlsim.learning.backends import stacked_evaluating
+from ddlsim.learning.backends import sample_pool, stacked_evaluating
 from ddlsim.learning.backends.sample_pool import SamplePool
 from ddlsim.learning.backends.stacked_models import StackedModels
 from ddlsim.learning.stacking.tensor import StackedTensor
@@ -175,6 +175,21 @@ def test_predictions(pair, split, batch_norm):
     for (_, loss, confusion), (_, its_loss, expected) in zip(found[1], found[0], strict=True):
         assert confusion.dtype == expected.dtype and np.array_equal(confusion, expected)
         assert loss == pytest.approx(its_loss, rel=1e-5)
+
+
+def test_a_wave_of_losses_or_of_training_uploads_once(pair, monkeypatch):
+    _, learner = pair()
+    train_all(learner)  # where it is seen that they can be stacked
+    learner.value(learner.losses(0, learner.init_models(0), 2, rng(0)))
+    uploads = []
+    for module in (stacked_evaluating, sample_pool):
+        upload = module.uploaded
+        monkeypatch.setattr(module, "uploaded", lambda *given, up=upload: uploads.append(given[0].size) or up(*given))
+    train_all(learner, steps=5)
+    assert uploads == [3 * 5 * 4]
+    jobs = [learner.losses(node, learner.init_models(node, 2), 3, rng(node), common=True) for node in range(3)]
+    learner.jobs.force(jobs)
+    assert uploads[1:] == [3 * 3 * 4]
 
 
 def test_one_core_is_computed_once_for_all_its_heads(pair, monkeypatch):

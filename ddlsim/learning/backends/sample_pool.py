@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from ddlsim.kernels.uploading import uploaded
 from ddlsim.learning.inputs import ByteInputs, Inputs, MappedInputs
 from ddlsim.learning.node_datasets import Samples
 
@@ -53,7 +54,7 @@ class SamplePool:
             return []
         found = [np.stack(step) + self._first[list(nodes), None] for step in zip(*batches, strict=True)]
         labels = self._pools[self.pool_of[nodes[0]]][1]
-        flat = torch.from_numpy(np.concatenate([rows.ravel() for rows in found])).to(labels.device)
+        flat = uploaded(np.concatenate([rows.ravel() for rows in found]), labels.device)
         parts = flat.split([rows.size for rows in found])
         return [part.view(rows.shape) for part, rows in zip(parts, found, strict=True)]
 

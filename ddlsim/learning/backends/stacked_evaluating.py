@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ddlsim.kernels.uploading import uploaded
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models, stack_params
 from ddlsim.learning.backends.workspace import autocast
 from ddlsim.learning.bank import Row
@@ -54,12 +55,8 @@ def stacked_losses(
             key = architecture_of(model), len(model), like.shape[1:], like.dtype, sizes
             groups[key].append(Question(model, source, (index, place)))
     for (architecture, *_, sizes), questions in groups.items():
-        samples: dict[Hashable, Samples] = {}
-        for asked in {question.source: None for question in questions}:
-            job, batches = batches_of[asked]
-            images, labels = data.local(job.split, job.node)
-            rows = torch.from_numpy(np.concatenate(batches)).to(labels.device)
-            samples[asked] = images[rows], labels[rows]
+        asked = {question.source: batches_of[question.source] for question in questions}
+        samples = _gathered(data, asked)
         losses = torch.cat(
             [
                 _losses(data, outputs, labels)
@@ -71,6 +68,17 @@ def stacked_losses(
         for question, mean in zip(questions, means.tolist(), strict=True):
             found[question.place[0]][question.place[1]] = mean
     return found
+
+
+def _gathered(
+    data: NodeDatasets, asked: Mapping[Hashable, tuple[LossSpec, list[np.ndarray]]]
+) -> dict[Hashable, Samples]:
+    """The samples of batches, whose rows are uploaded in one copy."""
+    local = [data.local(job.split, job.node) for job, _ in asked.values()]
+    rows = uploaded(np.concatenate([batch for _, batches in asked.values() for batch in batches]), local[0][1].device)
+    parts = rows.split([sum(map(len, batches)) for _, batches in asked.values()])
+    each = zip(asked, local, parts, strict=True)
+    return {source: (images[part], labels[part]) for source, (images, labels), part in each}
 
 
 def stacked_predictions(
