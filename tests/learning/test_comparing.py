@@ -5,6 +5,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from ddlsim import kernels
+
 
 def flat(learner, model) -> torch.Tensor:
     """The trained parameters of a model, without its buffers."""
@@ -85,3 +87,24 @@ def test_buffers_do_not_count(make_learner):
             values[entry.start : entry.stop] += 5
     other = (learner.rows.store(model[0].part, values),)
     assert learner.value(learner.compare("inverse_l2", model, [other])) == pytest.approx([1e6])
+
+
+def test_similarities_of_classifiers_of_a_wave_are_one_call(make_learner, monkeypatch):
+    learner = make_learner()
+    heads = [learner.init_models(node)[0][1] for node in range(4)]
+    calls, compute = [], kernels.class_cosine
+    monkeypatch.setattr(
+        kernels, "class_cosine", lambda *given, **named: calls.append(len(given[3])) or compute(*given, **named)
+    )
+    alone = [
+        learner.value(learner.class_cosine(heads[0], heads[1:3])),
+        learner.value(learner.class_cosine(heads[2], [])),
+    ]
+    jobs = [learner.class_cosine(heads[0], heads[1:3]), learner.class_cosine(heads[2], [])]
+    jobs.append(learner.class_cosine(heads[3], heads))
+    learner.jobs.force(jobs)
+    assert calls == [2, 0, 6]
+    assert [job.value for job in jobs[:2]] == alone
+    rows = [head.values().view(3, -1) for head in heads]
+    expected = [F.cosine_similarity(rows[3], other).mean().item() for other in rows]
+    assert jobs[2].value == pytest.approx(expected, abs=1e-6)

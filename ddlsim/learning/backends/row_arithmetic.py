@@ -1,7 +1,9 @@
 """Jobs on parameter rows alone, on any device: copies, merges, robust aggregation, attacks, compression and
 comparisons."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -63,13 +65,19 @@ def _merge(jobs: Sequence[MergeSpec]) -> None:
 
 
 def _class_cosines(jobs: Sequence[ClassCosineSpec]) -> list[list[float]]:
-    found = []
-    for job in jobs:
-        slots = np.array([row.slot for row in (job.own, *job.others)], dtype=np.int64)
-        pairs = np.stack([np.zeros(len(slots) - 1, np.int64), np.arange(1, len(slots))], axis=1)
-        columns = (0, job.own.size)
-        values = kernels.class_cosine(job.own.bank.matrix, job.num_classes, columns, pairs, rows=slots)
-        found.append([float(value) for value in values])
+    """All jobs whose classifiers lie in one matrix in one call, so that a device is sent their pairs once."""
+    alike: dict[tuple, list[int]] = defaultdict(list)
+    for place, job in enumerate(jobs):
+        alike[job.own.bank, job.num_classes].append(place)
+    found: list[list[float]] = [[] for _ in jobs]
+    for (bank, num_classes), places in alike.items():
+        slots = [[row.slot for row in (jobs[place].own, *jobs[place].others)] for place in places]
+        rows, inverse = np.unique(np.concatenate(slots), return_inverse=True)
+        numbers = np.split(inverse, np.cumsum([len(each) for each in slots])[:-1])
+        pairs = np.concatenate([np.stack([np.full(len(own) - 1, own[0]), own[1:]], axis=1) for own in numbers])
+        values = iter(kernels.class_cosine(bank.matrix, num_classes, (0, bank.size), pairs, rows=rows).tolist())
+        for place, own in zip(places, numbers, strict=True):
+            found[place] = list(islice(values, len(own) - 1))
     return found
 
 
