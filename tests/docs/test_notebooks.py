@@ -34,7 +34,6 @@ def test_blocks_become_cells_by_what_they_are(notebook):
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_the_notebook_of_a_page_runs(page, notebook, tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient")
