@@ -228,6 +228,7 @@ def _round(life: Life, recorder: "Recorder", completed: int, time_s: float, byte
     """All nodes have completed a round."""
     life.place.check()
     stop, is_new, life.completed = None, completed > life.completed, completed  # the last exchange is no new round
+    asked_to_end = life.interrupts.came  # a signal that comes while the checkpoint is made waits for the next one
     if life.repetition is not None:
         if life.repetition.round(time_s):
             life.repetition.end(recorder)
@@ -239,9 +240,10 @@ def _round(life: Life, recorder: "Recorder", completed: int, time_s: float, byte
             stop = life.callbacks.tell("on_round", Completed(completed, life.scenario.rounds, time_s, bytes_sent))
         if life.checkpoints is not None and life.simulation is not None:
             reached = life.simulation.completed_by_all, life.simulation.furthest
-            life.checkpoints.round(time_s, *reached, now=life.interrupts.came or stop is not None)
+            life.checkpoints.round(time_s, *reached, now=asked_to_end or stop is not None)
     _write_contacts(life, completed)
-    life.interrupts.check()
+    if asked_to_end or life.checkpoints is None:
+        life.interrupts.check()
     _next_stages(life, recorder)
     if life.repetition is None:
         life.console.round(completed, time_s, bytes_sent)

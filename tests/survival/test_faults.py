@@ -16,7 +16,7 @@ from ddlsim import runs
 from ddlsim.errors import RecordsDamaged, ReplayFailed, ScenarioError
 from ddlsim.interrupts import Interrupts
 from ddlsim.runs import checkpoint
-from ddlsim.runs.checkpoint import Every, checkpoints_of, parse_every
+from ddlsim.runs.checkpoint import Checkpoints, Every, checkpoints_of, parse_every
 from ddlsim.runs.lock import acquire
 from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import Repetition
@@ -188,6 +188,22 @@ def test_how_often_is_a_time_or_a_number_of_rounds(text, every):
 def test_other_words_are_refused(text):
     with pytest.raises(ScenarioError, match="expected wall time such as 30s, 10m or 1h, rounds such as 50r, or 0"):
         parse_every(text)
+
+
+def test_a_signal_while_a_checkpoint_is_due_waits_for_the_next_one(tmp_path, monkeypatch):
+    due = Checkpoints.round
+
+    def round_with_a_signal(self, *args, **kwargs):
+        due(self, *args, **kwargs)
+        if not kwargs["now"]:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Checkpoints, "round", round_with_a_signal)
+    assert runs.run(load(SMOKE, EL), out=tmp_path / "torn")["status"] == "interrupted"
+    assert checkpoints_of(tmp_path / "torn")
+    monkeypatch.undo()
+    runs.resume(tmp_path / "torn")
+    assert outcome(tmp_path / "torn") == run_whole(tmp_path / "whole", EL)
 
 
 def test_a_signal_ends_a_run_after_the_round_and_resume_goes_on(tmp_path):
