@@ -12,8 +12,6 @@ from ddlsim.build import absences_of, bursts_of, codec_of, links_of, oracle_of, 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from ddlsim.engine.clock import SimulatedClock
-    from ddlsim.engine.run_info import Run
     from ddlsim.engine.simulation import Simulation
     from ddlsim.evaluation.evaluator import Evaluator
     from ddlsim.evaluation.monitor import Records
@@ -54,7 +52,7 @@ def _change_surroundings(simulation: "Simulation", before: "Scenario", after: "S
 
     was, now = before.network, after.network
     network, transport = simulation.network, simulation.transport
-    run, clock = cast("Run", simulation.ports.run), cast("SimulatedClock", simulation.ports.clock)
+    run, clock = simulation.ports.run, simulation.ports.clock
     if (was.links, was.server_mbps) != (now.links, now.server_mbps):
         links = links_of(after, after.algorithm.has_server)
         network.use_links(
@@ -79,7 +77,7 @@ def _change_nodes(
     if before.training != after.training:
         if after.learning != "none":
             cast("Learner", learner).use_training(after.training)
-        cast("Run", simulation.ports.run).local_steps = after.training.steps
+        simulation.ports.run.local_steps = after.training.steps
         for member in simulation.members:
             member.node.settings_changed()
     if before.algorithm != after.algorithm:

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     import simpy
 
     from ddlsim.aggregation.base import Aggregation
+    from ddlsim.attacks.attackers import Attackers
     from ddlsim.churn.schedule import Absences
     from ddlsim.data.outline import Outline
     from ddlsim.data.prepared import PreparedData
+    from ddlsim.engine.clock import SimulatedClock
     from ddlsim.engine.energy_meter import EnergyMeter
     from ddlsim.engine.membership import Member
     from ddlsim.engine.privacy_meter import PrivacyMeter
@@ -138,6 +140,48 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run"
     )
 
 
+def build_members(scenario: "Scenario", run: "Run") -> "list[Member]":
+    """All nodes, the server last, each with what follows its validation losses if models are validated."""
+    from ddlsim.engine.membership import Member
+    from ddlsim.evaluation.early_stopping import BestModel
+
+    stopping, learns = scenario.training.early_stopping, scenario.learning != "none"
+    validated = stopping is not None or scenario.evaluation.evaluated_model == "best"
+    # Validation takes its time in a network-only run too, but its values say nothing and stop no node.
+    patience = stopping.patience if stopping is not None and learns else None
+    return [
+        Member(node, is_server=node == run.server, best=BestModel(patience) if validated else None)
+        for node in range(run.num_nodes + run.has_server)
+    ]
+
+
+def build_transport(
+    scenario: "Scenario",
+    network: "Network",
+    members: "list[Member]",
+    run: "Run",
+    clock: "SimulatedClock",
+    learner: "Learner | SizeLearner",
+    recorder: "Records",
+    attackers: "Attackers | None",
+) -> "NetworkTransport":
+    """What carries messages over the network, and what attackers send among them."""
+    from ddlsim.engine.transport import NetworkTransport
+
+    private = scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "message" else None
+    codec, secure = codec_of(scenario), scenario.secure_aggregation
+
+    def tell(node: int, round_num: int, name: str, value: int) -> None:
+        recorder.row(clock.now_s, node, round_num + 1, name, value)
+
+    messages = network, members, run, clock, learner, scenario.protocol, codec, private, secure, tell
+    if attackers is None:
+        return NetworkTransport(*messages)
+    from ddlsim.engine.attacked_transport import AttackedTransport
+
+    return AttackedTransport(attackers, *messages)
+
+
 def meter_of(
     scenario: "Scenario", env: "simpy.Environment", network: "Network", server: int | None
 ) -> "EnergyMeter | None":
@@ -236,43 +280,26 @@ def build_simulation(
     on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
 ) -> "Simulation":
     """All objects of one run, from the ground up."""
-    from functools import partial
-
     import simpy
 
     from ddlsim.engine.churn_process import ChurnProcess
     from ddlsim.engine.clock import SimulatedClock
     from ddlsim.engine.gc_tuning import free_earlier_runs
-    from ddlsim.engine.membership import Member
     from ddlsim.engine.node_log import NodeLog, SilentLog
+    from ddlsim.engine.ports import EnginePorts
     from ddlsim.engine.simulation import Simulation
-    from ddlsim.engine.transport import NetworkTransport
-    from ddlsim.evaluation.early_stopping import BestModel
     from ddlsim.evaluation.measurements import Measurements
-    from ddlsim.node.ports import Ports
 
     num_nodes, churn, learns = scenario.nodes.count, scenario.churn, scenario.learning != "none"
     free_earlier_runs(num_nodes)
     env = simpy.Environment()
     network = build_network(scenario, env, scenario.algorithm.has_server)
     run = build_run(scenario, prepared)
-    members = [Member(node, is_server=node == run.server) for node in range(num_nodes + run.has_server)]
+    members = build_members(scenario, run)
     meter = meter_of(scenario, env, network, run.server)
     clock = SimulatedClock(env, scenario.devices.draw(num_nodes, scenario.seed), meter)
-    private = scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "message" else None
     attackers = attackers_of(scenario, run.node_cluster)
-    codec, secure = codec_of(scenario), scenario.secure_aggregation
-
-    def tell(node: int, round_num: int, name: str, value: int) -> None:
-        recorder.row(env.now, node, round_num + 1, name, value)
-
-    messages = network, members, run, clock, learner, scenario.protocol, codec, private, secure, tell
-    if attackers is None:
-        transport = NetworkTransport(*messages)
-    else:  # a second object would take the network's mailboxes from the first
-        from ddlsim.engine.attacked_transport import AttackedTransport
-
-        transport = AttackedTransport(attackers, *messages)
+    transport = build_transport(scenario, network, members, run, clock, learner, recorder, attackers)
     privacy_meter = privacy_meter_of(scenario, env, transport, learner)
     measurements = Measurements(learner, recorder, scenario.learned.judged_by)
     log = NodeLog(recorder, measurements) if learns else SilentLog()
@@ -283,20 +310,13 @@ def build_simulation(
                 own.write(recorder, outcome.completed)
         on_evaluated(outcome)
 
-    stopping, validated = scenario.training.early_stopping, None
-    if stopping is not None or scenario.evaluation.evaluated_model == "best":
-        # Validation takes its time in a network-only run too, but its values say nothing and stop no node.
-        validated = partial(BestModel, stopping.patience if stopping is not None and learns else None)
     return Simulation(
         env,
         scenario.algorithm,
-        Ports(clock, transport, learner, run, log, aggregation_of(scenario), attackers),
-        transport,
+        EnginePorts(clock, transport, learner, run, log, aggregation_of(scenario), attackers),
         members,
         ChurnProcess(env, members, absences_of(scenario), churn is not None and churn.state == "lost"),
         build_monitor(scenario, prepared, learner, recorder, run, members, measurements, on_outcome, on_model),
         recorder,
-        validated,
         on_round,
-        meter,
     )

@@ -24,13 +24,13 @@ class SimulatedClock:
         meter: what counts it, see energy_meter.py; None: nothing does.
     """
 
-    __slots__ = ("_begun_s", "_env", "_event", "_meter", "_seconds", "_step_time_s", "_trace")
+    __slots__ = ("_begun_s", "_env", "_event", "_seconds", "_step_time_s", "_trace", "meter")
 
     def __init__(
         self, env: "simpy.Environment", step_time_s: "np.ndarray | StepTimeTrace", meter: "EnergyMeter | None" = None
     ):
         self._env = env
-        self._meter = meter
+        self.meter = meter
         self._begun_s, self._seconds = -1.0, -1.0
         self._event = env.event()  # the last one made, begun then and so long
         self.use(step_time_s)
@@ -67,6 +67,6 @@ class SimulatedClock:
             duration_s = self._trace.duration_s(node, steps, self._env.now)
         else:
             duration_s = steps * self._step_time_s[node]
-        if self._meter is not None:
-            self._meter.computes(node, steps, self._env.now, duration_s)
+        if self.meter is not None:
+            self.meter.computes(node, steps, self._env.now, duration_s)
         return duration_s

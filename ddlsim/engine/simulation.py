@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from ddlsim.algorithms.base import Algorithm
     from ddlsim.churn.schedule import Absences
     from ddlsim.engine.churn_process import ChurnProcess
-    from ddlsim.engine.energy_meter import EnergyMeter
-    from ddlsim.engine.transport import NetworkTransport
+    from ddlsim.engine.ports import EnginePorts
     from ddlsim.evaluation.early_stopping import BestModel
     from ddlsim.evaluation.monitor import Monitor, Records
-    from ddlsim.node.ports import Ports
 
 
 class Simulation:
@@ -30,39 +28,32 @@ class Simulation:
     Args:
         env: SimPy's environment.
         algorithm: what every node does, see algorithms/base.py.
-        ports: what nodes see of the run.
-        transport: the one of `ports`, with what the engine tells it.
+        ports: what nodes see of the run; its transport and its clock's meter are told which nodes come and go.
         members: all nodes by id, the server last; what their algorithm sees and remembers is made here.
         churn: when nodes leave and return.
         monitor: what measures completed rounds and says when the run has reached its target.
         records: where rows go.
-        validated: what follows a node's validation losses, made anew for each node; None: nothing is validated.
         on_round: called when all that took part have completed a round: (completed, time_s, bytes sent).
-        meter: what counts the energy that nodes spend; None: nothing does.
     """
 
     def __init__(
         self,
         env: simpy.Environment,
         algorithm: "Algorithm",
-        ports: "Ports",
-        transport: "NetworkTransport",
+        ports: "EnginePorts",
         members: list[Member],
         churn: "ChurnProcess",
         monitor: "Monitor",
         records: "Records",
-        validated: "Callable[[], BestModel] | None" = None,
         on_round: Callable[[int, float, int], None] = lambda *_: None,
-        meter: "EnergyMeter | None" = None,
     ):
         self.env = env
-        self.meter = meter
         self.algorithm = algorithm
         self._by_round: list[tuple[int, Algorithm]] = [(0, algorithm)]  # the first round of each, the newest first
-        self.transport = transport
-        self.network = transport.network
-        self.members = members
         self.ports, self._run, self._compute = ports, ports.run, ports.compute
+        self.transport, self.meter = ports.transport, ports.clock.meter
+        self.network = self.transport.network
+        self.members = members
         self._churn = churn
         self.monitor = monitor
         self._records = records
@@ -72,7 +63,6 @@ class Simulation:
         self._stop = env.event()
         self._returned: dict[int, simpy.Event] = {}
         for member in members:
-            member.best = validated() if validated else None
             member.node = Node(member.id, ports, member.best)
         self.membership = Membership(members, ports.run.synchronous)
         self.any_on_the_way_to = self.membership.any_on_the_way_to

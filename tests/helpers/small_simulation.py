@@ -11,13 +11,13 @@ from ddlsim.engine.clock import SimulatedClock
 from ddlsim.engine.energy_meter import EnergyMeter
 from ddlsim.engine.membership import Member
 from ddlsim.engine.node_log import SilentLog
+from ddlsim.engine.ports import EnginePorts
 from ddlsim.engine.run_info import Run
 from ddlsim.engine.simulation import Simulation
 from ddlsim.engine.transport import NetworkTransport
 from ddlsim.evaluation.evaluator import Evaluator, Schedule
 from ddlsim.evaluation.measurements import Measurements
 from ddlsim.evaluation.oracle_similarities import OracleSimilarities
-from ddlsim.node.ports import Ports
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario.model import Evaluation, Protocol
 from ddlsim.tasks.classification import Classification
@@ -130,7 +130,7 @@ def assemble(
         section, tested = Evaluation(), np.zeros(num_nodes, int)
         monitor = Evaluator(compute, records, section, schedule, tested, task, run.rng, measurements, similarities)
     churn = ChurnProcess(env, members, dict(absences), state_lost)
-    ports = Ports(clock, transport, compute, run, SilentLog())
-    made = Simulation(env, algorithm, ports, transport, members, churn, monitor, records, meter=meter)
+    ports = EnginePorts(clock, transport, compute, run, SilentLog())
+    made = Simulation(env, algorithm, ports, members, churn, monitor, records)
     made.records, made.compute, made.told = records, compute, told
     return made
