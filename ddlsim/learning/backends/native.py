@@ -63,9 +63,10 @@ class NativeBackend:
         """See Backend."""
         if kind == TrainSpec.kind:
             allocate_outputs(jobs)
-            return self._workers.map(self._train, jobs)
+            return self._workers.map(self._train, jobs, (self.name, kind))
         evaluate = losses_of if kind == LossSpec.kind else predictions_of
-        return self._workers.map(lambda workspace_of, job: evaluate(job, workspace_of, self._data, self._chunk), jobs)
+        compute = lambda workspace_of, job: evaluate(job, workspace_of, self._data, self._chunk)  # noqa: E731
+        return self._workers.map(compute, jobs, (self.name, kind))
 
     def close(self) -> None:
         """Nothing to do: the threads are shared, and the one-by-one backend ends them."""
@@ -139,5 +140,5 @@ class NativeBackend:
         key = (architecture, inputs.shape[1:], inputs.dtype)
         if key not in self._reasons:
             ask = lambda workspace_of, name: workspace_of(name).why_no_plan(inputs)  # noqa: E731
-            (self._reasons[key],) = self._workers.map(ask, [architecture])
+            (self._reasons[key],) = self._workers.map(ask, [architecture], (self.name, "plan"))
         return self._reasons[key]

@@ -54,9 +54,10 @@ class OneByOneBackend:
         """See Backend."""
         if kind == TrainSpec.kind:
             allocate_outputs(jobs)
-            return self._workers.map(self._train, jobs)
+            return self._workers.map(self._train, jobs, (self.name, kind))
         evaluate = losses_of if kind == LossSpec.kind else predictions_of
-        return self._workers.map(lambda workspace_of, job: evaluate(job, workspace_of, self._data, self._chunk), jobs)
+        compute = lambda workspace_of, job: evaluate(job, workspace_of, self._data, self._chunk)  # noqa: E731
+        return self._workers.map(compute, jobs, (self.name, kind))
 
     def close(self) -> None:
         """See Backend."""

@@ -5,8 +5,11 @@ thread per node also fixes the order of every floating-point sum: the same numbe
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 import torch
@@ -18,6 +21,9 @@ Job = TypeVar("Job")
 Found = TypeVar("Found")
 WorkspaceOf = Callable[[str], ModelWorkspace]
 """Architecture -> a module to compute with."""
+HELD_S = 0.7e-3
+"""For about so long a job has Python's interpreter, which threads take in turns, to itself or hands it over: of threads
+beyond a job's time over this, some would wait."""
 
 
 class Workers:
@@ -34,14 +40,47 @@ class Workers:
         self.device = device
         self._local = threading.local()
         self._build_lock = threading.Lock()
+        self._threads = threads
+        self._worth: dict[Hashable, int] = {}  # by kind of job how many threads it keeps busy
         self._pool = None
         if device.type == "cpu":
             self._pool = ThreadPoolExecutor(threads, "wave", initializer=torch.set_num_threads, initargs=(1,))
 
-    def map(self, function: Callable[[WorkspaceOf, Job], Found], jobs: Iterable[Job]) -> list[Found]:
-        """What a function makes of each job, in order; its first argument gives the thread's own modules."""
-        each = self._pool.map if self._pool else map
-        return list(each(lambda job: function(self.workspace, job), jobs))
+    def map(self, function: Callable[[WorkspaceOf, Job], Found], jobs: Iterable[Job], kind: Hashable) -> list[Found]:
+        """What a function makes of each job, in order; its first argument gives the thread's own modules.
+
+        Of jobs that fail the first one's error is raised.
+
+        Args:
+            kind: of the jobs: as many threads take part as jobs of it were worth the last time.
+        """
+        jobs = list(jobs)
+        found: dict[int, Found] = {}
+        failed: dict[int, Exception] = {}
+        left = deque(range(len(jobs)))  # a future for each job would cost more than the training of a small model
+
+        def compute() -> float:
+            """One job after the other, until none is left; returns the thread's own time."""
+            start = time.thread_time()
+            with suppress(IndexError):
+                while True:
+                    place = left.popleft()
+                    try:
+                        found[place] = function(self.workspace, jobs[place])
+                    except Exception as error:
+                        failed[place] = error
+                        left.clear()  # those before it have been taken
+            return time.thread_time() - start
+
+        if self._pool is None:
+            compute()
+        elif jobs:
+            threads = [self._pool.submit(compute) for _ in range(min(self._worth.get(kind, self._threads), len(jobs)))]
+            own_s = sum(thread.result() for thread in threads)
+            self._worth[kind] = max(1, min(self._threads, round(own_s / len(jobs) / HELD_S)))
+        if failed:
+            raise failed[min(failed)]
+        return [found[place] for place in range(len(jobs))]
 
     def workspace(self, architecture: str) -> ModelWorkspace:
         """This thread's module of an architecture."""
