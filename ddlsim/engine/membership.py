@@ -84,6 +84,7 @@ class Membership:
 
     def __init__(self, members: Sequence[Member], synchronous: bool):
         self._members = members
+        self._server = next((member for member in members if member.is_server), None)
         self._synchronous = synchronous
         self.num_taking_part = self._num_busy = len(members)  # busy: online and not finished
         self._online_at = {0: len(members)}  # rounds completed -> members online
@@ -143,6 +144,11 @@ class Membership:
         self._num_busy -= 1
         self._any_finished = True
         self.departures_in_vain = 0
+
+    def num_training(self) -> int:
+        """Nodes that are online and have rounds to go, the server not counted."""
+        server = self._server
+        return self._num_busy - (server is not None and server.online and not server.finished)
 
     @property
     def hopeless(self) -> bool:

@@ -66,6 +66,7 @@ class Simulation:
             member.node = Node(member.id, ports, member.best)
         self.membership = Membership(members, ports.run.synchronous)
         self.any_on_the_way_to = self.membership.any_on_the_way_to
+        self._compute.launch_full(self.membership.num_training)
         for member in churn.newcomers:
             self._leave_network(member)
             self.membership.absent_from_start(member)

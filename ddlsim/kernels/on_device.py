@@ -13,7 +13,7 @@ from ddlsim import native
 from ddlsim.kernels import plain
 from ddlsim.kernels.matrices import Rows
 from ddlsim.kernels.model_rows import Models
-from ddlsim.kernels.uploading import uploaded
+from ddlsim.kernels.transfers import uploaded
 
 PARTS_BYTES = 64 * 2**20  # of partial sums at a time
 MOST_CHUNKS = 65_535  # of a launch: the second dimension of its grid

@@ -8,6 +8,7 @@ import torch
 from ddlsim import native
 from ddlsim.kernels.matrices import num_threads
 from ddlsim.kernels.model_rows import Models
+from ddlsim.kernels.transfers import uploaded
 
 ELEMENTS = 2**24  # of gathered rows at a time
 
@@ -31,10 +32,10 @@ def merge(
     for entry in range(int(counts.max())):  # the entries of a row in their order, of all rows together
         having = np.flatnonzero(counts[kept] > entry)
         entries = indptr[kept[having]] + entry
-        weight = torch.from_numpy(weights[entries]).to(source.device)[:, None]
-        rows = torch.from_numpy(sources[entries]).to(source.device)
-        merged[torch.from_numpy(having).to(source.device)] += weight * source[rows, start:stop]
-    out[torch.from_numpy(targets[kept]).to(out.device), out_start : out_start + stop - start] = merged
+        weight = uploaded(weights[entries], source.device)[:, None]
+        rows = uploaded(sources[entries], source.device)
+        merged[uploaded(having, source.device)] += weight * source[rows, start:stop]
+    out[uploaded(targets[kept], out.device), out_start : out_start + stop - start] = merged
 
 
 def all_products(models: Models, squared: bool) -> torch.Tensor:
@@ -52,7 +53,7 @@ def all_products(models: Models, squared: bool) -> torch.Tensor:
 def listed_products(models: Models, pairs: np.ndarray, squared: bool) -> torch.Tensor:
     """Products of listed pairs [E, 2] of models, [E] float64."""
     device = models.rows.matrix.device
-    left, right = (torch.from_numpy(np.ascontiguousarray(side)).to(device) for side in pairs.T)
+    left, right = (uploaded(np.ascontiguousarray(side), device) for side in pairs.T)
     sums = torch.zeros(len(pairs), dtype=torch.float64, device=device)
     for vectors in _column_blocks(models):
         a, b = vectors[left], vectors[right]
@@ -81,8 +82,8 @@ def project_simplex(rows: torch.Tensor, out: torch.Tensor) -> None:
 def _column_blocks(models: Models) -> Iterator[torch.Tensor]:
     """The models' vectors, minus their references, some columns at a time: [n, block] float32."""
     device = models.rows.matrix.device
-    numbers = torch.from_numpy(models.numbers).to(device)
-    references = torch.from_numpy(models.reference_numbers).to(device)
+    numbers = uploaded(models.numbers, device)
+    references = uploaded(models.reference_numbers, device)
     block = max(1, ELEMENTS // max(1, len(numbers)))
     for start in range(models.start, models.stop, block):
         stop = min(start + block, models.stop)

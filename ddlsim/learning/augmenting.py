@@ -16,6 +16,8 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional as F
 
+from ddlsim.kernels.transfers import uploaded
+
 PADDING = 4
 AREA, ASPECT, ATTEMPTS = (0.2, 1.0), (3 / 4, 4 / 3), 10
 JITTER, HUE, JITTER_CHANCE, GREY_CHANCE = 0.4, 0.1, 0.8, 0.2
@@ -99,7 +101,8 @@ def crop_flip(images: torch.Tensor, top: torch.Tensor, left: torch.Tensor, flipp
     padded = F.pad(images, [PADDING] * 4)
     rows, columns = top[:, None] + torch.arange(height), left[:, None] + torch.arange(width)
     index, device = torch.arange(count)[:, None, None], images.device
-    cropped = padded.permute(0, 2, 3, 1)[index.to(device), rows[:, :, None].to(device), columns[:, None].to(device)]
+    places = [uploaded(each, device) for each in (index, rows[:, :, None], columns[:, None])]
+    cropped = padded.permute(0, 2, 3, 1)[*places]
     return flip(cropped.permute(0, 3, 1, 2), flipped)
 
 
@@ -112,28 +115,28 @@ def color(images: torch.Tensor, *drawn: torch.Tensor) -> torch.Tensor:
     """
     *crops, flipped, orders, _, _, _, _, colorless = drawn
     images = flip(resized_crops(images, *crops), flipped)
-    parameters = [values.to(images.device) for values in drawn[-5:-1]]
+    parameters = [uploaded(values, images.device) for values in drawn[-5:-1]]
     for position in range(4):
         for number, operation in enumerate((brightness, contrast, saturation, hue)):
-            chosen = (orders[:, position] == number).nonzero().squeeze(1).to(images.device)
+            chosen = uploaded((orders[:, position] == number).nonzero().squeeze(1), images.device)
             if len(chosen):
                 images[chosen] = operation(images[chosen], parameters[number][chosen])
     if images.shape[1] == 3:
-        images = torch.where(colorless.to(images.device)[:, None, None, None], gray(images), images)
+        images = torch.where(uploaded(colorless, images.device)[:, None, None, None], gray(images), images)
     return images
 
 
 def flip(images: torch.Tensor, flipped: torch.Tensor) -> torch.Tensor:
     """Images [n, C, H, W] from left to right where bool [n] says so."""
-    return torch.where(flipped.to(images.device)[:, None, None, None], images.flip(3), images)
+    return torch.where(uploaded(flipped, images.device)[:, None, None, None], images.flip(3), images)
 
 
 def resized_crops(
     images: torch.Tensor, top: torch.Tensor, left: torch.Tensor, height: torch.Tensor, width: torch.Tensor
 ) -> torch.Tensor:
     """A crop of each image, resized to the image's size (bilinear, never shrinking); crops are int64 [n]."""
-    rows = _interpolation(top, height, images.shape[2]).to(images.device)
-    columns = _interpolation(left, width, images.shape[3]).to(images.device)
+    rows = uploaded(_interpolation(top, height, images.shape[2]), images.device)
+    columns = uploaded(_interpolation(left, width, images.shape[3]), images.device)
     return rows[:, None] @ images @ columns[:, None].transpose(2, 3)
 
 

@@ -2,8 +2,9 @@
 
 A verb of a node enqueues a job and goes on; nothing is computed until a value is needed: a loss that steers the
 control flow, an accuracy, a similarity. Then the kinds of jobs that it waits for run, wave after wave, each with all
-jobs of its kind that are ready. Results cannot depend on how jobs were grouped, because a job is a pure function of its
-inputs and of random numbers drawn when it was enqueued.
+jobs of its kind that are ready. (Where others compute, full waves of training do not wait for that: full_waves.py.)
+Results cannot depend on how jobs were grouped, because a job is a pure function of its inputs and of random numbers
+drawn when it was enqueued.
 
 The rule of liveness: a job is dropped unrun if nothing holds a row that it would fill when its wave comes (a training
 that a leaving node aborted), unless it computes a value. Rows are held by handles (bank.py: Params) and by the pending
@@ -21,17 +22,10 @@ from typing import Any, Protocol
 from ddlsim.errors import ReplayFailed
 from ddlsim.learning.bank import Params, Row
 from ddlsim.learning.job_types import JobSpec
+from ddlsim.learning.later import Later
 
 Run = Callable[[str, Sequence[JobSpec]], Sequence[Any]]
 """(kind, specifications of that kind) -> their values, in order."""
-
-
-class Later:
-    """A value that is computed elsewhere, perhaps still under way."""
-
-    def get(self) -> Any:
-        """Waits for it."""
-        raise NotImplementedError
 
 
 class Past(Protocol):

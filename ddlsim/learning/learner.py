@@ -1,10 +1,11 @@
 """The interface of the simulation to real computing: enqueues jobs, and hands out parameters and values.
 
-Every method but `resolve` and `flush` returns at once; see jobs.py for when the work is done, and backends/ for how.
+Every method but `resolve` and `flush` returns at once; see jobs.py and full_waves.py for when the work is done, and
+backends/ for how.
 """
 
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ddlsim.learning.backends.choose import make_backends
 from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.fitting import Fitting
+from ddlsim.learning.full_waves import FullWaves
 from ddlsim.learning.job_types import (
     KINDS,
     AggregateSpec,
@@ -117,6 +119,7 @@ class Learner:
             self.backends = make_backends(self.rows, self.architectures, self.data, training, chunk, device, threads)
         self.jobs = Jobs([spec.kind for spec in KINDS], self.backends.run)
         self._trainings = LocalTrainings(self.rows, self.data, self.architecture_of, training, privacy, poisoned)
+        self._full_waves: FullWaves | None = None
         self._slices: dict[tuple, Part] = {}
         self._same_start: dict[tuple, list[list[weakref.ref[Params]]]] = {}
         self._same_merge: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
@@ -327,7 +330,9 @@ class Learner:
         """
         assert rng is not None
         made = self._trainings.make(node, model, steps, rng, only, kept or Kept(), objective, terms)
-        self._submit(made.spec, made.reads, made.writes)
+        job = self._submit(made.spec, made.reads, made.writes)
+        if self._full_waves is not None:
+            self._full_waves.submitted(node, job)
         return made.trained, made.kept, made.means
 
     def private_updates(self, node: int) -> Releases:
@@ -420,6 +425,15 @@ class Learner:
     def value(self, job: Job) -> Any:
         """What one job computes, see `resolve`."""
         return self.resolve([job])[0]
+
+    def launch_full(self, num_training: Callable[[], int]) -> None:
+        """Waves of training run as soon as they are full, where they are computed beside the simulation.
+
+        Args:
+            num_training: how many nodes there are now that train.
+        """
+        if self.backends.asynchronous:
+            self._full_waves = FullWaves(self.jobs, num_training)
 
     def flush(self) -> None:
         """Runs what has been pending for long, see jobs.py."""

@@ -279,6 +279,9 @@ class SizeLearner:
         """What jobs are taken to have computed."""
         return [job.value for job in jobs]
 
+    def launch_full(self, num_training: "Callable[[], int]") -> None:
+        """Nothing is ever launched."""
+
     def flush(self) -> None:
         """Nothing is pending."""
 

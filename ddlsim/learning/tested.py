@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from ddlsim.kernels.transfers import downloaded
 from ddlsim.tasks import Task
 
 Loss = Callable[..., torch.Tensor]
@@ -59,10 +60,19 @@ class Tally:
 
     def tested(self) -> list[Tested]:
         """What the counts come to, per model."""
-        statistics = torch.cat(self._batches, dim=1) if self._task.keeps_samples else self._batches[0]
-        found = []
-        for own, total in zip(statistics.cpu().numpy(), self._losses.tolist(), strict=True):
-            loss = total / self._samples
-            confusion = own if self._task.has_classes else None
-            found.append(Tested(self._task.values(own, loss), loss, confusion))
-        return found
+        return self.tested_later()()
+
+    def tested_later(self) -> Callable[[], list[Tested]]:
+        """Begins to bring the counts to the host; what is returned waits for them, and gives what `tested` does."""
+        statistics = downloaded(torch.cat(self._batches, dim=1) if self._task.keeps_samples else self._batches[0])
+        losses, samples = downloaded(self._losses), self._samples
+
+        def get() -> list[Tested]:
+            found = []
+            for own, total in zip(statistics(), losses().tolist(), strict=True):
+                loss = total / samples
+                confusion = own if self._task.has_classes else None
+                found.append(Tested(self._task.values(own, loss), loss, confusion))
+            return found
+
+        return get

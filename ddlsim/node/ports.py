@@ -4,7 +4,7 @@ One object stands behind each port and serves all nodes, so methods take the nod
 implements Clock, Transport, RunInfo and Log; learning/learner.py and learning/size_learner.py implement Compute.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -267,6 +267,13 @@ class Compute(Protocol):
     def flush(self) -> None:
         """Runs the jobs that were already pending at the last call. The engine calls it when all nodes have completed a
         round, so that jobs do not pile up where no value is needed for long.
+        """
+
+    def launch_full(self, num_training: Callable[[], int]) -> None:
+        """Trainings may begin as soon as all nodes that train have asked for one. The engine calls it once.
+
+        Args:
+            num_training: how many nodes there are at present that train.
         """
 
     def num_samples(self, node: int) -> int:

@@ -188,8 +188,9 @@ def test_offline_node_receives_nothing(tmp_path, name):
     assert not [pair for pair in map(json.loads, lines) if 3 in (pair["src"], pair["dst"])]
 
 
-def test_same_seed_same_bytes(tmp_path, name):
+def test_same_seed_same_bytes_whether_or_not_full_waves_are_launched_early(tmp_path, name, monkeypatch):
     for out in ("a", "b", "c"):
+        monkeypatch.setattr(learner, "make_backends", partial(make_backends, asynchronous=out == "b"))
         run(tmp_path, name, f"seed={int(out == 'c')}", out=out)
     files = ("metrics.jsonl", "communication.jsonl")
     first, again, other = ([(tmp_path / out / file).read_bytes() for file in files] for out in ("a", "b", "c"))

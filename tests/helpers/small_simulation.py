@@ -56,6 +56,9 @@ class NoLearning:
     def flush(self):
         pass
 
+    def launch_full(self, num_training):
+        pass
+
 
 class NoMonitor:
     """Measures nothing."""

@@ -176,7 +176,9 @@ def test_a_wave_on_a_gpu_equals_one_on_a_cpu(make_norm, as_on_a_gpu, buffers):
         rows = [params for model, kept in done for params in (*model, kept.local)]
         learner.jobs.force_params(rows)
         learner.jobs.force(tests)
-        found.append([*(params.values() for params in rows), torch.tensor([test.value[0][1] for test in tests])])
+        found.append(
+            [*(params.values() for params in rows), torch.tensor([learner.value(test)[0][1] for test in tests])]
+        )
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, equal_nan=True)
 

@@ -155,7 +155,7 @@ def test_losses(pair, common, whole, batch_norm, split):
         learner.jobs.force(jobs)
         assert learner.jobs.waves["head losses"] == [3]
         assert not any("head losses" in reason for reason in told(learner))
-        found.append([job.value for job in jobs])
+        found.append(learner.resolve(jobs))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
 
 
@@ -171,7 +171,7 @@ def test_predictions(pair, split, batch_norm):
         ]
         learner.jobs.force(jobs)
         assert not told(learner)
-        found.append([tested for job in jobs for tested in job.value])
+        found.append([tested for job in jobs for tested in learner.value(job)])
     for (_, loss, confusion), (_, its_loss, expected) in zip(found[1], found[0], strict=True):
         assert confusion.dtype == expected.dtype and np.array_equal(confusion, expected)
         assert loss == pytest.approx(its_loss, rel=1e-5)
@@ -214,7 +214,7 @@ def test_a_pass_takes_few_images_of_many_models(pair, monkeypatch):
     for learner in (plain, stacked):
         jobs = [learner.test([learner.init_models(node)[0]], 0) for node in range(3)]
         learner.jobs.force(jobs)
-        values.append([job.value[0] for job in jobs])
+        values.append([learner.value(job)[0] for job in jobs])
     for (_, loss, confusion), (_, its_loss, expected) in zip(values[1], values[0], strict=True):
         assert np.array_equal(confusion, expected) and loss == pytest.approx(its_loss, rel=1e-5)
 
@@ -298,7 +298,7 @@ def test_an_evaluation_beyond_the_memory_runs_in_halves(pair, monkeypatch):
     for learner in (plain, stacked):
         jobs = [learner.test([learner.init_models(node)[0]], 1) for node in range(3)]
         learner.jobs.force(jobs)
-        values.append([job.value[0] for job in jobs])
+        values.append([learner.value(job)[0] for job in jobs])
     assert sizes[0] == 3 and 2 in sizes and sizes.count(1) == 3 * 3  # 25 images, ten at a time, of each model
     for (_, loss, confusion), (_, its_loss, expected) in zip(values[1], values[0], strict=True):
         assert np.array_equal(confusion, expected) and loss == pytest.approx(its_loss, rel=1e-5)
@@ -376,5 +376,5 @@ def test_on_a_device_evaluations_equal_those_of_the_cpu(make_learner, batch_norm
         jobs = [learner.test([model], node % 2) for node, model in enumerate(models)]
         jobs += [learner.losses(node, [model], 4, rng(node)) for node, model in enumerate(models)]
         learner.jobs.force(jobs)
-        values.append([job.value[0][1] for job in jobs[:3]] + [job.value[0] for job in jobs[3:]])
+        values.append([learner.value(job)[0][1] for job in jobs[:3]] + [learner.value(job)[0] for job in jobs[3:]])
     assert values[1] == pytest.approx(values[0], rel=1e-4)

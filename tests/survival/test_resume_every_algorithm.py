@@ -116,7 +116,9 @@ def test_buffers_that_a_node_keeps_are_there_again(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("algorithm", ["facade", "dac"])
 def test_waves_of_stacked_models_go_on_as_well(tmp_path, monkeypatch, algorithm):
-    monkeypatch.setattr(learner, "make_backends", partial(make_backends, stacked=True))  # as on a GPU
+    monkeypatch.setattr(
+        learner, "make_backends", partial(make_backends, stacked=True, asynchronous=True)
+    )  # as on a GPU
     check(tmp_path, monkeypatch, (settings_of(algorithm), *KEPT), ends=4, every=3)
 
 

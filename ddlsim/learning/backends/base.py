@@ -32,7 +32,9 @@ class Backend(Protocol):
         """
 
     def run(self, kind: str, jobs: Sequence[Any]) -> Sequence[Any]:
-        """Computes jobs that it takes: fills their rows, and returns their values in order (None: there is none)."""
+        """Computes jobs that it takes: fills their rows, and returns their values in order (None: there is none), as
+        later.py: Later where the host need not wait for them.
+        """
 
     def use_training(self, training: "Training") -> None:
         """Trainings from now on have these settings (scenario section `training`)."""
@@ -46,9 +48,11 @@ class Waves(Protocol):
 
     Attributes:
         about: what computes, for the manifest.
+        asynchronous: whether `run` returns before the work is done, which a GPU or other processes do meanwhile.
     """
 
     about: Mapping[str, Any]
+    asynchronous: bool
 
     @property
     def taken(self) -> Mapping[str, Mapping[str, int]]:
@@ -65,7 +69,7 @@ class Waves(Protocol):
         """Takes over what backends of an earlier process had found out."""
 
     def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
-        """Computes a wave of one kind; returns the jobs' values in order, perhaps as jobs.py: Later."""
+        """Computes a wave of one kind; returns the jobs' values in order, perhaps as later.py: Later."""
 
     def detours(self) -> dict[str, dict[str, int]]:
         """Backend -> kind and reason -> how many jobs it passed on."""
@@ -84,11 +88,17 @@ class Dispatcher:
         rows: of the run.
         backends: in the order in which they are asked; the last takes everything.
         reasons: per architecture what a backend has found out by trying, and keeps; a resumed run begins with it.
+        asynchronous: see Waves.
     """
 
     def __init__(
-        self, rows: Rows, backends: Sequence[Backend], reasons: Mapping[str, dict[str, str]] = MappingProxyType({})
+        self,
+        rows: Rows,
+        backends: Sequence[Backend],
+        reasons: Mapping[str, dict[str, str]] = MappingProxyType({}),
+        asynchronous: bool = False,
     ):
+        self.asynchronous = asynchronous
         self.about: Mapping[str, Any] = MappingProxyType({"name": "local"})
         self.reasons: Mapping[str, dict[str, str]] = reasons
         self._rows = rows

@@ -28,6 +28,7 @@ def make_backends(
     device: torch.device,
     threads: int,
     stacked: bool | None = None,
+    asynchronous: bool | None = None,
 ) -> Dispatcher:
     """The backends of a device, in order.
 
@@ -40,6 +41,7 @@ def make_backends(
         device: where everything lives.
         threads: CPU threads of a wave.
         stacked: whether waves are stacked; None: on a GPU.
+        asynchronous: whether waves are launched when they are full, see full_waves.py; None: on a GPU.
     """
     fast: Backend
     reasons: dict[str, dict[str, str]]
@@ -49,4 +51,5 @@ def make_backends(
         fast, reasons = stacking, stacking.reasons()
     else:
         fast, reasons = NativeBackend(workers, data, training, chunk), {}
-    return Dispatcher(rows, [RowArithmetic(), fast, OneByOneBackend(workers, data, training, chunk)], reasons)
+    backends = [RowArithmetic(), fast, OneByOneBackend(workers, data, training, chunk)]
+    return Dispatcher(rows, backends, reasons, device.type == "cuda" if asynchronous is None else asynchronous)

@@ -7,8 +7,10 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import torch
 
 from ddlsim import kernels
+from ddlsim.kernels.transfers import downloaded
 from ddlsim.learning.aggregating import aggregate
 from ddlsim.learning.attacking import attack
 from ddlsim.learning.backends.base import OTHER_KIND
@@ -25,6 +27,7 @@ from ddlsim.learning.job_types import (
     MergeSpec,
     SimilaritySpec,
 )
+from ddlsim.learning.later import laters
 
 
 class RowArithmetic:
@@ -64,21 +67,32 @@ def _merge(jobs: Sequence[MergeSpec]) -> None:
         )
 
 
-def _class_cosines(jobs: Sequence[ClassCosineSpec]) -> list[list[float]]:
-    """All jobs whose classifiers lie in one matrix in one call, so that a device is sent their pairs once."""
+def _class_cosines(jobs: Sequence[ClassCosineSpec]) -> list[Any]:
+    """All jobs whose classifiers lie in one matrix in one call, so that a device is sent their pairs once; values are
+    later.py: Later where a device computes them.
+    """
     alike: dict[tuple, list[int]] = defaultdict(list)
     for place, job in enumerate(jobs):
         alike[job.own.bank, job.num_classes].append(place)
-    found: list[list[float]] = [[] for _ in jobs]
+    count = len(jobs)
+    asked: list[tuple[list[int], list[np.ndarray], Callable[[], np.ndarray]]] = []
     for (bank, num_classes), places in alike.items():
         slots = [[row.slot for row in (jobs[place].own, *jobs[place].others)] for place in places]
         rows, inverse = np.unique(np.concatenate(slots), return_inverse=True)
         numbers = np.split(inverse, np.cumsum([len(each) for each in slots])[:-1])
         pairs = np.concatenate([np.stack([np.full(len(own) - 1, own[0]), own[1:]], axis=1) for own in numbers])
-        values = iter(kernels.class_cosine(bank.matrix, num_classes, (0, bank.size), pairs, rows=rows).tolist())
-        for place, own in zip(places, numbers, strict=True):
-            found[place] = list(islice(values, len(own) - 1))
-    return found
+        cosines = kernels.class_cosine(bank.matrix, num_classes, (0, bank.size), pairs, rows=rows)
+        asked.append((places, numbers, downloaded(torch.as_tensor(cosines))))
+
+    def get() -> list[list[float]]:
+        found: list[list[float]] = [[] for _ in range(count)]
+        for places, numbers, cosines in asked:
+            values = iter(cosines().tolist())
+            for place, own in zip(places, numbers, strict=True):
+                found[place] = list(islice(values, len(own) - 1))
+        return found
+
+    return get() if jobs[0].own.bank.device.type == "cpu" else laters(get, count)
 
 
 _RUNNERS: dict[str, Callable[[Sequence[Any]], list | None]] = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ddlsim.kernels.uploading import uploaded
+from ddlsim.kernels.transfers import uploaded
 from ddlsim.learning.inputs import ByteInputs, Inputs, MappedInputs
 from ddlsim.learning.node_datasets import Samples
 

@@ -8,8 +8,10 @@ and whole numbers [N, I]. A step takes both and returns both anew, so that it ca
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from ddlsim.kernels.transfers import uploaded
 from ddlsim.learning.backends.workspace import ModelWorkspace
 from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import first_counters
@@ -98,7 +100,7 @@ class StackedBuffers:
             counters = [
                 [0] * self._dropouts if seed is None else first_counters(self._dropouts, seed) for seed in seeds
             ]
-            numbers.append(torch.tensor(counters, device=device))
+            numbers.append(uploaded(np.array(counters, dtype=np.int64), device))
         return torch.cat(floats, dim=1), torch.cat([each.long() for each in numbers], dim=1)
 
     def write(self, moved: Matrices, only: str | None, whole: torch.Tensor, local: torch.Tensor) -> None:

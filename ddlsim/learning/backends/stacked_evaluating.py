@@ -5,23 +5,29 @@ over one copy of them.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
-from ddlsim.kernels.uploading import uploaded
+from ddlsim.kernels.transfers import downloaded, uploaded
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models, stack_params
 from ddlsim.learning.backends.workspace import autocast
 from ddlsim.learning.bank import Row
 from ddlsim.learning.job_types import LossSpec, TestSpec, architecture_of
+from ddlsim.learning.later import Later, laters
 from ddlsim.learning.layout import CORE, HEAD
 from ddlsim.learning.node_datasets import NodeDatasets, Samples
 from ddlsim.learning.tested import Tally, Tested
 
 MOST_IMAGES = 2**14
 """Images (of sequences, positions with a label) per pass, over all models of it: more do not fill a device better."""
+
+
+Answers = tuple[Sequence[tuple[int, int]], Callable[[], Iterable[Any]]]
+"""Places of questions, and what waits for their answers."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +47,9 @@ class Question:
 
 def stacked_losses(
     jobs: Sequence[LossSpec], models: Mapping[str, StackedModels], data: NodeDatasets, chunk: int
-) -> list[list[float]]:
+) -> list[Later]:
     """As evaluating.losses_of, for jobs whose models all can be stacked."""
-    found = [[0.0] * len(job.models) for job in jobs]
+    answers: list[Answers] = []
     groups: dict[tuple, list[Question]] = defaultdict(list)
     batches_of: dict[Hashable, tuple[LossSpec, list[np.ndarray]]] = {}
     for index, job in enumerate(jobs):
@@ -65,9 +71,22 @@ def stacked_losses(
             dim=1,
         )
         means = torch.stack([batch.mean(dim=1) for batch in losses.split(sizes, dim=1)]).mean(dim=0)
-        for question, mean in zip(questions, means.tolist(), strict=True):
-            found[question.place[0]][question.place[1]] = mean
-    return found
+        answers.append(([question.place for question in questions], downloaded(means)))
+    return _values(jobs, answers)
+
+
+def _values(jobs: Sequence[LossSpec | TestSpec], answers: Sequence[Answers]) -> list[Later]:
+    """Per job the answers about its models, in their order. What waits for them holds no rows."""
+    sizes = [len(job.models) for job in jobs]
+
+    def get() -> list[list[Any]]:
+        found: list[list[Any]] = [[None] * size for size in sizes]
+        for places, values in answers:
+            for (job, model), value in zip(places, values(), strict=True):
+                found[job][model] = value if isinstance(value, Tested) else float(value)
+        return found
+
+    return laters(get, len(jobs))
 
 
 def _gathered(
@@ -83,9 +102,9 @@ def _gathered(
 
 def stacked_predictions(
     jobs: Sequence[TestSpec], models: Mapping[str, StackedModels], data: NodeDatasets, chunk: int
-) -> list[list[Tested]]:
+) -> list[Later]:
     """As evaluating.predictions_of, for jobs whose models all can be stacked."""
-    found: list[list] = [[None] * len(job.models) for job in jobs]
+    answers: list[Answers] = []
     groups: dict[tuple, list[Question]] = defaultdict(list)
     for index, job in enumerate(jobs):
         source = (job.split, job.cluster)
@@ -96,10 +115,9 @@ def stacked_predictions(
             groups[key].append(Question(model, source, (index, place)))
     for (architecture, *_, precision), questions in groups.items():
         samples = {question.source: data.evaluation(*question.source) for question in questions}  # type: ignore[misc]
-        each = _tested(models[architecture], questions, samples, data, chunk, precision)
-        for question, tested in zip(questions, each, strict=True):
-            found[question.place[0]][question.place[1]] = tested
-    return found
+        tested = _tested(models[architecture], questions, samples, data, chunk, precision)
+        answers.append(([question.place for question in questions], tested))
+    return _values(jobs, answers)
 
 
 def outputs_of(
@@ -123,7 +141,7 @@ def outputs_of(
     core_rows, head_rows = _parts(models, list(cores.values()), questions)
     sources = list(dict.fromkeys(question.source for question in questions))
     shared = len(sources) == 1
-    picked = None if unit_of == list(range(len(cores))) else torch.tensor(unit_of, device=core_rows.device)
+    picked = None if unit_of == list(range(len(cores))) else uploaded(np.array(unit_of), core_rows.device)
     count, positions = len(samples[sources[0]][1]), samples[sources[0]][1][:1].numel()
     step = max(1, min(chunk, MOST_IMAGES // (len(questions) * positions)))
     for first in range(0, count, step):
@@ -164,8 +182,8 @@ def _tested(
     data: NodeDatasets,
     chunk: int,
     precision: str,
-) -> list[Tested]:
+) -> Callable[[], list[Tested]]:
     tally = Tally(data.task, len(questions), next(iter(samples.values()))[1].device)
     for outputs, labels in outputs_of(models, questions, samples, chunk, precision):
         tally.add(outputs, labels, _losses(data, outputs, labels).sum(dim=1))
-    return tally.tested()
+    return tally.tested_later()

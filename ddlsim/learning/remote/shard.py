@@ -16,6 +16,7 @@ import torch
 
 from ddlsim.errors import WorkerLost
 from ddlsim.learning.bank import Row
+from ddlsim.learning.later import Later
 from ddlsim.learning.remote.calls import Block, Drawn, Wave
 
 if TYPE_CHECKING:
@@ -71,7 +72,10 @@ class Shard:
         for number, part in wave.outputs:
             self._rows[number] = self._learner.rows.numbered(self._parts[part], number)
         self._need(number for spec in wave.specs for number in spec.reads)
-        values = self._learner.backends.run(wave.kind, wave.specs)
+        values = [
+            value.get() if isinstance(value, Later) else value
+            for value in self._learner.backends.run(wave.kind, wave.specs)
+        ]
         self._wall_s[wave.kind] += time.perf_counter() - started
         return values if wave.specs and not wave.specs[0].writes_in else None
 

@@ -2,11 +2,12 @@
 
 A wave is one call per worker that has jobs in it. Rows that a worker lacks are sent there before, as one block per
 worker that has them, and stay there until nothing holds them any more: a row travels at most once to each worker. Calls
-are begun and not waited for; the simulation goes on until a value steers it.
+are begun and not waited for; the simulation goes on until a value steers it, and full waves of training are sent out
+as soon as they are full (full_waves.py), as on a GPU.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ddlsim.errors import WorkerLost
 from ddlsim.learning.backends.base import OnceEach
 from ddlsim.learning.job_types import JobSpec
-from ddlsim.learning.jobs import Later
+from ddlsim.learning.later import laters
 from ddlsim.learning.remote.calls import Drawn, Ref, Wave, Workers
 from ddlsim.learning.remote.rows import RemoteRows
 
@@ -24,23 +25,6 @@ if TYPE_CHECKING:
 
 AHEAD = 16
 """Waves that may be under way at a worker; the simulation then waits for the oldest."""
-
-
-class Called(Later):
-    """One of the values that a call returns.
-
-    Args:
-        values: waits for all of them; the same object for all values of a call.
-        place: of this one.
-    """
-
-    def __init__(self, values: Callable[[], Sequence[Any]], place: int):
-        self._values = values
-        self._place = place
-
-    def get(self) -> Any:
-        """See Later."""
-        return self._values()[self._place]
 
 
 class RemoteWaves:
@@ -58,6 +42,7 @@ class RemoteWaves:
 
     def __init__(self, workers: Workers, worker_of: Sequence[int], about: Mapping[str, Any] = MappingProxyType({})):
         self.about = about
+        self.asynchronous = True
         self.rows = RemoteRows(workers, worker_of)
         self._once_each = OnceEach()
         self._workers = workers
@@ -98,9 +83,8 @@ class RemoteWaves:
             ref = self._send(worker, kind, own, drawn[worker], blocks[worker])
             self._under_way[worker].append((ref, num_bytes[worker]))
             if not own[0].writes_in:
-                fetch = _once(partial(self._wait, ref))
-                for index, place in enumerate(places):
-                    values[place] = Called(fetch, index)
+                for place, value in zip(places, laters(partial(self._wait, ref), len(places)), strict=True):
+                    values[place] = value
         return values
 
     def _worker_of(self, spec: JobSpec) -> int:
@@ -201,18 +185,6 @@ class RemoteWaves:
     def close(self) -> None:
         """See Waves."""
         self._workers.close()
-
-
-def _once(fetch: Callable[[], Any]) -> Callable[[], Any]:
-    """A function that is called at most once."""
-    found: list[Any] = []
-
-    def get() -> Any:
-        if not found:
-            found.append(fetch())
-        return found[0]
-
-    return get
 
 
 def _summed(tables: Any) -> dict[str, dict[str, int]]:
