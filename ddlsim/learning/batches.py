@@ -1,6 +1,49 @@
 """Which samples a local step sees."""
 
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import overload
+
 import numpy as np
+
+
+class Batches(Sequence[np.ndarray]):
+    """Mini-batches as one array: trainings of all nodes wait with theirs, and an array takes more than a few rows.
+
+    Args:
+        rows: int64 [n], sample indices, batch after batch.
+        ends: where each batch ends in it.
+    """
+
+    __slots__ = ("ends", "rows")
+
+    def __init__(self, rows: np.ndarray, ends: tuple[int, ...]):
+        self.rows, self.ends = rows, ends
+
+    @classmethod
+    def of(cls, batches: Iterable[np.ndarray]) -> "Batches":
+        """Of arrays of sample indices."""
+        batches = list(batches)
+        ends = np.cumsum([len(batch) for batch in batches]).tolist()
+        return cls(np.concatenate(batches) if batches else np.empty(0, np.int64), tuple(ends))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Samples of each."""
+        return [stop - start for start, stop in zip((0, *self.ends), self.ends, strict=False)]
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @overload
+    def __getitem__(self, place: int) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[np.ndarray]: ...
+    def __getitem__(self, place: int | slice) -> np.ndarray | list[np.ndarray]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        stop = self.ends[place]
+        return self.rows[self.ends[place - 1] if place % len(self) else 0 : stop]
 
 
 def batches_per_pass(num_samples: int, batch_size: int, drop_last: bool = False) -> int:
@@ -10,7 +53,7 @@ def batches_per_pass(num_samples: int, batch_size: int, drop_last: bool = False)
 
 def draw_batches(
     rng: np.random.Generator, num_samples: int, batch_size: int, count: int, drop_last: bool = False
-) -> list[np.ndarray]:
+) -> Batches:
     """`count` mini-batches of sample indices, without replacement inside a pass over the data.
 
     As a PyTorch DataLoader with shuffle: the last batch of a pass may be smaller, then a new shuffle begins; every
@@ -24,11 +67,16 @@ def draw_batches(
         drop_last: whether a smaller last batch of a pass is left out, unless it is the only one.
     """
     per_pass = batches_per_pass(num_samples, batch_size, drop_last)
-    batches: list[np.ndarray] = []
-    while len(batches) < count:
-        order = rng.permutation(num_samples)
-        for start in range(0, per_pass * batch_size, batch_size):
-            batches.append(order[start : start + batch_size])
-            if len(batches) == count:
-                break
-    return batches
+    in_pass = min(num_samples, per_pass * batch_size)
+    ends = _ends(in_pass, batch_size, per_pass, count)
+    passes = [rng.permutation(num_samples)[:in_pass] for _ in range(-(-count // per_pass))]
+    rows = np.concatenate(passes)[: ends[-1]].copy() if passes else np.empty(0, np.int64)  # lets the rest of a pass go
+    return Batches(rows, ends)
+
+
+@lru_cache(maxsize=10_000)
+def _ends(in_pass: int, batch_size: int, per_pass: int, count: int) -> tuple[int, ...]:
+    """Of batches of passes over `in_pass` samples; nodes with as many samples share it."""
+    return tuple(
+        number // per_pass * in_pass + min((number % per_pass + 1) * batch_size, in_pass) for number in range(count)
+    )

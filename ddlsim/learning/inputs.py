@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from ddlsim.learning.batches import Batches
+
 if TYPE_CHECKING:
     from ddlsim.data.images_as_bytes import Decoding
     from ddlsim.data.mapped import MappedSamples
@@ -143,16 +145,13 @@ Inputs = torch.Tensor | ByteInputs | MappedInputs
 """Samples [n, ...], of which an index gives a tensor."""
 
 
-def gathered(
-    inputs: Inputs, labels: torch.Tensor, batches: Sequence[np.ndarray]
-) -> tuple[torch.Tensor, torch.Tensor, Sequence[np.ndarray]]:
+def gathered(inputs: Inputs, labels: torch.Tensor, batches: Batches) -> tuple[torch.Tensor, torch.Tensor, Batches]:
     """The samples of a training as tensors: all there are, or those that its batches see, and their rows in these."""
     if isinstance(inputs, torch.Tensor):
         return inputs, labels, batches
-    seen, rows = np.unique(np.concatenate(batches), return_inverse=True)
+    seen, rows = np.unique(batches.rows, return_inverse=True)
     places = torch.from_numpy(seen)
-    ends = np.cumsum([len(batch) for batch in batches])
-    return inputs[places], labels[places], np.split(rows, ends[:-1])
+    return inputs[places], labels[places], Batches(rows, batches.ends)
 
 
 def compacted(pieces: Sequence[Inputs]) -> list[Inputs]:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from ddlsim.learning.bank import Params, Row, Rows
+from ddlsim.learning.batches import Batches
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.state import OptimizerState
 from ddlsim.learning.private_steps import PrivateSteps
@@ -100,7 +99,7 @@ class TrainSpec(JobSpec):
     model: ModelRows
     sizes: tuple[int, ...]
     trained: tuple[RowRef | None, ...]
-    batches: tuple[np.ndarray, ...]
+    batches: Batches
     only: str | None = None
     moments: tuple[OptimizerState | None, ...] = ()
     new_moments: tuple[RowRef | None, ...] = ()
@@ -126,7 +125,7 @@ class LossSpec(JobSpec):
     Args:
         node: the node that has the data.
         models: candidates; candidates that share their core have its features computed once where batches agree.
-        batches: sample indices, per model; the same list for models that see the same.
+        batches: sample indices, per model; the same object for models that see the same.
         split: "train" or "validation".
         local: the node's own buffers, with which all models are evaluated; None: those of a fresh module.
     """
@@ -136,7 +135,7 @@ class LossSpec(JobSpec):
 
     node: int
     models: tuple[ModelRows, ...]
-    batches: tuple[list[np.ndarray], ...]
+    batches: tuple[Batches, ...]
     split: str = "train"
     local: RowRef | None = None
 

@@ -10,7 +10,7 @@ from ddlsim.errors import DdlsimError
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.attacking import PoisonedNodes
 from ddlsim.learning.bank import Rows
-from ddlsim.learning.batches import batches_per_pass, draw_batches
+from ddlsim.learning.batches import Batches, batches_per_pass, draw_batches
 from ddlsim.learning.heads import latent_size
 from ddlsim.learning.job_types import Model
 from ddlsim.learning.layout import Entry, Part
@@ -134,7 +134,7 @@ class LocalTrainings:
 
     def _private_steps(
         self, privacy: "Privacy", node: int, steps: int, rng: np.random.Generator, objective: Objective | None
-    ) -> tuple[PrivateSteps, list[np.ndarray]]:
+    ) -> tuple[PrivateSteps, Batches]:
         """How the gradients of a training are clipped and noised, and its batches."""
         if objective is not None:
             raise DdlsimError(

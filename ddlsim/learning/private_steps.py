@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
+from ddlsim.learning.batches import Batches
+
 CLIP_EPSILON = 1e-6
 """Added to a norm before division, as Opacus does."""
 
@@ -40,10 +42,10 @@ def sample_rate(num_samples: int, batch_size: int) -> float:
     return min(1.0, batch_size / num_samples)
 
 
-def draw_poisson_batches(rng: np.random.Generator, num_samples: int, batch_size: int, count: int) -> list[np.ndarray]:
+def draw_poisson_batches(rng: np.random.Generator, num_samples: int, batch_size: int, count: int) -> Batches:
     """`count` mini-batches of sample indices in which each sample is with the same chance, apart from all others."""
     rate = sample_rate(num_samples, batch_size)
-    return [np.flatnonzero(rng.random(num_samples) < rate) for _ in range(count)]
+    return Batches.of(np.flatnonzero(rng.random(num_samples) < rate) for _ in range(count))
 
 
 class PrivateGradients:

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ddlsim.learning.bank import Params, Rows
+from ddlsim.learning.batches import Batches
 from ddlsim.learning.job_types import Model, TrainSpec
 from ddlsim.learning.layout import Part
 from ddlsim.learning.objective import Objective
@@ -35,7 +34,7 @@ class Request:
 
     node: int
     model: Model
-    batches: Sequence[np.ndarray]
+    batches: Batches
     only: str | None
     kept: Kept
     objective: Objective | None
@@ -98,7 +97,7 @@ def make_training(
         model=tuple(params.serial for params in model),
         sizes=tuple(params.size for params in model),
         trained=tuple(params.serial if own else None for params, own in zip(trained, moves, strict=True)),
-        batches=tuple(asked.batches),
+        batches=asked.batches,
         only=asked.only,
         moments=tuple(each and OptimizerState(each.steps, tuple(row.serial for row in each.rows)) for each in before),
         new_moments=tuple(_number(row) for of_part in moments for row in of_part),

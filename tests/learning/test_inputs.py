@@ -11,6 +11,7 @@ from ddlsim.data.images_as_bytes import ByteImages
 from ddlsim.data.partitions import Domains, Random
 from ddlsim.data.shifts import Color, LabelShift, LabelSwap, NoShift, Rotate, Shift
 from ddlsim.learning.backends.sample_pool import SamplePool
+from ddlsim.learning.batches import Batches
 from ddlsim.learning.inputs import ByteInputs, MappedInputs, gathered
 from ddlsim.learning.node_datasets import NodeDatasets
 
@@ -143,7 +144,7 @@ def test_tokens_in_a_file_keep_their_type(tmp_path):
 
 def test_a_training_gathers_what_its_batches_see():
     images, labels = NodeDatasets(prepared(NoShift(), dataset()), CPU).train[0]
-    batches = [np.array([7, 2]), np.array([2, 9])]
+    batches = Batches.of([np.array([7, 2]), np.array([2, 9])])
     found, of, rows = gathered(images, labels, batches)
     assert len(found) == 3 and [own.tolist() for own in rows] == [[1, 0], [0, 2]]
     assert torch.equal(found[rows[1]], images[torch.tensor([2, 9])]) and of[rows[0]].tolist() == labels[[7, 2]].tolist()

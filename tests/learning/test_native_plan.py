@@ -16,6 +16,7 @@ from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.learning.backends.native_plan import NativePlan, NoPlan, network_of
 from ddlsim.learning.backends.workspace import ModelWorkspace, local_steps
+from ddlsim.learning.batches import Batches
 from ddlsim.learning.layout import Layout
 from ddlsim.models import MODELS
 from ddlsim.models.split import SplitModel
@@ -45,7 +46,7 @@ def check_gradients(workspace: ModelWorkspace, shape, batch: int, classes: int) 
     images, labels = torch.randn(batch + 2, *shape), torch.randint(0, classes, (batch + 2,))
     rows = np.random.default_rng(0).permutation(batch + 2)[:batch]
     before = workspace.flat.clone()
-    plan_of(workspace, shape).train(images, labels, [rows], SGD, None, None, [1.0])
+    plan_of(workspace, shape).train(images, labels, Batches.of([rows]), SGD, None, None, [1.0])
     found = (before - workspace.flat).double()
     workspace.flat.copy_(before)
     exact = workspace.module.double()
@@ -156,7 +157,7 @@ def test_training_is_pytorchs(isa, changes, only):
     torch.manual_seed(3)
     workspace = workspace_of(lambda: MODELS["fashion_cnn"]().build((1, 28, 28), 10))
     images, labels = torch.randn(30, 1, 28, 28), torch.randint(0, 10, (30,))
-    batches = [*np.random.default_rng(0).permutation(40).reshape(5, 8) % 30, np.array([3, 1, 2])]
+    batches = Batches.of([*np.random.default_rng(0).permutation(40).reshape(5, 8) % 30, np.array([3, 1, 2])])
     training = local_training(**{"learning_rate": 0.02} | changes)
     control = 0.1 * torch.randn_like(workspace.flat) if only is None and "proximal" in changes else None
     start, rates = workspace.flat.clone(), [training.learning_rate / (1 + step) for step in range(len(batches))]
@@ -192,7 +193,7 @@ def test_of_equal_pixels_the_first_gets_the_gradient(isa):
         workspace.module.core[0].weight.fill_(1.0)
         workspace.module.core[0].bias.zero_()
     before = workspace.flat.clone()
-    plan_of(workspace, (1, 4, 4)).train(image, torch.tensor([1]), [np.array([0])], SGD, None, None, [1.0])
+    plan_of(workspace, (1, 4, 4)).train(image, torch.tensor([1]), Batches.of([np.array([0])]), SGD, None, None, [1.0])
     found = before - workspace.flat
     workspace.flat.copy_(before)
     loss = F.cross_entropy(workspace.module(image), torch.tensor([1]))
@@ -228,7 +229,7 @@ def test_a_node_trains_to_the_same_bits_whatever_the_plan_did_before():
     start, plan, found = workspace.flat.clone(), plan_of(workspace, (3, 32, 32)), []
     for batches in ([np.arange(8)], [np.arange(20)], [np.arange(8)]):
         workspace.flat.copy_(start)
-        plan.train(images, labels, batches, SGD, None, None, [1.0] * len(batches))
+        plan.train(images, labels, Batches.of(batches), SGD, None, None, [1.0] * len(batches))
         plan.outputs(plan.features(images))
         found.append(workspace.flat.clone())
     assert torch.equal(found[0], found[2])
@@ -274,7 +275,7 @@ def test_a_row_or_label_that_does_not_exist_is_refused_untouched(bad):
     before = workspace.flat.clone()
     with pytest.raises(IndexError):
         rows = np.array(bad.get("rows", [3]))
-        plan_of(workspace, (1, 2, 2)).train(torch.ones(4, 1, 2, 2), labels, [rows], SGD, None, None, [1.0])
+        plan_of(workspace, (1, 2, 2)).train(torch.ones(4, 1, 2, 2), labels, Batches.of([rows]), SGD, None, None, [1.0])
     assert torch.equal(before, workspace.flat)
 
 
@@ -350,7 +351,7 @@ def test_gradients_through_batch_normalization_are_autograds(isa, batch):
     workspace = workspace_of(build)
     images, labels, rows = torch.randn(batch, 2, 10, 8), torch.randint(0, 3, (batch,)), np.arange(batch)
     before, local = workspace.flat.clone(), workspace.local.clone()
-    plan_of(workspace, (2, 10, 8)).train(images, labels, [rows], SGD, None, None, [1.0])
+    plan_of(workspace, (2, 10, 8)).train(images, labels, Batches.of([rows]), SGD, None, None, [1.0])
     found = workspace.flat.clone()
     workspace.flat.copy_(before)
     workspace.local.copy_(local)

@@ -14,6 +14,7 @@ from ddlsim.learning.backends.base import OTHER_KIND
 from ddlsim.learning.backends.evaluating import losses_of, predictions_of
 from ddlsim.learning.backends.one_by_one import KINDS, allocate_outputs, load_start, store_outcome
 from ddlsim.learning.backends.workers import Workers, WorkspaceOf
+from ddlsim.learning.batches import Batches
 from ddlsim.learning.dropout import dropout_keys
 from ddlsim.learning.inputs import Inputs, gathered
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
@@ -88,16 +89,15 @@ class NativeBackend:
             columns.copy_(values)
         store_outcome(workspace, job, moments)
 
-    def _samples(self, job: TrainSpec) -> tuple[torch.Tensor, torch.Tensor, Sequence[np.ndarray]]:
+    def _samples(self, job: TrainSpec) -> tuple[torch.Tensor, torch.Tensor, Batches]:
         """What the batches hold: all samples of the node, or augmented ones, batch after batch."""
         inputs, labels = self._data.train[job.node]
         if self._training.augmentation == "none" or job.seed is None:
             return gathered(inputs, labels, job.batches)
         augment = self._data.augmenter(self._training.augmentation, job.seed)
         places = [torch.from_numpy(batch) for batch in job.batches]
-        ends = np.cumsum([len(batch) for batch in job.batches])
         images = torch.cat([augment(inputs[rows]) for rows in places]).contiguous()  # crops come channel by channel
-        return images, labels[torch.cat(places)], np.split(np.arange(ends[-1]), ends[:-1])
+        return images, labels[torch.cat(places)], Batches(np.arange(len(images)), job.batches.ends)
 
     def _why_not_train(self, job: TrainSpec) -> str:
         training = self._training
@@ -122,7 +122,7 @@ class NativeBackend:
 
     def _bytes(self, job: TrainSpec) -> int:
         """Of all images that a training sees."""
-        return 4 * sum(map(len, job.batches)) * math.prod(self._data.train[job.node][0].shape[1:])
+        return 4 * len(job.batches.rows) * math.prod(self._data.train[job.node][0].shape[1:])
 
     def _why_not_evaluate(self, job: LossSpec | TestSpec) -> str:
         if isinstance(job, LossSpec):

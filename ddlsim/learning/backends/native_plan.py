@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from ddlsim import native
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
+from ddlsim.learning.batches import Batches
 from ddlsim.learning.dropout import OwnDropout
 from ddlsim.learning.layout import CORE, HEAD, MODEL, Layout
 from ddlsim.learning.optimizing.optimizers import SGD, AdamW
@@ -100,7 +100,7 @@ class NativePlan:
         self,
         images: torch.Tensor,
         labels: torch.Tensor,
-        batches: Sequence[np.ndarray],
+        batches: Batches,
         settings: "Training",
         only: str | None,
         moments: OpenState | None,
@@ -145,14 +145,13 @@ class NativePlan:
             trained=[only in (None, part) for part in (CORE, HEAD)],
             steps=[moments.steps_at(column) if moments else 0 for column in (0, first_head)],
         )
-        rows = np.concatenate(batches).astype(np.int64, copy=False)
         self._plan.train(
             self._flat.data_ptr(),
             images.data_ptr(),
             labels.data_ptr(),
             len(labels),
-            rows,
-            [len(batch) for batch in batches],
+            batches.rows,
+            batches.sizes,
             optimizer,
             list(dropout_keys),
         )

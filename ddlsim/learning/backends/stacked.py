@@ -110,7 +110,7 @@ class StackedBackend:
         """Places of jobs that can be steps of one matrix."""
         found: dict[Hashable, list[int]] = defaultdict(list)
         for place, job in enumerate(jobs):
-            sizes = tuple(len(batch) for batch in job.batches)
+            sizes = job.batches.ends
             steps = tuple(0 if kept is None else kept.steps for kept in job.moments)
             pool = self._pool.pool_of[job.node]
             key: tuple = (job.architecture, pool, sizes, job.only, len(job.sizes), steps, job.rates, job.proximal)

@@ -16,6 +16,7 @@ from ddlsim.kernels.transfers import downloaded, uploaded
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models, stack_params
 from ddlsim.learning.backends.workspace import autocast
 from ddlsim.learning.bank import Row
+from ddlsim.learning.batches import Batches
 from ddlsim.learning.job_types import LossSpec, TestSpec, architecture_of
 from ddlsim.learning.later import Later, laters
 from ddlsim.learning.layout import CORE, HEAD
@@ -51,7 +52,7 @@ def stacked_losses(
     """As evaluating.losses_of, for jobs whose models all can be stacked."""
     answers: list[Answers] = []
     groups: dict[tuple, list[Question]] = defaultdict(list)
-    batches_of: dict[Hashable, tuple[LossSpec, list[np.ndarray]]] = {}
+    batches_of: dict[Hashable, tuple[LossSpec, Batches]] = {}
     for index, job in enumerate(jobs):
         for place, (model, batches) in enumerate(zip(job.models, job.batches, strict=True)):
             source: Hashable = (index, id(batches))
@@ -89,9 +90,7 @@ def _values(jobs: Sequence[LossSpec | TestSpec], answers: Sequence[Answers]) -> 
     return laters(get, len(jobs))
 
 
-def _gathered(
-    data: NodeDatasets, asked: Mapping[Hashable, tuple[LossSpec, list[np.ndarray]]]
-) -> dict[Hashable, Samples]:
+def _gathered(data: NodeDatasets, asked: Mapping[Hashable, tuple[LossSpec, Batches]]) -> dict[Hashable, Samples]:
     """The samples of batches, whose rows are uploaded in one copy."""
     local = [data.local(job.split, job.node) for job, _ in asked.values()]
     rows = uploaded(np.concatenate([batch for _, batches in asked.values() for batch in batches]), local[0][1].device)
