@@ -1,12 +1,17 @@
 """Where wall time went."""
 
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from ddlsim import runs
 from ddlsim.cli import app
+from ddlsim.learning.backends.base import Dispatcher
+from ddlsim.learning.jobs import Job, Jobs
+from ddlsim.learning.later import laters
 from ddlsim.report.summary_table import table
 from ddlsim.runs.profile import wall_profile
 from ddlsim.scenario import load
@@ -79,3 +84,20 @@ def test_comparing_models_is_counted_as_similarity(tmp_path, algorithm):
 
 def test_without_the_option_nothing_is_told(tmp_path):
     assert "profile" not in runs.run(load(SMOKE, ("rounds=1",)), out=tmp_path / "run")
+
+
+def test_seconds_of_a_device_stand_beside_those_of_the_host(tmp_path, monkeypatch):
+    monkeypatch.setattr(Dispatcher, "device_s", lambda self: {"training": 1.25})
+    summary = runs.run(load(SMOKE, ("rounds=1",)), out=tmp_path / "run", profile=True)
+    assert summary["device_seconds"] == {"training": 1.25}
+    assert any(
+        line.split()[:3] == ["device", "s,", "training"] and "1.25" in line for line in table(summary).splitlines()
+    )
+
+
+def test_waiting_for_values_of_a_device_is_a_part_of_its_own(monkeypatch):
+    monkeypatch.setattr("ddlsim.learning.jobs.time", SimpleNamespace(perf_counter=count(0.0, 2.0).__next__))
+    jobs = Jobs(["head losses"], lambda kind, specs: laters(lambda: [7], 1))
+    job = jobs.submit(Job(SimpleNamespace(kind="head losses", writes_in=()), (), ()))
+    assert jobs.values([job]) == [7]
+    assert jobs.wall_s == {"head losses": 2.0, "waiting for values": 2.0}

@@ -28,6 +28,10 @@ Run = Callable[[str, Sequence[JobSpec]], Sequence[Any]]
 """(kind, specifications of that kind) -> their values, in order."""
 
 
+WAITING = "waiting for values"
+"""Of values that are computed elsewhere, in the table of wall times."""
+
+
 class Past(Protocol):
     """What is known of the jobs of an earlier process that this one repeats, see replay.py."""
 
@@ -90,6 +94,7 @@ class Jobs:
     Attributes:
         num_submitted: jobs enqueued so far.
         past: while an earlier process is repeated, what its jobs computed; None: jobs run.
+        wall_s: seconds of the host by kind of work, where others compute only those of launching it, and of WAITING.
         on_values: called with the number and the value of every job that has computed one, once it is known.
     """
 
@@ -213,8 +218,12 @@ class Jobs:
 
     def _fetch(self, jobs: Sequence[Job]) -> None:
         found = [job for job in jobs if job.later]
+        if not found:
+            return
+        start = time.perf_counter()
         for job in found:
             job.value, job.later = job.value.get(), False
+        self.wall_s[WAITING] += time.perf_counter() - start
         self._tell(found)
 
     def _tell(self, jobs: Sequence[Job]) -> None:

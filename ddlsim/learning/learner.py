@@ -461,6 +461,11 @@ class Learner:
         """Backend -> kind of job and why this backend did not take it -> how often."""
         return self.backends.detours()
 
+    @property
+    def device_s(self) -> dict[str, float]:
+        """Kind of job -> seconds that a device has spent on it; empty without a GPU."""
+        return self.backends.device_s()
+
     def keep_training_samples(self, nodes: Collection[int]) -> None:
         """Lets the training samples of all other nodes go, poisoned ones among them."""
         self.data.keep_training_samples({*nodes, *(number for number, node in self._owners.items() if node in nodes)})

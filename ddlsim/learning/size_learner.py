@@ -130,6 +130,7 @@ class SizeLearner:
         self.backends = None  # nothing is computed
         self.detours: dict[str, dict[str, int]] = {}
         self.paths: dict[str, dict[str, int]] = {}
+        self.device_s: dict[str, float] = {}
 
     def init_models(self, seed: int, count: int = 1, whole: bool = False, node: int = 0) -> "list[Model]":
         """The same sizes for every model of the node's architecture, (model,) or (core, head, ...)."""

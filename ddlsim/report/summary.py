@@ -17,7 +17,7 @@ from ddlsim.report.records import Records
 from ddlsim.report.text import percent_text
 
 SCHEMA_VERSION = 1
-PROFILED = ("profile", "waves", "paths", "detours")  # what a run with --profile tells beside its results
+PROFILED = ("profile", "device_seconds", "waves", "paths", "detours")  # what --profile tells beside results
 FAIRNESS = ("fair_accuracy", "demographic_parity", "equalized_odds")
 
 

@@ -58,6 +58,8 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         lines.append(("heads", settlement_text(summary["settlement"])))
     for part, value in summary.get("profile", {}).items():
         lines.append((f"wall s, {part}" if part != "simulated to wall" else part, number_text(value, 2)))
+    for kind, seconds in summary.get("device_seconds", {}).items():
+        lines.append((f"device s, {kind}", number_text(seconds, 2)))
     for kind, ran in summary.get("waves", {}).items():
         a_round, size = ran["waves"] / max(1, summary["rounds"]), ran["jobs"] / ran["waves"]
         lines.append((f"waves of {kind}", f"{number_text(a_round, 2)} a round, {number_text(size, 1)} jobs each"))

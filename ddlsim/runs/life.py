@@ -362,6 +362,7 @@ def _close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
         manifest["profile"] = wall_profile(learner.jobs.wall_s, life.setup_s, life.data_s, recording_s, manifest)
         manifest["waves"] = wave_counts(learner.jobs.waves)
         manifest["paths"], manifest["detours"] = learner.paths, learner.detours
+        manifest["device_seconds"] = {kind: round(seconds, 3) for kind, seconds in learner.device_s.items()}
     if life.learner.backends is not None:
         with suppress(WorkerLost):
             life.manifest["executor"] |= life.learner.backends.about_end()

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ddlsim.learning.bank import Rows
+from ddlsim.learning.device_time import DeviceTime
 from ddlsim.learning.job_types import JobSpec, TestSpec
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ class Waves(Protocol):
     def detours(self) -> dict[str, dict[str, int]]:
         """Backend -> kind and reason -> how many jobs it passed on."""
 
+    def device_s(self) -> dict[str, float]:
+        """Kind of work -> seconds that a device has spent on it, by the device's own clock; empty without a GPU."""
+
     def use_training(self, training: "Training") -> None:
         """Trainings have these settings from now on."""
 
@@ -89,6 +93,7 @@ class Dispatcher:
         backends: in the order in which they are asked; the last takes everything.
         reasons: per architecture what a backend has found out by trying, and keeps; a resumed run begins with it.
         asynchronous: see Waves.
+        device_time: measures waves; None: they are over when their call returns.
     """
 
     def __init__(
@@ -97,8 +102,10 @@ class Dispatcher:
         backends: Sequence[Backend],
         reasons: Mapping[str, dict[str, str]] = MappingProxyType({}),
         asynchronous: bool = False,
+        device_time: DeviceTime | None = None,
     ):
         self.asynchronous = asynchronous
+        self._device_time = device_time or DeviceTime(None)
         self.about: Mapping[str, Any] = MappingProxyType({"name": "local"})
         self.reasons: Mapping[str, dict[str, str]] = reasons
         self._rows = rows
@@ -116,7 +123,12 @@ class Dispatcher:
 
     def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
         """Computes a wave of one kind; returns the jobs' values in order."""
-        return self._once_each.run(specs, partial(self._run_distinct, kind))
+        with self._device_time.of(kind):
+            return self._once_each.run(specs, partial(self._run_distinct, kind))
+
+    def device_s(self) -> dict[str, float]:
+        """See Waves."""
+        return self._device_time.seconds()
 
     def _run_distinct(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
         jobs = [spec.bound(self._rows) for spec in specs]

@@ -13,6 +13,7 @@ from ddlsim.learning.backends.row_arithmetic import RowArithmetic
 from ddlsim.learning.backends.stacked import StackedBackend
 from ddlsim.learning.backends.workers import Workers
 from ddlsim.learning.bank import Rows
+from ddlsim.learning.device_time import device_time
 from ddlsim.learning.node_datasets import NodeDatasets
 
 if TYPE_CHECKING:
@@ -52,4 +53,5 @@ def make_backends(
     else:
         fast, reasons = NativeBackend(workers, data, training, chunk), {}
     backends = [RowArithmetic(), fast, OneByOneBackend(workers, data, training, chunk)]
-    return Dispatcher(rows, backends, reasons, device.type == "cuda" if asynchronous is None else asynchronous)
+    asynchronous = device.type == "cuda" if asynchronous is None else asynchronous
+    return Dispatcher(rows, backends, reasons, asynchronous, device_time(device))

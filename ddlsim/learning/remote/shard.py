@@ -106,11 +106,14 @@ class Shard:
         return {name: dict(found) for name, found in self._learner.backends.reasons.items()}
 
     def report(self) -> dict[str, Any]:
-        """What it has done: jobs by backend, why backends passed jobs on, wall seconds by kind, most memory in MiB."""
+        """What it has done: jobs by backend, why backends passed jobs on, seconds of host and device by kind,
+        most memory in MiB.
+        """
         return {
             "taken": {name: dict(kinds) for name, kinds in self._learner.backends.taken.items()},
             "detours": self._learner.backends.detours(),
             "wall_s": dict(self._wall_s),
+            "device_s": self._learner.backends.device_s(),
             "rows": len(self._rows),
             "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         }

@@ -178,6 +178,13 @@ class RemoteWaves:
         """See Waves."""
         return _summed(report["detours"] for report in self.reports())
 
+    def device_s(self) -> dict[str, float]:
+        """See Waves; summed over workers."""
+        found: Counter[str] = Counter()
+        for report in self.reports():
+            found.update(report["device_s"])
+        return dict(found)
+
     def use_training(self, training: "Training") -> None:
         """See Waves."""
         self._ask_all("use_training", self._workers.packed(training))

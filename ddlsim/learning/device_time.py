@@ -1,0 +1,75 @@
+"""Seconds that a device spends on each kind of work, told apart from the host's.
+
+Launching returns before the work is done, and whoever waits next would be charged for it. Marks in the device's own
+queue, before and behind each wave, are passed when the device gets there: between them lies the wave's work and no
+other's.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+MOST_OPEN = 1024
+"""Waves whose marks are kept; the time of the oldest is then read, which the device has passed long ago."""
+
+
+class Mark(Protocol):
+    """A place in the device's queue; torch.cuda.Event is one."""
+
+    def synchronize(self) -> None:
+        """Waits until the device has passed it."""
+
+    def elapsed_time(self, end_event: Any) -> float:
+        """Milliseconds between two marks that have been passed."""
+
+
+class DeviceTime:
+    """Device time by kind of work.
+
+    Args:
+        mark: puts a mark behind all work that has been launched; None: the device has no queue of its own.
+    """
+
+    def __init__(self, mark: Callable[[], Mark] | None):
+        self._mark = mark
+        self._open: deque[tuple[str, Mark, Mark]] = deque()
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def of(self, kind: str) -> Iterator[None]:
+        """What is launched inside counts as work of this kind."""
+        if self._mark is None:
+            yield
+            return
+        begin = self._mark()
+        yield
+        self._open.append((kind, begin, self._mark()))
+        if len(self._open) > MOST_OPEN:
+            self._close_oldest()
+
+    def seconds(self) -> dict[str, float]:
+        """Kind of work -> seconds so far; waits for what is under way."""
+        while self._open:
+            self._close_oldest()
+        return dict(self._seconds)
+
+    def _close_oldest(self) -> None:
+        kind, begin, end = self._open.popleft()
+        end.synchronize()
+        self._seconds[kind] += begin.elapsed_time(end) / 1000
+
+
+def device_time(device: torch.device) -> DeviceTime:
+    """Of a device's current stream; on the CPU nothing is measured, since work is done when its call returns."""
+    if device.type != "cuda":
+        return DeviceTime(None)
+
+    def mark() -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(device))
+        return event
+
+    return DeviceTime(mark)
