@@ -3,6 +3,7 @@
 import facade_cell as cell
 import pytest
 import torch
+from machine_limits import floor_s
 
 ALTERNATIVE = "plain PyTorch training loop"
 
@@ -19,11 +20,15 @@ def starts(learner):
     return [learner.init_models(node)[0] for node in range(cell.NODES)]
 
 
-def test_training_wave(ratio, learner, starts):
+def test_training_wave(ratio, learner, starts, benchmark, request):
     expected = cell.plain_training(learner, starts, steps=1)  # later steps amplify the rounding of other operators
     for model, flat in zip(cell.training_wave(learner, starts, steps=1), expected, strict=True):
         torch.testing.assert_close(torch.cat([p.values() for p in model]), flat, rtol=1e-3, atol=1e-5)
     ratio(lambda: cell.training_wave(learner, starts), lambda: cell.plain_training(learner, starts), ALTERNATIVE, 5)
+    instructions = "x86-64-v3" if request.config.getoption("--avx2") else "native"
+    least = None if benchmark.disabled else floor_s(cell.THREADS, cell.multiply_adds(), instruction_set=instructions)
+    if least is not None:
+        benchmark.extra_info.update(floor_s=least, of_floor=benchmark.extra_info["ours_s"] / least)
 
 
 @pytest.mark.parametrize("batches", ["common", "per_head"])
