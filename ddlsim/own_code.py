@@ -102,6 +102,11 @@ def stand_for(cls: type, made: Any) -> None:
         _places[cls] = _places[made]
 
 
+def know(cls: type, place: str) -> None:
+    """Makes a class that has come from another process known by the place that it was loaded from there."""
+    _places[cls] = place
+
+
 def place_of(cls: type) -> str | None:
     """The place that a class was loaded from; None: it was not."""
     return _places.get(cls)

@@ -52,6 +52,12 @@ def named_parts(scenario: Any) -> Iterator[tuple[str, Any]]:
                 yield from ((path[-1], inner) for inner in getattr(one, "inner_parts", tuple)())
 
 
+def places(scenario: Any) -> list[tuple[type, str]]:
+    """Classes of parts that were loaded from files and modules, and from where."""
+    classes = (type(part) for _, part in named_parts(scenario))
+    return [(cls, place) for cls in classes if (place := own_code.place_of(cls)) is not None]
+
+
 def origins(scenario: Any) -> list[dict[str, Any]]:
     """What a manifest says of every part of a scenario that is not ddlsim's own."""
     found = (parts.table(key).about(part) for key, part in named_parts(scenario))

@@ -69,6 +69,8 @@ def run_points(
     Raises:
         DdlsimError: if no cluster can be reached, or none of its hosts has room for a run.
     """
+    from ddlsim.scenario.own_parts import places
+
     ray = import_ray()
     with disconnecting(executor):
         connect(executor, max(each.cpus, os.cpu_count() or 1))
@@ -76,8 +78,11 @@ def run_points(
         task = ray.remote(max_calls=1)(_run).options(
             num_cpus=each.cpus, num_gpus=each.gpus, max_retries=RETRIES, runtime_env={"env_vars": threads_environment()}
         )
-        code, threads = own_code.texts(), {**options, "threads": each.cpus}
-        under_way = {task.remote(code, ray.cloudpickle.dumps((point.scenario, threads))): point for point in points}
+        code, further = own_code.texts(), {**options, "threads": each.cpus}
+        under_way = {
+            task.remote(code, ray.cloudpickle.dumps((point.scenario, places(point.scenario), further))): point
+            for point in points
+        }
         try:
             while under_way:
                 (ended,), _ = ray.wait(list(under_way), num_returns=1)
@@ -108,7 +113,9 @@ def _run(code: Mapping[str, bytes], packed: bytes) -> Outcome:
             for path, source in code.items():
                 own_code.provide(Path(path), source)
             scenario: Scenario
-            scenario, options = pickle.loads(packed)
+            scenario, places, options = pickle.loads(packed)
+            for cls, place in places:  # records name parts by the places that they have on the driver's host
+                own_code.know(cls, place)
             runs.run(scenario, out=out, **options)
             return Outcome(0, "", _files(out))
         except DdlsimError as error:

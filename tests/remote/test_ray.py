@@ -5,15 +5,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
-from remote_settings import CHURN, settings_of
+from kept_actors import kept_actors
+from mortal_runs import KILLED, until
+from remote_settings import CHURN, EXECUTORS, settings_of
 from torn_runs import SMOKE, outcome, run_whole
+from typer.testing import CliRunner
 
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
+from ddlsim.cli import app, sweep
+from ddlsim.cli.exits import INTERRUPTED
 from ddlsim.errors import DdlsimError
 from ddlsim.executors import cluster
 from ddlsim.executors.options import Executor
@@ -127,17 +131,23 @@ def test_attacks_on_samples_and_on_models_are_the_same_there(tmp_path):
     assert on_ray(tmp_path / "there", load(SMOKE, settings), TWO)[0] == run_whole(tmp_path / "here", settings)
 
 
+@pytest.fixture(scope="module")
+def actors(connected):
+    with pytest.MonkeyPatch.context() as monkeypatch, kept_actors(monkeypatch):
+        yield
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [(), CHURN], ids=["rounds", "async-churn"])
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-def test_every_algorithm_writes_the_same_bytes_there(tmp_path, algorithm, settings):
+def test_every_algorithm_writes_the_same_bytes_there(tmp_path, actors, algorithm, settings):
     settings = (settings_of(algorithm), *settings)
     whole = run_whole(tmp_path / "whole", settings)
-    for workers, shards in ((1, "contiguous"), (2, "clusters"), (3, "graph")):
-        executor = Executor(name="ray", workers=workers, cpus_per_worker=1, shards=shards)
-        out = tmp_path / f"workers-{workers}"
-        runs.run(load(SMOKE, settings), out=out, executor=executor, checkpoint_every=Every())
-        assert outcome(out) == whole, shards
+    for number, executor in enumerate(EXECUTORS):
+        found, about = on_ray(tmp_path / f"there-{number}", load(SMOKE, settings), executor)
+        assert found == whole, executor
+        assert len(about["workers"]) == executor.workers
+        assert os.getpid() not in [worker["pid"] for worker in about["workers"]]
 
 
 @pytest.mark.slow
@@ -166,14 +176,6 @@ def raylets() -> set[str]:
     return set(found.stdout.split())
 
 
-def until(holds, most_s: float) -> None:
-    """Waits until it holds."""
-    end_s = time.monotonic() + most_s
-    while not holds():
-        assert time.monotonic() < end_s, "it takes too long"
-        time.sleep(0.05)
-
-
 def test_a_cluster_that_is_started_here_is_reachable_from_this_machine_alone():
     assert [node["NodeManagerAddress"] for node in ray.nodes()] == ["127.0.0.1"]
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
@@ -191,3 +193,28 @@ def test_runs_of_a_sweep_come_back_as_they_end_and_a_failure_is_told(tmp_path):
     assert "npz is not on this machine" in ended["fails"].cause
     runs.run(fits, out=tmp_path / "here")
     assert outcome(tmp_path / "fits") == outcome(tmp_path / "here")
+
+
+def test_a_sweep_begins_a_killed_run_again_and_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(KILLED)
+    mark, out = tmp_path / "mark", tmp_path / "sweep"
+    settings = (f"algorithm={{name: '{tmp_path}/mine.py:Killed', mark: {mark}}}", "rounds=2")
+    command = ["sweep", str(SMOKE), "--seeds", "1,2", "--out", str(out), "--executor", "ray", "--cpus-per-run", "3"]
+    command += [word for setting in settings for word in ("--set", setting)]
+
+    def interrupt(text):
+        if text.startswith("[1/2]"):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sweep, "say", interrupt)
+        assert CliRunner().invoke(app, command).exit_code == INTERRUPTED
+    assert mark.exists(), "no process was killed"
+    (ended,) = out.glob("seed-*/summary.json")
+    before = ended.stat()
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code == 0, again.output
+    assert "1 of 2 runs are there already" in again.output
+    assert (ended.stat().st_ino, ended.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    for seed in (1, 2):
+        assert outcome(out / f"seed-{seed}") == run_whole(tmp_path / f"here-{seed}", (*settings, f"seed={seed}"))

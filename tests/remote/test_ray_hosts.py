@@ -3,9 +3,12 @@
 import json
 import os
 import signal
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from mortal_runs import WAITING, until
 from torn_runs import SMOKE, outcome, run_whole
 
 from ddlsim import runs
@@ -18,24 +21,31 @@ from ddlsim.scenario import load
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 
 SETTINGS = ("algorithm={name: dac, sampled_peers: 3, loss_batches: local_steps}",)
-
-
 THOUSAND = Path(__file__).parents[2] / "scenarios" / "thousand_nodes.yaml"
+
+
+@contextmanager
+def cluster_with(**head):
+    """A cluster with such a head, to which this process is connected in the block."""
+    from ray.cluster_utils import Cluster
+
+    always = {"include_dashboard": False, "object_store_memory": 100 * 2**20}
+    made = Cluster(initialize_head=True, head_node_args={**always, **head})
+    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+    try:
+        yield made
+    finally:
+        ray.shutdown()
+        made.shutdown()
 
 
 @pytest.fixture
 def hosts(request):
-    from ray.cluster_utils import Cluster
-
     store = getattr(request, "param", 100) * 2**20
-    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 100 * 2**20}
-    made = Cluster(initialize_head=True, head_node_args=head)
-    added = [made.add_node(num_cpus=1, object_store_memory=store) for _ in range(3)]
-    made.wait_for_nodes()
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
-    yield made, added
-    ray.shutdown()
-    made.shutdown()
+    with cluster_with(num_cpus=0) as made:
+        added = [made.add_node(num_cpus=1, object_store_memory=store) for _ in range(3)]
+        made.wait_for_nodes()
+        yield made, added
 
 
 @pytest.mark.slow
@@ -92,20 +102,14 @@ def test_a_thousand_nodes_on_three_hosts_of_which_one_is_killed_write_the_bytes_
 
 @pytest.mark.slow
 def test_a_store_and_a_disk_that_are_full_are_one_error(tmp_path):
-    from ray.cluster_utils import Cluster
-
-    full = {"local_fs_capacity_threshold": 0.001}  # any disk counts as full
-    head = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 100 * 2**20, "_system_config": full}
-    made = Cluster(initialize_head=True, head_node_args=head)
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
     settings = ("algorithm={name: dpsgd}", "model.hidden=[4000]", "nodes.clusters=[12, 12]", "rounds=2")  # 12.7 MB each
-    executor = Executor(name="ray", address=made.address, workers=2, cpus_per_worker=1)
-    try:
-        with pytest.raises(DdlsimError, match=r"object store is full, and so is the disk .*--object-store-gb"):
-            runs.run(load(SMOKE, (*settings, "training.local_steps=1")), out=tmp_path / "run", executor=executor)
-    finally:
-        ray.shutdown()
-        made.shutdown()
+    full = {"local_fs_capacity_threshold": 0.001}  # any disk counts as full
+    with (
+        cluster_with(num_cpus=2, _system_config=full) as made,
+        pytest.raises(DdlsimError, match=r"object store is full, and so is the disk .*--object-store-gb"),
+    ):
+        executor = Executor(name="ray", address=made.address, workers=2, cpus_per_worker=1)
+        runs.run(load(SMOKE, (*settings, "training.local_steps=1")), out=tmp_path / "run", executor=executor)
 
 
 @pytest.mark.slow
@@ -126,3 +130,35 @@ def test_a_run_whose_hosts_are_all_gone_ends_with_one_error_and_is_resumed_here(
             runs.run(load(SMOKE, SETTINGS), out=out, executor=executor, checkpoint_every=Every(rounds=1))
     runs.resume(out)
     assert outcome(out) == whole
+
+
+@pytest.mark.slow
+def test_a_sweep_ends_with_all_runs_though_a_host_is_gone(tmp_path, hosts):
+    from ddlsim.sweeps.on_ray import Resources, run_points
+    from ddlsim.sweeps.points import Point
+
+    made, added = hosts
+    (tmp_path / "mine.py").write_text(WAITING)
+    settings = (f"algorithm={{name: '{tmp_path}/mine.py:Waiting', folder: {tmp_path}}}", "rounds=3")
+    scenarios = {seed: load(SMOKE, (*settings, f"seed={seed}")) for seed in range(4)}
+    points = [Point(f"seed {seed}", tmp_path / f"there-{seed}", own) for seed, own in scenarios.items()]
+
+    def remove_one():
+        try:
+            until(lambda: len(list(tmp_path.glob("at-*"))) == 3, 120)
+            lost = next(node for node in added if list(tmp_path.glob(f"at-{node.node_id}-*")))
+            made.remove_node(lost, allow_graceful=False)
+        finally:
+            (tmp_path / "go").touch()
+
+    remover = threading.Thread(target=remove_one, daemon=True)
+    remover.start()
+    ended = list(
+        run_points(points, Executor(name="ray", address=made.address), Resources(), {"checkpoint_every": Every()})
+    )
+    remover.join()
+    assert sorted((found.job.name, found.code) for found in ended) == [(f"seed {seed}", 0) for seed in range(4)]
+    assert len(list(tmp_path.glob("at-*"))) == len(points) + 1, "no run has begun again"
+    for seed, scenario in scenarios.items():
+        runs.run(scenario, out=tmp_path / f"here-{seed}", checkpoint_every=Every())
+        assert outcome(tmp_path / f"there-{seed}") == outcome(tmp_path / f"here-{seed}")

@@ -1,7 +1,7 @@
 """However nodes are dealt to workers, a run writes the bytes of one that this process computes alone."""
 
 import pytest
-from remote_settings import CHURN, settings_of
+from remote_settings import CHURN, EXECUTORS, settings_of
 from torn_runs import SMOKE, outcome, resume_until, run_until, run_whole
 from workers_here import workers_here
 
@@ -62,12 +62,7 @@ def test_buffers_that_a_node_keeps_stay_with_its_worker(tmp_path, monkeypatch):
 @pytest.mark.parametrize("settings", [(), CHURN], ids=["rounds", "async-churn"])
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_any_number_of_workers_and_any_shards_write_the_same(tmp_path, monkeypatch, algorithm, settings):
-    executors = [
-        Executor(name="ray", workers=workers, shards=shards)
-        for workers in (1, 2, 3)
-        for shards in ("contiguous", "clusters", "graph")
-    ]
-    check(tmp_path, monkeypatch, (settings_of(algorithm), *settings), executors)
+    check(tmp_path, monkeypatch, (settings_of(algorithm), *settings), EXECUTORS)
 
 
 def test_a_run_of_workers_is_resumed_by_one_process_and_the_other_way_round(tmp_path, monkeypatch):
