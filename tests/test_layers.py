@@ -36,7 +36,7 @@ LEVELS = [
     {"tasks"},
     {"metrics", "csv_rows", "pickled_data", "registry"},
     {"own_code", "privacy", "extras"},
-    {"_native", "_cuda", "errors", "units", "rng", "part", "energy", "interrupts"},
+    {"_native", "_cuda", "errors", "units", "rng", "part", "energy", "interrupts", "host"},
 ]
 LEVEL = {name: depth for depth, names in enumerate(LEVELS) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))

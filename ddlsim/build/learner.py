@@ -1,12 +1,12 @@
 """From a scenario to the Compute port: models, data and waves of all nodes."""
 
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from ddlsim.errors import ScenarioError
+from ddlsim.host import num_cores
 from ddlsim.rng import stream_seed
 
 if TYPE_CHECKING:
@@ -65,14 +65,12 @@ def build_learner(
         from ddlsim.learning.allocator import keep_freed_memory
 
         keep_freed_memory()
-    if threads is None:
-        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     learner = Learner(
         builders,
         cast("PreparedData", prepared),
         scenario.training,
         torch.device(device),
-        threads,
+        num_cores() if threads is None else threads,
         scenario.evaluation.batch_size,
         assigned,
         stream_seed(scenario.seed, UNTRAINED),

@@ -13,6 +13,7 @@ import typer
 from ddlsim.cli.executor import ExecutorName
 from ddlsim.cli.options import AsJson, DataDir
 from ddlsim.errors import DdlsimError
+from ddlsim.host import num_cores
 
 PACKAGES = ("torch", "numpy", "simpy", "networkx", "pydantic", "ruamel.yaml", "typer", "rich", "safetensors")
 
@@ -191,10 +192,9 @@ def _cuda() -> Iterator[Finding]:
 
 
 def _threads() -> Iterator[Finding]:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS")
     note = f", OMP_NUM_THREADS={limit}" if limit else ""
-    yield Finding("threads", "ok", f"{usable} usable cores{note}")
+    yield Finding("threads", "ok", f"{num_cores()} usable cores{note}")
 
 
 def _data(data_dir: Path | None) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
 from ddlsim.executors.options import Executor
-from ddlsim.executors.versions import num_threads
+from ddlsim.host import num_cores
 
 ANSWER_S = 10.0
 """How long the head of a cluster may take to answer; Ray itself tries for minutes and ends the process."""
@@ -98,7 +98,7 @@ def connect(executor: Executor, cpus: int | None = None) -> None:
             workers = (executor.workers or 1) * (executor.cpus_per_worker or 1)
             ray.init(
                 address="local",
-                num_cpus=cpus or max(num_threads(), workers),
+                num_cpus=cpus or max(num_cores(), workers),
                 object_store_memory=store_bytes(executor),
                 namespace="ddlsim",
                 **quiet,

@@ -1,7 +1,6 @@
 """What must be the same in two processes for them to compute the same bits."""
 
 import hashlib
-import os
 import platform
 from importlib import metadata
 from pathlib import Path
@@ -32,17 +31,3 @@ def version_of(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def cpu_name() -> str:
-    """The processor of this host."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
-
-
-def num_threads() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

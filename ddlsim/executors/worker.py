@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddlsim import own_code
 from ddlsim.errors import DdlsimError
-from ddlsim.executors.versions import cpu_name, versions
+from ddlsim.executors.versions import versions
+from ddlsim.host import cpu_name
 
 if TYPE_CHECKING:
     from ddlsim.data.prepared import PreparedData

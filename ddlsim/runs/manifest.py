@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.executors.versions import PACKAGES, cpu_name, num_threads, version_of, versions
+from ddlsim.executors.versions import PACKAGES, version_of, versions
+from ddlsim.host import cpu_name, num_cores
 from ddlsim.runs.directory import write_json
 from ddlsim.runs.inputs import file_digests
 from ddlsim.tasks import TASKS
@@ -53,7 +54,7 @@ def start_manifest(
         "python": platform.python_version(),
         **{name: found for name in PACKAGES if (found := version_of(name)) is not None},
         "device": _device_name(device),
-        "threads": num_threads(),
+        "threads": num_cores(),
         "cpu": cpu_name(),
         "command": list(command or sys.argv),
         "process": {"pid": os.getpid(), "host": socket.gethostname()},
