@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+BACKDOOR = "backdoor"
+"""The split of test samples that bear a trigger."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LabelFlip(Attack):

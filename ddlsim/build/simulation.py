@@ -221,6 +221,7 @@ def build_monitor(
     run: "Run",
     members: "list[Member]",
     measurements: "Measurements",
+    attackers: "Attackers | None",
     on_evaluated: "Callable[[Evaluated], None]",
     on_model: "Callable[[int, Snapshot, Model, Any], None]",
 ) -> "Monitor":
@@ -243,17 +244,8 @@ def build_monitor(
         oracle_of(scenario, learner, recorder, run, members),
         on_evaluated,
         on_model,
-        backdoor_of(scenario),
-        () if (attackers := attackers_of(scenario, run.node_cluster)) is None else attackers.nodes,
+        attackers,
     )
-
-
-def backdoor_of(scenario: "Scenario") -> str | None:
-    """The split of test samples that bear a backdoor's trigger; None: there is no backdoor."""
-    from ddlsim.attacks.samples import Backdoor
-    from ddlsim.learning.attacking import BACKDOOR
-
-    return BACKDOOR if any(isinstance(attack, Backdoor) for attack in scenario.attacks) else None
 
 
 def oracle_of(
@@ -316,7 +308,9 @@ def build_simulation(
         EnginePorts(clock, transport, learner, run, log, aggregation_of(scenario), attackers),
         members,
         ChurnProcess(env, members, absences_of(scenario), churn is not None and churn.state == "lost"),
-        build_monitor(scenario, prepared, learner, recorder, run, members, measurements, on_outcome, on_model),
+        build_monitor(
+            scenario, prepared, learner, recorder, run, members, measurements, attackers, on_outcome, on_model
+        ),
         recorder,
         on_round,
     )

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim import metrics
+from ddlsim.attacks.samples import BACKDOOR
 from ddlsim.evaluation.candidates import EvaluationCandidates, Snapshot
 from ddlsim.tasks import Task
 from ddlsim.tasks.metric import Metric
 
 if TYPE_CHECKING:
+    from ddlsim.attacks.attackers import Attackers
     from ddlsim.evaluation.measurements import Measurements
     from ddlsim.evaluation.monitor import Population, Records, Tester
     from ddlsim.evaluation.oracle_similarities import OracleSimilarities
@@ -95,8 +97,7 @@ class Evaluator:
         on_evaluated: called with every outcome.
         on_model: called with every node that is tested, its snapshot, the model that was chosen of its candidates, and
             what its learner keeps beside it.
-        backdoor: split of the test samples that bear a trigger; None: there is none.
-        attacked: nodes that attack the others.
+        attackers: who attacks, and how; None: all nodes are honest.
     """
 
     def __init__(
@@ -112,8 +113,7 @@ class Evaluator:
         similarities: "OracleSimilarities",
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
         on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
-        backdoor: str | None = None,
-        attacked: tuple[int, ...] = (),
+        attackers: "Attackers | None" = None,
     ):
         self._schedules = [(0, schedule)]  # the first round of each, the newest first
         self.evaluated = 0
@@ -132,7 +132,8 @@ class Evaluator:
         self._similarities = similarities
         self._on_evaluated = on_evaluated
         self._on_model = on_model
-        self._backdoor, self._attacked = backdoor, attacked
+        self._attacked = () if attackers is None else attackers.nodes
+        self._measures_backdoor = attackers is not None and attackers.backdoor is not None
         self._open: dict[int, dict[int, Snapshot]] = {}
 
     def due(self, completed: int) -> bool:
@@ -195,8 +196,8 @@ class Evaluator:
             serving, kept = served[node]
             tested_models[node] = serving.models[chosen], kept
             self._on_model(node, snapshot, serving.models[chosen], kept)
-        if self._backdoor is not None:
-            self._write_backdoor(completed, snapshots, tested_models, self._backdoor)
+        if self._measures_backdoor:
+            self._write_backdoor(completed, snapshots, tested_models)
         for node in taken.keys() - snapshots.keys():  # a server has bytes, but nothing to be tested
             self._recorder.row(taken[node].time_s, node, completed, "bytes_sent", taken[node].bytes_sent)
         self._similarities.write(completed, snapshots)
@@ -208,11 +209,11 @@ class Evaluator:
         return Evaluated(completed, time_s, bytes_sent, self._metrics[0], values, self._attacked)
 
     def _write_backdoor(
-        self, completed: int, snapshots: dict[int, Snapshot], models: "Mapping[int, tuple[Model, Any]]", split: str
+        self, completed: int, snapshots: dict[int, Snapshot], models: "Mapping[int, tuple[Model, Any]]"
     ) -> None:
         """The share of test samples of other classes that each node takes for the backdoor's target."""
         jobs = [
-            self._compute.test([model], int(self._test_set[node]), split, kept)
+            self._compute.test([model], int(self._test_set[node]), BACKDOOR, kept)
             for node, (model, kept) in models.items()
         ]
         for node, tested in zip(models, self._compute.resolve(jobs), strict=True):

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ddlsim.attacks.base import Seen
+from ddlsim.attacks.samples import BACKDOOR
 from ddlsim.learning.job_types import AttackSpec
 from ddlsim.rng import stream
 
 if TYPE_CHECKING:
     from ddlsim.attacks.attackers import Attackers
     from ddlsim.learning.node_datasets import NodeDatasets
-
-BACKDOOR = "backdoor"
-"""The split of test samples that bear a trigger."""
 
 
 @torch.no_grad()
