@@ -1,5 +1,7 @@
 """The errors a user can cause; each carries the exit code of the command line (see cli/exits.py)."""
 
+from pathlib import Path
+
 
 class DdlsimError(Exception):
     """Something the user can put right; the text says where, what was expected, what came and what to do."""
@@ -34,7 +36,13 @@ class RecordsDamaged(DdlsimError):
 
 
 class WorkerLost(DdlsimError):
-    """A process that computes for a run is there no more; the run can go on from its last checkpoint on others."""
+    """A process that computes for a run is there no more; the run can go on from its last checkpoint on others.
+
+    Attributes:
+        run_dir: the run's directory; None: it had none yet.
+    """
+
+    run_dir: Path | None = None
 
 
 class ReplayFailed(DdlsimError):

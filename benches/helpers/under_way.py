@@ -54,8 +54,7 @@ class UnderWay:
         while self.completed < until:
             self.simulation.env.step()
         self.learner.jobs.settle()
-        if hasattr(self.learner.backends, "reports"):
-            self.learner.backends.reports()  # answered behind everything else
+        self.learner.backends.about_end()  # workers answer behind everything else
         self.recorder.flush()
 
     def close(self) -> None:

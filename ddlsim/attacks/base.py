@@ -97,7 +97,12 @@ class Attack(Part):
     @property
     def knows(self) -> Knowledge:
         """What the attacker knows."""
-        return getattr(self, "knowledge", "own")
+        return "own"
+
+    @property
+    def only_cluster(self) -> int | None:
+        """The cluster that all attacked nodes are of; None: none is named."""
+        return self.nodes.cluster if isinstance(self.nodes, OfCluster) else None
 
     def members(self, node_cluster: np.ndarray, seed: int) -> tuple[int, ...]:
         """The nodes under attack, ascending.

@@ -21,8 +21,18 @@ if TYPE_CHECKING:
 Strength = Annotated[float, Gt(0), Le(1e6)]
 
 
+class AsChosen:
+    """What the attacker knows is an option of the attack."""
+
+    knowledge: Knowledge
+
+    @property
+    def knows(self) -> Knowledge:
+        return self.knowledge
+
+
 @dataclass(frozen=True, kw_only=True)
-class ALIE(Attack):
+class ALIE(AsChosen, Attack):
     """Sends the mean of known rows less some standard deviations: a little, in every coordinate.
 
     Args:
@@ -50,7 +60,7 @@ class ALIE(Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InnerProductManipulation(Attack):
+class InnerProductManipulation(AsChosen, Attack):
     """Sends a step against the mean of known updates.
 
     Args:
@@ -71,7 +81,7 @@ class InnerProductManipulation(Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FOE(Attack):
+class FOE(AsChosen, Attack):
     """Fall of empires: sends (1 - tau) times the mean of known rows.
 
     Args:

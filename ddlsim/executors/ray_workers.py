@@ -1,8 +1,8 @@
 """Workers as Ray actors; what they exchange goes through Ray's object store."""
 
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -141,38 +141,31 @@ class RayWorkers:
         return about
 
 
-class _told:  # a context manager that is used as a function
-    """Turns Ray's errors into ours.
+@contextmanager
+def _told(ray: Any) -> Iterator[None]:
+    """Turns errors of Ray, the module, into ours."""
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        raise _ours(ray.exceptions, error) from None
 
-    Args:
-        ray: the module.
-    """
 
-    def __init__(self, ray: Any):
-        self._errors = ray.exceptions
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if not isinstance(error, self._errors.RayError):
-            return
-        cause = getattr(error, "cause", None)
-        errors = self._errors
-        full = (errors.ObjectStoreFullError, errors.OutOfDiskError)
-        for found in (error, cause):
-            if isinstance(found, full):
-                disk = ", and so is the disk that it spills to," if isinstance(found, errors.OutOfDiskError) else ""
-                raise DdlsimError(
-                    f"--executor: Ray's object store is full{disk} on a host of the run. Give it more memory "
-                    "(--object-store-gb, or `ray start --object-store-memory`), or use more hosts. `ddlsim resume` "
-                    "continues the run from its last checkpoint."
-                ) from None
-            if isinstance(found, _lost(errors)):
-                raise WorkerLost(f"a worker was lost ({_cause(found)}).") from None
-        if isinstance(cause, Exception):
-            raise cause from None
-        raise DdlsimError(f"--executor: Ray reports: {_line(error)}") from None
+def _ours(errors: Any, error: Exception) -> Exception:
+    """What a run is told instead of an error of Ray: the error of the call itself, if it has one."""
+    cause = getattr(error, "cause", None)
+    for found in (error, cause):
+        if isinstance(found, (errors.ObjectStoreFullError, errors.OutOfDiskError)):
+            disk = ", and so is the disk that it spills to," if isinstance(found, errors.OutOfDiskError) else ""
+            return DdlsimError(
+                f"--executor: Ray's object store is full{disk} on a host of the run. Give it more memory "
+                "(--object-store-gb, or `ray start --object-store-memory`), or use more hosts. `ddlsim resume` "
+                "continues the run from its last checkpoint."
+            )
+        if isinstance(found, _lost(errors)):
+            return WorkerLost(f"a worker was lost ({_cause(found)}).")
+    if isinstance(cause, Exception):
+        return cause
+    return DdlsimError(f"--executor: Ray reports: {_line(error)}")
 
 
 @cache

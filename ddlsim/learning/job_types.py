@@ -26,9 +26,13 @@ ModelRows = tuple[RowRef, ...]
 """A model by its rows."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class JobSpec:
-    """What one job computes."""
+    """What one job computes.
+
+    Args:
+        node: the node that it is computed for; None: the one that its first row was computed for.
+    """
 
     kind: ClassVar[str]
     reads_in: ClassVar[tuple[str, ...]]
@@ -36,10 +40,7 @@ class JobSpec:
     writes_in: ClassVar[tuple[str, ...]] = ()
     """Fields that hold rows to be filled; of a job without such fields the outcome is a value."""
 
-    @property
-    def computed_for(self) -> int | None:
-        """Its node; None: the one that its first row was computed for."""
-        return getattr(self, "node", None)
+    node: int | None = None
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -196,7 +197,6 @@ class MergeSpec(JobSpec):
         sources: summed in this order.
         weights: as many.
         target: the new row.
-        node: the node that merges.
     """
 
     kind = "merging"
@@ -206,7 +206,6 @@ class MergeSpec(JobSpec):
     sources: tuple[RowRef, ...]
     weights: tuple[float, ...]
     target: RowRef
-    node: int | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -220,7 +219,6 @@ class AggregateSpec(JobSpec):
         own: the place of the node's own among them; None: it has none (a server).
         start: what the node's last training began with, for rules that compare updates; None: it is not known.
         target: the new row.
-        node: the node that combines them.
     """
 
     kind = "aggregation"
@@ -233,7 +231,6 @@ class AggregateSpec(JobSpec):
     own: int | None
     start: RowRef | None
     target: RowRef
-    node: int | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

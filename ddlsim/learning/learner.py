@@ -475,7 +475,7 @@ class Learner:
         self.backends.close()
 
     def _submit(self, spec: JobSpec, reads: Sequence[Params], writes: Sequence[Params] = ()) -> Job:
-        node = reads[0].row.node if spec.computed_for is None else spec.computed_for
+        node = reads[0].row.node if spec.node is None else spec.node
         for params in writes:
             params.row.node = node
         return self.jobs.submit(Job(spec, [params.row for params in reads], [params.row for params in writes]))

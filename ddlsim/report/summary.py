@@ -224,12 +224,9 @@ def _privacy(records: Records) -> dict:
 
 def _secure(records: Records) -> dict:
     """How many sums there were, how many there should have been beside, and inputs that were lost on the way."""
-    settings, (inputs, dropouts) = (
-        records.scenario["secure_aggregation"],
-        (
-            rows.value if (rows := records.rows.get(name)) is not None else np.zeros(0)
-            for name in ("secure_sum", "secure_dropouts")
-        ),
+    settings = records.scenario["secure_aggregation"]
+    inputs, dropouts = (
+        records.rows[name].value if name in records.rows else np.zeros(0) for name in ("secure_sum", "secure_dropouts")
     )
     told = {name: settings.get(name) for name in ("protocol", "threshold", "value_bits")}
     sums = int((inputs > 0).sum())

@@ -118,7 +118,7 @@ def run_in(life: Life) -> dict:
         life.interrupts.hold()
         status = "interrupted" if status == "failed" else status
     if isinstance(failure, WorkerLost):
-        failure.run_dir = life.path  # type: ignore[attr-defined]
+        failure.run_dir = life.path
     if life.repetition is not None:
         life.repetition.abandon(life.recorder)
         raise failure or KeyboardInterrupt
@@ -132,7 +132,7 @@ def run_in(life: Life) -> dict:
     try:
         summary, unwritten = _close(life, status)
     except WorkerLost as lost:  # before the summary was written
-        lost.run_dir = life.path  # type: ignore[attr-defined]
+        lost.run_dir = life.path
         raise
     failure = failure or unwritten
     if status == "done" and failure is None and life.every.keep is None:

@@ -52,7 +52,7 @@ def _until_done(
         try:
             return begin(options) if newest is None else go_on(place, options)  # type: ignore[arg-type]
         except WorkerLost as lost:
-            place = getattr(lost, "run_dir", place)
+            place = lost.run_dir or place
             if place is None:
                 raise
             found = next(iter(checkpoints_of(place)), None)

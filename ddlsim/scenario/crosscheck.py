@@ -229,13 +229,13 @@ def _aggregated(scenario: Scenario) -> Iterator[tuple[Place, str]]:
 def _attacked(place: Place, attack: Any, scenario: Scenario) -> Iterator[tuple[Place, str]]:
     """An attack on nodes, rounds, classes or messages that are not there."""
     yield from _misfits(place, attack, scenario)
-    cluster, clusters = getattr(attack.nodes, "cluster", 0), len(scenario.nodes.clusters)
-    if cluster >= clusters:
+    cluster, clusters = attack.only_cluster, len(scenario.nodes.clusters)
+    if cluster is not None and cluster >= clusters:
         yield (*place, "nodes", "cluster"), f"clusters are 0 to {clusters - 1} in this scenario, got {cluster}"
     if attack.start_round >= scenario.rounds:
         text = f"expected less than the run's rounds ({scenario.rounds}), got {attack.start_round}"
         yield (*place, "start_round"), text
-    if attack.needs_classes and not (scenario.learned.has_classes):
+    if attack.needs_classes and not scenario.learned.has_classes:
         yield (*place, "name"), f"needs classes, but {_subject(scenario)}"
     if attack.forges and scenario.algorithm.exchanges == "nothing":
         text = f"changes what is sent, and {scenario.algorithm_name} sends nothing"

@@ -23,7 +23,7 @@ class SamplePool:
     def __init__(self, samples: list[Samples]):
         alike: dict[tuple, list[int]] = defaultdict(list)
         for node, (images, labels) in enumerate(samples):
-            own = node if isinstance(images, MappedInputs) else id(getattr(images, "stored", None))
+            own = node if isinstance(images, MappedInputs) else isinstance(images, ByteInputs) and id(images.stored)
             alike[images.shape[1:], images.dtype, labels.shape[1:], labels.dtype, own].append(node)
         self.pool_of = [0] * len(samples)
         self._first = np.zeros(len(samples), dtype=np.int64)

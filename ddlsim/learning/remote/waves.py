@@ -88,7 +88,7 @@ class RemoteWaves:
         return values
 
     def _worker_of(self, spec: JobSpec) -> int:
-        return self.rows.worker_of(self.rows[spec.reads[0]].node if spec.computed_for is None else spec.computed_for)
+        return self.rows.worker_of(self.rows[spec.reads[0]].node if spec.node is None else spec.node)
 
     def _lacking(self, worker: int, specs: Sequence[JobSpec]) -> list[int]:
         """Rows that jobs read and that their worker does not have, in the order of the jobs."""
