@@ -4,6 +4,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,39 +38,35 @@ def until_done(
     Raises:
         DdlsimError: if no worker is left, or workers are lost again and again.
     """
-    with disconnecting(options.executor):
-        return _until_done(begin, go_on, options, tell)
-
-
-def _until_done(
-    begin: Callable[[Options], Outcome],
-    go_on: Callable[[Path, Options], Outcome],
-    options: Options,
-    tell: Callable[[str], None],
-) -> Outcome:
+    attempt: Callable[[Options], Outcome] = begin
     losses, newest, place = 0, None, None
-    while True:
-        try:
-            return begin(options) if newest is None else go_on(place, options)  # type: ignore[arg-type]
-        except WorkerLost as lost:
-            place = lost.run_dir or place
-            if place is None:
-                raise
-            found = next(iter(checkpoints_of(place)), None)
-            losses = losses + 1 if found == newest else 1
-            newest = found
-            if losses >= MOST_LOSSES:
-                again = f"`ddlsim resume {place}` continues it" if found else "Run it again"
-                raise DdlsimError(
-                    f"{lost} {losses} losses without a checkpoint in between: the run is given up. Workers that need "
-                    f"more memory than their host has are ended by Ray; {again}, with more or larger hosts."
-                ) from lost
-            behind = f"the run goes back to {found.name}" if found else "the run begins again"
-            tell(f"WARNING: {lost} {behind[0].upper()}{behind[1:]}, on the workers that there are.")
-            if newest is None:
-                _clear(place)
-            options = replace(options, fewer_workers=True)
-            time.sleep(PAUSE_S)
+    with disconnecting(options.executor):
+        while True:
+            try:
+                return attempt(options)
+            except WorkerLost as lost:
+                place = lost.run_dir or place
+                if place is None:
+                    raise
+                found = next(iter(checkpoints_of(place)), None)
+                losses, newest = losses + 1 if found == newest else 1, found
+                if losses >= MOST_LOSSES:
+                    raise _given_up(lost, losses, place, found) from lost
+                behind = f"The run goes back to {found.name}" if found else "The run begins again"
+                tell(f"WARNING: {lost} {behind}, on the workers that there are.")
+                if found is None:
+                    _clear(place)
+                attempt = partial(go_on, place) if found else begin
+                options = replace(options, fewer_workers=True)
+                time.sleep(PAUSE_S)
+
+
+def _given_up(lost: WorkerLost, losses: int, place: Path, newest: Path | None) -> DdlsimError:
+    again = f"`ddlsim resume {place}` continues it" if newest else "Run it again"
+    return DdlsimError(
+        f"{lost} {losses} losses without a checkpoint in between: the run is given up. Workers that need more memory "
+        f"than their host has are ended by Ray; {again}, with more or larger hosts."
+    )
 
 
 def _clear(directory: Path) -> None:

@@ -56,15 +56,11 @@ def resume(
         RecordsDamaged: if no checkpoint is whole.
         ReplayFailed: if the run does not repeat what it did.
     """
-
-    def go_on(place: Path, options: Options) -> dict:
-        return _go_on(place, anyway, options)
-
-    options = Options(**further)
+    options, continued = Options(**further), partial(go_on, anyway=anyway)
+    begin = partial(continued, directory)
     if from_round is not None or set or out is not None:
-        planned = plan_branch(directory, from_round, set)
-        return until_done(partial(branch, planned, out, anyway), go_on, options, partial(_say, options))
-    return until_done(partial(go_on, directory), go_on, options, partial(_say, options))
+        begin = partial(branch, plan_branch(directory, from_round, set), out, anyway)
+    return until_done(begin, continued, options, partial(_say, options))
 
 
 def _say(options: Options, text: str) -> None:
@@ -74,8 +70,12 @@ def _say(options: Options, text: str) -> None:
     console.close()
 
 
-def _go_on(directory: Path, anyway: bool, options: Options) -> dict:
-    """A run from its last checkpoint, see `resume`."""
+def go_on(directory: Path, options: Options, anyway: bool = False) -> dict:
+    """A run from its last checkpoint to its end, see `resume`, or until it loses a worker.
+
+    Raises:
+        WorkerLost: then.
+    """
     from ddlsim.scenario import load
 
     started = time.perf_counter()

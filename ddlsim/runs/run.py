@@ -16,7 +16,7 @@ from ddlsim.runs.manifest import start_manifest
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
 from ddlsim.runs.recovery import until_done
-from ddlsim.runs.resume import resume
+from ddlsim.runs.resume import go_on
 
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
@@ -62,16 +62,17 @@ def run_in_directory(
         DdlsimError: the run cannot go on (nodes that wait for ever, models that do not fit each other, ...); what was
             computed is written.
     """
-    console = Progress(scenario.name, scenario.rounds, mode=Options(**further).progress)
+    options = Options(**further)
+    console = Progress(scenario.name, scenario.rounds, mode=options.progress)
 
     def begin(options: Options) -> tuple[Path, dict]:
-        return _begin(scenario, out, fallback, force, resume_torn, further, options, console)
+        return _begin(scenario, out, fallback, force, resume_torn, options, console)
 
-    def go_on(path: Path, options: Options) -> tuple[Path, dict]:
-        return path, resume(path, **{**further, "fewer_workers": options.fewer_workers})
+    def continued(path: Path, options: Options) -> tuple[Path, dict]:
+        return path, go_on(path, options)
 
     try:
-        return until_done(begin, go_on, Options(**further), console.message)
+        return until_done(begin, continued, options, console.message)
     finally:
         console.close()
 
@@ -82,7 +83,6 @@ def _begin(
     fallback: bool,
     force: bool,
     resume_torn: bool,
-    further: dict[str, Any],
     options: Options,
     console: Progress,
 ) -> tuple[Path, dict]:
@@ -103,7 +103,7 @@ def _begin(
         torn = not force and _is_torn(path, scenario)
         if torn and resume_torn:
             console.close()
-            return path, resume(path, **further)
+            return path, go_on(path, options)
         if loaded.missing:
             console.message(f"{loaded.missing}\nFALLBACK: running on {scenario.data_name} instead.")
         prepared, missing = prepare(loaded), loaded.missing
