@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 from kept_actors import kept_actors
-from mortal_runs import KILLED, until
+from lost_runs import KILLED, until
 from remote_settings import CHURN, EXECUTORS, settings_of
 from torn_runs import SMOKE, outcome, run_whole
 from typer.testing import CliRunner

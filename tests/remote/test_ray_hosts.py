@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from mortal_runs import WAITING, until
+from lost_runs import WAITING, until
 from torn_runs import SMOKE, outcome, run_whole
 
 from ddlsim import runs

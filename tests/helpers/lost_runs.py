@@ -1,4 +1,4 @@
-"""Runs of Epidemic Learning on Ray during which something happens to their processes."""
+"""Algorithms whose runs lose their processes on Ray: Epidemic Learning, and what happens in its second round."""
 
 import time
 
