@@ -57,7 +57,12 @@ class Classification(Task):
         count, classes = len(outputs), outputs.shape[-1]
         model = torch.arange(count, device=labels.device).view(-1, *[1] * (labels.dim() - 1))
         cells = (model * classes + labels) * classes + outputs.argmax(dim=-1)
-        return torch.bincount(cells.flatten(), minlength=count * classes * classes).view(count, classes, classes)
+        found = torch.zeros(count * classes * classes, dtype=torch.int64, device=labels.device)
+        if labels.device.type == "cpu":
+            found = torch.bincount(cells.flatten(), minlength=len(found))
+        else:  # where bincount has the host wait for the largest value
+            found.index_add_(0, cells.flatten(), torch.ones_like(cells.flatten()))
+        return found.view(count, classes, classes)
 
     def measures(self, statistics: np.ndarray, loss: float) -> Mapping[str, float]:
         """See Task."""

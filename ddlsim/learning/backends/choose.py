@@ -38,7 +38,7 @@ def make_backends(
         architectures: by name.
         data: the nodes' samples and the clusters' evaluation sets, on the device.
         training: scenario section `training`.
-        chunk: images per forward pass in evaluations.
+        chunk: images per forward pass in evaluations; stacked models decide by the memory that they need.
         device: where everything lives.
         threads: CPU threads of a wave.
         stacked: whether waves are stacked; None: on a GPU.
@@ -48,7 +48,7 @@ def make_backends(
     reasons: dict[str, dict[str, str]]
     workers = Workers(architectures, device, threads)
     if device.type == "cuda" if stacked is None else stacked:
-        stacking = StackedBackend(workers, data, training, chunk)
+        stacking = StackedBackend(workers, data, training)
         fast, reasons = stacking, stacking.reasons()
     else:
         fast, reasons = NativeBackend(workers, data, training, chunk), {}

@@ -10,7 +10,7 @@ that predict with buffers of the node's own, and modules that neither of the way
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import torch
 
 from ddlsim.learning.augmenting import augment_together
 from ddlsim.learning.backends.base import OTHER_KIND
+from ddlsim.learning.backends.memory import Memory
 from ddlsim.learning.backends.one_by_one import KINDS, allocate_outputs
 from ddlsim.learning.backends.sample_pool import SamplePool
 from ddlsim.learning.backends.stacked_evaluating import stacked_losses, stacked_predictions
@@ -46,15 +47,14 @@ class StackedBackend:
         workers: modules on the device; float32 there means float32 from now on, not TF32, and the same bits every time.
         data: the nodes' samples and the clusters' evaluation sets, on the device.
         training: scenario section `training`.
-        chunk: samples per forward pass in evaluations.
     """
 
     name = "stacked"
 
-    def __init__(self, workers: Workers, data: NodeDatasets, training: "Training", chunk: int):
+    def __init__(self, workers: Workers, data: NodeDatasets, training: "Training"):
         self._data = data
         self._training = training
-        self._chunk = chunk
+        self._memory = Memory()
         self._device = device = workers.device
         self._pool = SamplePool(data.train)
         loss = training_loss(data.loss, training.label_smoothing)
@@ -89,10 +89,12 @@ class StackedBackend:
         if kind == TrainSpec.kind:
             for places in self._alike(jobs):
                 group = [jobs[place] for place in places]
-                _halving(group, partial(self._train_stacked, self._stacked[group[0].architecture]))
+                architecture = group[0].architecture
+                train = partial(self._train_stacked, self._stacked[architecture])
+                self._memory.in_pieces((kind, architecture, group[0].only), group, train)
             return [None] * len(jobs)
         evaluate = stacked_losses if kind == LossSpec.kind else stacked_predictions
-        return _halving(jobs, lambda some: evaluate(some, self._stacked, self._data, self._chunk))
+        return self._memory.in_pieces(kind, jobs, lambda some: evaluate(some, self._stacked, self._data, self._memory))
 
     def reasons(self) -> dict[str, dict[str, str]]:
         """Per architecture what it has found out about training and evaluation; filled as it goes."""
@@ -227,15 +229,3 @@ def _store(jobs: Sequence[TrainSpec], whole: torch.Tensor, local: torch.Tensor) 
     pairs += [(job.new_local.values(), row) for job, row in zip(jobs, local, strict=True) if job.new_local is not None]
     if pairs:
         torch._foreach_copy_([target for target, _ in pairs], [part for _, part in pairs])
-
-
-def _halving(jobs: Sequence, run: Callable[[Sequence], list | None]) -> list:
-    """The values of jobs, run together, or in halves as often as the device's memory does not suffice."""
-    try:
-        return run(jobs) or []
-    except torch.OutOfMemoryError:
-        if len(jobs) == 1:
-            raise
-    torch.cuda.empty_cache()
-    middle = len(jobs) // 2
-    return [*_halving(jobs[:middle], run), *_halving(jobs[middle:], run)]

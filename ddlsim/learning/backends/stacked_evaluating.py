@@ -1,7 +1,8 @@
 """Losses and predictions of many models at once, stacked by architecture; see job_types.py for what the jobs ask.
 
-A core that several models share has its features computed once; models that see the same images do so in one pass
-over one copy of them.
+A core that several models share has its features computed once. Models of one architecture are stacked whatever images
+they see, and do so pass after pass, as many images each as memory allows (memory.py); where all see the same, over one
+copy of them.
 """
 
 from collections import defaultdict
@@ -13,19 +14,17 @@ import numpy as np
 import torch
 
 from ddlsim.kernels.transfers import downloaded, uploaded
+from ddlsim.learning.backends.memory import Memory
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models, stack_params
 from ddlsim.learning.backends.workspace import autocast
 from ddlsim.learning.bank import Row
 from ddlsim.learning.batches import Batches
+from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.job_types import LossSpec, TestSpec, architecture_of
 from ddlsim.learning.later import Later, laters
 from ddlsim.learning.layout import CORE, HEAD
 from ddlsim.learning.node_datasets import NodeDatasets, Samples
 from ddlsim.learning.tested import Tally, Tested
-
-MOST_IMAGES = 2**14
-"""Images (of sequences, positions with a label) per pass, over all models of it: more do not fill a device better."""
-
 
 Answers = tuple[Sequence[tuple[int, int]], Callable[[], Iterable[Any]]]
 """Places of questions, and what waits for their answers."""
@@ -47,7 +46,7 @@ class Question:
 
 
 def stacked_losses(
-    jobs: Sequence[LossSpec], models: Mapping[str, StackedModels], data: NodeDatasets, chunk: int
+    jobs: Sequence[LossSpec], models: Mapping[str, StackedModels], data: NodeDatasets, memory: Memory
 ) -> list[Later]:
     """As evaluating.losses_of, for jobs whose models all can be stacked."""
     answers: list[Answers] = []
@@ -67,13 +66,22 @@ def stacked_losses(
         losses = torch.cat(
             [
                 _losses(data, outputs, labels)
-                for outputs, labels in outputs_of(models[architecture], questions, samples, chunk)
+                for outputs, labels in outputs_of(models[architecture], questions, samples, memory)
             ],
             dim=1,
         )
         means = torch.stack([batch.mean(dim=1) for batch in losses.split(sizes, dim=1)]).mean(dim=0)
         answers.append(([question.place for question in questions], downloaded(means)))
     return _values(jobs, answers)
+
+
+def _seen_apart(job: TestSpec, images: Inputs) -> bool:
+    """Whether models that see other images should have passes of their own.
+
+    Images of one channel, one per model, would be a convolution with as many groups as channels, which libraries
+    compute slowly; the same images for all models are an ordinary one.
+    """
+    return job.split != "own validation" and len(images.shape) == 4 and images.shape[1] == 1
 
 
 def _values(jobs: Sequence[LossSpec | TestSpec], answers: Sequence[Answers]) -> list[Later]:
@@ -100,7 +108,7 @@ def _gathered(data: NodeDatasets, asked: Mapping[Hashable, tuple[LossSpec, Batch
 
 
 def stacked_predictions(
-    jobs: Sequence[TestSpec], models: Mapping[str, StackedModels], data: NodeDatasets, chunk: int
+    jobs: Sequence[TestSpec], models: Mapping[str, StackedModels], data: NodeDatasets, memory: Memory
 ) -> list[Later]:
     """As evaluating.predictions_of, for jobs whose models all can be stacked."""
     answers: list[Answers] = []
@@ -108,13 +116,13 @@ def stacked_predictions(
     for index, job in enumerate(jobs):
         source = (job.split, job.cluster)
         images = data.evaluation(*source)[0]
-        together: Hashable = (images.shape, images.dtype) if job.split == "own validation" else source
+        together: Hashable = (images.shape, images.dtype, _seen_apart(job, images) and source)
         for place, model in enumerate(job.models):
             key = architecture_of(model), len(model), together, job.precision
             groups[key].append(Question(model, source, (index, place)))
     for (architecture, *_, precision), questions in groups.items():
         samples = {question.source: data.evaluation(*question.source) for question in questions}  # type: ignore[misc]
-        tested = _tested(models[architecture], questions, samples, data, chunk, precision)
+        tested = _tested(models[architecture], questions, samples, data, memory, precision)
         answers.append(([question.place for question in questions], tested))
     return _values(jobs, answers)
 
@@ -123,7 +131,7 @@ def outputs_of(
     models: StackedModels,
     questions: Sequence[Question],
     samples: Mapping[Hashable, Samples],
-    chunk: int,
+    memory: Memory,
     precision: str = "float32",
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Pass after pass over the images: outputs [N, n, classes] of every question, and the labels [N, n].
@@ -131,7 +139,7 @@ def outputs_of(
     Args:
         questions: N, whose models have equally many parts.
         samples: per source images and labels, as many as every other's.
-        chunk: most images of a source per pass.
+        memory: decides how many images a pass has.
         precision: of the passes; outputs are float32.
     """
     cores = {(question.model[0].number, question.source): question for question in questions}
@@ -141,20 +149,23 @@ def outputs_of(
     sources = list(dict.fromkeys(question.source for question in questions))
     shared = len(sources) == 1
     picked = None if unit_of == list(range(len(cores))) else uploaded(np.array(unit_of), core_rows.device)
-    count, positions = len(samples[sources[0]][1]), samples[sources[0]][1][:1].numel()
-    step = max(1, min(chunk, MOST_IMAGES // (len(questions) * positions)))
-    for first in range(0, count, step):
-        part = slice(first, first + step)
+
+    def one_pass(part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        seen = {source: tuple(values[part] for values in samples[source]) for source in sources}
         if shared:
-            images, labels = (values[part] for values in samples[sources[0]])
+            images, labels = seen[sources[0]]
             labels = labels.expand(len(questions), *labels.shape)
         else:
-            images = torch.stack([samples[unit.source][0][part] for unit in cores.values()])
-            labels = torch.stack([samples[question.source][1][part] for question in questions])
+            images = torch.stack([seen[unit.source][0] for unit in cores.values()])
+            labels = torch.stack([seen[question.source][1] for question in questions])
         with autocast(precision, core_rows.device):
             features = models.features(core_rows, images, shared)
             outputs = models.outputs(head_rows, features if picked is None else features[picked])
-        yield outputs if precision == "float32" else outputs.float(), labels
+        return outputs if precision == "float32" else outputs.float(), labels
+
+    inputs = samples[sources[0]][0]
+    of_core, of_head = models.activation_bytes(core_rows[:1], head_rows[:1], inputs[:1], precision)
+    yield from memory.passes(len(inputs), max(len(cores) * of_core, len(questions) * of_head), one_pass)
 
 
 def _parts(
@@ -179,10 +190,10 @@ def _tested(
     questions: Sequence[Question],
     samples: Mapping[Hashable, Samples],
     data: NodeDatasets,
-    chunk: int,
+    memory: Memory,
     precision: str,
 ) -> Callable[[], list[Tested]]:
     tally = Tally(data.task, len(questions), next(iter(samples.values()))[1].device)
-    for outputs, labels in outputs_of(models, questions, samples, chunk, precision):
+    for outputs, labels in outputs_of(models, questions, samples, memory, precision):
         tally.add(outputs, labels, _losses(data, outputs, labels).sum(dim=1))
     return tally.tested_later()

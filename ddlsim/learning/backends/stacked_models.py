@@ -8,13 +8,14 @@ same, is found out on the first models it meets: they are also computed alone (`
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
+from ddlsim.learning.backends.memory import bytes_an_image
 from ddlsim.learning.backends.stacked_buffers import StackedBuffers
 from ddlsim.learning.backends.stacked_ways import ByLayers, ByVmap, Gradients, Step, Way
 from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
@@ -39,6 +40,9 @@ SAME_BF16 = 5e-2
 OTHERWISE = 1.0625
 """Factor between the values of the first model and those of the second, where only one is at hand."""
 
+OUTPUTS_HELD = 3
+"""Outputs, their logarithms, and what is summed of these, where a head has many outputs."""
+
 TRAINING, EVALUATION = "training", "evaluation"
 
 WAYS: tuple[Way, ...] = (ByLayers(), ByVmap())
@@ -60,6 +64,7 @@ class StackedModels:
         self._loss = loss
         self._training = training
         self._gradients_of = cache(self._make_gradients)
+        self._activation_bytes: dict[tuple, tuple[int, int]] = {}
         self.buffers = StackedBuffers(workspace)
         self.reasons: dict[str, str] = {}
         """What has been found out, about TRAINING and EVALUATION; a resumed run begins with it."""
@@ -120,6 +125,25 @@ class StackedModels:
     def outputs(self, heads: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """What heads [N, P_head] make of features [N, n, ...], in eval mode: [N, n, classes]."""
         return self._apply(self._way(EVALUATION), HEAD, heads, features, False)
+
+    def activation_bytes(
+        self, core: torch.Tensor, head: torch.Tensor, image: torch.Tensor, precision: str
+    ) -> tuple[int, int]:
+        """What an image adds to the largest operator of a core's pass, and of its head's; found out on one model.
+
+        Args:
+            core: [1, P_core].
+            head: [1, P_head].
+            image: [1, ...].
+            precision: of the pass.
+        """
+        key = image.shape, image.dtype, precision
+        if key not in self._activation_bytes:
+            with autocast(precision, core.device):
+                of_core, features = bytes_an_image(lambda each: self.features(core, each, False), image[None])
+                of_head, outputs = bytes_an_image(partial(self.outputs, head), features)
+            self._activation_bytes[key] = of_core, max(of_head, OUTPUTS_HELD * 4 * outputs.numel())
+        return self._activation_bytes[key]
 
     def known_reason(self, training: bool) -> str | None:
         """What has been found out about training or evaluation; None: it has not been asked yet."""

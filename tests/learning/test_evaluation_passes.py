@@ -1,0 +1,112 @@
+"""How evaluations of stacked models fall into passes: by bytes of activations, whatever images the models see."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ddlsim.learning.backends import memory
+from ddlsim.learning.backends.memory import Memory, bytes_an_image
+from ddlsim.learning.backends.stacked_models import StackedModels
+
+IMAGES = 25
+LARGEST = 2 * 4 * 36 * 4 + 2 * 2 * 4  # bytes an image: normalization of 4 channels 6 x 6, mean and scale of 2 groups
+
+
+@pytest.fixture
+def stacked(make_learner, as_on_a_gpu, monkeypatch):
+    """A learner of stacked models, and (cores, images) of every pass from now on."""
+    learner, seen, features = as_on_a_gpu(make_learner()), [], StackedModels.features
+    learner.value(learner.test(learner.init_models(9, 2), 0))  # where it is seen that they can be stacked, and measured
+
+    def noted(self, cores, images, shared):
+        seen.append((len(cores), images.shape[0 if shared else 1]))
+        return features(self, cores, images, shared)
+
+    monkeypatch.setattr(StackedModels, "features", noted)
+    return learner, seen
+
+
+def memory_of(learner) -> Memory:
+    return learner.backends.backends[1]._memory
+
+
+def evaluate(learner, clusters, seeds=(1, 2, 3)):
+    return learner.resolve(
+        [learner.test([learner.init_models(seed)[0]], cluster) for seed, cluster in zip(seeds, clusters, strict=True)]
+    )
+
+
+def test_the_largest_operator_is_what_counts():
+    layers = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 1, 3, padding=1))
+    found, made = bytes_an_image(lambda images: layers(images[0])[None], torch.zeros(1, 1, 2, 6, 6))
+    assert made.shape == (1, 1, 1, 6, 6)
+    assert found == 2 * 4 * 36 * 4  # ReLU: 4 channels in, 4 out; the weights are the same for one image and two
+
+
+def test_a_pass_has_as_many_images_as_its_bytes_allow(stacked):
+    learner, seen = stacked
+    memory_of(learner).pass_bytes = 3 * 7 * LARGEST  # three cores on seven images
+    evaluate(learner, (0, 0, 0))
+    assert [cores for cores, _ in seen] == [3] * len(seen)
+    assert sum(images for _, images in seen) == IMAGES
+    assert seen[0] == (3, 7)
+
+
+def test_models_of_both_clusters_are_one_stack(stacked):
+    learner, seen = stacked
+    found = evaluate(learner, (0, 1, 1))
+    assert seen == [(3, IMAGES)]
+    alone = [evaluate(learner, (cluster,), (seed,))[0] for cluster, seed in zip((0, 1, 1), (1, 2, 3), strict=True)]
+    for (one,), (other,) in zip(found, alone, strict=True):
+        assert np.array_equal(one.confusion, other.confusion) and one.loss == pytest.approx(other.loss, rel=1e-5)
+
+
+def test_what_did_not_fit_is_not_tried_again(stacked, monkeypatch):
+    learner, _ = stacked
+    expected = evaluate(learner, (0, 0, 0), (4, 5, 6))
+    learner.backends._once_each = type(learner.backends._once_each)()  # which would have kept the answers
+    features, tried = StackedModels.features, []
+
+    def limited(self, cores, images, shared):
+        tried.append(images.shape[0])
+        if images.shape[0] > 6:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return features(self, cores, images, shared)
+
+    monkeypatch.setattr(StackedModels, "features", limited)
+    found = evaluate(learner, (0, 0, 0), (4, 5, 6))
+    assert tried[:3] == [25, 12, 6] and max(tried[2:]) == 6
+    tried.clear()
+    evaluate(learner, (0, 0, 0), (7, 8, 9))
+    assert tried == [6, 6, 6, 6, 1]
+    for (one,), (other,) in zip(found, expected, strict=True):
+        assert np.array_equal(one.confusion, other.confusion)
+
+
+def test_a_wave_that_did_not_fit_comes_in_pieces_from_then_on():
+    tried, fits = [], Memory()
+
+    def run(jobs):
+        tried.append(len(jobs))
+        if len(jobs) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return [job * 10 for job in jobs]
+
+    assert fits.in_pieces("training", range(10), run) == [job * 10 for job in range(10)]
+    assert tried == [10, 5, 3, 3, 3, 1]
+    tried.clear()
+    fits.in_pieces("training", range(4), run)
+    fits.in_pieces("losses", range(3), run)
+    assert tried == [3, 1, 3]
+
+
+def test_one_image_that_does_not_fit_is_told_and_the_bytes_stay():
+    fits = Memory()
+
+    def too_much(part):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        list(fits.passes(10, 1000, too_much))
+    assert fits.pass_bytes == memory.PASS_BYTES
