@@ -14,13 +14,14 @@ if(DDLSIM_CUDA STREQUAL "AUTO")
   endif()
 endif()
 
-if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80 90)  # machine code for 8.x and 9.x, PTX for what comes after
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
+  set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 90)  # machine code for 7.5, 8.x and 9.x, PTX for what comes after
 endif()
 enable_language(CUDA)
 pybind11_add_module(_cuda MODULE NO_EXTRAS
   csrc/cuda/module.cpp
   csrc/cuda/merge.cu
+  csrc/cuda/probe.cu
   csrc/cuda/similarity.cu
   csrc/cuda/simplex.cu
   csrc/source_stamp.cpp

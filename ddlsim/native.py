@@ -44,12 +44,22 @@ def extension() -> ModuleType:
 
 @functools.cache
 def cuda() -> ModuleType | None:
-    """The module `ddlsim._cuda`, or None where it was not built or finds no device."""
+    """The module `ddlsim._cuda`, or None where its kernels cannot be used; see `why_no_cuda`."""
+    return None if why_no_cuda() else _load("_cuda")
+
+
+@functools.cache
+def why_no_cuda() -> str:
+    """Why the CUDA kernels cannot be used here; empty if they can.
+
+    A device of an architecture that they were not built for is found out by loading one of them, not by a launch that
+    fails in the middle of a run.
+    """
     module = _load("_cuda")
     if module is None:
-        return None
+        return "they are not built"
     _refuse_stale(module)
-    return module if module.device_count() > 0 else None
+    return module.why_unusable()
 
 
 def source_stamp(csrc: Path) -> str:

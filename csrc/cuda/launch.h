@@ -4,10 +4,15 @@
 // the text of the error that the launch met. Contracts of the numbers: ../merge.h, ../similarity.h, ../simplex.h.
 #pragma once
 #include <cstdint>
+#include <string>
 
 namespace ddlsim::cuda {
 
-int device_count();
+// Why the kernels cannot be launched on the current device; empty if they can. Nothing is launched to find out.
+std::string why_unusable();
+
+// The error that loading a kernel meets, of a device that the kernels are not built for; null if there is none.
+const char* why_no_kernel_runs();
 
 struct DeviceMerge {
     const float* x;

@@ -6,6 +6,7 @@ namespace {
 constexpr int THREADS = 256;
 constexpr int64_t WANTED_BYTES = 72 * 1024;  // of shared memory: three tiles at work on one multiprocessor
 constexpr int SMALLEST_TILE = 16;            // columns: two sectors of 32 bytes
+constexpr int64_t MOST_BLOCKS_Y = 65535;     // what a launch may have; along x it is 2^31 - 1
 
 __device__ inline float scale(float weight, float x) { return __fmul_rn(weight, x); }
 __device__ inline float add(float weight, float x, float sum) { return __fmaf_rn(weight, x, sum); }
@@ -45,13 +46,15 @@ __global__ void __launch_bounds__(THREADS) merge_tiles(DeviceMerge m, int tile_l
     }
 }
 
-// Without shared memory: every source is read where it lies, through the L2 cache.
+// Without shared memory: every source is read where it lies. Block x takes one target, which runs fastest: all targets of
+// a column block run together, so that a source is read from memory once and from the L2 cache after that.
 __global__ void __launch_bounds__(THREADS) merge_directly(DeviceMerge m) {
-    const int64_t column = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
-    if (column >= m.num_columns) return;
-    for (int64_t target = blockIdx.y; target < m.num_targets; target += gridDim.y) {
-        const int64_t begin = m.indptr[target], end = m.indptr[target + 1];
-        if (begin == end) continue;
+    const int64_t target = blockIdx.x;
+    const int64_t begin = m.indptr[target], end = m.indptr[target + 1];
+    if (begin == end) return;
+    const int64_t step = static_cast<int64_t>(gridDim.y) * THREADS;
+    for (int64_t column = static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x; column < m.num_columns;
+         column += step) {
         float sum = scale(m.weights[begin], m.x[m.used[m.sources[begin]] * m.x_stride + column]);
         for (int64_t e = begin + 1; e < end; ++e)
             sum = add(m.weights[e], m.x[m.used[m.sources[e]] * m.x_stride + column], sum);
@@ -75,7 +78,10 @@ const char* launch_tiles(const DeviceMerge& m, int tile_columns, uintptr_t strea
     const int64_t bytes = (m.num_used << tile_log) * static_cast<int64_t>(sizeof(V));
     const cudaError_t error =
         cudaFuncSetAttribute(merge_tiles<V>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-    if (error != cudaSuccess) return text_of(error);
+    if (error != cudaSuccess) {
+        cudaGetLastError();  // or the next launch would be blamed for it
+        return text_of(error);
+    }
     const auto blocks = static_cast<unsigned>(ceil_div(width, int64_t{1} << tile_log));
     merge_tiles<V><<<blocks, THREADS, bytes, stream_of(stream)>>>(m, tile_log, width);
     return text_of(cudaGetLastError());
@@ -88,6 +94,13 @@ bool aligned_to_four(const DeviceMerge& m) {
 
 }  // namespace
 
+const char* why_no_kernel_runs() {
+    cudaFuncAttributes attributes;
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, merge_tiles<float>);
+    if (error != cudaSuccess) cudaGetLastError();
+    return text_of(error);
+}
+
 bool merge_fits(int64_t num_used) {
     return num_used * SMALLEST_TILE * static_cast<int64_t>(sizeof(float)) <= shared_limit();
 }
@@ -96,8 +109,9 @@ const char* merge_rows(const DeviceMerge& m, bool in_place, uintptr_t stream) {
     if (m.num_targets == 0 || m.num_used == 0 || m.num_columns <= 0) return nullptr;
     if (!merge_fits(m.num_used)) {
         if (in_place) return "too many distinct sources to merge in place";
-        const dim3 blocks(static_cast<unsigned>(ceil_div(m.num_columns, THREADS)),
-                          static_cast<unsigned>(m.num_targets < 65535 ? m.num_targets : 65535));
+        const int64_t column_blocks = ceil_div(m.num_columns, THREADS);
+        const dim3 blocks(static_cast<unsigned>(m.num_targets),
+                          static_cast<unsigned>(column_blocks < MOST_BLOCKS_Y ? column_blocks : MOST_BLOCKS_Y));
         merge_directly<<<blocks, THREADS, 0, stream_of(stream)>>>(m);
         return text_of(cudaGetLastError());
     }

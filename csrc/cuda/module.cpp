@@ -68,7 +68,7 @@ void project_simplex(Address rows, int64_t stride, Address out, int64_t out_stri
 PYBIND11_MODULE(_cuda, m) {
     m.doc() = "CUDA kernels of ddlsim; contracts in csrc/cuda/launch.h.";
     m.attr("source_stamp") = source_stamp;
-    m.def("device_count", &device_count, "CUDA devices that can be used; 0 without a driver.");
+    m.def("why_unusable", &why_unusable, "Why the kernels cannot be launched here; empty if they can.");
     m.def("chunk_columns", &chunk_columns);
     m.def("merge_fits", &merge_fits);
     m.def("merge_rows", &merge);

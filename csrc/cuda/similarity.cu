@@ -22,16 +22,16 @@ __device__ inline float accumulate(float a, float b, float sum) {
     return __fmaf_rn(d, d, sum);
 }
 
-// Block y takes tile (i, j), i <= j, of the product matrix, block x one chunk; 16 x 16 threads with 4 x 4 each.
+// Block x takes tile (i, j), i <= j, of the product matrix, block y one chunk; 16 x 16 threads with 4 x 4 each.
 template <bool SQUARED>
 __global__ void __launch_bounds__(256) gram_tiles(DeviceRows m, int64_t first_chunk, double* parts) {
     __shared__ float a[STEP][TILE + 1], b[STEP][TILE + 1];  // + 1: columns are written across the banks
-    int64_t tile_i = 0, rest = blockIdx.y;
+    int64_t tile_i = 0, rest = blockIdx.x;
     const int64_t tiles = (m.num_rows + TILE - 1) / TILE;
     while (rest >= tiles - tile_i) rest -= tiles - tile_i++;
     const int64_t row_a = tile_i * TILE, row_b = (tile_i + rest) * TILE;
     const int ti = threadIdx.x / 16, tj = threadIdx.x % 16;
-    const int64_t start = (first_chunk + blockIdx.x) * CHUNK;
+    const int64_t start = (first_chunk + blockIdx.y) * CHUNK;
 
     double total[4][4] = {};
     float sum[4][4] = {};
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(256) gram_tiles(DeviceRows m, int64_t first_ch
                 }
         }
     }
-    double* part = parts + blockIdx.x * m.num_rows * m.num_rows;
+    double* part = parts + blockIdx.y * m.num_rows * m.num_rows;
     for (int i = 0; i < 4; ++i)
         for (int j = 0; j < 4; ++j) {
             const int64_t row = row_a + ti + 16 * i, column = row_b + tj + 16 * j;
@@ -115,7 +115,7 @@ int64_t chunk_columns() { return CHUNK; }
 const char* add_all_pairs(const DeviceRows& m, bool squared, int64_t first_chunk, int64_t num_chunks, double* parts,
                           double* sums, uintptr_t stream) {
     const int64_t n = m.num_rows, tiles = ceil_div(n, TILE);
-    const dim3 blocks(static_cast<unsigned>(num_chunks), static_cast<unsigned>(tiles * (tiles + 1) / 2));
+    const dim3 blocks(static_cast<unsigned>(tiles * (tiles + 1) / 2), static_cast<unsigned>(num_chunks));
     if (squared) gram_tiles<true><<<blocks, 256, 0, stream_of(stream)>>>(m, first_chunk, parts);
     else gram_tiles<false><<<blocks, 256, 0, stream_of(stream)>>>(m, first_chunk, parts);
     if (const char* error = text_of(cudaGetLastError())) return error;

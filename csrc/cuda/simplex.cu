@@ -113,9 +113,4 @@ const char* project_doubles(const double* rows, int64_t stride, double* out, int
     return project(rows, stride, out, out_stride, num_rows, n, stream);
 }
 
-int device_count() {
-    int count = 0;
-    return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
-}
-
 }  // namespace ddlsim::cuda

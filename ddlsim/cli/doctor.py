@@ -178,17 +178,35 @@ def _cuda() -> Iterator[Finding]:
     import torch
 
     if not torch.cuda.is_available():
-        yield Finding("CUDA", "note", "torch sees no device; runs use the CPU")
+        yield Finding("CUDA", "note", f"torch sees no device; runs use the CPU ({_why_torch_sees_none()})")
         return
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     yield Finding("CUDA", "ok", f"{', '.join(names)} (CUDA {torch.version.cuda})")
     from ddlsim import native
 
-    if native.cuda() is None:
-        cure = "reinstall ddlsim where nvcc is found (DDLSIM_CUDA=ON says why it is not)"
-        yield Finding("CUDA kernels", "note", "not built; plain torch is used on the GPU, slower", cure)
-    else:
+    why = native.why_no_cuda()
+    if not why:
         yield Finding("CUDA kernels", "ok", "built")
+        return
+    cure = "reinstall ddlsim where nvcc is found (DDLSIM_CUDA=ON says why it is not)"
+    if "compute capability" in why:
+        cure = "reinstall ddlsim with the environment variable CUDAARCHS=native on this machine"
+    elif "driver" in why:
+        cure = "install a newer driver, or reinstall ddlsim with an nvcc of the driver's version"
+    yield Finding("CUDA kernels", "note", f"not used: {why}; plain torch computes on the GPU, slower", cure)
+
+
+def _why_torch_sees_none() -> str:
+    """What stands between torch and a GPU: a build without CUDA, no driver, one that is too old, or no device."""
+    import torch
+
+    if torch.version.cuda is None:
+        return "torch is installed without CUDA"
+    try:
+        torch.cuda.init()
+    except Exception as error:
+        return str(error).split(". ")[0].splitlines()[0]
+    return "there is no device"
 
 
 def _threads() -> Iterator[Finding]:

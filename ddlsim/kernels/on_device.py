@@ -3,6 +3,7 @@
 Where ddlsim was installed without a CUDA compiler, plain torch (`plain.py`) does the same work more slowly.
 """
 
+from collections.abc import Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
@@ -17,8 +18,10 @@ from ddlsim.kernels.transfers import uploaded
 
 PARTS_BYTES = 64 * 2**20  # of partial sums at a time
 MOST_CHUNKS = 65_535  # of a launch: the second dimension of its grid
-MOST_TILES = 65_535  # likewise, of pairs of 64 x 64 models
-TILE = 64
+FAST_DOUBLES = {(8, 0), (9, 0), (10, 0)}
+"""Compute capabilities of devices (A100, H100, H200, B200) that multiply matrices of doubles about as fast as they do
+floats in ordinary kernels; others do it 16 to 64 times more slowly."""
+MANY = 64  # models: of fewer, a product of doubles leaves most of such a device idle
 
 
 def merge(
@@ -38,7 +41,9 @@ def merge(
         return
     start, stop, out_start = columns
     used, positions = _distinct(sources, source.num_rows)
-    if in_place and not cuda.merge_fits(len(used)):
+    with _launching(source.device):
+        fits = not in_place or cuda.merge_fits(len(used))
+    if not fits:
         kept = np.flatnonzero(np.diff(indptr))
         waiting = torch.empty(len(targets), stop - start, device=source.device)
         merge(source, _rows_of_new(waiting), indptr, sources, weights, np.arange(len(targets)), (start, stop, 0), False)
@@ -71,14 +76,19 @@ def merge(
 def all_products(models: Models, squared: bool) -> torch.Tensor:
     """Products of all pairs of models, [n, n] float64 on the device."""
     cuda, n = native.cuda(), len(models.numbers)
-    tiles = -(-n // TILE)
-    if cuda is None or tiles * (tiles + 1) // 2 > MOST_TILES:
+    if cuda is None or (not squared and n >= MANY and _multiplies_doubles_fast(models.rows.device)):
         return plain.all_products(models, squared)
+    return _products_by_tiles(cuda, models, squared)
+
+
+def _products_by_tiles(cuda: ModuleType, models: Models, squared: bool) -> torch.Tensor:
+    n = len(models.numbers)
     sums = torch.zeros(n, n, dtype=torch.float64, device=models.rows.device)
     if n == 0:
         return sums
     with _launching(models.rows.device) as stream:
-        _buffer, rows, _ = _upload_models(models)
+        _buffer, addresses = _upload(models.rows.device, models.numbers, models.reference_numbers)
+        rows = _row_arguments(models, *addresses)
         for first, count, parts in _waves(cuda, models, n * n):
             cuda.all_pairs(*rows, squared, first, count, parts.data_ptr(), sums.data_ptr(), stream)
     return sums
@@ -86,36 +96,74 @@ def all_products(models: Models, squared: bool) -> torch.Tensor:
 
 def listed_products(models: Models, pairs: np.ndarray, squared: bool) -> torch.Tensor:
     """Products of listed pairs [E, 2] of models, [E] float64 on the device."""
-    cuda = native.cuda()
-    if cuda is None:
-        return plain.listed_products(models, pairs, squared)
-    count = len(pairs)
-    sums = torch.zeros(count, dtype=torch.float64, device=models.rows.device)
-    if count == 0:
-        return sums
-    left, right = (np.ascontiguousarray(side, dtype=np.int32) for side in pairs.T)
-    with _launching(models.rows.device) as stream:
-        _buffer, rows, (left_at, right_at) = _upload_models(models, left, right)
-        for first, chunks, parts in _waves(cuda, models, count):
-            cuda.listed_pairs(
-                *rows, left_at, right_at, count, squared, first, chunks, parts.data_ptr(), sums.data_ptr(), stream
-            )
-    return sums
+    return _listed([models], pairs, squared)[0][0]
 
 
-def cosines(models: Models, pairs: np.ndarray | None, smallest_norm: float) -> torch.Tensor:
-    """Cosines of all pairs of models, [n, n], or of listed pairs [E, 2], [E], float64 on the device."""
+def cosines(terms: Sequence[Models], pairs: np.ndarray | None, smallest_norm: float) -> list[torch.Tensor]:
+    """Cosines of all pairs of models, [n, n], or of listed pairs [E, 2], [E], float64 on the device, for each term.
+
+    Args:
+        terms: as many models each.
+        pairs: the same for all; None: all pairs.
+        smallest_norm: below it, vectors count as that long.
+    """
     if pairs is None:
-        products = all_products(models, squared=False)
-        norms = products.diagonal().sqrt().clip(smallest_norm)
-        return (products / (norms[:, None] * norms[None, :])).clip(-1, 1)
-    used = np.unique(pairs)
-    selves = np.stack([used, used], axis=1)
-    products = listed_products(models, np.concatenate([pairs, selves]), squared=False)
-    norms = products.new_zeros(len(models.numbers))
-    norms[uploaded(used, norms.device)] = products[len(pairs) :].sqrt().clip(smallest_norm)
-    left, right = (uploaded(np.ascontiguousarray(side), norms.device) for side in pairs.T)
-    return (products[: len(pairs)] / (norms[left] * norms[right])).clip(-1, 1)
+        found = []
+        for models in terms:
+            products = all_products(models, squared=False)
+            norms = products.diagonal().sqrt().clip(smallest_norm)
+            found.append((products / (norms[:, None] * norms[None, :])).clip(-1, 1))
+        return found
+    used, places = np.unique(pairs, return_inverse=True)
+    left_norms, right_norms = places.reshape(pairs.shape).T
+    with_selves = np.concatenate([pairs, np.stack([used, used], axis=1)])
+    count = len(pairs)
+    products, (left_at, right_at) = _listed(terms, with_selves, False, left_norms, right_norms)
+    found = []
+    for own in products:
+        norms = own[count:].sqrt().clip(smallest_norm)
+        found.append((own[:count] / (norms[left_at] * norms[right_at])).clip(-1, 1))
+    return found
+
+
+def _listed(
+    terms: Sequence[Models], pairs: np.ndarray, squared: bool, *further: np.ndarray
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Products of listed pairs for each term, and further int64 arrays on the device.
+
+    Terms of the same rows and references (one model's classes: other columns) are sent together, in one upload.
+    """
+    cuda, count, device = native.cuda(), len(pairs), terms[0].rows.device
+    if cuda is None:
+        found = [plain.listed_products(models, pairs, squared) for models in terms]
+        return found, [uploaded(np.ascontiguousarray(each), found[0].device) for each in further]
+    sums = [torch.zeros(count, dtype=torch.float64, device=device) for _ in terms]
+    left, right = (np.ascontiguousarray(side, dtype=np.int32) for side in pairs.T)
+    sent: dict[tuple[int, int], tuple[torch.Tensor, list[int]]] = {}
+    with _launching(device) as stream:
+        for place, models in enumerate(terms):
+            key = id(models.numbers), id(models.reference_numbers)
+            if key not in sent:
+                arrays = (models.numbers, models.reference_numbers, left, right)
+                sent[key] = _upload(device, *arrays, *(further if place == 0 else ()))
+            numbers_at, references_at, left_at, right_at = sent[key][1][:4]
+            if not count:
+                continue
+            rows = _row_arguments(models, numbers_at, references_at)
+            for first, chunks, parts in _waves(cuda, models, count):
+                cuda.listed_pairs(
+                    *rows, left_at, right_at, count, squared, first, chunks, parts.data_ptr(), sums[place].data_ptr(),
+                    stream,
+                )  # fmt: skip
+    buffer, addresses = next(iter(sent.values()))
+    starts = [address - buffer.data_ptr() for address in addresses[4:]]
+    return sums, [
+        buffer[start : start + 8 * len(each)].view(torch.int64) for start, each in zip(starts, further, strict=True)
+    ]
+
+
+def _multiplies_doubles_fast(device: torch.device | None) -> bool:
+    return device is not None and device.type == "cuda" and torch.cuda.get_device_capability(device) in FAST_DOUBLES
 
 
 def project_simplex(source: Rows, target: Rows, double: bool) -> None:
@@ -161,21 +209,19 @@ def _upload(device: torch.device, *arrays: np.ndarray) -> tuple[torch.Tensor, li
     return buffer, [buffer.data_ptr() + int(offset) for offset in offsets]
 
 
-def _upload_models(models: Models, *arrays: np.ndarray) -> tuple[torch.Tensor, tuple, list[int]]:
-    """The models as the launchers take them; beside them, addresses of further arrays."""
-    buffer, addresses = _upload(models.rows.device, models.numbers, models.reference_numbers, *arrays)
+def _row_arguments(models: Models, numbers_at: int, references_at: int) -> tuple:
+    """The models as the launchers take them, whose row numbers have been uploaded."""
     reference, stride = (models.reference.address, models.reference.stride) if models.reference else (0, 0)
-    rows = (
+    return (
         models.rows.address + 4 * models.start,
         models.rows.stride,
-        addresses[0],
+        numbers_at,
         reference + 4 * models.start if reference else 0,
         stride,
-        addresses[1],
+        references_at,
         len(models.numbers),
         models.stop - models.start,
     )
-    return buffer, rows, addresses[2:]
 
 
 def _waves(cuda: ModuleType, models: Models, sums_per_chunk: int):

@@ -47,7 +47,7 @@ def all_products(models: Models, squared: bool) -> torch.Tensor:
             sums += torch.stack([(vectors - one).double().square().sum(dim=1) for one in vectors])
         else:
             sums += vectors.double() @ vectors.double().T
-    return sums.fill_diagonal_(0) if squared else sums
+    return sums.fill_diagonal_(0) if squared else torch.triu(sums) + torch.triu(sums, 1).T
 
 
 def listed_products(models: Models, pairs: np.ndarray, squared: bool) -> torch.Tensor:

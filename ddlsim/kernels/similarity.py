@@ -151,7 +151,8 @@ def _cosines(params: Matrix, terms: list[tuple[Models, float]], pairs: Matrix | 
     models = terms[0][0]
     positions = _positions(pairs, models)
     if models.rows.device is not None:
-        mixed = sum(weight * on_device.cosines(term, positions, SMALLEST_NORM) for term, weight in terms)
+        found = on_device.cosines([term for term, _ in terms], positions, SMALLEST_NORM)
+        mixed = sum(weight * own for own, (_, weight) in zip(found, terms, strict=True))
         return (mixed / divisor).float()
     out, address = _empty_like(params, models, positions)
     arguments = [(*term.arguments(), weight) for term, weight in terms]

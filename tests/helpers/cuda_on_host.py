@@ -55,8 +55,15 @@ class HostCuda:
         """In which order the threads of a block get their turns."""
         self._library.run_threads_falling(int(falling))
 
-    def device_count(self) -> int:
-        return 1
+    def why_unusable(self) -> str:
+        self._library.why.restype = ctypes.c_char_p
+        return self._library.why().decode()
+
+    def pretend(self, driver: int = 13000, devices: int = 1, counting: int = 0, loading: int = 0) -> None:
+        """What the machine says of itself: driver version, devices, and the errors of counting them and of loading a
+        kernel (numbers of cudaError_t in cuda_runtime.h).
+        """
+        self._library.pretend(driver, devices, counting, loading)
 
     def chunk_columns(self) -> int:
         return self._library.columns_of_a_chunk()

@@ -1,5 +1,8 @@
 """The CUDA kernels' logic where there is no device: every thread a fiber of the host, in two orders."""
 
+import re
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +11,18 @@ from random_models import random_params
 from scipy import sparse
 
 from ddlsim import native
-from ddlsim.kernels import class_cosine, cosine, inverse_l2, merge, merge_rows, project_simplex, reference
+from ddlsim.kernels import (
+    class_cosine,
+    cosine,
+    inverse_l2,
+    merge,
+    merge_rows,
+    model_rows,
+    on_device,
+    plain,
+    project_simplex,
+    reference,
+)
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -109,3 +123,103 @@ def test_projections(device, monkeypatch, dtype, num_columns):
     with tensors_on(device, monkeypatch):
         found = project_simplex(rows)
     torch.testing.assert_close(found, project_simplex(rows), atol=3e-7, rtol=0, equal_nan=True)
+
+
+INSUFFICIENT_DRIVER, NO_DEVICE, NO_KERNEL_IMAGE = 2, 3, 4
+
+
+@pytest.mark.parametrize(
+    ("machine", "why"),
+    [
+        ({}, ""),
+        ({"driver": 0, "devices": 0, "counting": INSUFFICIENT_DRIVER}, "there is no NVIDIA driver"),
+        (
+            {"driver": 12020, "devices": 0, "counting": INSUFFICIENT_DRIVER},
+            "too old: it is for CUDA 12.2, .* with 13.0",
+        ),
+        ({"devices": 0, "counting": NO_DEVICE}, "there is no device"),
+        ({"loading": NO_KERNEL_IMAGE}, r"not built for compute capability 6\.1 \(no kernel image\)"),
+    ],
+)
+def test_why_kernels_cannot_be_used(host_cuda, machine, why):
+    host_cuda.pretend(**machine)
+    try:
+        found = host_cuda.why_unusable()
+    finally:
+        host_cuda.pretend()
+    assert bool(found) == bool(why) and re.search(why, found)
+
+
+def test_a_gpu_that_the_kernels_are_not_built_for_is_left_to_torch(host_cuda, monkeypatch):
+    monkeypatch.setattr(native, "_load", lambda name: host_cuda)
+    monkeypatch.setattr(native, "_refuse_stale", lambda module: None)
+    for loading, expected in ((NO_KERNEL_IMAGE, None), (0, host_cuda)):
+        native.why_no_cuda.cache_clear()
+        native.cuda.cache_clear()
+        host_cuda.pretend(loading=loading)
+        assert native.cuda() is expected
+    native.why_no_cuda.cache_clear()
+    native.cuda.cache_clear()
+
+
+def test_more_chunks_than_a_grid_takes_along_y_are_refused_by_the_host_too(host_cuda, rng):
+    params = random_params(rng, 1, 8)
+    numbers, parts, sums = np.zeros(1, np.int64), np.zeros(70_000), np.zeros(1)
+    rows = (params.data_ptr(), 8, numbers.ctypes.data, 0, 0, 0, 1, 8)
+    with pytest.raises(RuntimeError, match="a launch that no device takes"):
+        host_cuda.all_pairs(*rows, False, 0, 65_536, parts.ctypes.data, sums.ctypes.data, 0)
+
+
+def test_many_columns_of_many_sources_are_all_merged(device, monkeypatch, rng):
+    """More sources than shared memory holds, and more columns than one block of threads."""
+    params = random_params(rng, 4000, 300)
+    mixing = sparse.csr_matrix((np.ones(4000, np.float32), (np.arange(4000) % 7, np.arange(4000))), shape=(7, 4000))
+    expected = merge(params, mixing)
+    with tensors_on(device, monkeypatch):
+        torch.testing.assert_close(merge(params, mixing), expected, atol=1e-3, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "compare",
+    [
+        lambda params, pairs: class_cosine(params, 10, pairs=pairs),
+        lambda params, pairs: cosine(params, pairs=pairs),
+        lambda params, pairs: cosine(params, params[0].clone(), pairs=pairs),
+    ],
+)
+def test_listed_cosines_are_one_upload(device, monkeypatch, rng, compare):
+    params, pairs = random_params(rng, 12, 330), np.array([[0, 5], [3, 11], [5, 0], [7, 7]])
+    expected, uploads = compare(params, pairs), []
+    upload = on_device.uploaded
+    monkeypatch.setattr(on_device, "uploaded", lambda *given: uploads.append(len(given[0])) or upload(*given))
+    with tensors_on(device, monkeypatch):
+        torch.testing.assert_close(compare(params, pairs), expected, atol=1e-6, rtol=0)
+    assert len(uploads) == 1
+
+
+@pytest.mark.parametrize(
+    ("capability", "n", "squared", "way"),
+    [
+        ((9, 0), 64, False, "doubles"),
+        ((9, 0), 63, False, "tiles"),
+        ((9, 0), 64, True, "tiles"),  # differences are formed before they are squared
+        ((8, 0), 200, False, "doubles"),
+        ((8, 9), 200, False, "tiles"),
+        ((7, 5), 64, False, "tiles"),
+    ],
+)
+def test_products_of_all_pairs_go_where_the_device_is_fast(monkeypatch, capability, n, squared, way):
+    gpu = torch.device("cuda")
+    models = SimpleNamespace(rows=SimpleNamespace(device=gpu), numbers=np.arange(n))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(native, "cuda", lambda: "module")
+    monkeypatch.setattr(on_device.plain, "all_products", lambda models, squared: "doubles")
+    monkeypatch.setattr(on_device, "_products_by_tiles", lambda cuda, models, squared: "tiles")
+    assert on_device.all_products(models, squared) == way
+
+
+def test_the_product_of_doubles_is_symmetric_and_right(rng):
+    params = random_params(rng, 70, 999)
+    found = plain.all_products(model_rows.models_of(params), squared=False)
+    assert torch.equal(found, found.T)
+    torch.testing.assert_close(found, params.double() @ params.double().T)

@@ -123,7 +123,7 @@ def test_plain_torch_cosines_equal_the_kernels(rng, monkeypatch):
     params[5] = 0
     pairs = rng.integers(0, 12, (20, 2))
     for listed, expected in ((None, cosine(params)), (pairs, cosine(params, pairs=pairs))):
-        found = on_device.cosines(models_of(params), listed, 1e-8)
+        found = on_device.cosines([models_of(params)], listed, 1e-8)[0]
         torch.testing.assert_close(found.float(), expected, atol=1e-6, rtol=0)
 
 

@@ -53,7 +53,47 @@ def test_the_choice_is_what_runs(isa):
 
 
 def test_doctor_shows_the_choice(isa):
-    found = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)["findings"]
-    (kernels,) = (finding for finding in found if finding["what"] == "compiled kernels")
+    (kernels,) = (finding for finding in _doctors_findings() if finding["what"] == "compiled kernels")
     assert kernels["state"] == "ok"
     assert kernels["detail"].startswith(f"instruction set {isa} (of {', '.join(isas())})")
+
+
+@pytest.mark.parametrize(
+    ("why", "cure"),
+    [
+        ("they are not built", "DDLSIM_CUDA=ON"),
+        ("the driver is too old: it is for CUDA 12.2, the kernels are built with 13.0", "newer driver"),
+        ("the kernels are not built for compute capability 6.1 (no kernel image)", "CUDAARCHS=native"),
+    ],
+)
+def test_doctor_says_why_the_kernels_of_a_gpu_are_not_used(monkeypatch, why, cure):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "an old GPU")
+    monkeypatch.setattr(native, "why_no_cuda", lambda: why)
+    (kernels,) = (one for one in _doctors_findings() if one["what"] == "CUDA kernels")
+    assert kernels["state"] == "note" and why in kernels["detail"] and cure in kernels["cure"]
+
+
+@pytest.mark.parametrize(
+    ("version", "error", "why"),
+    [
+        (None, None, "torch is installed without CUDA"),
+        ("13.0", "Found no NVIDIA driver on your system. Please check", "Found no NVIDIA driver on your system"),
+        ("13.0", "The NVIDIA driver on your system is too old (found version 12020). Please", "(found version 12020)"),
+        ("13.0", "No CUDA GPUs are available", "No CUDA GPUs are available"),
+    ],
+)
+def test_doctor_tells_an_old_driver_from_no_device(monkeypatch, version, error, why):
+    def init():
+        raise RuntimeError(error)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", version)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    (cuda,) = (one for one in _doctors_findings() if one["what"] == "CUDA")
+    assert cuda["state"] == "note" and why in cuda["detail"]
+
+
+def _doctors_findings():
+    return json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)["findings"]

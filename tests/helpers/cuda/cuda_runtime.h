@@ -4,7 +4,7 @@
 // Within a block warp after warp runs as far as it gets, in rising or falling order: what a missing barrier lets slip
 // shows in one of the two. A barrier at which some never arrive ends the launch with an error, as do more threads or
 // shared memory than a device has and shuffles in a warp that has lost lanes. Shared memory that the launch asks for is
-// NaN at first.
+// NaN at first. Grids have a device's limits.
 #pragma once
 #include <ucontext.h>
 
@@ -33,13 +33,25 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 
 typedef void* cudaStream_t;
-enum cudaError_t { cudaSuccess, cudaErrorLaunchFailure };
-enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
+enum cudaError_t {
+    cudaSuccess,
+    cudaErrorLaunchFailure,
+    cudaErrorInsufficientDriver,
+    cudaErrorNoDevice,
+    cudaErrorNoKernelImageForDevice
+};
+enum cudaDeviceAttr {
+    cudaDevAttrMaxSharedMemoryPerBlockOptin,
+    cudaDevAttrComputeCapabilityMajor,
+    cudaDevAttrComputeCapabilityMinor
+};
+struct cudaFuncAttributes {};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 
 namespace on_host {
 
 constexpr int WARP = 32, MOST_THREADS = 1024;
+constexpr unsigned MOST_BLOCKS_X = 2147483647, MOST_BLOCKS_Y = 65535;
 constexpr int64_t MOST_SHARED = 227 * 1024, STACK = 64 * 1024;
 
 struct Barrier {
@@ -77,6 +89,13 @@ struct Device {
 
 inline Device device;
 inline const char* error = nullptr;  // of the last launch, until it is asked for
+
+// What a machine says of itself.
+struct Machine {
+    int driver = 13000, devices = 1;
+    cudaError_t counting = cudaSuccess, loading = cudaSuccess;
+};
+inline Machine machine;
 
 inline Fiber& present() { return device.fibers[device.thread.x]; }
 inline Warp& present_warp() { return device.warps[device.thread.x / WARP]; }
@@ -140,7 +159,8 @@ inline void run_block(int threads) {
 
 inline void launch(dim3 grid, dim3 block, int64_t shared_bytes) {
     const int64_t threads = int64_t{block.x} * block.y * block.z;
-    if (threads > MOST_THREADS || shared_bytes > MOST_SHARED || block.y * block.z != 1 || !grid.x || !grid.y) {
+    if (threads > MOST_THREADS || shared_bytes > MOST_SHARED || block.y * block.z != 1 || !grid.x || !grid.y ||
+        grid.x > MOST_BLOCKS_X || grid.y > MOST_BLOCKS_Y) {
         error = "a launch that no device takes";
         return;
     }
@@ -201,12 +221,24 @@ cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
     return bytes <= on_host::MOST_SHARED ? cudaSuccess : cudaErrorLaunchFailure;
 }
 inline cudaError_t cudaGetDevice(int* number) { return *number = 0, cudaSuccess; }
-inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
-inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-    return *value = static_cast<int>(on_host::MOST_SHARED), cudaSuccess;
+inline cudaError_t cudaGetDeviceCount(int* count) {
+    return *count = on_host::machine.devices, on_host::machine.counting;
+}
+inline cudaError_t cudaDriverGetVersion(int* version) { return *version = on_host::machine.driver, cudaSuccess; }
+inline cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+template <class Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Kernel*) {
+    return on_host::machine.loading;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
+    *value = which == cudaDevAttrComputeCapabilityMajor   ? 6
+             : which == cudaDevAttrComputeCapabilityMinor ? 1
+                                                          : static_cast<int>(on_host::MOST_SHARED);
+    return cudaSuccess;
 }
 inline cudaError_t cudaGetLastError() { return on_host::error ? cudaErrorLaunchFailure : cudaSuccess; }
-inline const char* cudaGetErrorString(cudaError_t) {
+inline const char* cudaGetErrorString(cudaError_t number) {
+    if (number == cudaErrorNoKernelImageForDevice) return "no kernel image";
     const char* const text = on_host::error;
     on_host::error = nullptr;
     return text;

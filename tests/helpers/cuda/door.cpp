@@ -9,6 +9,15 @@ extern "C" {
 
 void run_threads_falling(int falling) { on_host::device.falling = falling; }
 
+void pretend(int driver, int devices, int counting, int loading) {
+    on_host::machine = {driver, devices, static_cast<cudaError_t>(counting), static_cast<cudaError_t>(loading)};
+}
+
+const char* why() {
+    static std::string text;
+    return (text = why_unusable()).c_str();
+}
+
 int64_t columns_of_a_chunk() { return chunk_columns(); }
 
 int fits(int64_t num_used) { return merge_fits(num_used); }
