@@ -172,15 +172,13 @@ def training_wave(learner: Learner, starts: Sequence, steps: int = STEPS) -> lis
 def evaluation(learner: Learner, models: Sequence[Sequence]) -> list[list[tuple[np.ndarray, float]]]:
     """As plain_evaluation."""
     jobs = [learner.test(its, int(learner.data.node_cluster[node])) for node, its in enumerate(models)]
-    learner.jobs.force(jobs)
-    return [job.value for job in jobs]
+    return learner.resolve(jobs)
 
 
 def head_losses(learner: Learner, models: Sequence[Sequence], common: bool) -> list[list[float]]:
     """As plain_head_losses."""
     jobs = [learner.losses(node, its, STEPS, rng(node), common) for node, its in enumerate(models)]
-    learner.jobs.force(jobs)
-    return [job.value for job in jobs]
+    return learner.resolve(jobs)
 
 
 def whole_round(learner: Learner, starts: Sequence, common: bool) -> list:

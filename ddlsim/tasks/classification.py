@@ -57,13 +57,19 @@ class Classification(Task):
         count, classes = len(outputs), outputs.shape[-1]
         model = torch.arange(count, device=labels.device).view(-1, *[1] * (labels.dim() - 1))
         cells = (model * classes + labels) * classes + outputs.argmax(dim=-1)
-        found = torch.zeros(count * classes * classes, dtype=torch.int64, device=labels.device)
-        if labels.device.type == "cpu":
-            found = torch.bincount(cells.flatten(), minlength=len(found))
-        else:  # where bincount has the host wait for the largest value
-            found.index_add_(0, cells.flatten(), torch.ones_like(cells.flatten()))
-        return found.view(count, classes, classes)
+        return _counts(cells.flatten(), count * classes * classes).view(count, classes, classes)
 
     def measures(self, statistics: np.ndarray, loss: float) -> Mapping[str, float]:
         """See Task."""
         return {"accuracy": float(np.trace(statistics) / statistics.sum()), "f1_macro": f1_of_confusion(statistics)}
+
+
+def _counts(values: "torch.Tensor", size: int) -> "torch.Tensor":
+    """How often each of 0 .. size-1 is among values int64 [n], int64 [size]."""
+    import torch
+
+    if values.device.type == "cpu":
+        return torch.bincount(values, minlength=size)
+    return torch.zeros(size, dtype=torch.int64, device=values.device).index_add_(  # bincount has the host wait
+        0, values, torch.ones_like(values)
+    )

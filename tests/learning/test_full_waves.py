@@ -8,6 +8,8 @@ import torch
 
 from ddlsim import build
 from ddlsim.learning.later import Later, laters
+from ddlsim.learning.remote.in_process import InProcess
+from ddlsim.learning.remote.waves import RemoteWaves
 from ddlsim.runs.loading import load_data, prepare
 from ddlsim.scenario import load
 
@@ -136,6 +138,11 @@ def test_nodes_without_a_common_time_get_the_same_rows(run_aside):
     early, asked, rows = run_aside(*changes)
     assert any(time_s in asked for _, time_s in trainings(early)[1:])  # some waves were full
     assert rows == run_aside(*changes, aside=False)[2]
+
+
+def test_workers_compute_aside_and_this_process_does_not(make_learner):
+    assert RemoteWaves(InProcess([]), [0]).asynchronous
+    assert not make_learner().backends.asynchronous
 
 
 def test_a_value_that_failed_to_come_fails_again():
