@@ -39,3 +39,16 @@ def test_module_is_the_command(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("nix.yaml: no such file")
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_python_searches_for_cycles_at_its_end_only_if_triton_would_miss_it(imported):
+    code = (
+        "import atexit, gc, sys, types; atexit.register(lambda: print('frozen', gc.get_freeze_count() > 0)); "
+        f"sys.modules.update({{'triton': types.ModuleType('triton')}} if {imported} else {{}}); "
+        "sys.argv = ['ddlsim', '--version']; from ddlsim.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert f"frozen {not imported}" in done.stdout
