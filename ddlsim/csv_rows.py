@@ -59,8 +59,7 @@ def read_rows(path: Path | str, columns: Mapping[str, Column]) -> list[tuple[int
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ScenarioError(f"{path}: expected a CSV file with columns {','.join(columns)}, got: {reason}") from error
+        raise unreadable(path, f"expected a CSV file with columns {','.join(columns)}", error) from error
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] != "#"]
     try:
         cells = [(number, [cell.strip() for cell in next(csv.reader([line]))]) for number, line in lines]
@@ -77,6 +76,11 @@ def read_rows(path: Path | str, columns: Mapping[str, Column]) -> list[tuple[int
         problems += [f"{path}:{number}: {what}" for what in wrong]
     refuse(problems)
     return rows
+
+
+def unreadable(path: Path | str, expected: str, error: Exception) -> ScenarioError:
+    """What is raised where a file cannot be opened, or is no text."""
+    return ScenarioError(f"{path}: {expected}, got: {getattr(error, 'strerror', None) or error}")
 
 
 def refuse(problems: list[str]) -> None:

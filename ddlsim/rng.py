@@ -25,3 +25,9 @@ def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
 def stream_seed(seed: int, purpose: str, *indices: int) -> int:
     """A 63-bit integer seed of a named stream, for libraries that only take integers (torch, networkx)."""
     return int(stream(seed, purpose, *indices).integers(0, 2**63 - 1))
+
+
+def dealt(generator: np.random.Generator, count: int, wanted: int) -> list[int]:
+    """So many (at least 1) of the numbers 0 .. count-1 in random order, none again before all have been dealt."""
+    orders = [generator.permutation(count) for _ in range(-(-wanted // count))]
+    return np.concatenate(orders)[:wanted].tolist()

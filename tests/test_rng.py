@@ -3,7 +3,7 @@
 import numpy as np
 
 from ddlsim.devices.step_times import LogNormal
-from ddlsim.rng import stream, stream_seed
+from ddlsim.rng import dealt, stream, stream_seed
 
 
 def test_same_name_gives_the_same_numbers():
@@ -30,3 +30,9 @@ def test_adding_a_node_changes_nobody_elses_device():
 def test_integer_seeds_fit_libraries():
     seeds = {stream_seed(0, "init", node) for node in range(100)}
     assert len(seeds) == 100 and all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_no_number_is_dealt_again_before_all_have_been():
+    found = dealt(stream(0, "dealt"), 3, 8)
+    assert sorted(found[:3]) == sorted(found[3:6]) == [0, 1, 2]
+    assert len(found) == 8 and len(set(found[6:])) == 2

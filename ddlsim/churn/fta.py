@@ -6,19 +6,17 @@ epoch), event_end_reason, divided by tabs or commas. A first line with these nam
 another order.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Gt
 
 from ddlsim.churn.schedule import Absences, Churn
-from ddlsim.churn.traces import Interval, gaps, scaled
-from ddlsim.csv_rows import refuse, shortened
+from ddlsim.churn.traces import Interval, gaps, merged, scaled
+from ddlsim.csv_rows import refuse, shortened, unreadable
 from ddlsim.errors import ScenarioError
-from ddlsim.rng import stream
+from ddlsim.rng import dealt, stream
 
 COLUMNS = (
     *("event_id", "component_id", "node_id", "platform_id", "node_name"),
@@ -55,9 +53,7 @@ class FailureTrace(Churn):
     def absences(self, num_nodes: int, seed: int) -> Absences:
         """Per node the gaps of its machine; all machines are different while they last."""
         machines = list(read_events(self.path).values())
-        rng = stream(seed, "failure trace")
-        orders = (rng.permutation(len(machines)) for _ in range(-(-num_nodes // len(machines))))
-        drawn = [machines[int(place)] for place in chain.from_iterable(orders)][:num_nodes]
+        drawn = [machines[place] for place in dealt(stream(seed, "failure trace"), len(machines), num_nodes)]
         return {node: scaled(gaps(self._from_start(online)), self.time_scale) for node, online in enumerate(drawn)}
 
     def _from_start(self, online: list[Interval]) -> list[Interval]:
@@ -75,7 +71,7 @@ def read_events(path: str) -> dict[str, list[Interval]]:
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: {expected}, got: {getattr(error, 'strerror', None) or error}") from error
+        raise unreadable(path, expected, error) from error
     rows = [(number, _cells(line)) for number, line in enumerate(lines, 1) if line.strip(" \t#")]
     columns = list(COLUMNS)
     if rows and set(NEEDED) <= set(rows[0][1]):
@@ -95,7 +91,10 @@ def read_events(path: str) -> dict[str, list[Interval]]:
     refuse(problems)
     if not found:
         raise ScenarioError(f"{path}: {expected}, got none in which a node is available (event_type 1)")
-    return {name: list(_merged(sorted(own), earliest_s)) for name, own in found.items()}
+    return {
+        name: [(start_s - earliest_s, end_s - earliest_s) for start_s, end_s in merged(own)]
+        for name, own in found.items()
+    }
 
 
 def _cells(line: str) -> list[str]:
@@ -112,15 +111,3 @@ def _interval(cells: list[str], places: list[int]) -> Interval | None:
     except ValueError:
         return None
     return (start_s, end_s) if 0 <= start_s <= end_s < 1e15 else None
-
-
-def _merged(intervals: list[Interval], origin_s: float) -> Iterator[Interval]:
-    """Intervals that touch are one; those without length are none."""
-    begin_s, end_s = intervals[0]
-    for start_s, stop_s in [*intervals[1:], (float("inf"), float("inf"))]:
-        if start_s <= end_s:
-            end_s = max(end_s, stop_s)
-            continue
-        if end_s > begin_s:
-            yield begin_s - origin_s, end_s - origin_s
-        begin_s, end_s = start_s, stop_s

@@ -10,7 +10,7 @@ Of a pickle only data is read, see pickled_data.py.
 
 import math
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Annotated, Any
@@ -168,12 +168,17 @@ def fold(phone: Mapping[str, Any]) -> list[Interval]:
         end_s = start_s + length_s % period_s
         pieces.append((start_s, min(end_s, period_s)))
         pieces.append((0, end_s - period_s))
-    merged: list[Interval] = []
-    for start_s, end_s in sorted(piece for piece in pieces if piece[1] > piece[0]):
-        if merged and start_s <= merged[-1][1]:
-            start_s, end_s = merged[-1][0], max(merged.pop()[1], end_s)
-        merged.append((start_s, end_s))
-    return merged
+    return merged(pieces)
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """Intervals in order; those that touch or overlap are one, those without length are none."""
+    found: list[Interval] = []
+    for start_s, end_s in sorted(each for each in intervals if each[1] > each[0]):
+        if found and start_s <= found[-1][1]:
+            start_s, end_s = found[-1][0], max(found.pop()[1], end_s)
+        found.append((start_s, end_s))
+    return found
 
 
 def gaps(online: Sequence[Interval]) -> Iterator[Interval]:

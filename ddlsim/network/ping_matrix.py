@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim.csv_rows import shortened
+from ddlsim.csv_rows import shortened, unreadable
 from ddlsim.errors import ScenarioError
 from ddlsim.units import MAX_LATENCY_MS
 
@@ -29,7 +29,7 @@ def read_latencies(path: str) -> np.ndarray:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ScenarioError(f"{path}: {expected}, got: {getattr(error, 'strerror', None) or error}") from error
+        raise unreadable(path, expected, error) from error
     if not rows:
         raise ScenarioError(f"{path}: {expected}, got an empty file")
     found = _of_pings(path, rows) if set(COLUMNS) <= set(rows[0]) else _of_matrix(path, rows, expected)

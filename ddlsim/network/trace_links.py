@@ -12,13 +12,13 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Gt, Le, MinLen
 
-from ddlsim.csv_rows import shortened
+from ddlsim.csv_rows import shortened, unreadable
 from ddlsim.devices.fedscale import drawn_phones
 from ddlsim.errors import ScenarioError
 from ddlsim.network.access_links import LatencyMs, Links, LinkTable, Mbps
 from ddlsim.network.capacity_trace import CapacityChange
 from ddlsim.network.ping_matrix import read_latencies
-from ddlsim.rng import stream
+from ddlsim.rng import dealt, stream
 from ddlsim.units import mbps_to_bytes_per_s, ms_to_s
 
 PACKET_BYTES = 1500
@@ -125,8 +125,7 @@ class LatencyMatrix(Links):
         """The links of all nodes."""
         matrix_ms = read_latencies(self.file) / (2 if self.round_trip else 1)
         np.fill_diagonal(matrix_ms, self.same_site_ms)
-        rng, sites = stream(seed, "latency sites"), len(matrix_ms)
-        order = [int(site) for _ in range(-(-num_nodes // sites)) for site in rng.permutation(sites)][:num_nodes]
+        order = dealt(stream(seed, "latency sites"), len(matrix_ms), num_nodes)
         up, down = (np.full(num_nodes, mbps_to_bytes_per_s(mbps)) for mbps in (self.uplink_mbps, self.downlink_mbps))
         return LinkTable(up, down, SiteLatency(matrix_ms / 1e3, tuple(order)))
 
@@ -157,7 +156,7 @@ def read_opportunities(path: str) -> np.ndarray:
     try:
         lines = Path(path).read_text(encoding="ascii").split()
     except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: {expected}, got: {getattr(error, 'strerror', None) or error}") from error
+        raise unreadable(path, expected, error) from error
     for number, line in enumerate(lines, 1):
         if not line.isdigit() or len(line) > 15:
             raise ScenarioError(f"{path}:{number}: {expected}, got {shortened(repr(line))}")
