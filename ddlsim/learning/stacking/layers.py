@@ -14,6 +14,11 @@ from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor, batched
 Optional = torch.Tensor | None
 
 
+def _per_channel(value: Optional, count: int) -> Optional:
+    """The values of a layer's weight or bias for every model's channels, [N * C]."""
+    return None if value is None else spread(value, count).flatten()
+
+
 def _conv(func: Callable[..., torch.Tensor]) -> Callable[..., StackedTensor]:
     def conv(
         x: torch.Tensor,
@@ -32,7 +37,7 @@ def _conv(func: Callable[..., torch.Tensor]) -> Callable[..., StackedTensor]:
             found = func(x.rows.flatten(0, 1), weight, bias, stride, padding, dilation, groups)
             return x.like(found.unflatten(0, (x.count, -1)))
         kernels = spread(weight, first.count).flatten(0, 1)
-        biases = None if bias is None else spread(bias, first.count).flatten()
+        biases = _per_channel(bias, first.count)
         if isinstance(x, StackedTensor):
             images, groups = x.channels, groups * x.count
         elif groups == 1:  # all models see the same images: one convolution to N times as many channels
@@ -51,7 +56,7 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Optional = None) -> Sta
         return x.like(F.linear(x.rows, weight, bias))
     count, matrices = first.count, spread(weight, first.count)
     if not isinstance(x, StackedTensor):
-        biases = None if bias is None else spread(bias, count).flatten()
+        biases = _per_channel(bias, count)
         found = F.linear(x, matrices.flatten(0, 1), biases)
         return first.like(found.unflatten(-1, (count, -1)).movedim(-2, 0))
     rows = x.rows
@@ -63,11 +68,6 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Optional = None) -> Sta
     else:
         found = torch.baddbmm(spread(bias, count).unsqueeze(1), samples, turned)
     return x.like(found.unflatten(1, rows.shape[1:-1]))
-
-
-def _per_channel(value: Optional, count: int) -> Optional:
-    """The values of a norm's weight or bias for every model's channels, [N * C]."""
-    return None if value is None else spread(value, count).flatten()
 
 
 def _group_norm(

@@ -54,11 +54,6 @@ class StackedTensor(torch.Tensor):
         """[b, N * C, ...] of tensors [b, C, ...]; of the other layout mostly a copy."""
         return self.plain if self.joined else self.plain.transpose(0, 1).flatten(1, 2)
 
-    @property
-    def flat(self) -> torch.Tensor:
-        """All values behind each other, model after model, where a layer has one value per channel: [N * C]."""
-        return self.rows.flatten()
-
     def like(self, plain: torch.Tensor, joined: bool = False) -> Self:
         """Other values of as many models."""
         return type(self)(plain, self.count, joined)
