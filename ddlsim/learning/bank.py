@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ddlsim import kernels
+from ddlsim.kernels.transfers import uploaded
 from ddlsim.learning.layout import Part
 
 if TYPE_CHECKING:
@@ -251,6 +252,26 @@ class Rows:
         if key not in self._banks:
             self._banks[key] = Bank(part.size, self.device)
         return self._banks[key]
+
+
+def stacked_rows(rows: Sequence[Row]) -> torch.Tensor:
+    """The values of rows of one bank as a matrix [N, P], in one launch whatever their number."""
+    return rows[0].bank.matrix.index_select(0, _places(rows))
+
+
+def store_rows(rows: Sequence[Row | None], values: torch.Tensor) -> None:
+    """Fills rows of one bank, which have their places, from a matrix [N, P] in one launch; None skips a row of it."""
+    kept = [(number, row) for number, row in enumerate(rows) if row is not None]
+    if kept:
+        numbers, targets = zip(*kept, strict=True)
+        if len(kept) < len(rows):
+            values = values.index_select(0, uploaded(np.array(numbers), values.device))
+        targets[0].bank.matrix.index_copy_(0, _places(targets), values)
+
+
+def _places(rows: Sequence[Row]) -> torch.Tensor:
+    """Where rows of one bank lie in its matrix, int64 [N]."""
+    return uploaded(np.array([row.slot for row in rows], dtype=np.int64), rows[0].bank.device)
 
 
 def by_bank(rows: Iterable[Row]) -> dict[Bank, list[int]]:

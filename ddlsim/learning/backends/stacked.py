@@ -25,7 +25,7 @@ from ddlsim.learning.backends.stacked_evaluating import stacked_losses, stacked_
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
 from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
 from ddlsim.learning.backends.workers import Workers
-from ddlsim.learning.bank import Row
+from ddlsim.learning.bank import Row, store_rows
 from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
 from ddlsim.learning.node_datasets import NodeDatasets
@@ -219,13 +219,7 @@ class StackedBackend:
 
 
 def _store(jobs: Sequence[TrainSpec], whole: torch.Tensor, local: torch.Tensor) -> None:
-    """Writes the rows of [N, P] and [N, P_local] to what the jobs promised, all in one launch."""
-    pairs = [
-        (target.values(), part)
-        for job, row in zip(jobs, whole, strict=True)
-        for target, part in zip(job.trained, row.split(job.sizes), strict=True)
-        if target is not None
-    ]
-    pairs += [(job.new_local.values(), row) for job, row in zip(jobs, local, strict=True) if job.new_local is not None]
-    if pairs:
-        torch._foreach_copy_([target for target, _ in pairs], [part for _, part in pairs])
+    """Writes the rows of [N, P] and [N, P_local] to what the jobs promised, a launch per part."""
+    for part, values in enumerate(whole.split(jobs[0].sizes, dim=1)):
+        store_rows([job.trained[part] for job in jobs], values)
+    store_rows([job.new_local for job in jobs], local)

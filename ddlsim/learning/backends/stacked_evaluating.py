@@ -15,9 +15,9 @@ import torch
 
 from ddlsim.kernels.transfers import downloaded, uploaded
 from ddlsim.learning.backends.memory import Memory
-from ddlsim.learning.backends.stacked_models import StackedModels, stack_models, stack_params
+from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
 from ddlsim.learning.backends.workspace import autocast
-from ddlsim.learning.bank import Row
+from ddlsim.learning.bank import Row, stacked_rows
 from ddlsim.learning.batches import Batches
 from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.job_types import LossSpec, TestSpec, architecture_of
@@ -174,7 +174,7 @@ def _parts(
     """The cores [U, P_core] and heads [N, P_head] as matrices, of models in parts or whole."""
     core, head = (models.layout.parts[name].size for name in (CORE, HEAD))
     if len(questions[0].model) > 1:
-        return stack_params([unit.model[0] for unit in cores]), stack_params([each.model[1] for each in questions])
+        return stacked_rows([unit.model[0] for unit in cores]), stacked_rows([each.model[1] for each in questions])
     rows = stack_models([question.model for question in questions])
     return stack_models([unit.model for unit in cores])[:, :core], rows[:, core : core + head]
 

@@ -19,7 +19,7 @@ from ddlsim.learning.backends.memory import bytes_an_image
 from ddlsim.learning.backends.stacked_buffers import StackedBuffers
 from ddlsim.learning.backends.stacked_ways import ByLayers, ByVmap, Gradients, Step, Way
 from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
-from ddlsim.learning.bank import Row, RowValues
+from ddlsim.learning.bank import Row, RowValues, stacked_rows
 from ddlsim.learning.dropout import seed_dropouts
 from ddlsim.learning.job_types import TrainSpec
 from ddlsim.learning.layout import CORE, HEAD, MODEL, Entry, Layout, named_tensors
@@ -244,12 +244,8 @@ class StackedModels:
 
 def stack_models(models: Sequence[tuple[Row, ...]]) -> torch.Tensor:
     """The values of models with equally many parts as a matrix [N, P]."""
-    return torch.cat([stack_params(parts) for parts in zip(*models, strict=True)], dim=1)
-
-
-def stack_params(rows: Sequence) -> torch.Tensor:
-    """The values of rows of one size as a matrix [N, P]."""
-    return torch.stack([params.values() for params in rows])
+    found = [stacked_rows(rows) for rows in zip(*models, strict=True)]
+    return found[0] if len(found) == 1 else torch.cat(found, dim=1)
 
 
 def _side_by_side(entries: Sequence[Entry]) -> list[Entry]:
