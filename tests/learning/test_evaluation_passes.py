@@ -115,6 +115,44 @@ def test_a_wave_that_did_not_fit_comes_in_pieces_from_then_on():
     assert tried == [3, 1, 3]
 
 
+class Scale:
+    """A gauge of a device of 1,000 bytes, on which a job takes some."""
+
+    def __init__(self, job_bytes):
+        self.job_bytes, self.measured = job_bytes, []
+
+    def free(self):
+        return 1000
+
+    def peak(self, call):
+        found = call()
+        self.measured.append(len(found))
+        return found, len(found) * self.job_bytes
+
+
+@pytest.mark.parametrize(("job_bytes", "pieces"), [(5, [64, 100, 36]), (1, [64, 136]), (50, [64, 64, 64, 8])])
+def test_the_first_trainings_of_a_large_wave_tell_how_many_fit_half_of_what_is_free(job_bytes, pieces):
+    tried, scale = [], Scale(job_bytes)
+    fits = Memory(scale)
+
+    def run(jobs):
+        tried.append(len(jobs))
+        return list(jobs)
+
+    assert fits.in_pieces("training", range(200), run, measured=True) == list(range(200))
+    assert tried == pieces and scale.measured == [64]
+    fits.in_pieces("training", range(200), run, measured=True)
+    assert tried[len(pieces)] == min(200, max(64, 500 // job_bytes)) and scale.measured == [64]
+    fits.in_pieces("evaluation", range(200), run)
+    assert tried[-1] == 200
+
+
+def test_trainings_of_a_small_wave_are_not_measured():
+    fits = Memory(Scale(1000))
+    assert fits.in_pieces("training", range(64), list, measured=True) == list(range(64))
+    assert not fits._gauge.measured
+
+
 def test_one_image_that_does_not_fit_is_told_and_the_bytes_stay():
     fits = Memory()
 

@@ -1,10 +1,12 @@
-"""How much a device is given at once: passes over images by the bytes of their activations, waves by what has fitted.
+"""How much a device is given at once: passes over images by the bytes of their activations, waves of training by what
+their first models took.
 
 What has been too much once is not tried again: the next pass, and the next wave, begin with what fitted.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -14,17 +16,58 @@ T = TypeVar("T")
 
 PASS_BYTES = 2**32
 """Of the inputs and outputs of a pass's largest operator: enough to fill a device, and below 2^31 float32 values."""
+MEASURED_JOBS = 64
+"""Of a larger wave the first so many trainings, enough to fill a device, tell what one of them takes."""
+SHARE = 0.5
+"""Of the memory that is free when that has been measured, what a wave may take."""
+
+
+class Gauge(Protocol):
+    """Tells what memory of a device is used."""
+
+    def free(self) -> int:
+        """Bytes that can still be had."""
+
+    def peak(self, call: Callable[[], T]) -> tuple[T, int]:
+        """What a call returns, and by how many bytes the memory in use rose meanwhile at most."""
+
+
+class CudaGauge:
+    """See Gauge; by the counts of torch's allocator, for which nothing waits.
+
+    Args:
+        device: a GPU.
+    """
+
+    def __init__(self, device: torch.device):
+        self._device = device
+
+    def free(self) -> int:
+        """See Gauge."""
+        held = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
+        return torch.cuda.mem_get_info(self._device)[0] + held
+
+    def peak(self, call: Callable[[], T]) -> tuple[T, int]:
+        """See Gauge."""
+        torch.cuda.reset_peak_memory_stats(self._device)
+        before = torch.cuda.memory_allocated(self._device)
+        found = call()
+        return found, torch.cuda.max_memory_allocated(self._device) - before
 
 
 class Memory:
     """What has fitted the memory of a device so far.
 
+    Args:
+        gauge: of the device; None: waves are as large as they come.
+
     Attributes:
         pass_bytes: most bytes of a pass.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gauge: Gauge | None = None) -> None:
         self.pass_bytes = PASS_BYTES
+        self._gauge = gauge
         self._most_jobs: dict[Hashable, int] = {}
 
     def passes(self, count: int, image_bytes: int, compute: Callable[[slice], T]) -> Iterator[T]:
@@ -54,13 +97,16 @@ class Memory:
                 continue
             _give_back()  # only now: the error has held what was computed
 
-    def in_pieces(self, key: Hashable, jobs: Sequence[Any], run: Callable[[Sequence[Any]], list | None]) -> list:
+    def in_pieces(
+        self, key: Hashable, jobs: Sequence[Any], run: Callable[[Sequence[Any]], list | None], measured: bool = False
+    ) -> list:
         """The values of jobs, run together, or in pieces that fit.
 
         Args:
             key: equal for jobs that need about the same memory each.
             jobs: in order.
             run: computes some of them; called again with fewer where the memory does not suffice.
+            measured: the first jobs of a large wave tell how many fit together.
 
         Raises:
             torch.OutOfMemoryError: if one job is too much.
@@ -69,8 +115,15 @@ class Memory:
         first = 0
         while first < len(jobs):
             some = jobs[first : first + self._most_jobs.get(key, len(jobs))]
+            gauge = self._gauge if measured and key not in self._most_jobs and len(some) > MEASURED_JOBS else None
             try:
-                found += run(some) or []
+                if gauge is None:
+                    found += run(some) or []
+                else:
+                    some = some[:MEASURED_JOBS]
+                    values, taken = gauge.peak(partial(run, some))
+                    found += values or []
+                    self._most_jobs[key] = max(len(some), int(SHARE * gauge.free() * len(some) / max(1, taken)))
             except torch.OutOfMemoryError:
                 if len(some) == 1:
                     raise

@@ -18,7 +18,7 @@ import torch
 
 from ddlsim.learning.augmenting import augment_together
 from ddlsim.learning.backends.base import OTHER_KIND
-from ddlsim.learning.backends.memory import Memory
+from ddlsim.learning.backends.memory import CudaGauge, Memory
 from ddlsim.learning.backends.one_by_one import KINDS, allocate_outputs
 from ddlsim.learning.backends.sample_pool import SamplePool
 from ddlsim.learning.backends.stacked_evaluating import stacked_losses, stacked_predictions
@@ -54,8 +54,8 @@ class StackedBackend:
     def __init__(self, workers: Workers, data: NodeDatasets, training: "Training"):
         self._data = data
         self._training = training
-        self._memory = Memory()
         self._device = device = workers.device
+        self._memory = Memory(CudaGauge(device) if device.type == "cuda" else None)
         self._pool = SamplePool(data.train)
         loss = training_loss(data.loss, training.label_smoothing)
         self._stacked = {name: StackedModels(workers.workspace(name), loss, training) for name in workers.architectures}
@@ -91,7 +91,7 @@ class StackedBackend:
                 group = [jobs[place] for place in places]
                 architecture = group[0].architecture
                 train = partial(self._train_stacked, self._stacked[architecture])
-                self._memory.in_pieces((kind, architecture, group[0].only), group, train)
+                self._memory.in_pieces((kind, architecture, group[0].only), group, train, measured=True)
             return [None] * len(jobs)
         evaluate = stacked_losses if kind == LossSpec.kind else stacked_predictions
         return self._memory.in_pieces(kind, jobs, lambda some: evaluate(some, self._stacked, self._data, self._memory))
