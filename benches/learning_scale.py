@@ -27,7 +27,7 @@ from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import load
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "thousand_nodes.yaml"
-LINES = ("100:30", "1000:8", "10000:4")
+LINES = ("100:30", "1000:8", "10000:8")
 SAMPLES, SIDE, CLASSES = 20, 16, 10
 
 
