@@ -17,33 +17,36 @@ Conv::Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t fi
     : spec_(spec), height_(in_height), width_(in_width),
       panels_(spec.kernel_height * spec.kernel_width * spec.inputs, spec.outputs),
       turned_panels_(spec.kernel_height * spec.kernel_width * spec.outputs, spec.inputs) {
-    if (winograd_fits(spec)) {
-        winograd_ = std::make_unique<Winograd>(spec.inputs, spec.outputs);
-        winograd_back_ = std::make_unique<Winograd>(spec.outputs, spec.inputs);
-    }
     const bool bordered = spec.pad_height || spec.pad_width;
     pixel_ = bordered && !is_first ? padded(spec.inputs) : spec.inputs;
     conv_height_ = height_ + 2 * spec.pad_height - spec.kernel_height + 1;
     conv_width_ = width_ + 2 * spec.pad_width - spec.kernel_width + 1;
-    const int64_t more = winograd_ ? 1 : 0;  // tiles of two pixels reach beyond an odd image
-    row_ = (width_ + 2 * spec.pad_width + more) * pixel_;
-    in_floats_ = padded((height_ + 2 * spec.pad_height + more) * row_ + CHANNEL_BLOCK);
+    int64_t more_rows = 0, more_columns = 0, more_grad_rows = 0, more_grad_columns = 0;
+    if (winograd_fits(spec)) {
+        winograd_ = std::make_unique<Winograd>(spec.inputs, spec.outputs, conv_height_, conv_width_);
+        winograd_back_ = std::make_unique<Winograd>(spec.outputs, spec.inputs, height_, width_);
+        winograd_sums_ = std::make_unique<WinogradGradients>(spec.inputs, spec.outputs, conv_height_, conv_width_);
+        lot_ = std::max(winograd_->images_at_once(), winograd_back_->images_at_once());
+        more_rows = beyond(conv_height_), more_columns = beyond(conv_width_);
+        more_grad_rows = std::max(more_rows, beyond(height_));
+        more_grad_columns = std::max(more_columns, beyond(width_));
+    }
+    row_ = (width_ + 2 * spec.pad_width + more_columns) * pixel_;
+    in_floats_ = padded((height_ + 2 * spec.pad_height + more_rows) * row_ + CHANNEL_BLOCK);
     channels_ = padded(spec.outputs);
     conv_floats_ = conv_height_ * conv_width_ * channels_;
     out_height_ = spec.pool ? conv_height_ / 2 : conv_height_;
     out_width_ = spec.pool ? conv_width_ / 2 : conv_width_;
-    grad_row_ = (width_ + spec.kernel_width - 1 + more) * channels_;
+    grad_row_ = (width_ + spec.kernel_width - 1 + more_grad_columns) * channels_;
+    grad_conv_floats_ = (height_ + spec.kernel_height - 1 + more_grad_rows) * grad_row_;
 
     weights_at_ = first_value;
     bias_at_ = weights_at_ + panels_.size();
     scale_at_ = bias_at_ + channels_;
     shift_at_ = scale_at_ + channels_;
-    if (winograd_)
-        winograd_sums_ = std::make_unique<WinogradGradients>(spec.inputs, spec.outputs, conv_height_, conv_width_);
     turned_ = Floats(turned_panels_.size());
-    grad_conv_ = Floats((height_ + spec.kernel_height - 1 + more) * grad_row_);
+    grad_conv_ = Floats(lot_ * grad_conv_floats_);
     grad_floats_ = out_height_ * out_width_ * channels_;
-    grad_out_ = Floats(grad_floats_);
     if (normalizes_batches()) {
         batch_mean_.resize(channels_), batch_rstd_.resize(channels_);
         batch_scale_ = Floats(channels_), batch_shift_ = Floats(channels_);
@@ -61,7 +64,7 @@ int64_t Conv::num_values() const { return shift_at_ + channels_ - weights_at_; }
 void Conv::reserve(int64_t num_images) {
     in_ = Floats(num_images * in_floats_);
     conv_ = Floats(num_images * conv_floats_);
-    if (apart_) grad_out_ = Floats(num_images * grad_floats_);
+    grad_out_ = Floats(num_images * grad_floats_);
     winner_.resize(num_images * out_height_ * out_width_ * channels_);
     mean_.resize(num_images * spec_.groups);
     rstd_.resize(num_images * spec_.groups);
@@ -113,16 +116,20 @@ void Conv::prepare(const float* packed) {
     if (winograd_) winograd_->take_weights(packed + weights_at_);
 }
 
-void Conv::convolve(const float* packed, int64_t image) {
-    float* const out = conv_.data() + image * conv_floats_;
+void Conv::convolve(const float* packed, int64_t first, int64_t count) {
+    const float* const from = in_.data() + first * in_floats_;
+    float* const out = conv_.data() + first * conv_floats_;
     if (winograd_) {
-        const float* const from = in_.data() + image * in_floats_;
-        winograd_->apply({from, pixel_, row_}, out, conv_height_, conv_width_, packed + bias_at_);
+        winograd_->apply({from, pixel_, row_, in_floats_}, count, out, packed + bias_at_);
         return;
     }
+    for (int64_t n = 0; n < count; ++n) convolve_one(packed, from + n * in_floats_, out + n * conv_floats_);
+}
+
+void Conv::convolve_one(const float* packed, const float* image, float* out) const {
     const bool compact = pixel_ == spec_.inputs;
     const int64_t inputs = spec_.inputs, parts = compact ? 1 : spec_.kernel_width;
-    kernels().product({.a = in_.data() + image * in_floats_,
+    kernels().product({.a = image,
                        .a_row = row_,
                        .a_item = pixel_,
                        .a_segment = row_,
@@ -145,18 +152,25 @@ void Conv::convolve(const float* packed, int64_t image) {
                        .start = packed + bias_at_});
 }
 
-void Conv::forward(const float* packed, int64_t image, const Sink& out, bool keep) {
-    convolve(packed, image);
-    finish(packed, image, out, keep, false);
+// Statistics of the batch need all of it; else what has been computed is finished while it lies in the cache.
+void Conv::forward(const float* packed, int64_t count, const std::function<Sink(int64_t)>& out, bool training) {
+    const bool of_batch = training && normalizes_batches();
+    const int64_t at_once = of_batch ? count : lot_;
+    for (int64_t first = 0; first < count; first += at_once) {
+        const int64_t stop = std::min(first + at_once, count);
+        convolve(packed, first, stop - first);
+        if (of_batch) take_batch_statistics(packed, count);
+        for (int64_t n = first; n < stop; ++n) finish(packed, n, out(n), training);
+    }
 }
 
-void Conv::finish(const float* packed, int64_t image, const Sink& out, bool keep, bool of_batch) {
+void Conv::finish(const float* packed, int64_t image, const Sink& out, bool training) {
     const float* scale = scale_.data();
     const float* shift = shift_.data();
     if (spec_.groups) {
         normalize(packed, image, scale_.data(), shift_.data());
     } else if (normalizes_batches()) {
-        if (of_batch) {
+        if (training) {
             scale = batch_scale_.data(), shift = batch_shift_.data();
         } else {
             for (int64_t c = 0; c < spec_.outputs; ++c) {
@@ -169,7 +183,7 @@ void Conv::finish(const float* packed, int64_t image, const Sink& out, bool keep
         for (int64_t c = 0; c < channels_; ++c) scale_.data()[c] = 1, shift_.data()[c] = 0;
     }
     const float floor = spec_.relu ? 0 : -std::numeric_limits<float>::infinity();
-    kernels().norm_relu_pool({output_of(image, keep), scale, shift, floor, out.at, out.pixel, out.row});
+    kernels().norm_relu_pool({output_of(image, training), scale, shift, floor, out.at, out.pixel, out.row});
 }
 
 // Mean and variance per channel over all images, in two passes, and what they make of the running ones: as torch, with
@@ -276,18 +290,30 @@ void Conv::turn_weights(const float* packed) {
 
 void Conv::clear_gradients(float* gradients) const { std::fill_n(gradients + weights_at_, num_values(), 0.0f); }
 
-void Conv::backward(const float* packed, float* gradients, int64_t image, float* grad_input) {
-    norm_relu_pool_gradients(packed, gradients, image);
-    weight_gradients(gradients, image);
-    if (grad_input) input_gradients(grad_input);
+void Conv::backward(const float* packed, float* gradients, int64_t count, float* grad_input) {
+    if (normalizes_batches()) take_batch_sums(packed, gradients, count);
+    for (int64_t first = 0; first < count; first += lot_) {
+        const int64_t some = std::min(lot_, count - first);
+        for (int64_t slot = 0; slot < some; ++slot) {
+            norm_relu_pool_gradients(packed, gradients, first + slot, slot);
+            weight_gradients(gradients, first + slot, slot);
+        }
+        if (grad_input) input_gradients(grad_input + first * height_ * width_ * padded(spec_.inputs), some);
+    }
+    if (winograd_sums_) winograd_sums_->finish(gradients + weights_at_);
 }
 
-// grad_conv_, and the gradients of bias, factor and summand.
-void Conv::norm_relu_pool_gradients(const float* packed, float* gradients, int64_t image) {
+// Of an image, in a slot of grad_conv_, from the first pixel that is not border.
+float* Conv::conv_gradient(int64_t slot) const {
+    const int64_t top = spec_.kernel_height - 1 - spec_.pad_height, left = spec_.kernel_width - 1 - spec_.pad_width;
+    return grad_conv_.data() + slot * grad_conv_floats_ + top * grad_row_ + left * channels_;
+}
+
+// conv_gradient(), and the gradients of bias, factor and summand.
+void Conv::norm_relu_pool_gradients(const float* packed, float* gradients, int64_t image, int64_t slot) {
     const NormReluPool of = output_of(image, true);
     const float* const grad_out = output_gradient(image);
-    const int64_t top = spec_.kernel_height - 1 - spec_.pad_height, left = spec_.kernel_width - 1 - spec_.pad_width;
-    float* const grad_conv = grad_conv_.data() + top * grad_row_ + left * channels_;
+    float* const grad_conv = conv_gradient(slot);
     if (!spec_.groups && !normalizes_batches()) {
         kernels().norm_relu_pool_sums({of, grad_out, nullptr, sums_.data(), nullptr});
         kernels().norm_relu_pool_backward({of, grad_out, nullptr, nullptr, nullptr, grad_conv, grad_row_, nullptr});
@@ -329,16 +355,11 @@ void Conv::norm_relu_pool_gradients(const float* packed, float* gradients, int64
     for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
 }
 
-void Conv::finish_gradients(float* gradients) {
-    if (winograd_sums_) winograd_sums_->finish(gradients + weights_at_);
-}
-
-void Conv::weight_gradients(float* gradients, int64_t image) {
+void Conv::weight_gradients(float* gradients, int64_t image, int64_t slot) {
     const float* const input = in_.data() + image * in_floats_;
-    const int64_t top = spec_.kernel_height - 1 - spec_.pad_height, left = spec_.kernel_width - 1 - spec_.pad_width;
-    const float* const grad_conv = grad_conv_.data() + top * grad_row_ + left * channels_;
+    const float* const grad_conv = conv_gradient(slot);
     if (winograd_sums_) {
-        winograd_sums_->add({input, pixel_, row_}, {grad_conv, channels_, grad_row_});
+        winograd_sums_->add({input, pixel_, row_, in_floats_}, {grad_conv, channels_, grad_row_, grad_conv_floats_});
         return;
     }
     const bool compact = pixel_ == spec_.inputs;
@@ -366,16 +387,22 @@ void Conv::weight_gradients(float* gradients, int64_t image) {
                            .accumulate = true});
 }
 
-// The convolution of the bordered gradient with the turned weights.
-void Conv::input_gradients(float* grad_input) const {
+// The convolution of the bordered gradients with the turned weights.
+void Conv::input_gradients(float* grad_input, int64_t count) const {
     if (winograd_back_) {
-        winograd_back_->apply({grad_conv_.data(), channels_, grad_row_}, grad_input, height_, width_, nullptr);
+        winograd_back_->apply({grad_conv_.data(), channels_, grad_row_, grad_conv_floats_}, count, grad_input, nullptr);
         return;
     }
+    for (int64_t slot = 0; slot < count; ++slot)
+        input_gradients_of_one(grad_conv_.data() + slot * grad_conv_floats_,
+                               grad_input + slot * height_ * width_ * padded(spec_.inputs));
+}
+
+void Conv::input_gradients_of_one(const float* grad_conv, float* grad_input) const {
     const bool compact = channels_ == spec_.outputs;
     const int64_t inputs = padded(spec_.inputs), outputs = spec_.outputs, parts = compact ? 1 : spec_.kernel_width;
     const int64_t step = turned_panels_.step;
-    kernels().product({.a = grad_conv_.data(),
+    kernels().product({.a = grad_conv,
                        .a_row = grad_row_,
                        .a_item = channels_,
                        .a_segment = grad_row_,

@@ -1,5 +1,7 @@
-// One convolution with what follows it, image by image: forward, and gradients of weights and input.
+// One convolution with what follows it, on a batch of images: forward, and gradients of weights and input.
 #pragma once
+#include <functional>
+
 #include "network.h"
 #include "winograd.h"
 
@@ -32,26 +34,20 @@ public:
 
     // Whenever packed values have changed, before anything is computed with them.
     void prepare(const float* packed);
-    void forward(const float* packed, int64_t image, const Sink& out, bool keep);
-
-    // Where a layer normalizes over the batch, all layers go through it one after the other: `convolve` for every
-    // image, `take_batch_statistics`, `finish` for every image; and back `take_batch_sums`, `backward` for every image.
+    // Of the first `count` images, whose results go where `out` says. training: everything is kept for `backward`, and
+    // a layer that normalizes over the batch takes the statistics of this one.
+    void forward(const float* packed, int64_t count, const std::function<Sink(int64_t)>& out, bool training);
     bool normalizes_batches() const { return spec_.running_mean; }
-    void keep_gradients_apart() { apart_ = true; }  // an output_gradient() for every image, from the next reserve on
-    void convolve(const float* packed, int64_t image);
-    void take_batch_statistics(const float* packed, int64_t num_images);
-    void finish(const float* packed, int64_t image, const Sink& out, bool keep, bool of_batch);
-    void take_batch_sums(const float* packed, float* gradients, int64_t num_images);
+    // Images whose convolutions are computed together.
+    int64_t images_at_once() const { return lot_; }
 
     // Once per step, before any image: weights as the gradient of the input needs them.
     void turn_weights(const float* packed);
     void clear_gradients(float* gradients) const;
-    // From output_gradient(); adds to `gradients`, and writes grad_input [height][width][padded inputs] unless null.
-    void backward(const float* packed, float* gradients, int64_t image, float* grad_input);
-    // After all images: what has been gathered elsewhere goes to `gradients`.
-    void finish_gradients(float* gradients);
+    // From output_gradient(); writes `gradients`, and grad_input [count][height][width][padded inputs] unless null.
+    void backward(const float* packed, float* gradients, int64_t count, float* grad_input);
 
-    float* output_gradient(int64_t image) { return grad_out_.data() + (apart_ ? image * grad_floats_ : 0); }
+    float* output_gradient(int64_t image) { return grad_out_.data() + image * grad_floats_; }
     int64_t out_height() const { return out_height_; }
     int64_t out_width() const { return out_width_; }
     int64_t out_channels() const { return spec_.outputs; }
@@ -61,10 +57,17 @@ public:
 
 private:
     NormReluPool output_of(int64_t image, bool keep);
+    void convolve(const float* packed, int64_t first, int64_t count);
+    void convolve_one(const float* packed, const float* image, float* out) const;
+    void take_batch_statistics(const float* packed, int64_t num_images);
     void normalize(const float* packed, int64_t image, float* scale, float* shift);
-    void norm_relu_pool_gradients(const float* packed, float* gradients, int64_t image);
-    void weight_gradients(float* gradients, int64_t image);
-    void input_gradients(float* grad_input) const;
+    void finish(const float* packed, int64_t image, const Sink& out, bool training);
+    void take_batch_sums(const float* packed, float* gradients, int64_t num_images);
+    float* conv_gradient(int64_t slot) const;
+    void norm_relu_pool_gradients(const float* packed, float* gradients, int64_t image, int64_t slot);
+    void weight_gradients(float* gradients, int64_t image, int64_t slot);
+    void input_gradients(float* grad_input, int64_t count) const;
+    void input_gradients_of_one(const float* grad_conv, float* grad_input) const;
     template <class Visit>
     void each_value(const Visit& visit) const;
 
@@ -73,7 +76,8 @@ private:
     int64_t pixel_, row_, in_floats_;  // of the input with its border: floats per pixel, row, image
     int64_t conv_height_, conv_width_, channels_, conv_floats_;
     int64_t out_height_, out_width_;
-    int64_t grad_row_;               // of grad_conv_ with its border
+    int64_t lot_ = 1;                      // images at once
+    int64_t grad_row_, grad_conv_floats_;  // of grad_conv_ [lot] with its border
     Panels panels_, turned_panels_;  // of weights [kernel rows][columns][inputs], and turned [..][outputs]
     int64_t weights_at_, bias_at_, scale_at_, shift_at_;
     std::unique_ptr<Winograd> winograd_, winograd_back_;  // where they fit
@@ -83,7 +87,6 @@ private:
     std::vector<uint8_t> winner_;
     std::vector<double> mean_, rstd_;  // per image and group
     std::vector<double> sums_, products_;
-    bool apart_ = false;
     int64_t grad_floats_;                                 // of an image of grad_out_
     std::vector<double> batch_mean_, batch_rstd_;         // per channel
     Floats batch_scale_, batch_shift_, slope_, offset_;  // forward; and back, with batch_scale_

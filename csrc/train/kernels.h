@@ -31,11 +31,14 @@ struct Product {
     bool accumulate = false;       // c itself is the start
 };
 
-// Tiles of an image of Winograd's convolution: [36 positions][tiles][channels] to or from the image's pixels.
+// Winograd's convolution with 5x5 kernels makes tiles of 4x4 pixels from 8x8 pixels, that is from 64 positions.
+constexpr int WINOGRAD_SIDE = 4, WINOGRAD_POINTS = 8;
+
+// Tiles of an image: [64 positions][tiles][channels] to or from the image's pixels.
 struct WinogradImage {
     int64_t num_rows, num_columns, channels;  // of tiles
-    const float* image;                       // the first tile's corner; six rows and columns for each tile
-    float* out;                               // two for each tile, those within height and width
+    const float* image;                       // the first tile's corner; eight rows and columns for each tile
+    float* out;                               // four for each tile, those within height and width
     int64_t pixel, row;                       // floats from one to the next, of image or out
     int64_t height, width;
     const float* start;  // [channels] added to every pixel of out, or null
@@ -46,12 +49,12 @@ struct WinogradImage {
 struct WinogradWeights {
     int64_t num_values;    // inputs times outputs
     const float* weights;  // [25][num_values]
-    float* transformed;    // [36][num_values]
+    float* transformed;    // [64][num_values]
 };
 
 struct WinogradSums {
     int64_t num_values;
-    const float* transformed;  // [36][num_values], gradients of transformed weights
+    const float* transformed;  // [64][num_values], gradients of transformed weights
     float* gradients;          // [25][num_values], of weights
 };
 

@@ -41,9 +41,7 @@ Plan::Plan(const Network& network) : network_(network) {
         place += conv.num_values();
         channels = conv.out_channels(), height = conv.out_height(), width = conv.out_width();
     }
-    for (const Conv& conv : convs_) by_layers_ = by_layers_ || conv.normalizes_batches();
-    for (Conv& conv : convs_)
-        if (by_layers_) conv.keep_gradients_apart();
+    for (const Conv& conv : convs_) images_at_once_ = std::max(images_at_once_, conv.images_at_once());
     num_features_ = channels * height * width;
     feature_row_ = padded(num_features_) + CHANNEL_BLOCK;
     core_values_ = place;
@@ -75,7 +73,8 @@ int64_t Plan::feature_stride() const {
     return network_.core_linears ? linears_[network_.core_linears - 1].columns() : feature_row_;
 }
 
-// Training keeps what every image leaves in the convolutions; otherwise one image follows the other in the same place.
+// Training keeps what every image leaves in the convolutions; otherwise a few images follow each other in the same
+// places.
 void Plan::reserve(int64_t num_images, bool training) {
     if (num_images > room_) {
         features_ = Floats(num_images * feature_row_);
@@ -83,9 +82,10 @@ void Plan::reserve(int64_t num_images, bool training) {
         for (Linear& linear : linears_) linear.reserve(num_images);
         room_ = num_images;
     }
-    if (training && (num_images > conv_room_ || !conv_room_)) {
-        for (Conv& conv : convs_) conv.reserve(num_images);
-        conv_room_ = num_images;
+    const int64_t at_once = training ? num_images : std::min(num_images, images_at_once_);
+    if (at_once > conv_room_) {
+        for (Conv& conv : convs_) conv.reserve(at_once);
+        conv_room_ = at_once;
     }
 }
 
@@ -95,23 +95,16 @@ void Plan::take_image(const float* planes, int64_t image) {
     else convs_[0].take_image(planes, image);
 }
 
-// slot: where the convolutions keep an image; image: its row of features.
-Sink Plan::sink_of(size_t layer, int64_t image, int64_t slot) const {
-    if (layer + 1 < convs_.size()) return convs_[layer + 1].input(slot);
-    const Conv& last = convs_.back();
-    return {features_.data() + image * feature_row_, last.out_channels(), last.out_channels() * last.out_width()};
-}
-
-void Plan::convolve(int64_t image, int64_t slot, bool keep) {
-    for (size_t i = 0; i < convs_.size(); ++i) convs_[i].forward(values_.data(), slot, sink_of(i, image, slot), keep);
-}
-
-// In training, where layers normalize over the batch.
-void Plan::convolve_batch(int64_t count) {
+// The images that lie in the first convolution's input, layer after layer; first_row: of the features.
+void Plan::convolve(int64_t first_row, int64_t count, bool training) {
     for (size_t i = 0; i < convs_.size(); ++i) {
-        for (int64_t n = 0; n < count; ++n) convs_[i].convolve(values_.data(), n);
-        if (convs_[i].normalizes_batches()) convs_[i].take_batch_statistics(values_.data(), count);
-        for (int64_t n = 0; n < count; ++n) convs_[i].finish(values_.data(), n, sink_of(i, n, n), true, true);
+        const auto sink = [&, i](int64_t image) -> Sink {
+            if (i + 1 < convs_.size()) return convs_[i + 1].input(image);
+            const Conv& last = convs_[i];
+            return {features_.data() + (first_row + image) * feature_row_, last.out_channels(),
+                    last.out_channels() * last.out_width()};
+        };
+        convs_[i].forward(values_.data(), count, sink, training);
     }
 }
 
@@ -128,14 +121,12 @@ void Plan::features(const float* images, int64_t count, float* out) {
     reserve(std::min(count, CHUNK), false);
     for (int64_t first = 0; first < count; first += CHUNK) {
         const int64_t some = std::min(CHUNK, count - first);
-        for (int64_t i = 0; i < some; ++i) {
-            const float* const planes = images + (first + i) * floats;
-            if (convs_.empty()) {
-                take_image(planes, i);
-                continue;
-            }
-            take_image(planes, 0);
-            convolve(i, 0, false);
+        const int64_t at_once = convs_.empty() ? some : images_at_once_;
+        for (int64_t row = 0; row < some; row += at_once) {
+            const int64_t count_now = std::min(at_once, some - row);
+            for (int64_t i = 0; i < count_now; ++i)
+                take_image(images + (first + row + i) * floats, convs_.empty() ? row + i : i);
+            convolve(row, count_now, false);
         }
         forward_linears(0, network_.core_linears, features_.data(), feature_row_, some);
         const float* const found =

@@ -59,9 +59,7 @@ public:
 private:
     void reserve(int64_t num_images, bool training);
     void take_image(const float* planes, int64_t image);
-    Sink sink_of(size_t layer, int64_t image, int64_t slot) const;
-    void convolve(int64_t image, int64_t slot, bool keep);
-    void convolve_batch(int64_t count);
+    void convolve(int64_t first_row, int64_t count, bool training);
     void forward_linears(size_t first, size_t stop, const float* inputs, int64_t stride, int64_t count);
     void loss_gradient(const Samples& samples, const int64_t* rows, int64_t count, double smoothing);
     void step(const Samples& samples, const int64_t* rows, int64_t count, const Optimizer& optimizer,
@@ -76,7 +74,7 @@ private:
 
     Network network_;
     std::vector<Conv> convs_;
-    bool by_layers_ = false;  // the whole batch goes through one layer after the other
+    int64_t images_at_once_ = 1;  // where only features are asked for
     std::vector<Linear> linears_;
     int64_t num_features_, feature_row_;  // of the convolutions, and floats per row of them
     int64_t core_values_, num_values_;    // packed

@@ -80,11 +80,8 @@ void Plan::drop_features(const std::vector<uint64_t>& keys, int64_t step, int64_
 void Plan::step(const Samples& samples, const int64_t* rows, int64_t count, const Optimizer& optimizer,
                 const std::vector<uint64_t>& dropout_keys, int64_t number) {
     const int64_t floats = network_.channels * network_.height * network_.width;
-    for (int64_t i = 0; i < count; ++i) {
-        take_image(samples.images + rows[i] * floats, i);
-        if (!by_layers_) convolve(i, i, true);
-    }
-    if (by_layers_) convolve_batch(count);
+    for (int64_t i = 0; i < count; ++i) take_image(samples.images + rows[i] * floats, i);
+    convolve(0, count, true);
     drop_features(dropout_keys, number, count);
     for (size_t i = 0; i < linears_.size(); ++i) {
         const float* const inputs = i ? linears_[i - 1].output() : features_.data();
@@ -149,15 +146,9 @@ void Plan::backward_convs(int64_t count) {
                 const int64_t k = p * channels + c;
                 last.output_gradient(n)[p * pixel + c] = mask ? found[k * items] * mask[k] : found[k * items];
             }
-        for (int64_t i = convs_.size() - 1; i >= 0 && !by_layers_; --i)
-            convs_[i].backward(values_.data(), gradients_.data(), n, i ? convs_[i - 1].output_gradient(n) : nullptr);
     }
-    for (int64_t i = convs_.size() - 1; i >= 0 && by_layers_; --i) {
-        if (convs_[i].normalizes_batches()) convs_[i].take_batch_sums(values_.data(), gradients_.data(), count);
-        for (int64_t n = 0; n < count; ++n)
-            convs_[i].backward(values_.data(), gradients_.data(), n, i ? convs_[i - 1].output_gradient(n) : nullptr);
-    }
-    for (Conv& conv : convs_) conv.finish_gradients(gradients_.data());
+    for (int64_t i = convs_.size() - 1; i >= 0; --i)
+        convs_[i].backward(values_.data(), gradients_.data(), count, i ? convs_[i - 1].output_gradient(0) : nullptr);
 }
 
 // Proximal term, clipping, control variate; what lies between the layers' own values is zero and stays so.

@@ -8,34 +8,46 @@ namespace ddlsim::train {
 
 using simd::kernels;
 
-constexpr int64_t POSITIONS = 36, KERNEL = 25;
+constexpr int64_t POSITIONS = WINOGRAD_POINTS * WINOGRAD_POINTS, KERNEL = 25;
 constexpr int64_t TILES = 16;         // at a time, so that all positions of them stay in the second cache
-constexpr int64_t SUMMED_TILES = 64;  // at a time in gradients, whose sums run over tiles
+constexpr int64_t SUMMED_TILES = 32;  // at a time in gradients, whose sums run over tiles
 constexpr int64_t APART =
     CHANNEL_BLOCK;  // between positions, which would otherwise meet in few lines of the first cache
 
-Winograd::Winograd(int64_t inputs, int64_t outputs)
-    : inputs_(inputs), outputs_(outputs), panels_(KERNEL * inputs, outputs), transformed_panels_(inputs, outputs),
-      weights_(POSITIONS * transformed_panels_.size()) {}
+Winograd::Winograd(int64_t inputs, int64_t outputs, int64_t height, int64_t width)
+    : inputs_(inputs), outputs_(outputs), height_(height), width_(width), rows_(tiles_along(height)),
+      columns_(tiles_along(width)), rows_at_once_(std::max<int64_t>(1, TILES / columns_)),
+      panels_(KERNEL * inputs, outputs), transformed_panels_(inputs, outputs),
+      weights_(POSITIONS * transformed_panels_.size()),
+      input_(POSITIONS * (rows_at_once_ * columns_ * inputs + APART)),
+      output_(POSITIONS * (rows_at_once_ * columns_ * outputs + APART)) {}
 
-// Panel by panel [36][inputs][PANEL], so that a position's rows lie together.
+int64_t Winograd::images_at_once() const { return std::max<int64_t>(1, rows_at_once_ / rows_); }
+
+// Panel by panel [64][inputs][PANEL], so that a position's rows lie together.
 void Winograd::take_weights(const float* weights) {
     for (int64_t p = 0; p < panels_.count; ++p)
         kernels().winograd_weights({transformed_panels_.stride, weights + p * panels_.stride,
                                     weights_.data() + p * POSITIONS * transformed_panels_.stride});
 }
 
-void Winograd::apply(const Bordered& image, float* out, int64_t height, int64_t width, const float* start) {
-    const int64_t rows = (height + 1) / 2, columns = (width + 1) / 2, some = std::max<int64_t>(1, TILES / columns);
-    if (input_.size() < POSITIONS * (some * columns * inputs_ + APART)) {
-        input_ = Floats(POSITIONS * (some * columns * inputs_ + APART));
-        output_ = Floats(POSITIONS * (some * columns * outputs_ + APART));
-    }
-    for (int64_t first = 0; first < rows; first += some) {
-        const int64_t count = std::min(some, rows - first), tiles = count * columns;
+void Winograd::apply(const Bordered& images, int64_t count, float* out, const float* start) {
+    for (int64_t first = 0; first < count * rows_; first += rows_at_once_) {
+        const int64_t rows = std::min(rows_at_once_, count * rows_ - first), tiles = rows * columns_;
         const int64_t from = tiles * inputs_ + APART, to = tiles * outputs_ + APART;
-        kernels().winograd_input({count, columns, inputs_, image.at + 2 * first * image.row, nullptr, image.pixel,
-                                  image.row, 0, 0, nullptr, input_.data(), from});
+        // Rows of tiles that lie in one image after the other.
+        const auto each_image = [&](const auto& visit) {
+            for (int64_t row = first; row < first + rows;) {
+                const int64_t some = std::min(rows_ - row % rows_, first + rows - row);
+                visit(row / rows_, row % rows_, some, (row - first) * columns_);
+                row += some;
+            }
+        };
+        each_image([&](int64_t image, int64_t row, int64_t some, int64_t tile) {
+            const float* const at = images.at + image * images.image + WINOGRAD_SIDE * row * images.row;
+            kernels().winograd_input({some, columns_, inputs_, at, nullptr, images.pixel, images.row, 0, 0, nullptr,
+                                      input_.data() + tile * inputs_, from});
+        });
         kernels().product({.a = input_.data(),
                            .a_row = from,
                            .a_item = inputs_,
@@ -51,13 +63,17 @@ void Winograd::apply(const Bordered& image, float* out, int64_t height, int64_t 
                            .num_items = tiles,
                            .num_columns = outputs_,
                            .num_steps = inputs_});
-        kernels().winograd_output({count, columns, outputs_, nullptr, out + 2 * first * width * outputs_, outputs_,
-                                   width * outputs_, height - 2 * first, width, start, output_.data(), to});
+        each_image([&](int64_t image, int64_t row, int64_t some, int64_t tile) {
+            const int64_t top = WINOGRAD_SIDE * row;
+            kernels().winograd_output({some, columns_, outputs_, nullptr,
+                                       out + (image * height_ + top) * width_ * outputs_, outputs_, width_ * outputs_,
+                                       height_ - top, width_, start, output_.data() + tile * outputs_, to});
+        });
     }
 }
 
 WinogradGradients::WinogradGradients(int64_t inputs, int64_t outputs, int64_t height, int64_t width)
-    : inputs_(inputs), outputs_(outputs), rows_((height + 1) / 2), columns_((width + 1) / 2),
+    : inputs_(inputs), outputs_(outputs), rows_(tiles_along(height)), columns_(tiles_along(width)),
       room_(std::max(SUMMED_TILES, columns_)), panels_(KERNEL * inputs, outputs), transformed_panels_(inputs, outputs),
       input_(POSITIONS * (room_ * inputs + APART)), gradient_(POSITIONS * (room_ * outputs + APART)),
       sums_(POSITIONS * transformed_panels_.size()) {}
@@ -69,9 +85,9 @@ void WinogradGradients::add(const Bordered& image, const Bordered& gradient) {
             multiply();
             continue;
         }
-        kernels().winograd_input({count, columns_, inputs_, image.at + 2 * first * image.row, nullptr, image.pixel,
+        kernels().winograd_input({count, columns_, inputs_, image.at + WINOGRAD_SIDE * first * image.row, nullptr, image.pixel,
                                   image.row, 0, 0, nullptr, input_.data() + held_ * inputs_, room_ * inputs_ + APART});
-        kernels().winograd_output_back({count, columns_, outputs_, gradient.at + 2 * first * gradient.row, nullptr,
+        kernels().winograd_output_back({count, columns_, outputs_, gradient.at + WINOGRAD_SIDE * first * gradient.row, nullptr,
                                         gradient.pixel, gradient.row, 0, 0, nullptr,
                                         gradient_.data() + held_ * outputs_, room_ * outputs_ + APART});
         held_ += count * columns_;
