@@ -46,16 +46,19 @@ struct WinogradImage {
     int64_t position;  // floats from one position to the next
 };
 
+// Weights [25][num_values] and what they become [64 positions][num_values], num_values being inputs times outputs.
 struct WinogradWeights {
-    int64_t num_values;    // inputs times outputs
-    const float* weights;  // [25][num_values]
-    float* transformed;    // [64][num_values]
+    int64_t num_values;
+    const float* weights;
+    float* transformed;
+    int64_t position;  // floats from one position to the next
 };
 
 struct WinogradSums {
     int64_t num_values;
-    const float* transformed;  // [64][num_values], gradients of transformed weights
-    float* gradients;          // [25][num_values], of weights
+    const float* transformed;  // gradients of transformed weights
+    int64_t position;
+    float* gradients;  // of weights
 };
 
 // What follows a convolution, of one image: factor and summand per channel, ReLU, 2x2 max pooling.

@@ -18,7 +18,8 @@ Winograd::Winograd(int64_t inputs, int64_t outputs, int64_t height, int64_t widt
     : inputs_(inputs), outputs_(outputs), height_(height), width_(width), rows_(tiles_along(height)),
       columns_(tiles_along(width)), rows_at_once_(std::max<int64_t>(1, TILES / columns_)),
       panels_(KERNEL * inputs, outputs), transformed_panels_(inputs, outputs),
-      weights_(POSITIONS * transformed_panels_.size()),
+      position_(transformed_panels_.stride + APART), panel_(POSITIONS * position_),
+      weights_(transformed_panels_.count * panel_),
       input_(POSITIONS * (rows_at_once_ * columns_ * inputs + APART)),
       output_(POSITIONS * (rows_at_once_ * columns_ * outputs + APART)) {}
 
@@ -28,7 +29,7 @@ int64_t Winograd::images_at_once() const { return std::max<int64_t>(1, rows_at_o
 void Winograd::take_weights(const float* weights) {
     for (int64_t p = 0; p < panels_.count; ++p)
         kernels().winograd_weights({transformed_panels_.stride, weights + p * panels_.stride,
-                                    weights_.data() + p * POSITIONS * transformed_panels_.stride});
+                                    weights_.data() + p * panel_, position_});
 }
 
 void Winograd::apply(const Bordered& images, int64_t count, float* out, const float* start) {
@@ -53,9 +54,9 @@ void Winograd::apply(const Bordered& images, int64_t count, float* out, const fl
                            .a_item = inputs_,
                            .a_step = 1,
                            .b = weights_.data(),
-                           .b_row = transformed_panels_.stride,
+                           .b_row = position_,
                            .b_step = transformed_panels_.step,
-                           .b_panel = POSITIONS * transformed_panels_.stride,
+                           .b_panel = panel_,
                            .c = output_.data(),
                            .c_row = to,
                            .c_item = outputs_,
@@ -75,8 +76,9 @@ void Winograd::apply(const Bordered& images, int64_t count, float* out, const fl
 WinogradGradients::WinogradGradients(int64_t inputs, int64_t outputs, int64_t height, int64_t width)
     : inputs_(inputs), outputs_(outputs), rows_(tiles_along(height)), columns_(tiles_along(width)),
       room_(std::max(SUMMED_TILES, columns_)), panels_(KERNEL * inputs, outputs), transformed_panels_(inputs, outputs),
+      position_(transformed_panels_.stride + APART), panel_(POSITIONS * position_),
       input_(POSITIONS * (room_ * inputs + APART)), gradient_(POSITIONS * (room_ * outputs + APART)),
-      sums_(POSITIONS * transformed_panels_.size()) {}
+      sums_(transformed_panels_.count * panel_) {}
 
 void WinogradGradients::add(const Bordered& image, const Bordered& gradient) {
     for (int64_t first = 0; first < rows_;) {
@@ -105,9 +107,9 @@ void WinogradGradients::multiply() {
                        .b_step = outputs_,
                        .b_panel = PANEL,
                        .c = sums_.data(),
-                       .c_row = transformed_panels_.stride,
+                       .c_row = position_,
                        .c_item = transformed_panels_.step,
-                       .c_panel = POSITIONS * transformed_panels_.stride,
+                       .c_panel = panel_,
                        .num_rows = POSITIONS,
                        .num_items = inputs_,
                        .num_columns = outputs_,
@@ -121,9 +123,8 @@ void WinogradGradients::finish(float* gradients) {
     if (held_) multiply();
     if (!begun_) return;
     for (int64_t p = 0; p < panels_.count; ++p)
-        kernels().winograd_weights_back({transformed_panels_.stride,
-                                         sums_.data() + p * POSITIONS * transformed_panels_.stride,
-                                         gradients + p * panels_.stride});
+        kernels().winograd_weights_back(
+            {transformed_panels_.stride, sums_.data() + p * panel_, position_, gradients + p * panels_.stride});
     begun_ = false;
 }
 

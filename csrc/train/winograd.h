@@ -42,6 +42,7 @@ private:
     int64_t inputs_, outputs_, height_, width_, rows_, columns_;  // rows and columns of tiles
     int64_t rows_at_once_;                                        // of tiles
     Panels panels_, transformed_panels_;  // of weights, and of one position of the transformed ones
+    int64_t position_, panel_;            // floats from one to the next, of weights_
     Floats weights_, input_, output_;
 };
 
@@ -62,6 +63,7 @@ private:
 
     int64_t inputs_, outputs_, rows_, columns_, room_;  // rows and columns of tiles in an image; tiles at a time
     Panels panels_, transformed_panels_;
+    int64_t position_, panel_;  // floats from one to the next, of sums_
     Floats input_, gradient_, sums_;
     int64_t held_ = 0;    // tiles that wait for multiplication
     bool begun_ = false;  // whether sums_ has any
