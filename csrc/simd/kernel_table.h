@@ -105,6 +105,7 @@ struct KernelTable {
     void (*norm_relu_pool_backward)(const train::NormReluPoolBackward&);
     void (*update)(const train::Update&);
     void (*winograd_input)(const train::WinogradImage&);
+    void (*winograd_input_narrow)(const train::WinogradImage&);
     void (*winograd_output)(const train::WinogradImage&);
     void (*winograd_weights)(const train::WinogradWeights&);
     void (*winograd_output_back)(const train::WinogradImage&);

@@ -35,6 +35,7 @@ const KernelTable DDLSIM_SIMD_TABLE = {
     norm_relu_pool_backward,
     update,
     winograd_input,
+    winograd_input_narrow,
     winograd_output,
     winograd_weights,
     winograd_output_back,

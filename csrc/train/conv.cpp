@@ -22,11 +22,11 @@ Conv::Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t fi
     conv_height_ = height_ + 2 * spec.pad_height - spec.kernel_height + 1;
     conv_width_ = width_ + 2 * spec.pad_width - spec.kernel_width + 1;
     int64_t more_rows = 0, more_columns = 0, more_grad_rows = 0, more_grad_columns = 0;
-    if (winograd_fits(spec)) {
+    if (winograd_fits(spec, conv_height_, conv_width_)) {
         winograd_ = std::make_unique<Winograd>(spec.inputs, spec.outputs, conv_height_, conv_width_);
-        winograd_back_ = std::make_unique<Winograd>(spec.outputs, spec.inputs, height_, width_);
+        if (!is_first) winograd_back_ = std::make_unique<Winograd>(spec.outputs, spec.inputs, height_, width_);
         winograd_sums_ = std::make_unique<WinogradGradients>(spec.inputs, spec.outputs, conv_height_, conv_width_);
-        lot_ = std::max(winograd_->images_at_once(), winograd_back_->images_at_once());
+        lot_ = winograd_->images_at_once();
         more_rows = beyond(conv_height_), more_columns = beyond(conv_width_);
         more_grad_rows = std::max(more_rows, beyond(height_));
         more_grad_columns = std::max(more_columns, beyond(width_));

@@ -34,7 +34,8 @@ struct Product {
 // Winograd's convolution with 5x5 kernels makes tiles of 4x4 pixels from 8x8 pixels, that is from 64 positions.
 constexpr int WINOGRAD_SIDE = 4, WINOGRAD_POINTS = 8;
 
-// Tiles of an image: [64 positions][tiles][channels] to or from the image's pixels.
+// Tiles of an image: [64 positions][tiles][channels] to or from the image's pixels; "narrow": from the pixels to
+// [tiles][channels][64 positions], for any number of channels.
 struct WinogradImage {
     int64_t num_rows, num_columns, channels;  // of tiles
     const float* image;                       // the first tile's corner; eight rows and columns for each tile

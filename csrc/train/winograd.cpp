@@ -14,14 +14,27 @@ constexpr int64_t SUMMED_TILES = 32;  // at a time in gradients, whose sums run 
 constexpr int64_t APART =
     CHANNEL_BLOCK;  // between positions, which would otherwise meet in few lines of the first cache
 
+InputTiles::InputTiles(int64_t channels, int64_t room) : channels_(channels) {
+    if (channels % CHANNEL_BLOCK) position_ = 1, channel_ = POSITIONS, tile_ = channels * POSITIONS;
+    else channel_ = 1, tile_ = channels, position_ = room * channels + APART;
+    values_ = Floats(POSITIONS * (room * channels + APART));
+}
+
+void InputTiles::take(const Bordered& images, int64_t image, int64_t row, int64_t num_rows, int64_t num_columns,
+                      int64_t tile) {
+    const float* const from = images.at + image * images.image + WINOGRAD_SIDE * row * images.row;
+    const auto transform = channel_ == 1 ? kernels().winograd_input : kernels().winograd_input_narrow;
+    transform({num_rows, num_columns, channels_, from, nullptr, images.pixel, images.row, 0, 0, nullptr,
+               values_.data() + tile * tile_, position_});
+}
+
 Winograd::Winograd(int64_t inputs, int64_t outputs, int64_t height, int64_t width)
-    : inputs_(inputs), outputs_(outputs), height_(height), width_(width), rows_(tiles_along(height)),
+    : inputs_(inputs), outputs_(padded(outputs)), height_(height), width_(width), rows_(tiles_along(height)),
       columns_(tiles_along(width)), rows_at_once_(std::max<int64_t>(1, TILES / columns_)),
       panels_(KERNEL * inputs, outputs), transformed_panels_(inputs, outputs),
       position_(transformed_panels_.stride + APART), panel_(POSITIONS * position_),
-      weights_(transformed_panels_.count * panel_),
-      input_(POSITIONS * (rows_at_once_ * columns_ * inputs + APART)),
-      output_(POSITIONS * (rows_at_once_ * columns_ * outputs + APART)) {}
+      input_(inputs, rows_at_once_ * columns_), weights_(transformed_panels_.count * panel_),
+      output_(POSITIONS * (rows_at_once_ * columns_ * outputs_ + APART)) {}
 
 int64_t Winograd::images_at_once() const { return std::max<int64_t>(1, rows_at_once_ / rows_); }
 
@@ -35,7 +48,7 @@ void Winograd::take_weights(const float* weights) {
 void Winograd::apply(const Bordered& images, int64_t count, float* out, const float* start) {
     for (int64_t first = 0; first < count * rows_; first += rows_at_once_) {
         const int64_t rows = std::min(rows_at_once_, count * rows_ - first), tiles = rows * columns_;
-        const int64_t from = tiles * inputs_ + APART, to = tiles * outputs_ + APART;
+        const int64_t to = tiles * outputs_ + APART;
         // Rows of tiles that lie in one image after the other.
         const auto each_image = [&](const auto& visit) {
             for (int64_t row = first; row < first + rows;) {
@@ -45,14 +58,12 @@ void Winograd::apply(const Bordered& images, int64_t count, float* out, const fl
             }
         };
         each_image([&](int64_t image, int64_t row, int64_t some, int64_t tile) {
-            const float* const at = images.at + image * images.image + WINOGRAD_SIDE * row * images.row;
-            kernels().winograd_input({some, columns_, inputs_, at, nullptr, images.pixel, images.row, 0, 0, nullptr,
-                                      input_.data() + tile * inputs_, from});
+            input_.take(images, image, row, some, columns_, tile);
         });
         kernels().product({.a = input_.data(),
-                           .a_row = from,
-                           .a_item = inputs_,
-                           .a_step = 1,
+                           .a_row = input_.position(),
+                           .a_item = input_.tile(),
+                           .a_step = input_.channel(),
                            .b = weights_.data(),
                            .b_row = position_,
                            .b_step = transformed_panels_.step,
@@ -74,10 +85,10 @@ void Winograd::apply(const Bordered& images, int64_t count, float* out, const fl
 }
 
 WinogradGradients::WinogradGradients(int64_t inputs, int64_t outputs, int64_t height, int64_t width)
-    : inputs_(inputs), outputs_(outputs), rows_(tiles_along(height)), columns_(tiles_along(width)),
+    : inputs_(inputs), outputs_(padded(outputs)), rows_(tiles_along(height)), columns_(tiles_along(width)),
       room_(std::max(SUMMED_TILES, columns_)), panels_(KERNEL * inputs, outputs), transformed_panels_(inputs, outputs),
       position_(transformed_panels_.stride + APART), panel_(POSITIONS * position_),
-      input_(POSITIONS * (room_ * inputs + APART)), gradient_(POSITIONS * (room_ * outputs + APART)),
+      input_(inputs, room_), gradient_(POSITIONS * (room_ * outputs_ + APART)),
       sums_(transformed_panels_.count * panel_) {}
 
 void WinogradGradients::add(const Bordered& image, const Bordered& gradient) {
@@ -87,8 +98,7 @@ void WinogradGradients::add(const Bordered& image, const Bordered& gradient) {
             multiply();
             continue;
         }
-        kernels().winograd_input({count, columns_, inputs_, image.at + WINOGRAD_SIDE * first * image.row, nullptr, image.pixel,
-                                  image.row, 0, 0, nullptr, input_.data() + held_ * inputs_, room_ * inputs_ + APART});
+        input_.take(image, 0, first, count, columns_, held_);
         kernels().winograd_output_back({count, columns_, outputs_, gradient.at + WINOGRAD_SIDE * first * gradient.row, nullptr,
                                         gradient.pixel, gradient.row, 0, 0, nullptr,
                                         gradient_.data() + held_ * outputs_, room_ * outputs_ + APART});
@@ -99,9 +109,9 @@ void WinogradGradients::add(const Bordered& image, const Bordered& gradient) {
 
 void WinogradGradients::multiply() {
     kernels().product({.a = input_.data(),
-                       .a_row = room_ * inputs_ + APART,
-                       .a_item = 1,
-                       .a_step = inputs_,
+                       .a_row = input_.position(),
+                       .a_item = input_.channel(),
+                       .a_step = input_.tile(),
                        .b = gradient_.data(),
                        .b_row = room_ * outputs_ + APART,
                        .b_step = outputs_,

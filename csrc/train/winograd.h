@@ -14,15 +14,34 @@ struct Bordered {
     int64_t pixel, row, image;
 };
 
-// Where channels fill whole registers.
-inline bool winograd_fits(const ConvSpec& spec) {
-    return spec.kernel_height == 5 && spec.kernel_width == 5 && spec.inputs % CHANNEL_BLOCK == 0 &&
-           spec.outputs % CHANNEL_BLOCK == 0;
-}
-
 inline int64_t tiles_along(int64_t pixels) { return (pixels + WINOGRAD_SIDE - 1) / WINOGRAD_SIDE; }
 // Pixels that tiles take beyond a side.
 inline int64_t beyond(int64_t pixels) { return tiles_along(pixels) * WINOGRAD_SIDE - pixels; }
+
+// Where it takes fewer products; of one channel, transforming the results takes what the products save.
+inline bool winograd_fits(const ConvSpec& spec, int64_t height, int64_t width) {
+    return spec.kernel_height == 5 && spec.kernel_width == 5 && spec.inputs > 1 &&
+           WINOGRAD_POINTS * WINOGRAD_POINTS * tiles_along(height) * tiles_along(width) < 25 * height * width;
+}
+
+// Tiles of images, transformed: [positions][tiles][channels] where channels fill whole registers, else
+// [tiles][channels][positions].
+class InputTiles {
+public:
+    // room: tiles.
+    InputTiles(int64_t channels, int64_t room);
+
+    // num_rows rows of an image's tiles from `row` on, to the place of number `tile`.
+    void take(const Bordered& images, int64_t image, int64_t row, int64_t num_rows, int64_t num_columns, int64_t tile);
+    const float* data() const { return values_.data(); }
+    int64_t position() const { return position_; }  // floats from one to the next
+    int64_t tile() const { return tile_; }
+    int64_t channel() const { return channel_; }
+
+private:
+    int64_t channels_, position_, tile_, channel_;
+    Floats values_;
+};
 
 class Winograd {
 public:
@@ -35,15 +54,16 @@ public:
     // Images whose tiles are multiplied together.
     int64_t images_at_once() const;
 
-    // out [count][height][width][outputs]; start [outputs] is added, unless null.
+    // out [count][height][width][padded outputs]; start [padded outputs] is added, unless null.
     void apply(const Bordered& images, int64_t count, float* out, const float* start);
 
 private:
-    int64_t inputs_, outputs_, height_, width_, rows_, columns_;  // rows and columns of tiles
+    int64_t inputs_, outputs_, height_, width_, rows_, columns_;  // outputs: padded; rows and columns of tiles
     int64_t rows_at_once_;                                        // of tiles
     Panels panels_, transformed_panels_;  // of weights, and of one position of the transformed ones
     int64_t position_, panel_;            // floats from one to the next, of weights_
-    Floats weights_, input_, output_;
+    InputTiles input_;
+    Floats weights_, output_;
 };
 
 // Gradients of the weights, summed over images in the transformed form, where they take as few products.
@@ -61,10 +81,11 @@ public:
 private:
     void multiply();
 
-    int64_t inputs_, outputs_, rows_, columns_, room_;  // rows and columns of tiles in an image; tiles at a time
+    int64_t inputs_, outputs_, rows_, columns_, room_;  // as above; tiles at a time
     Panels panels_, transformed_panels_;
     int64_t position_, panel_;  // floats from one to the next, of sums_
-    Floats input_, gradient_, sums_;
+    InputTiles input_;
+    Floats gradient_, sums_;
     int64_t held_ = 0;    // tiles that wait for multiplication
     bool begun_ = false;  // whether sums_ has any
 };
