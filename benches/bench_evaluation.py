@@ -3,6 +3,8 @@
 The loop evaluates model after model in plain PyTorch (see helpers/facade_cell.py). 100 test images per cluster.
 """
 
+from itertools import cycle
+
 import facade_cell as cell
 import numpy as np
 import pytest
@@ -24,16 +26,29 @@ def models(learner):
     return cell.two_heads_per_node(learner)
 
 
-def test_two_heads_per_node(ratio, learner, models):
-    cell.check_tested(cell.evaluation(learner, models), cell.plain_evaluation(learner, models))
-    ratio(lambda: cell.evaluation(learner, models), lambda: cell.plain_evaluation(learner, models), ALTERNATIVE, 3)
+@pytest.fixture(scope="module")
+def others(learner):
+    """In turns with `models`: a model of the evaluation before is not evaluated again."""
+    return cell.two_heads_per_node(learner, first_seed=cell.NODES)
 
 
-def test_nodes_with_one_model(ratio, learner, models):
+def time_in_turns(ratio, learner, *turns):
+    """Each turn, the models of all nodes, by ours; the first by the alternative."""
+    for models in turns:
+        cell.check_tested(cell.evaluation(learner, models), cell.plain_evaluation(learner, models))
+    turn = cycle(turns)
+    ratio(
+        lambda: cell.evaluation(learner, next(turn)), lambda: cell.plain_evaluation(learner, turns[0]), ALTERNATIVE, 3
+    )
+
+
+def test_two_heads_per_node(ratio, learner, models, others):
+    time_in_turns(ratio, learner, models, others)
+
+
+def test_nodes_with_one_model(ratio, learner, models, others):
     """After an all-reduce; two clusters, so two evaluations."""
-    same = [models[0][:1]] * cell.NODES
-    cell.check_tested(cell.evaluation(learner, same), cell.plain_evaluation(learner, same))
-    ratio(lambda: cell.evaluation(learner, same), lambda: cell.plain_evaluation(learner, same), ALTERNATIVE, 3)
+    time_in_turns(ratio, learner, [models[0][:1]] * cell.NODES, [others[0][:1]] * cell.NODES)
 
 
 @pytest.mark.parametrize("common", [False, True], ids=["other_batches", "same_batches"])

@@ -20,10 +20,18 @@ def starts(learner):
     return [learner.init_models(node)[0] for node in range(cell.NODES)]
 
 
+def check_first_step(learner, starts) -> None:
+    """Later ones amplify rounding; in the first one a pixel on the edge of ReLU or pooling may fall to either side."""
+    values = [torch.cat([params.values() for params in model]) for model in starts]
+    ours = [torch.cat([p.values() for p in model]) for model in cell.training_wave(learner, starts, steps=1)]
+    theirs = cell.plain_training(learner, starts, steps=1)
+    apart = sorted(float((a - b).norm() / (b - c).norm()) for a, b, c in zip(ours, theirs, values, strict=True))
+    assert apart[len(apart) // 2] < 1e-5, apart
+    assert apart[-1] < 0.01, apart
+
+
 def test_training_wave(ratio, learner, starts, benchmark, request):
-    expected = cell.plain_training(learner, starts, steps=1)  # later steps amplify the rounding of other operators
-    for model, flat in zip(cell.training_wave(learner, starts, steps=1), expected, strict=True):
-        torch.testing.assert_close(torch.cat([p.values() for p in model]), flat, rtol=1e-3, atol=1e-5)
+    check_first_step(learner, starts)
     ratio(lambda: cell.training_wave(learner, starts), lambda: cell.plain_training(learner, starts), ALTERNATIVE, 5)
     instructions = "x86-64-v3" if request.config.getoption("--avx2") else "native"
     least = None if benchmark.disabled else floor_s(cell.THREADS, cell.multiply_adds(), instruction_set=instructions)

@@ -10,7 +10,8 @@ function(ddlsim_add_simd_kernels target)
     add_library(${objects} OBJECT csrc/simd/kernels.cpp)
     target_include_directories(${objects} PRIVATE csrc)
     set_target_properties(${objects} PROPERTIES UNITY_BUILD OFF)
-    target_compile_options(${objects} PRIVATE -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math)
+    target_compile_options(${objects} PRIVATE -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
+      -Wno-psabi)  # eight lanes by value, within one file
     if(DDLSIM_WARNINGS)  # GCC 12 warns of its own avx512fintrin.h
       target_compile_options(${objects} PRIVATE -Wno-uninitialized -Wno-maybe-uninitialized)
     endif()

@@ -15,12 +15,14 @@ using simd::kernels;
 // a layer writes beyond them is overwritten by the next pixel. With a border the pixels keep their padding.
 Conv::Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t first_value, bool is_first)
     : spec_(spec), height_(in_height), width_(in_width),
+      conv_height_(in_height + 2 * spec.pad_height - spec.kernel_height + 1),
+      conv_width_(in_width + 2 * spec.pad_width - spec.kernel_width + 1),
       panels_(spec.kernel_height * spec.kernel_width * spec.inputs, spec.outputs),
-      turned_panels_(spec.kernel_height * spec.kernel_width * spec.outputs, spec.inputs) {
+      turned_panels_(spec.kernel_height * spec.kernel_width * spec.outputs, spec.inputs),
+      direct_(spec.kernel_height, spec.kernel_width, spec.inputs, spec.outputs, conv_height_, conv_width_),
+      direct_back_(spec.kernel_height, spec.kernel_width, spec.outputs, spec.inputs, in_height, in_width) {
     const bool bordered = spec.pad_height || spec.pad_width;
     pixel_ = bordered && !is_first ? padded(spec.inputs) : spec.inputs;
-    conv_height_ = height_ + 2 * spec.pad_height - spec.kernel_height + 1;
-    conv_width_ = width_ + 2 * spec.pad_width - spec.kernel_width + 1;
     int64_t more_rows = 0, more_columns = 0, more_grad_rows = 0, more_grad_columns = 0;
     if (winograd_fits(spec, conv_height_, conv_width_)) {
         winograd_ = std::make_unique<Winograd>(spec.inputs, spec.outputs, conv_height_, conv_width_);
@@ -116,40 +118,16 @@ void Conv::prepare(const float* packed) {
     if (winograd_) winograd_->take_weights(packed + weights_at_);
 }
 
-void Conv::convolve(const float* packed, int64_t first, int64_t count) {
-    const float* const from = in_.data() + first * in_floats_;
-    float* const out = conv_.data() + first * conv_floats_;
-    if (winograd_) {
-        winograd_->apply({from, pixel_, row_, in_floats_}, count, out, packed + bias_at_);
-        return;
-    }
-    for (int64_t n = 0; n < count; ++n) convolve_one(packed, from + n * in_floats_, out + n * conv_floats_);
+// The input from image `first` on, with its border.
+Bordered Conv::bordered_input(int64_t first) const {
+    return {in_.data() + first * in_floats_, pixel_, row_, in_floats_};
 }
 
-void Conv::convolve_one(const float* packed, const float* image, float* out) const {
-    const bool compact = pixel_ == spec_.inputs;
-    const int64_t inputs = spec_.inputs, parts = compact ? 1 : spec_.kernel_width;
-    kernels().product({.a = image,
-                       .a_row = row_,
-                       .a_item = pixel_,
-                       .a_segment = row_,
-                       .a_part = pixel_,
-                       .a_step = 1,
-                       .b = packed + weights_at_,
-                       .b_segment = spec_.kernel_width * inputs * panels_.step,
-                       .b_part = inputs * panels_.step,
-                       .b_step = panels_.step,
-                       .b_panel = panels_.stride,
-                       .c = out,
-                       .c_row = conv_width_ * channels_,
-                       .c_item = channels_,
-                       .num_rows = conv_height_,
-                       .num_items = conv_width_,
-                       .num_columns = channels_,
-                       .num_segments = spec_.kernel_height,
-                       .num_parts = parts,
-                       .num_steps = compact ? spec_.kernel_width * inputs : inputs,
-                       .start = packed + bias_at_});
+void Conv::convolve(const float* packed, int64_t first, int64_t count) {
+    const Bordered images = bordered_input(first);
+    float* const out = conv_.data() + first * conv_floats_;
+    if (winograd_) winograd_->apply(images, count, out, packed + bias_at_);
+    else direct_.apply(packed + weights_at_, images, count, out, packed + bias_at_);
 }
 
 // Statistics of the batch need all of it; else what has been computed is finished while it lies in the cache.
@@ -191,8 +169,7 @@ void Conv::finish(const float* packed, int64_t image, const Sink& out, bool trai
 void Conv::take_batch_statistics(const float* packed, int64_t num_images) {
     const int64_t outputs = spec_.outputs;
     const double count = static_cast<double>(num_images * conv_height_ * conv_width_);
-    if (count < 2)
-        throw std::invalid_argument("batch normalization needs more than one value per channel in training");
+    if (count < 2) throw std::invalid_argument("batch normalization needs more than one value per channel in training");
     std::vector<double> sums(outputs), squares(outputs), rest(outputs);
     ChannelSums call = {conv_height_, conv_width_, channels_, nullptr, nullptr, sums_.data(), nullptr};
     for (int64_t n = 0; n < num_images; ++n) {
@@ -296,11 +273,18 @@ void Conv::backward(const float* packed, float* gradients, int64_t count, float*
         const int64_t some = std::min(lot_, count - first);
         for (int64_t slot = 0; slot < some; ++slot) {
             norm_relu_pool_gradients(packed, gradients, first + slot, slot);
-            weight_gradients(gradients, first + slot, slot);
+            const Bordered image = bordered_input(first + slot);
+            const Bordered gradient = {conv_gradient(slot), channels_, grad_row_, grad_conv_floats_};
+            if (winograd_) winograd_sums_->add(image, gradient);
+            else direct_.add_gradients(image, gradient, gradients + weights_at_);
         }
-        if (grad_input) input_gradients(grad_input + first * height_ * width_ * padded(spec_.inputs), some);
+        if (!grad_input) continue;
+        const Bordered bordered = {grad_conv_.data(), channels_, grad_row_, grad_conv_floats_};
+        float* const out = grad_input + first * height_ * width_ * padded(spec_.inputs);
+        if (winograd_) winograd_back_->apply(bordered, some, out, nullptr);
+        else direct_back_.apply(turned_.data(), bordered, some, out, nullptr);
     }
-    if (winograd_sums_) winograd_sums_->finish(gradients + weights_at_);
+    if (winograd_) winograd_sums_->finish(gradients + weights_at_);
 }
 
 // Of an image, in a slot of grad_conv_, from the first pixel that is not border.
@@ -322,8 +306,8 @@ void Conv::norm_relu_pool_gradients(const float* packed, float* gradients, int64
     }
     if (normalizes_batches()) {
         std::fill(sums_.begin(), sums_.end(), 0.0);
-        kernels().norm_relu_pool_backward({of, grad_out, batch_scale_.data(), slope_.data(), offset_.data(), grad_conv,
-                                           grad_row_, sums_.data()});
+        kernels().norm_relu_pool_backward(
+            {of, grad_out, batch_scale_.data(), slope_.data(), offset_.data(), grad_conv, grad_row_, sums_.data()});
         for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
         return;
     }
@@ -353,75 +337,6 @@ void Conv::norm_relu_pool_gradients(const float* packed, float* gradients, int64
     kernels().norm_relu_pool_backward(
         {of, grad_out, scale_.data(), slope.data(), offset.data(), grad_conv, grad_row_, sums_.data()});
     for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
-}
-
-void Conv::weight_gradients(float* gradients, int64_t image, int64_t slot) {
-    const float* const input = in_.data() + image * in_floats_;
-    const float* const grad_conv = conv_gradient(slot);
-    if (winograd_sums_) {
-        winograd_sums_->add({input, pixel_, row_, in_floats_}, {grad_conv, channels_, grad_row_, grad_conv_floats_});
-        return;
-    }
-    const bool compact = pixel_ == spec_.inputs;
-    const int64_t items = compact ? spec_.kernel_width * spec_.inputs : spec_.inputs;
-    const int64_t step = panels_.step, row = spec_.kernel_width * spec_.inputs * step;
-    for (int64_t x = 0; x < (compact ? 1 : spec_.kernel_width); ++x)
-        kernels().product({.a = input + x * pixel_,
-                           .a_row = row_,
-                           .a_item = 1,
-                           .a_segment = row_,
-                           .a_step = pixel_,
-                           .b = grad_conv,
-                           .b_segment = grad_row_,
-                           .b_step = channels_,
-                           .b_panel = PANEL,
-                           .c = gradients + weights_at_ + x * items * step,
-                           .c_row = row,
-                           .c_item = step,
-                           .c_panel = panels_.stride,
-                           .num_rows = spec_.kernel_height,
-                           .num_items = items,
-                           .num_columns = channels_,
-                           .num_segments = conv_height_,
-                           .num_steps = conv_width_,
-                           .accumulate = true});
-}
-
-// The convolution of the bordered gradients with the turned weights.
-void Conv::input_gradients(float* grad_input, int64_t count) const {
-    if (winograd_back_) {
-        winograd_back_->apply({grad_conv_.data(), channels_, grad_row_, grad_conv_floats_}, count, grad_input, nullptr);
-        return;
-    }
-    for (int64_t slot = 0; slot < count; ++slot)
-        input_gradients_of_one(grad_conv_.data() + slot * grad_conv_floats_,
-                               grad_input + slot * height_ * width_ * padded(spec_.inputs));
-}
-
-void Conv::input_gradients_of_one(const float* grad_conv, float* grad_input) const {
-    const bool compact = channels_ == spec_.outputs;
-    const int64_t inputs = padded(spec_.inputs), outputs = spec_.outputs, parts = compact ? 1 : spec_.kernel_width;
-    const int64_t step = turned_panels_.step;
-    kernels().product({.a = grad_conv,
-                       .a_row = grad_row_,
-                       .a_item = channels_,
-                       .a_segment = grad_row_,
-                       .a_part = channels_,
-                       .a_step = 1,
-                       .b = turned_.data(),
-                       .b_segment = spec_.kernel_width * outputs * step,
-                       .b_part = outputs * step,
-                       .b_step = step,
-                       .b_panel = turned_panels_.stride,
-                       .c = grad_input,
-                       .c_row = width_ * inputs,
-                       .c_item = inputs,
-                       .num_rows = height_,
-                       .num_items = width_,
-                       .num_columns = inputs,
-                       .num_segments = spec_.kernel_height,
-                       .num_parts = parts,
-                       .num_steps = compact ? spec_.kernel_width * outputs : outputs});
 }
 
 }  // namespace ddlsim::train

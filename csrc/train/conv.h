@@ -2,7 +2,7 @@
 #pragma once
 #include <functional>
 
-#include "network.h"
+#include "direct.h"
 #include "winograd.h"
 
 namespace ddlsim::train {
@@ -58,37 +58,35 @@ public:
 private:
     NormReluPool output_of(int64_t image, bool keep);
     void convolve(const float* packed, int64_t first, int64_t count);
-    void convolve_one(const float* packed, const float* image, float* out) const;
+    Bordered bordered_input(int64_t first) const;
     void take_batch_statistics(const float* packed, int64_t num_images);
     void normalize(const float* packed, int64_t image, float* scale, float* shift);
     void finish(const float* packed, int64_t image, const Sink& out, bool training);
     void take_batch_sums(const float* packed, float* gradients, int64_t num_images);
     float* conv_gradient(int64_t slot) const;
     void norm_relu_pool_gradients(const float* packed, float* gradients, int64_t image, int64_t slot);
-    void weight_gradients(float* gradients, int64_t image, int64_t slot);
-    void input_gradients(float* grad_input, int64_t count) const;
-    void input_gradients_of_one(const float* grad_conv, float* grad_input) const;
     template <class Visit>
     void each_value(const Visit& visit) const;
 
     ConvSpec spec_;
-    int64_t height_, width_;           // of the input
-    int64_t pixel_, row_, in_floats_;  // of the input with its border: floats per pixel, row, image
-    int64_t conv_height_, conv_width_, channels_, conv_floats_;
+    int64_t height_, width_, conv_height_, conv_width_;  // of the input and of what the convolution gives
+    int64_t pixel_, row_, in_floats_;                    // of the input with its border: floats per pixel, row, image
+    int64_t channels_, conv_floats_;
     int64_t out_height_, out_width_;
     int64_t lot_ = 1;                      // images at once
     int64_t grad_row_, grad_conv_floats_;  // of grad_conv_ [lot] with its border
-    Panels panels_, turned_panels_;  // of weights [kernel rows][columns][inputs], and turned [..][outputs]
+    Panels panels_, turned_panels_;        // of weights [kernel rows][columns][inputs], and turned [..][outputs]
     int64_t weights_at_, bias_at_, scale_at_, shift_at_;
-    std::unique_ptr<Winograd> winograd_, winograd_back_;  // where they fit
+    DirectConv direct_, direct_back_;
+    std::unique_ptr<Winograd> winograd_, winograd_back_;  // instead, where they fit
     std::unique_ptr<WinogradGradients> winograd_sums_;
     Floats in_, conv_, turned_, grad_conv_, grad_out_;
     Floats scale_, shift_;  // of the image at hand
     std::vector<uint8_t> winner_;
     std::vector<double> mean_, rstd_;  // per image and group
     std::vector<double> sums_, products_;
-    int64_t grad_floats_;                                 // of an image of grad_out_
-    std::vector<double> batch_mean_, batch_rstd_;         // per channel
+    int64_t grad_floats_;                                // of an image of grad_out_
+    std::vector<double> batch_mean_, batch_rstd_;        // per channel
     Floats batch_scale_, batch_shift_, slope_, offset_;  // forward; and back, with batch_scale_
 };
 

@@ -18,7 +18,7 @@ struct Samples {
 };
 
 struct Optimizer {
-    bool adam, decoupled;  // decoupled: the decay is taken off the values and is no part of the gradient
+    bool adam, decoupled;       // decoupled: the decay is taken off the values and is no part of the gradient
     std::vector<double> rates;  // per step
     double momentum, weight_decay, beta1, beta2, epsilon;
     bool weights_decay_alone;  // and neither biases nor normalizations
@@ -76,9 +76,9 @@ private:
     std::vector<Conv> convs_;
     int64_t images_at_once_ = 1;  // where only features are asked for
     std::vector<Linear> linears_;
-    int64_t num_features_, feature_row_;  // of the convolutions, and floats per row of them
-    int64_t core_values_, num_values_;    // packed
-    int64_t room_ = 0, conv_room_ = 0;    // images
+    int64_t num_features_, feature_row_;                // of the convolutions, and floats per row of them
+    int64_t core_values_, num_values_;                  // packed
+    int64_t room_ = 0, conv_room_ = 0;                  // images
     std::vector<std::pair<int64_t, int64_t>> weights_;  // packed [first, stop) of every layer's weights, ascending
     Floats values_, gradients_, first_, second_, features_, feature_mask_, start_, control_;
 };

@@ -74,7 +74,8 @@ void Plan::drop_features(const std::vector<uint64_t>& keys, int64_t step, int64_
                     mask[n * num_features_ + p * channels + c] *= drawn[n * num_features_ + c * pixels + p];
     }
     for (int64_t n = 0; n < count; ++n)
-        for (int64_t k = 0; k < num_features_; ++k) features_.data()[n * feature_row_ + k] *= mask[n * num_features_ + k];
+        for (int64_t k = 0; k < num_features_; ++k)
+            features_.data()[n * feature_row_ + k] *= mask[n * num_features_ + k];
 }
 
 void Plan::step(const Samples& samples, const int64_t* rows, int64_t count, const Optimizer& optimizer,
@@ -212,14 +213,13 @@ void Plan::update_range(const Optimizer& optimizer, int64_t first, int64_t stop,
         for (int64_t i = first; i < stop; ++i) values[i] *= rest;
     }
     const bool remembers = optimizer.adam || optimizer.momentum > 0;
-    simd::kernels().update({stop - first, values + first, gradients_.data() + first,
-                            remembers ? first_.data() + first : nullptr,
-                            optimizer.adam ? second_.data() + first : nullptr, static_cast<float>(rate),
-                            static_cast<float>(optimizer.momentum), optimizer.decoupled ? 0.0f : static_cast<float>(decay),
-                            static_cast<float>(optimizer.beta1), static_cast<float>(optimizer.beta2),
-                            static_cast<float>(optimizer.epsilon),
-                            static_cast<float>(rate / (1 - std::pow(optimizer.beta1, steps))),
-                            static_cast<float>(std::sqrt(1 - std::pow(optimizer.beta2, steps)))});
+    simd::kernels().update(
+        {stop - first, values + first, gradients_.data() + first, remembers ? first_.data() + first : nullptr,
+         optimizer.adam ? second_.data() + first : nullptr, static_cast<float>(rate),
+         static_cast<float>(optimizer.momentum), optimizer.decoupled ? 0.0f : static_cast<float>(decay),
+         static_cast<float>(optimizer.beta1), static_cast<float>(optimizer.beta2),
+         static_cast<float>(optimizer.epsilon), static_cast<float>(rate / (1 - std::pow(optimizer.beta1, steps))),
+         static_cast<float>(std::sqrt(1 - std::pow(optimizer.beta2, steps)))});
 }
 
 }  // namespace ddlsim::train

@@ -41,8 +41,8 @@ int64_t Winograd::images_at_once() const { return std::max<int64_t>(1, rows_at_o
 // Panel by panel [64][inputs][PANEL], so that a position's rows lie together.
 void Winograd::take_weights(const float* weights) {
     for (int64_t p = 0; p < panels_.count; ++p)
-        kernels().winograd_weights({transformed_panels_.stride, weights + p * panels_.stride,
-                                    weights_.data() + p * panel_, position_});
+        kernels().winograd_weights(
+            {transformed_panels_.stride, weights + p * panels_.stride, weights_.data() + p * panel_, position_});
 }
 
 void Winograd::apply(const Bordered& images, int64_t count, float* out, const float* start) {
@@ -87,9 +87,8 @@ void Winograd::apply(const Bordered& images, int64_t count, float* out, const fl
 WinogradGradients::WinogradGradients(int64_t inputs, int64_t outputs, int64_t height, int64_t width)
     : inputs_(inputs), outputs_(padded(outputs)), rows_(tiles_along(height)), columns_(tiles_along(width)),
       room_(std::max(SUMMED_TILES, columns_)), panels_(KERNEL * inputs, outputs), transformed_panels_(inputs, outputs),
-      position_(transformed_panels_.stride + APART), panel_(POSITIONS * position_),
-      input_(inputs, room_), gradient_(POSITIONS * (room_ * outputs_ + APART)),
-      sums_(transformed_panels_.count * panel_) {}
+      position_(transformed_panels_.stride + APART), panel_(POSITIONS * position_), input_(inputs, room_),
+      gradient_(POSITIONS * (room_ * outputs_ + APART)), sums_(transformed_panels_.count * panel_) {}
 
 void WinogradGradients::add(const Bordered& image, const Bordered& gradient) {
     for (int64_t first = 0; first < rows_;) {
@@ -99,8 +98,8 @@ void WinogradGradients::add(const Bordered& image, const Bordered& gradient) {
             continue;
         }
         input_.take(image, 0, first, count, columns_, held_);
-        kernels().winograd_output_back({count, columns_, outputs_, gradient.at + WINOGRAD_SIDE * first * gradient.row, nullptr,
-                                        gradient.pixel, gradient.row, 0, 0, nullptr,
+        kernels().winograd_output_back({count, columns_, outputs_, gradient.at + WINOGRAD_SIDE * first * gradient.row,
+                                        nullptr, gradient.pixel, gradient.row, 0, 0, nullptr,
                                         gradient_.data() + held_ * outputs_, room_ * outputs_ + APART});
         held_ += count * columns_;
         first += count;

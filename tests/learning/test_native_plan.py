@@ -128,15 +128,17 @@ def test_gradients_and_outputs_of_our_models_on_every_instruction_set(isa, model
 
 @pytest.mark.parametrize(("size", "padding"), [((5, 5), 0), ((7, 9), 2), ((17, 18), (4, 1)), ((33, 31), 2)])
 @pytest.mark.parametrize("batch", [1, 7])
-def test_convolutions_in_tiles_have_autograds_gradients(isa, size, padding, batch):
-    """5x5 kernels on channels by the register; images of less tiles than are summed at a time, and of more."""
+@pytest.mark.parametrize("channels", [(16, 48), (3, 6), (2, 20)])
+def test_convolutions_in_tiles_have_autograds_gradients(isa, size, padding, batch, channels):
+    """5x5 kernels on many channels and on few; images of less tiles than are summed at a time, and of more."""
     torch.manual_seed(6)
-    convs = nn.Conv2d(16, 48, 5, padding=padding), nn.Conv2d(48, 16, 5, padding=4)
+    inputs, between = channels
+    convs = nn.Conv2d(inputs, between, 5, padding=padding), nn.Conv2d(between, 16, 5, padding=4)
     core = nn.Sequential(convs[0], nn.ReLU(), convs[1], nn.Flatten())
     with torch.no_grad():
-        features = core(torch.zeros(1, 16, *size)).shape[1]
+        features = core(torch.zeros(1, inputs, *size)).shape[1]
     workspace = workspace_of(lambda: copy.deepcopy(SplitModel(core, nn.Linear(features, 3))))
-    check_gradients(workspace, (16, *size), batch, 3)
+    check_gradients(workspace, (inputs, *size), batch, 3)
 
 
 @pytest.mark.parametrize(
