@@ -105,7 +105,11 @@ def train(learner: Learner) -> torch.Tensor:
 @pytest.mark.parametrize("pair", CASES, indirect=True)
 def bench_a_local_training(ratio, pair):
     ours, plain = pair
-    torch.testing.assert_close(train(ours), train(plain), rtol=1e-2, atol=1e-3)
+    (start,) = plain.init_models(0, whole=True)
+    expected = train(plain)
+    # As a whole: Adam divides by the gradient's own size, so that single values go where rounding sends them.
+    apart = float((train(ours) - expected).norm() / (expected - start[0].values()).norm())
+    assert apart < 0.01, apart
     ratio(lambda: train(ours), lambda: train(plain), "PyTorch one by one", rounds=15)
 
 
