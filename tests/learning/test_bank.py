@@ -2,24 +2,12 @@
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from counted_operators import CountedOperators
 
 from ddlsim.learning.bank import Rows, stacked_rows, store_rows
 from ddlsim.learning.layout import Entry, Part
 
 PART = Part("net", "core", (Entry("weight", (3,), 0, 3, True),))
-
-
-class Counted(TorchDispatchMode):
-    """How many operators were called."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += 1
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.fixture
@@ -50,8 +38,8 @@ def test_the_number_of_rows_does_not_change_the_number_of_operators(filled):
     for number in (2, 200):
         held = filled(number)
         rows = [params.row for params in held]
-        with Counted() as counted:
+        with CountedOperators() as operators:
             store_rows(rows, 2 * stacked_rows(rows))
-        counts.add(counted.count)
+        counts.add(operators.found.total())
         assert held[-1].values().tolist() == [2.0 * number] * 3
     assert len(counts) == 1

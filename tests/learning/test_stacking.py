@@ -1,13 +1,12 @@
 """Layers of many models in one call: what each model computes alone, and in how many operators."""
 
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 import torch
+from counted_operators import CountedOperators
 from torch import nn
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.learning.backends.stacked_models import TRAINING, StackedModels
@@ -25,19 +24,6 @@ from ddlsim.tasks import task_named
 
 NODES, BATCH = 3, 4
 BY_LAYERS = ByLayers()
-
-
-class Operators(TorchDispatchMode):
-    """Counts what is dispatched, without views."""
-
-    def __init__(self):
-        super().__init__()
-        self.found: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if not any(each.alias_info and not each.alias_info.is_write for each in func._schema.returns):
-            self.found[str(func)] += func.name() != "aten::_unsafe_view"
-        return func(*args, **(kwargs or {}))
 
 
 class Models:
@@ -256,7 +242,7 @@ def test_a_step_of_gn_lenet_takes_few_operators():
     images, labels = torch.randn(NODES, 8, 3, 32, 32), torch.randint(0, 10, (NODES, 8))
     counts = {}
     for way in (BY_LAYERS, ByVmap()):
-        with Operators() as operators:
+        with CountedOperators() as operators:
             models.step(images, labels, way)
         counts[way.name] = operators.found.total()
     assert counts["layer by layer"] <= 55 < counts["torch.func.vmap"]

@@ -25,12 +25,12 @@ from ddlsim.learning.backends.stacked_evaluating import stacked_losses, stacked_
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
 from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
 from ddlsim.learning.backends.workers import Workers
-from ddlsim.learning.bank import Row, store_rows
+from ddlsim.learning.bank import Row, stacked_rows, store_rows
 from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
 from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.optimizing.smoothing import training_loss
-from ddlsim.learning.optimizing.state import OpenState, StackedState
+from ddlsim.learning.optimizing.state import StackedState
 from ddlsim.learning.optimizing.updates import Updates
 
 if TYPE_CHECKING:
@@ -149,14 +149,12 @@ class StackedBackend:
         trained, weights, others = models.split(only, whole)
         local = models.buffers.local([job.local for job in jobs])
         buffers = models.buffers.read(whole, local, [job.seed for job in jobs])
-        moments = self._open_moments(jobs)
-        first = models.trained_entries(only)[0].start
-        state = StackedState(self._training.optimizer, moments, trained, first) if moments else None
+        state = self._open_state(models, jobs, trained) if jobs[0].moments else None
         apart = self._training.weight_decay_on == "weights"  # else one tensor, which is quicker
         views = partial(models.views, only, apart)
         control = None
         if jobs[0].control is not None:
-            control = views(torch.stack([job.control.values() for job in jobs if job.control is not None]))
+            control = views(stacked_rows([job.control for job in jobs if job.control is not None]))
         places = models.places(only, apart)
         named = [(name, columns, tensor) for (name, columns), tensor in zip(places, views(weights), strict=True)]
         updates = Updates(self._training, named, jobs[0].rates, jobs[0].proximal, control, state, stacked=True)
@@ -171,11 +169,8 @@ class StackedBackend:
         models.buffers.write(buffers, only, whole, local)
         allocate_outputs(jobs)  # only now: a wave that runs out of memory begins again
         _store(jobs, whole, local)
-        for place, (job, own) in enumerate(zip(jobs, moments, strict=False)):
-            assert state is not None
-            for flat, values in zip(own.flats, state.flats, strict=True):
-                flat[trained] = values[place]
-            own.store(job.new_moments)
+        if state is not None:
+            state.store([job.new_moments for job in jobs])
 
     def _batches(self, jobs: Sequence[TrainSpec]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The images [N, b, C, H, W] and labels [N, b] of every step."""
@@ -186,9 +181,12 @@ class StackedBackend:
             images, labels = self._pool.gather(jobs[0].node, rows)
             yield augment_together(augmenters, images) if augmenters else images, labels
 
-    def _open_moments(self, jobs: Sequence[TrainSpec]) -> list[OpenState]:
-        optimizer = self._training.optimizer
-        return [OpenState(optimizer, job.moments, job.sizes, self._device) for job in jobs if job.moments]
+    def _open_state(
+        self, models: StackedModels, jobs: Sequence[TrainSpec], trained: slice | torch.Tensor
+    ) -> StackedState:
+        first = models.trained_entries(jobs[0].only)[0].start
+        before = [job.moments for job in jobs]
+        return StackedState(self._training.optimizer, before, jobs[0].sizes, trained, first, self._device)
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from ddlsim.errors import ScenarioError
-from ddlsim.learning.bank import Params, Row
+from ddlsim.kernels.transfers import uploaded
+from ddlsim.learning.bank import Params, Row, stacked_rows, store_rows
 from ddlsim.learning.layout import WORD, Entry, Part
 from ddlsim.learning.optimizing.optimizers import Optimizer
 
@@ -227,18 +229,40 @@ class StackedState:
 
     Args:
         optimizer: one with moments.
-        each: per model what it remembers.
+        before: per model what was kept of each part, or None where nothing was.
+        sizes: per part its number of values.
         trained: columns of a whole model that are trained, as an index.
         first: the first of them.
+        device: where the models are.
 
     Attributes:
         flats: one matrix [N, W] per moment.
     """
 
-    def __init__(self, optimizer: Optimizer, each: Sequence[OpenState], trained: "slice | torch.Tensor", first: int):
-        self._optimizer = optimizer
-        self._steps = each[0].steps_at(first)
-        self.flats = [torch.stack(rows)[:, trained] for rows in zip(*(one.flats for one in each), strict=True)]
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        before: Sequence[Sequence[OptimizerState | None]],
+        sizes: Sequence[int],
+        trained: "slice | torch.Tensor",
+        first: int,
+        device: torch.device,
+    ):
+        self._optimizer, self._sizes, self._trained = optimizer, list(sizes), trained
+        number = next(part for part, start in reversed(list(enumerate(_starts(sizes)))) if start <= first)
+        kept = before[0][number]
+        self._steps = 0 if kept is None else kept.steps
+        self._whole = [
+            torch.cat(
+                [
+                    _stacked([None if kept is None else kept.rows[moment] for kept in of_part], size, device)
+                    for of_part, size in zip(zip(*before, strict=True), sizes, strict=True)
+                ],
+                dim=1,
+            )
+            for moment in range(len(optimizer.moments or ()))
+        ]
+        self.flats = [whole[:, trained] for whole in self._whole]
 
     def put_into(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:
         """See OpenState; tensors hold a row per model."""
@@ -248,6 +272,27 @@ class StackedState:
 
     def take_from(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:
         """Steps have changed the moments in place."""
+
+    def store(self, outputs: Sequence[Sequence[Row | None]]) -> None:
+        """Writes the present memory to rows: per model as OpenState, a launch per part and moment."""
+        for whole, flat in zip(self._whole, self.flats, strict=True):
+            whole[:, self._trained] = flat
+        targets = iter(zip(*outputs, strict=True))
+        for start, size in zip(_starts(self._sizes), self._sizes, strict=True):
+            for whole in self._whole:
+                store_rows(next(targets), whole[:, start : start + size])
+
+
+def _stacked(rows: Sequence[Row | None], size: int, device: torch.device) -> torch.Tensor:
+    """Rows of one bank as a matrix [N, size]; zeros for None."""
+    known = [(place, row) for place, row in enumerate(rows) if row is not None]
+    if not known:
+        return torch.zeros(len(rows), size, device=device)
+    values = stacked_rows([row for _, row in known])
+    if len(known) == len(rows):
+        return values
+    places = uploaded(np.array([place for place, _ in known], dtype=np.int64), device)
+    return torch.zeros(len(rows), size, device=device).index_copy_(0, places, values)
 
 
 def torch_state(optimizer: Optimizer, steps: int, moments: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
