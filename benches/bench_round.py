@@ -26,8 +26,8 @@ def check_first_step(learner, starts) -> None:
     ours = [torch.cat([p.values() for p in model]) for model in cell.training_wave(learner, starts, steps=1)]
     theirs = cell.plain_training(learner, starts, steps=1)
     apart = sorted(float((a - b).norm() / (b - c).norm()) for a, b, c in zip(ours, theirs, values, strict=True))
-    assert apart[len(apart) // 2] < 1e-5, apart
-    assert apart[-1] < 0.01, apart
+    assert apart[-4] < 1e-5, apart  # of all nodes but three
+    assert apart[-1] < 0.005, apart
 
 
 def test_training_wave(ratio, learner, starts, benchmark, request):
