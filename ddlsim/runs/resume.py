@@ -16,13 +16,14 @@ from ddlsim.runs.branch import branch, plan_branch
 from ddlsim.runs.checkpoint import State, checkpoints_of, read_state
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
 from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_others
-from ddlsim.runs.life import Life, run_in
+from ddlsim.runs.life import Life
 from ddlsim.runs.manifest import made_with
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
 from ddlsim.runs.recovery import until_done
 from ddlsim.runs.repetition import Repetition
 from ddlsim.runs.stages import read_stages
+from ddlsim.runs.under_way import run_in
 
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario

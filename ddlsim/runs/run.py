@@ -10,13 +10,14 @@ from ddlsim.runs import directory as directories
 from ddlsim.runs.checkpoint import checkpoints_of
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
 from ddlsim.runs.earlier import refuse_other_inputs
-from ddlsim.runs.life import Life, run_in
+from ddlsim.runs.life import Life
 from ddlsim.runs.loading import load_data, prepare
 from ddlsim.runs.manifest import start_manifest
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
 from ddlsim.runs.recovery import until_done
 from ddlsim.runs.resume import go_on
+from ddlsim.runs.under_way import run_in
 
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario

@@ -1,0 +1,257 @@
+"""A run under way: its objects are made, it runs, and whatever happens, what was computed is kept and summarized."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddlsim import metrics
+from ddlsim.change import change_at_once
+from ddlsim.errors import DdlsimError, RecordsFailed, ReplayFailed, WorkerLost
+from ddlsim.runs import directory as directories
+from ddlsim.runs.callbacks import CallbackFailed, Completed, Evaluation, Started, StopRun
+from ddlsim.runs.checkpoint import Checkpoints, remove_checkpoints
+from ddlsim.runs.ending import close, how_to_resume, what_is_kept
+from ddlsim.runs.life import Life
+from ddlsim.runs.lock import LOCK
+from ddlsim.runs.manifest import made_with, write_manifest
+from ddlsim.runs.models import KeptModels, which_models
+from ddlsim.runs.stages import write_stages
+from ddlsim.tasks.metric import loss_rows
+
+if TYPE_CHECKING:
+    from ddlsim.engine.simulation import Simulation
+    from ddlsim.evaluation.evaluator import Evaluated
+    from ddlsim.runs.recorder import Recorder
+
+
+def run_in(life: Life) -> dict:
+    """Runs with the directory locked; whatever happens, what was computed is kept and summarized."""
+    status, failure = "failed", None
+    try:
+        try:
+            simulation = _make(life)
+            life.callbacks.tell("on_start", _started(life))
+            simulation.run()
+            if life.repetition is not None:
+                raise ReplayFailed(f"it ended before round {life.repetition.state.rounds}.")
+            if life.stages:
+                raise DdlsimError(f"the run ended before round {life.stages[0].until}, at which it was to change.")
+            status = "done"
+        except KeyboardInterrupt:
+            status = "interrupted"
+        except StopRun as stop:
+            status = "stopped"
+            life.manifest["stopped"] = {"round": life.completed, "reason": str(stop)}
+            life.console.message(f"Ended after round {life.completed} by a callback: {stop}")
+        except Exception as error:
+            # An interrupt in the middle of compiled code may come out of it as another exception.
+            failure, status = (None, "interrupted") if life.interrupts.came else (error, "failed")
+        life.interrupts.hold()
+    except KeyboardInterrupt:  # a second one on the way out of the first
+        life.interrupts.hold()
+        status = "interrupted" if status == "failed" else status
+    if isinstance(failure, WorkerLost):
+        failure.run_dir = life.path
+    if life.repetition is not None:
+        life.repetition.abandon(life.recorder)
+        raise failure or KeyboardInterrupt
+    if isinstance(failure, WorkerLost):  # what is written since the last checkpoint is taken back, see recovery.py
+        with suppress(RecordsFailed):
+            if life.recorder is not None:
+                life.recorder.close()
+        raise failure
+    if status == "interrupted":
+        life.console.message(f"Interrupted. What has been computed is in {life.path}.{how_to_resume(life)}")
+    try:
+        summary, unwritten = close(life, status)
+    except WorkerLost as lost:  # before the summary was written
+        lost.run_dir = life.path
+        raise
+    failure = failure or unwritten
+    if status == "done" and failure is None and life.every.keep is None:
+        remove_checkpoints(life.path)
+    if isinstance(failure, RecordsFailed):
+        failure = RecordsFailed(f"{failure} {what_is_kept(life)}")
+    of_callback = None if summary is None else life.callbacks.end(summary)
+    failure = failure or of_callback
+    if isinstance(failure, CallbackFailed):
+        kept = CallbackFailed(f"{failure} What the run had computed is kept in {life.path}.")
+        kept.__cause__, failure = failure.__cause__, kept
+    if failure is not None:
+        failure.run_dir = life.path  # type: ignore[attr-defined]  # where the command line puts the traceback
+        raise failure
+    assert summary is not None
+    return summary
+
+
+def _make(life: Life) -> "Simulation":
+    """Writes the first files and makes all objects."""
+    from ddlsim.build import build_simulation
+    from ddlsim.runs.recorder import ContactsFile, Recorder
+
+    scenario = life.scenario
+    losses = loss_rows(scenario.learned.judged_by, scenario.learned.records_loss)
+    if scenario.records.detail == "full":
+        life.contacts = ContactsFile(life.path / "contacts.jsonl")
+    if life.repetition is None:
+        write_first_files(life)
+        recorder = life.recorder = Recorder(life.path / "metrics.jsonl", losses)
+        _begin_checkpoints(life, recorder)
+    else:
+        recorder = life.recorder = Recorder(life.repetition.records, losses)
+    which, life.manifest["models"] = which_models(scenario, life.learner)
+    life.models = None if which == "none" else KeptModels(which)
+    simulation = life.simulation = build_simulation(
+        life.stages[0].scenario if life.stages else scenario,
+        life.prepared,
+        life.learner,
+        recorder,
+        lambda *ended: _round(life, recorder, *ended),
+        _evaluation_teller(life, recorder),
+        (lambda *_: None) if life.models is None else life.models.take,
+    )
+    if scenario.learning != "none":
+        life.prepared.release()
+    life.setup_s = time.perf_counter() - life.started - life.data_s
+    return simulation
+
+
+def write_first_files(life: Life) -> None:
+    """Writes what is known before the first round.
+
+    Raises:
+        RecordsFailed: if it cannot be written; nothing is left then.
+    """
+    path, scenario = life.path, life.scenario
+    try:
+        write_manifest(path, life.manifest)
+        directories.write_scenario(path, scenario)
+        write_stages(path, life.stages)
+        if scenario.records.detail == "full":
+            directories.write_samples(path, life.prepared)
+    except OSError as error:
+        first = directories.OF_A_RUN - {LOCK} | {stage.file for stage in life.stages}
+        for name in first:  # half a beginning is of no use to a reader
+            with suppress(OSError):
+                (path / name).unlink(missing_ok=True)
+        raise RecordsFailed(f"{error.filename or path} cannot be written: {error.strerror or error}.") from error
+
+
+def _begin_checkpoints(life: Life, recorder: "Recorder") -> None:
+    """From here on checkpoints are made, unless nothing is learned: then to repeat a run is to run it."""
+    if life.every.never or life.scenario.learning == "none":
+        return
+    began = life.repetition.state if life.repetition else None
+    life.checkpoints = Checkpoints(
+        life.path,
+        life.every,
+        life.learner,
+        recorder,
+        life.scenario.rounds,
+        made_with(life.scenario, life.device),
+        lambda: life.earlier_s + time.perf_counter() - life.started,
+        life.console.message,
+        began.rounds if began else 0,
+        began.log_bytes if began else 0,
+    )
+    life.interrupts.wait_for_round()
+
+
+def _round(life: Life, recorder: "Recorder", completed: int, time_s: float, bytes_sent: int) -> None:
+    """All nodes have completed a round."""
+    life.place.check()
+    stop, is_new, life.completed = None, completed > life.completed, completed  # the last exchange is no new round
+    asked_to_end = life.interrupts.came  # a signal that comes while the checkpoint is made waits for the next one
+    if life.repetition is not None:
+        if life.repetition.round(time_s):
+            life.repetition.end(recorder)
+            _begin_checkpoints(life, recorder)
+            life.repetition = None
+            write_manifest(life.path, life.manifest)
+    else:
+        if is_new:
+            stop = life.callbacks.tell("on_round", Completed(completed, life.scenario.rounds, time_s, bytes_sent))
+        if life.checkpoints is not None and life.simulation is not None:
+            reached = life.simulation.completed_by_all, life.simulation.furthest
+            life.checkpoints.round(time_s, *reached, now=asked_to_end or stop is not None)
+    life.write_contacts(completed)
+    if asked_to_end or life.checkpoints is None:
+        life.interrupts.check()
+    _next_stages(life, recorder)
+    if life.repetition is None:
+        life.console.round(completed, time_s, bytes_sent)
+    if stop is not None:
+        raise StopRun(stop)
+
+
+def _next_stages(life: Life, recorder: "Recorder") -> None:
+    """Goes over to the scenario that follows, if a branched run has come to the end of a stage."""
+    while life.stages and life.simulation and life.simulation.completed_by_all >= life.stages[0].until:
+        ended, *left = life.stages
+        life.stages = tuple(left)
+        follows = left[0].scenario if left else life.scenario
+        change_at_once(life.simulation, ended.scenario, follows, life.learner, recorder)
+
+
+def _evaluation_teller(life: Life, recorder: "Recorder") -> "Callable[[Evaluated], None]":
+    """What is said on each evaluation, and once if training diverges."""
+    node_cluster, warned = np.asarray(life.prepared.node_cluster), False
+
+    def tell(outcome: "Evaluated") -> None:
+        nonlocal warned
+        completed = min(outcome.completed, life.scenario.rounds)  # the last exchange is no round of its own to a reader
+        if life.repetition is not None:  # all this has been said
+            warned = bool(recorder.diverged)
+            return
+        life.console.evaluation(
+            completed,
+            outcome.time_s,
+            outcome.bytes_sent,
+            float(metrics.over_nodes(outcome.honest)),
+            metrics.over_clusters(outcome.honest, node_cluster).tolist(),
+            outcome.metric,
+        )
+        diverged = recorder.diverged
+        if diverged and not warned:
+            warned = True
+            life.console.message(
+                f"WARNING: after round {completed} the loss of {_nodes(list(diverged))} is not a finite number: "
+                "training has diverged. A smaller training.learning_rate may help. The run goes on."
+            )
+        life.completed = completed
+        stop = life.callbacks.tell(
+            "on_evaluation",
+            Evaluation(
+                outcome.completed,
+                outcome.time_s,
+                outcome.bytes_sent,
+                outcome.metric.name,
+                outcome.values,
+                node_cluster,
+                outcome.attacked,
+            ),
+        )
+        if stop is not None:
+            raise StopRun(stop)
+
+    return tell
+
+
+def _started(life: Life) -> Started:
+    """What callbacks get to know first."""
+    from ddlsim.scenario.model import to_plain
+
+    behind = life.repetition.state.rounds if life.repetition else 0
+    node_cluster = np.asarray(life.prepared.node_cluster)
+    return Started(life.path, to_plain(life.scenario), life.scenario.rounds, node_cluster, behind)
+
+
+def _nodes(nodes: list[int]) -> str:
+    """At most ten nodes by their numbers."""
+    if len(nodes) == 1:
+        return f"node {nodes[0]}"
+    shown = ", ".join(map(str, sorted(nodes)[:10]))
+    return f"{len(nodes)} nodes ({shown}{', ...' if len(nodes) > 10 else ''})"
