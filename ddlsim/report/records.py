@@ -284,21 +284,25 @@ class Records:
         found = np.array([self.parities.get(int(number), (np.nan, np.nan)) for number in self.evaluations.round])
         return (found[:, 0], found[:, 1]) if np.isfinite(found).any() else None
 
-    def heads(self) -> np.ndarray | None:
-        """Head in use at each evaluation and node, int [E, N], or None where none was recorded.
+    def heads(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Evaluations, as completed rounds [E], and the head each node had chosen by then, int [E, N]; or None.
 
-        Evaluations before every node has chosen its first head are left out.
+        Evaluations before every node has chosen its first head are left out, and so is the one after a final exchange,
+        before which no head is chosen anew, unless it is the only one.
         """
         rows = self.rows.get("head")
         if rows is None:
             return None
-        heads = np.full((len(self.evaluations), self.num_nodes), -1)
+        rounds = self.evaluations.round
+        heads = np.full((len(rounds), self.num_nodes), -1)
         for node in range(self.num_nodes):
             own = rows.node == node
             chosen = np.append(rows.value[own].astype(int), -1)  # index -1: before the first choice
-            heads[:, node] = chosen[np.searchsorted(rows.round[own], self.evaluations.round, side="right") - 1]
-        heads = heads[(heads >= 0).all(1)]
-        return heads if len(heads) else None
+            heads[:, node] = chosen[np.searchsorted(rows.round[own], rounds, side="right") - 1]
+        known = (heads >= 0).all(1)
+        followed = known & (rounds <= rows.round.max())
+        taken = followed if followed.any() else known
+        return (rounds[taken], heads[taken]) if taken.any() else None
 
     def head_rounds(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Rounds [R] in which heads were chosen and the head of each node in them, int [R, N], -1 for none; or None."""

@@ -260,11 +260,11 @@ def _target(records: Records) -> dict:
 
 
 def _settlement(records: Records) -> dict | None:
-    heads = records.heads()
-    if heads is None:
+    chosen = records.heads()
+    if chosen is None:
         return None
+    rounds, heads = chosen
     found = metrics.settlement(heads, records.node_cluster)
-    rounds = records.evaluations.round[-len(heads) :]
     return {
         "settled": found.settled_after is not None,
         "settled_round": None if found.settled_after is None else rounds[found.settled_after],

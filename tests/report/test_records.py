@@ -23,7 +23,8 @@ def test_confusion_is_that_of_the_last_evaluation(make_run):
 
 def test_heads_at_evaluations_and_in_all_rounds(make_run):
     records = read(make_run())
-    assert records.heads().tolist() == [[0, 0, 1], [0, 0, 1]]
+    rounds, heads = records.heads()
+    assert (rounds.tolist(), heads.tolist()) == ([2, 4], [[0, 0, 1], [0, 0, 1]])
     rounds, heads = records.head_rounds()
     assert rounds.tolist() == [1, 2, 3, 4]
     assert heads[0].tolist() == [0, 1, 1]

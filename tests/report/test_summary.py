@@ -63,6 +63,21 @@ def test_settlement_names_heads_and_round(make_run):
     assert found == {"settled": True, "settled_round": 2, "heads": [0, 1], "agreement": 1.0, "apart": True}
 
 
+@pytest.mark.parametrize(("last", "settled", "since"), [([0, 0, 1], True, 2), ([0, 1, 1], False, None)])
+def test_the_evaluation_after_a_final_exchange_settles_nothing(make_run, last, settled, since):
+    rows = make_run.rows(heads={1: [0, 1, 1], 2: [0, 0, 1], 3: [0, 0, 1], 4: last})
+    rows += [row | {"round": 5} for row in rows if row["round"] == 4 and row["name"] != "head"]
+    found = summarize(make_run(rows=rows))["settlement"]
+    assert (found["settled"], found["settled_round"]) == (settled, since)
+
+
+def test_heads_of_a_run_evaluated_after_its_final_exchange_alone(make_run):
+    rows = make_run.rows(right={4: [(4, 5), (5, 4), (3, 3)]})
+    rows = [row if row["name"] == "head" else row | {"round": 5} for row in rows]
+    found = summarize(make_run(rows=rows))["settlement"]
+    assert found == {"settled": True, "settled_round": 5, "heads": [0, 1], "agreement": 1.0, "apart": True}
+
+
 def test_a_run_that_has_just_begun_is_summarized_without_numbers(make_run):
     summary = summarize(make_run(rows=[], traffic=None, status="running"))
     assert summary["accuracy"] == {"all": None, "std": None, "clusters": None, "clusters_std": None}

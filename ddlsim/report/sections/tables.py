@@ -81,10 +81,10 @@ def timetable(rounds: list[dict]) -> Table:
 
 def heads(records: Records) -> Table | None:
     """How many nodes of each cluster used each head, over the evaluations; thinned like the curve."""
-    chosen, clusters = records.heads(), records.node_cluster
-    if chosen is None:
+    found, clusters = records.heads(), records.node_cluster
+    if found is None:
         return None
-    rounds = records.evaluations.round[-len(chosen) :]
+    rounds, chosen = found
     num_heads = chosen.max() + 1
     rows = []
     for index in thinned(len(chosen), None):
