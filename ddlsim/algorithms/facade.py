@@ -14,7 +14,7 @@ authors' published code, which made the paper's tables. Where the two differ `va
 
 With other batches for every head the noise of the batches hides small differences: on CIFAR-10 at 30:2 the minority
 kept to one head after some 100 to 700 rounds, and the majority still trained that head in two of five rounds after
-1,200; compared on the same batches all nodes kept to their cluster's head within 40 (docs/results/facade_cifar10.md).
+1,200; compared on the same batches all nodes kept to their cluster's head within 50 (docs/results/facade_cifar10.md).
 
 Heads of equal loss (equal heads on common batches) are picked from at random, or all nodes would train the first one
 and the others never; both published texts are silent here.
