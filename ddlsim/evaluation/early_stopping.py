@@ -1,9 +1,10 @@
 """The best model of a node by validation loss, and when it has gone too long without a better one.
 
 A node validates what each of its local trainings made, never a merged model, on its own validation samples: the mean
-over mini-batches of the batch mean loss, as the published codes of DAC and its successors do. (DAC's first code
-validates with batches of one sample; where the last batch is smaller, ours weighs its samples more.) It stops when as
-many trainings in a row as its patience have brought no strictly lower loss.
+over mini-batches of the batch mean loss, the samples in the same order every time, as the published codes of DAC and
+its successors do. (DAC's first code validates with batches of one sample. Where the last batch is smaller, its samples
+weigh more: another order every time would be noise, and the lowest loss the luckiest.) It stops when as many trainings
+in a row as its patience have brought no strictly lower loss.
 """
 
 import math

@@ -74,6 +74,12 @@ def draw_batches(
     return Batches(rows, ends)
 
 
+def batches_in_order(num_samples: int, batch_size: int, count: int) -> Batches:
+    """The first `count` mini-batches of one pass over the samples as they lie: a PyTorch DataLoader without shuffle."""
+    ends = _ends(num_samples, batch_size, batches_per_pass(num_samples, batch_size), count)
+    return Batches(np.arange(ends[-1] if ends else 0), ends)
+
+
 @lru_cache(maxsize=10_000)
 def _ends(in_pass: int, batch_size: int, per_pass: int, count: int) -> tuple[int, ...]:
     """Of batches of passes over `in_pass` samples; nodes with as many samples share it."""

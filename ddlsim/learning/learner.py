@@ -17,7 +17,7 @@ from ddlsim.learning.attacking import PoisonedNodes
 from ddlsim.learning.backends.base import Waves
 from ddlsim.learning.backends.choose import make_backends
 from ddlsim.learning.bank import Params, Rows
-from ddlsim.learning.batches import draw_batches
+from ddlsim.learning.batches import batches_in_order, draw_batches
 from ddlsim.learning.fitting import Fitting
 from ddlsim.learning.full_waves import FullWaves
 from ddlsim.learning.job_types import (
@@ -359,16 +359,19 @@ class Learner:
             node: the node that has the data.
             models: candidates.
             num_batches: mini-batches per model.
-            rng: draws them.
+            rng: draws them; None: they are the first ones of the samples in their order.
             common: the same batches for every model; otherwise each model gets its own.
             split: "train" or "validation".
             kept: what the node keeps of its trainings, see `train_towards`.
         """
-        assert rng is not None
         samples, batch_size = self.data.num_samples(split, node), self._training.batch_size
         num_batches = min(num_batches, -(-samples // batch_size))
-        draws = [draw_batches(rng, samples, batch_size, num_batches) for _ in range(1 if common else len(models))]
-        batches, local = tuple(draws * len(models) if common else draws), self._local_of(kept)
+        if rng is None:
+            draws = [batches_in_order(samples, batch_size, num_batches)] * len(models)
+        else:
+            draws = [draw_batches(rng, samples, batch_size, num_batches) for _ in range(1 if common else len(models))]
+            draws = draws * len(models) if common else draws
+        batches, local = tuple(draws), self._local_of(kept)
         numbers = tuple(map(_numbers, models))
         spec = LossSpec(node=node, models=numbers, batches=batches, split=split, local=_number(local))
         return self._submit(spec, _handles(*models, local))

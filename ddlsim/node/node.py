@@ -211,8 +211,7 @@ class Node:
         validation, batches = None, 0
         if self._best is not None:
             batches = compute.batches_in("validation", self.id)
-            rng = self._batch_rng("validation batches")
-            validation = compute.losses(self.id, [trained], batches, rng, split="validation", kept=kept)
+            validation = compute.losses(self.id, [trained], batches, None, split="validation", kept=kept)
         outcome = (trained, means) if objective is not None and objective.class_means else trained
         if self._starts is not None:
             self._starts = {own.serial: begun for own, begun in zip(trained, model, strict=True)}

@@ -152,7 +152,7 @@ class Compute(Protocol):
             node: the node that has the samples.
             models: candidates, part by part.
             num_batches: mini-batches per model.
-            rng: draws mini-batches; None where `draws_numbers` is false.
+            rng: draws mini-batches; None: the samples in their order, and where `draws_numbers` is false.
             common: the same mini-batches for all models.
             split: "train" or "validation".
             kept: of the node's last training.

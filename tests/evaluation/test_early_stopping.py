@@ -45,6 +45,18 @@ def run(tmp_path, *overrides) -> tuple[dict, list[dict]]:
     return summary, [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
 
 
+def test_a_model_that_does_not_change_has_the_same_validation_loss_in_every_round(tmp_path):
+    still = ("algorithm={name: local}", "training.learning_rate=1e-30", "training.early_stopping={patience: 9}")
+    _, rows = run(tmp_path, *still, "rounds=4", "training.batch_size=7")
+    trained_on = [json.loads(line)["train"] for line in (tmp_path / "samples.jsonl").open()]
+    losses = {}
+    for row in rows:
+        if row["name"] == "validation_loss":
+            losses.setdefault(row["node"], []).append(row["value"])
+    assert all(samples / 4 > 7 and round(samples / 4) % 7 for samples in trained_on)  # else any order would do
+    assert len(losses) == 8 and all(len(own) == 4 and len(set(own)) == 1 for own in losses.values())
+
+
 @pytest.mark.parametrize("name", ["el", "facade", "deprl", "dac", "adpsgd"])
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_stopped_nodes_hold_nobody_up(tmp_path, name, mode):

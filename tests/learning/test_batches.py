@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddlsim.learning.batches import Batches, draw_batches
+from ddlsim.learning.batches import Batches, batches_in_order, draw_batches
 
 
 def test_batches_of_a_pass_hold_every_sample_once_and_the_last_one_what_is_left():
@@ -18,6 +18,12 @@ def test_a_smaller_last_batch_is_left_out_on_request():
     batches = draw_batches(np.random.default_rng(0), 10, 4, 3, drop_last=True)
     assert batches.sizes == [4, 4, 4]
     assert draw_batches(np.random.default_rng(0), 3, 4, 2, drop_last=True).sizes == [3, 3]
+
+
+def test_batches_in_order_are_those_of_a_loader_without_shuffle():
+    assert [batch.tolist() for batch in batches_in_order(7, 3, 3)] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [batch.tolist() for batch in batches_in_order(7, 3, 2)] == [[0, 1, 2], [3, 4, 5]]
+    assert len(batches_in_order(7, 3, 0)) == 0
 
 
 def test_passes_are_the_permutations_of_the_stream():
