@@ -2,9 +2,9 @@
 
 A node validates what each of its local trainings made, never a merged model, on its own validation samples: the mean
 over mini-batches of the batch mean loss, the samples in the same order every time, as the published codes of DAC and
-its successors do. (DAC's first code validates with batches of one sample. Where the last batch is smaller, its samples
-weigh more: another order every time would be noise, and the lowest loss the luckiest.) It stops when as many trainings
-in a row as its patience have brought no strictly lower loss.
+its successors do with images. (DAC's first code validates with batches of one sample; that of the synthetic problem
+shuffles. Where the last batch is smaller, its samples weigh more: another order every time would be noise, and the
+lowest loss the luckiest.) It stops when as many trainings in a row as its patience have brought no strictly lower loss.
 """
 
 import math
