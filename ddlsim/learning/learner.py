@@ -367,12 +367,12 @@ class Learner:
         samples, batch_size = self.data.num_samples(split, node), self._training.batch_size
         num_batches = min(num_batches, -(-samples // batch_size))
         if rng is None:
-            draws = [batches_in_order(samples, batch_size, num_batches)] * len(models)
+            batches = (batches_in_order(samples, batch_size, num_batches),) * len(models)
+        elif common:
+            batches = (draw_batches(rng, samples, batch_size, num_batches),) * len(models)
         else:
-            draws = [draw_batches(rng, samples, batch_size, num_batches) for _ in range(1 if common else len(models))]
-            draws = draws * len(models) if common else draws
-        batches, local = tuple(draws), self._local_of(kept)
-        numbers = tuple(map(_numbers, models))
+            batches = tuple(draw_batches(rng, samples, batch_size, num_batches) for _ in models)
+        numbers, local = tuple(map(_numbers, models)), self._local_of(kept)
         spec = LossSpec(node=node, models=numbers, batches=batches, split=split, local=_number(local))
         return self._submit(spec, _handles(*models, local))
 
