@@ -7,7 +7,8 @@ import numpy as np
 
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, load_dataset
-from ddlsim.data.prepared import Nodes, Validation, place
+from ddlsim.data.held_out import Validation
+from ddlsim.data.prepared import Nodes, place
 from ddlsim.tasks import Task, as_task
 
 

@@ -36,6 +36,11 @@ class Partition(Part, ABC):
     deals_apart: ClassVar[bool] = False
     """Whether it is known that no sample goes to two nodes, so that there cannot be more nodes than samples."""
 
+    def dealt_at_random(self, samples: int, nodes: int) -> int | None:
+        """Of so many samples of one domain, how many go to its nodes, where chance alone says which. Default: None: not
+        chance alone, so that samples of two pools would be dealt in two ways."""
+        return None
+
     def deal(
         self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
     ) -> list[np.ndarray]:
@@ -153,6 +158,10 @@ class Random(Partition):
     deals_apart: ClassVar[bool] = True
 
     samples_per_node: Count | None = None
+
+    def dealt_at_random(self, samples: int, nodes: int) -> int:
+        """See Partition."""
+        return samples if self.samples_per_node is None else min(samples, self.samples_per_node * nodes)
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
         """See Partition."""
@@ -347,6 +356,10 @@ class Domains(Partition):
 
     by_domain: ClassVar = True
     samples_per_node: Count | None = None
+
+    def dealt_at_random(self, samples: int, nodes: int) -> int:
+        """See Partition."""
+        return samples if self.samples_per_node is None else min(samples, self.samples_per_node * nodes)
 
     def deal(
         self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from ddlsim.data.dataset import Dataset
+from ddlsim.data.held_out import Validation, deal_both, split
 from ddlsim.data.images_as_bytes import ByteImages, Decoding
 from ddlsim.data.partitions import Partition
 from ddlsim.data.shifts import Samples, Shift
@@ -31,15 +32,6 @@ class Nodes(Protocol):
     def clusters(self) -> Sequence[int]: ...
     @property
     def placement(self) -> str: ...
-
-
-class Validation(Protocol):
-    """Scenario section `validation`."""
-
-    @property
-    def source(self) -> str: ...
-    @property
-    def fraction(self) -> float: ...
 
 
 @dataclass
@@ -133,7 +125,8 @@ def prepare(
         dataset: as loaded.
         partition: an entry of PARTITIONS.
         shift: an entry of SHIFTS.
-        validation: source train, test, node, own or none; fraction 0..1 of train, test, or of each node's samples.
+        validation: source train, test, node, own or none; fraction 0..1 of train, test, or of each node's samples; seed
+            that chooses them in the place of the scenario's, or None.
         nodes: nodes per cluster, and placement: contiguous, or shuffled (ids dealt to clusters at random).
         seed: the scenario's seed; streams "validation", "partition", "placement", "test samples".
         test_samples: of each test set so many are drawn, clusters with equal sets draw the same; None: all.
@@ -141,14 +134,15 @@ def prepare(
     Raises:
         ScenarioError: if a node would have no samples, or partition, shift or validation do not fit the data.
     """
-    train, test, held_out = _split(dataset, validation, stream(seed, "validation"))
+    train, test, held_out = split(dataset, validation, seed)
     node_cluster = place(nodes, seed)
     views = views_of(dataset, partition, shift, len(nodes.clusters))
-    owned = _dealt(dataset, train, partition, node_cluster, seed)
-    node_validation, kept = None, []
-    if validation.source == "node":
-        owned, kept = _split_nodes(owned, validation.fraction, seed)
-        node_validation = _per_node(dataset, kept, views, node_cluster)
+
+    def deal(pool: np.ndarray, name: str) -> list[np.ndarray]:
+        return _dealt(dataset, pool, partition, node_cluster, stream(seed, name))
+
+    owned, kept = deal_both(dataset, train, validation, partition, node_cluster, deal, seed)
+    node_validation = _per_node(dataset, kept, views, node_cluster) if kept else None
     node_train = _per_node(dataset, owned, views, node_cluster)
     own_tests = partition.deal_test(dataset, test, owned, node_cluster, stream(seed, "test partition"))
     draw = _Sample(test_samples, seed)
@@ -217,29 +211,6 @@ class _Sample:
         return indices[np.sort(chosen)]
 
 
-def _split(
-    dataset: Dataset, validation: Validation, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Indices of the training pool, the test set and the validation set (empty if there is none of its own)."""
-    pools = {"train": np.arange(len(dataset.train_labels)), "test": np.arange(len(dataset.test_labels))}
-    held_out = np.empty(0, np.int64)
-    if validation.source == "own":
-        if dataset.validation_labels is None:
-            raise ScenarioError(f"validation.source: {dataset.name} has no validation set. Use train, test or node.")
-        held_out = np.arange(len(dataset.validation_labels))
-    if validation.source in pools:
-        pool = pools[validation.source]
-        count = round(validation.fraction * len(pool))
-        if not 0 < count < len(pool):
-            raise ScenarioError(
-                f"validation.fraction: {validation.fraction} of {len(pool)} {validation.source} samples leaves one "
-                "side empty."
-            )
-        order = rng.permutation(pool)
-        held_out, pools[validation.source] = np.sort(order[:count]), np.sort(order[count:])
-    return pools["train"], pools["test"], held_out
-
-
 def place(nodes: Nodes, seed: int) -> np.ndarray:
     """The cluster of every node."""
     node_cluster = np.repeat(np.arange(len(nodes.clusters)), nodes.clusters)
@@ -247,10 +218,10 @@ def place(nodes: Nodes, seed: int) -> np.ndarray:
 
 
 def _dealt(
-    dataset: Dataset, pool: np.ndarray, partition: Partition, node_cluster: np.ndarray, seed: int
+    dataset: Dataset, pool: np.ndarray, partition: Partition, node_cluster: np.ndarray, rng: np.random.Generator
 ) -> list[np.ndarray]:
     """Per node, by id, the indices of its samples in the whole training set."""
-    owned = partition.deal(dataset, pool, node_cluster, stream(seed, "partition"))
+    owned = partition.deal(dataset, pool, node_cluster, rng)
     empty = [node for node, own in enumerate(owned) if len(own) == 0]
     if empty:
         raise ScenarioError(
@@ -258,21 +229,6 @@ def _dealt(
             f"{empty[0]}) without any. Use fewer nodes, more data, or another partition."
         )
     return owned
-
-
-def _split_nodes(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Takes a random fraction, at least one sample, of each node's samples for its own validation."""
-    train, kept = [], []
-    for node, own in enumerate(owned):
-        count = max(1, round(fraction * len(own)))
-        if count >= len(own):
-            raise ScenarioError(
-                f"validation.fraction: {fraction} of node {node}'s {len(own)} samples leaves none to train on."
-            )
-        order = stream(seed, "validation", node).permutation(own)
-        kept.append(order[:count])
-        train.append(order[count:])
-    return train, kept
 
 
 def _per_node(

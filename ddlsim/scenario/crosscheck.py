@@ -273,8 +273,14 @@ def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, 
 
 
 def _validation(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """A share of samples that leaves none on one side, or no node's share any, where it is known how many there are."""
+    """A seed that chooses nothing; a share of samples that leaves none on one side, or no node's share any, where it is
+    known how many there are."""
     source, sizes = scenario.validation.source, scenario.data.num_samples
+    if scenario.validation.seed is not None:
+        if source in ("own", "none"):
+            yield ("validation", "seed"), f"chooses among samples, and source {source} leaves nothing to choose"
+        elif source == "node" and scenario.partition.dealt_at_random(1, 1) is None:
+            yield ("validation", "seed"), "with source node it needs a partition that deals at random: random, domains"
     if sizes is None:
         return
     fraction, train, nodes = scenario.validation.fraction, sizes[0], scenario.nodes.count

@@ -51,10 +51,15 @@ class Validation(Section):
         source: train or test: a part of that set for each cluster; node: a part of each node's own samples; own: the
             validation set that the data comes with; none.
         fraction: how much of it, above 0 and below 1; own: all of it.
+        seed: of NumPy's default_rng, which shuffles what they are taken from, so that the same samples are held out
+            whatever the scenario's seed; with source node (and partition random or domains) the last of the training
+            set (of each domain as much as samples_per_node gives its nodes) are dealt to the nodes apart. null: the
+            scenario's seed draws them, with source node for each node.
     """
 
     source: Literal["train", "test", "node", "own", "none"] = "none"
     fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
+    seed: CountOrZero | None = None
 
 
 class EarlyStopping(Section):

@@ -34,7 +34,7 @@ def to_yaml(scenario: Scenario) -> str:
     return out.getvalue()
 
 
-ADDED_LATER: dict[str, Any] = {"evaluation.samples": None, "evaluation.precision": "float32"}
+ADDED_LATER: dict[str, Any] = {"evaluation.samples": None, "evaluation.precision": "float32", "validation.seed": None}
 """Keys that version 0.1 did not have, with their defaults: a run whose scenario does not use them keeps its name."""
 
 

@@ -66,7 +66,7 @@ def test_every_node_is_tested_on_its_own_samples_of_its_classes(placement):
         dataset,
         ClassClusters(samples_per_class=10, spread=2, test_samples_per_class=4),
         NoShift(),
-        SimpleNamespace(source="none", fraction=0.1),
+        SimpleNamespace(source="none", fraction=0.1, seed=None),
         SimpleNamespace(clusters=[3, 2], placement=placement),
         seed=1,
     )

@@ -11,7 +11,7 @@ from ddlsim.errors import DataMissing, ScenarioError
 
 MINI = "fashion-mnist-mini"
 NODES = SimpleNamespace(clusters=(2, 3), placement="contiguous")
-NONE = SimpleNamespace(source="none", fraction=0.1)
+NONE = SimpleNamespace(source="none", fraction=0.1, seed=None)
 
 
 def twice(**keys):

@@ -1,3 +1,4 @@
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.images_as_bytes import normalize
-from ddlsim.data.partitions import LabelClusters, Random, Uniform
+from ddlsim.data.partitions import Domains, LabelClusters, Random, Uniform
 from ddlsim.data.prepared import prepare
 from ddlsim.data.shifts import NoShift, Rotate
 from ddlsim.errors import ScenarioError
@@ -24,13 +25,13 @@ def tiny(num_train=40, num_test=20, num_classes=4):
     return Dataset("tiny", images(num_train), labels[0], images(num_test), labels[1], num_classes, mean, std, "here")
 
 
-def prepared(clusters=(2, 2), source="none", fraction=0.25, placement="contiguous", **keys):
+def prepared(clusters=(2, 2), source="none", fraction=0.25, placement="contiguous", validation_seed=None, **keys):
     parts = {"partition": Random(), "shift": Rotate(), "seed": 0, "dataset": tiny(), **keys}
     return prepare(
         parts["dataset"],
         parts["partition"],
         parts["shift"],
-        SimpleNamespace(source=source, fraction=fraction),
+        SimpleNamespace(source=source, fraction=fraction, seed=validation_seed),
         SimpleNamespace(clusters=clusters, placement=placement),
         parts["seed"],
         parts.get("test_samples"),
@@ -103,6 +104,55 @@ def test_validation_per_node_is_taken_from_the_node_s_own_samples():
     for own, kept, before in zip(data.node_train, data.node_validation, whole.node_train, strict=True):
         assert len(kept[1]) == round(0.25 * 10)
         assert sorted(numbers(own) + numbers(kept)) == numbers(before)
+
+
+def all_numbers(nodes):
+    return sorted(number for samples in nodes for number in numbers(samples))
+
+
+@pytest.mark.parametrize("source", ["train", "test"])
+def test_a_seed_of_its_own_holds_the_same_samples_out_whatever_the_scenario_s(source):
+    first, other = (prepared(source=source, validation_seed=7, seed=seed) for seed in (1, 2))
+    held_out = numbers(first.cluster_validation[0])
+    assert held_out == numbers(other.cluster_validation[0])
+    assert held_out != numbers(prepared(source=source, validation_seed=8).cluster_validation[0])
+    assert not set(held_out) & set(
+        all_numbers(first.node_train) if source == "train" else numbers(first.cluster_test[0])
+    )
+
+
+def test_a_seed_of_its_own_deals_nodes_of_every_scenario_seed_the_same_held_out_samples():
+    order = np.arange(40)
+    np.random.default_rng(42).shuffle(order)
+    first, other = (prepared(source="node", fraction=0.2, validation_seed=42, seed=seed) for seed in (1, 2))
+    for data in (first, other):
+        assert all_numbers(data.node_train) == sorted(order[:32].tolist())
+        assert all_numbers(data.node_validation) == sorted(order[32:].tolist())
+        assert [len(labels) for _, labels in data.node_validation] == [2] * 4
+    assert numbers(first.node_train[0]) != numbers(other.node_train[0])
+
+
+def test_a_seed_of_its_own_with_samples_per_node_takes_no_more_than_nodes_get():
+    order = np.random.default_rng(3).permutation(40)
+    data = prepared(source="node", validation_seed=3, partition=Random(samples_per_node=4))
+    assert all_numbers(data.node_train) == sorted(order[:12].tolist())
+    assert all_numbers(data.node_validation) == sorted(order[12:16].tolist())
+
+
+def test_a_seed_of_its_own_shuffles_every_domain_apart():
+    dataset = tiny()
+    domains = {"train": np.repeat([0, 1], 20), "test": np.repeat([0, 1], 10)}
+    dataset = dataclasses.replace(dataset, domains=domains)
+    found = prepared(source="node", validation_seed=3, partition=Domains(samples_per_node=4), dataset=dataset)
+    order = np.random.default_rng(3).permutation(20)
+    for nodes, start in ((slice(0, 2), 0), (slice(2, 4), 20)):
+        assert all_numbers(found.node_train[nodes]) == sorted((start + order[:6]).tolist())
+        assert all_numbers(found.node_validation[nodes]) == sorted((start + order[6:8]).tolist())
+
+
+def test_a_seed_of_its_own_with_a_partition_that_deals_by_labels_is_refused():
+    with pytest.raises(ScenarioError, match=r"validation\.seed"):
+        prepared(source="node", validation_seed=3, partition=Uniform())
 
 
 def test_validation_that_leaves_nothing_is_refused():

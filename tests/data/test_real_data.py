@@ -42,7 +42,7 @@ def test_cifar10_for_32_nodes_is_1406_each_in_upright_and_turned():
         load("cifar10"),
         PARTITIONS["random"](),
         SHIFTS["rotate"](),
-        SimpleNamespace(source="train", fraction=0.1),
+        SimpleNamespace(source="train", fraction=0.1, seed=None),
         SimpleNamespace(clusters=(30, 2), placement="contiguous"),
         1,
     )

@@ -12,7 +12,7 @@ NODES = SimpleNamespace(clusters=(3, 4), placement="contiguous")
 
 def prepared(partition=None, **keys):
     dataset = SyntheticRegression(**keys).generate(NODES, 0)
-    validation = SimpleNamespace(source="own", fraction=0.1)
+    validation = SimpleNamespace(source="own", fraction=0.1, seed=None)
     return prepare(dataset, partition or Domains(), NoShift(), validation, NODES, 0)
 
 

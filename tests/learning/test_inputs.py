@@ -45,7 +45,7 @@ def prepared(shift, data, partition=None):
         data,
         partition or Random(),
         shift,
-        SimpleNamespace(source="none", fraction=0.1),
+        SimpleNamespace(source="none", fraction=0.1, seed=None),
         SimpleNamespace(clusters=(2, 2), placement="contiguous"),
         3,
     )

@@ -110,6 +110,11 @@ def test_a_learning_rate_beyond_single_precision_is_refused(problems):
             ["validation={source: node, fraction: 0.9999}"],
             "validation.fraction: 0.9999 of a node's 1250 samples or fewer leaves none",
         ),
+        (["validation.seed=7"], "validation.seed: chooses among samples, and source none leaves nothing to choose"),
+        (
+            ["validation={source: node, seed: 7}", "partition={name: uniform}"],
+            "validation.seed: with source node it needs a partition that deals at random: random, domains",
+        ),
         (["nodes.clusters=[10001]"], "nodes.clusters: 10000 training samples are fewer than the 10001 nodes"),
     ],
 )
