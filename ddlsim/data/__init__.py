@@ -52,7 +52,7 @@ PARTITIONS = Registry(
         "by_column": ".given_partitions:ByColumn",
         "file": ".given_partitions:FromFile",
     },
-    contract=".partitions:Partition",
+    contract=".partition:Partition",
     aliases={"iid": "random", "shard": "shards", "natural": "by_column", "natural_id": "by_column"},
 )
 

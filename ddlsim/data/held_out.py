@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from ddlsim.data.dataset import Dataset
-from ddlsim.data.partitions import Partition
+from ddlsim.data.partition import Partition
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
 

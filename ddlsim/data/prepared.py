@@ -17,7 +17,7 @@ import numpy as np
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.held_out import Validation, deal_both, split
 from ddlsim.data.images_as_bytes import ByteImages, Decoding
-from ddlsim.data.partitions import Partition
+from ddlsim.data.partition import Partition
 from ddlsim.data.shifts import Samples, Shift
 from ddlsim.data.views import View, samples_of, views_of
 from ddlsim.errors import ScenarioError

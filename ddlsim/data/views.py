@@ -9,7 +9,7 @@ import numpy as np
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.images_as_bytes import ByteImages, Decoding, normalize
 from ddlsim.data.mapped import MappedSamples, is_mapped
-from ddlsim.data.partitions import Partition
+from ddlsim.data.partition import Partition
 from ddlsim.data.shifts import Samples, Setting, Shift
 from ddlsim.errors import ScenarioError
 
