@@ -77,12 +77,21 @@ def deal_both(
         seed: the scenario's; streams "validation", "partition" and "validation partition".
 
     Raises:
-        ScenarioError: if a node would have nothing to train on, or the partition does not deal at random.
+        ScenarioError: if a node would have nothing to train on or to validate with, or the partition does not deal at
+            random.
     """
     if validation.source != "node":
         return deal(train, "partition"), []
     if validation.seed is None:
         return _keep_a_part(deal(train, "partition"), validation.fraction, seed)
+    learned, kept = _pools(dataset, train, validation, partition, node_cluster)
+    return deal(learned, "partition"), deal(kept, "validation partition")
+
+
+def _pools(
+    dataset: Dataset, train: np.ndarray, validation: Validation, partition: Partition, node_cluster: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """What nodes train on and what they validate with, both whatever the scenario's seed."""
     learned, kept = [], []
     for own, nodes in _of_domains(dataset, train, partition, node_cluster):
         size = partition.dealt_at_random(len(own), nodes)
@@ -90,11 +99,15 @@ def deal_both(
             raise ScenarioError("validation.seed: with source node it fits only a partition that deals at random.")
         order = np.random.default_rng(validation.seed).permutation(own)[:size]
         cut = size - round(validation.fraction * size)
+        if min(cut, size - cut) < nodes:
+            raise ScenarioError(
+                f"validation.fraction: {validation.fraction} of {size} samples leaves {cut} to train on and "
+                f"{size - cut} to validate with, for {nodes} nodes; each needs one of both. Use fewer nodes or another "
+                "fraction."
+            )
         learned.append(order[:cut])
         kept.append(order[cut:])
-    pools = (np.sort(np.concatenate(each)) for each in (learned, kept))
-    own, held_out = (deal(pool, name) for pool, name in zip(pools, ("partition", "validation partition"), strict=True))
-    return own, held_out
+    return np.sort(np.concatenate(learned)), np.sort(np.concatenate(kept))
 
 
 def _of_domains(

@@ -155,6 +155,12 @@ def test_a_seed_of_its_own_with_a_partition_that_deals_by_labels_is_refused():
         prepared(source="node", validation_seed=3, partition=Uniform())
 
 
+@pytest.mark.parametrize("fraction", [0.05, 0.95])
+def test_a_seed_of_its_own_that_leaves_a_node_without_samples_is_refused(fraction):
+    with pytest.raises(ScenarioError, match=r"validation\.fraction: .* for 4 nodes; each needs one of both"):
+        prepared(source="node", validation_seed=3, fraction=fraction)
+
+
 def test_validation_that_leaves_nothing_is_refused():
     with pytest.raises(ScenarioError, match=r"validation\.fraction"):
         prepared(source="train", fraction=0.001)
