@@ -34,7 +34,11 @@ def reproduce(
     table: Annotated[bool, typer.Option("--table", help="Run nothing, show what is there.")] = False,
     kept: Annotated[
         Path | None,
-        typer.Option("--results", help="Folder of a small results file per cell: written after each run, and shown."),
+        typer.Option(
+            "--results",
+            help="Folder of a small results file per cell: written after each run, and shown. A seed that is in it "
+            "is not run again.",
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -56,13 +60,15 @@ def reproduce(
             if not quiet:
                 typer.echo(text, err=True)
 
+        keeper = Keeper(checked, kept) if kept else None
         outcome = run_all(
             runs,
             data_dir=data_dir,
             download=download,
             jobs=jobs,
             tell=tell,
-            keep=Keeper(checked, kept).keep if kept else lambda *_: None,
+            keep=keeper.keep if keeper else lambda *_: None,
+            kept=keeper.has if keeper else lambda _: False,
         )
     found = results(checked, runs, kept)
     typer.echo(console_table(checked, found))

@@ -80,6 +80,10 @@ class Keeper:
             },
         )
 
+    def has(self, run: Run) -> bool:
+        """Whether the cell's file has this run with the cell's present settings: another machine may have run it."""
+        return run.scenario.seed in kept(self.matrix, run.cell, self.folder)
+
     def _command(self, run: Run) -> list[str]:
         """What runs the cell anywhere: without the folders and the options of the machine where it was run."""
         changes = [word for change in self.matrix.changes for word in ("--set", change)]

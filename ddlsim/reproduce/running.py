@@ -111,6 +111,7 @@ def reproduce(
     jobs: int = 1,
     tell: Callable[[str], None] = lambda _: None,
     keep: Callable[[Run, dict], None] = lambda *_: None,
+    kept: Callable[[Run], bool] = lambda _: False,
 ) -> Outcome:
     """Runs what has not been run yet.
 
@@ -123,9 +124,10 @@ def reproduce(
         jobs: processes that run side by side.
         tell: takes progress, line by line.
         keep: called with every run that has come to its end, now or earlier, and its summary.
+        kept: whether the numbers of a run whose directory is not there are known all the same; it is not run again.
     """
     there = {run.directory: run.summary() for run in runs}
-    wanted = [run for run in runs if there[run.directory] is None]
+    wanted = [run for run in runs if there[run.directory] is None and not kept(run)]
     for run in runs:
         summary = there[run.directory]
         if summary is not None:

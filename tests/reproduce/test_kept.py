@@ -56,6 +56,21 @@ def test_what_was_run_before_is_kept_with_the_commit_of_then(write, tmp_path):
     assert seed["commit"] == "0123456789ab"
 
 
+def test_a_seed_in_a_results_file_is_not_run_again(write, tmp_path):
+    matrix = read_matrix(write(), ["rounds=1"])
+    keeper = Keeper(matrix, tmp_path / "results")
+    one, two = runs_of(matrix, tmp_path / "runs", patterns=["slow/*"])
+    keeper.keep(one, summary(9100.0))  # as run on another machine: its directory is not here
+    lines: list[str] = []
+    reproduce([one, two], keep=keeper.keep, kept=keeper.has, tell=lines.append)
+    assert lines[0] == "1 of 2 runs are there already." and lines[1].startswith("[1/1] slow/ring seed 2: ")
+    assert not one.directory.exists() and two.summary() is not None
+    (slow,) = results(matrix, [one, two], tmp_path / "results")
+    assert slow.seeds == (1, 2)
+    changed = read_matrix("tiny.yaml", ["rounds=2"])
+    assert not Keeper(changed, tmp_path / "results").has(runs_of(changed, tmp_path / "runs")[0])
+
+
 def test_results_of_other_settings_are_not_shown(filled, write):
     _, folder = filled
     changed = read_matrix(write(("{training: {learning_rate: 0.0001}}", "{training: {learning_rate: 0.0002}}")))
