@@ -124,7 +124,7 @@ def reproduce(
         jobs: processes that run side by side.
         tell: takes progress, line by line.
         keep: called with every run that has come to its end, now or earlier, and its summary.
-        kept: whether the numbers of a run whose directory is not there are known all the same; it is not run again.
+        kept: whether the numbers of a run are known without its directory; such a run is not run again.
     """
     there = {run.directory: run.summary() for run in runs}
     wanted = [run for run in runs if there[run.directory] is None and not kept(run)]

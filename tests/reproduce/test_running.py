@@ -133,6 +133,15 @@ def test_command_runs_writes_and_shows_the_table(write, tmp_path):
     assert wrong.exit_code == 2 and "no cell of tiny matches" in wrong.stderr
 
 
+def test_the_command_goes_on_where_another_machine_has_stopped(write, tmp_path):
+    words = ["reproduce", write(), "--cells", "alone", "--results", "kept", "--out"]
+    here = CliRunner().invoke(app, [*words, "here"])
+    assert here.exit_code == 0 and (tmp_path / "kept" / "tiny" / "alone.json").exists()
+    there = CliRunner().invoke(app, [*words, "there"])
+    assert there.exit_code == 0 and "1 of 1 runs are there already." in there.stderr
+    assert re.search(r"alone +1/1", there.stdout) and not (tmp_path / "there" / "alone").exists()
+
+
 def test_check_takes_matrices_too(write):
     done = CliRunner().invoke(app, ["check", write()])
     assert done.exit_code == 0 and "Matrix tiny: 3 cells, 5 runs" in done.stdout
