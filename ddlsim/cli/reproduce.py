@@ -36,6 +36,7 @@ def reproduce(
         Path | None,
         typer.Option(
             "--results",
+            file_okay=False,
             help="Folder of a small results file per cell: written after each run, and shown. A seed that is in it "
             "is not run again.",
         ),

@@ -142,6 +142,12 @@ def test_the_command_goes_on_where_another_machine_has_stopped(write, tmp_path):
     assert re.search(r"alone +1/1", there.stdout) and not (tmp_path / "there" / "alone").exists()
 
 
+def test_results_that_are_no_folder_are_told_before_anything_is_run(write, tmp_path):
+    (tmp_path / "kept").touch()
+    wrong = CliRunner().invoke(app, ["reproduce", write(), "--results", "kept", "--out", "here"])
+    assert wrong.exit_code == 2 and "'kept' is a file" in wrong.stderr and not (tmp_path / "here").exists()
+
+
 def test_check_takes_matrices_too(write):
     done = CliRunner().invoke(app, ["check", write()])
     assert done.exit_code == 0 and "Matrix tiny: 3 cells, 5 runs" in done.stdout
