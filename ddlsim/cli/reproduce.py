@@ -26,7 +26,9 @@ def reproduce(
         list[str], typer.Option("--cells", metavar="PATTERN", help="Only cells like 'l2/*'; may be repeated.")
     ] = [],  # noqa: B006
     seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds of each cell.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the runs; by default runs/<matrix>.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder of the runs; by default runs/<matrix>.")
+    ] = None,
     overrides: Overrides = [],  # noqa: B006
     data_dir: DataDir = None,
     download: Download = True,

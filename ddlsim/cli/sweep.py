@@ -45,7 +45,9 @@ def sweep(
     ] = [],  # noqa: B006
     seeds: Annotated[str | None, typer.Option(help="Seeds, e.g. 0..4 or 0,2,7; by default the scenario's.")] = None,
     overrides: Overrides = [],  # noqa: B006
-    out: Annotated[Path | None, typer.Option(help="Folder of the runs; by default runs/sweep-<scenario>.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder of the runs; by default runs/sweep-<scenario>.")
+    ] = None,
     jobs: Jobs = 1,
     emit: Annotated[
         Emit | None, typer.Option(help="Run nothing; print a command for each missing run, or a script for sbatch.")

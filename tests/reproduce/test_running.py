@@ -142,10 +142,12 @@ def test_the_command_goes_on_where_another_machine_has_stopped(write, tmp_path):
     assert re.search(r"alone +1/1", there.stdout) and not (tmp_path / "there" / "alone").exists()
 
 
-def test_results_that_are_no_folder_are_told_before_anything_is_run(write, tmp_path):
-    (tmp_path / "kept").touch()
-    wrong = CliRunner().invoke(app, ["reproduce", write(), "--results", "kept", "--out", "here"])
-    assert wrong.exit_code == 2 and "'kept' is a file" in wrong.stderr and not (tmp_path / "here").exists()
+@pytest.mark.parametrize("option", ["--results", "--out"])
+def test_a_file_in_place_of_a_folder_is_told_before_anything_is_run(write, tmp_path, option):
+    (tmp_path / "taken").touch()
+    wrong = CliRunner().invoke(app, ["reproduce", write(), "--out", "here", option, "taken"])
+    assert wrong.exit_code == 2 and "'taken' is a file" in wrong.stderr
+    assert not (tmp_path / "here").exists() and not (tmp_path / "taken").read_bytes()
 
 
 def test_check_takes_matrices_too(write):
