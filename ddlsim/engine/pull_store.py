@@ -15,7 +15,7 @@ class PullStore:
     def __init__(self, synchronous: bool):
         self._synchronous = synchronous
         self._published: dict[tuple[int, int], dict[str, Any]] = {}  # (round, stage), oldest first
-        self._waiting: list[Message] = []
+        self._waiting: list[tuple[Message, int]] = []
         self._closed = False
 
     def publish(self, round_num: int, stage: int | None, payload: dict[str, Any], oldest_needed: int) -> None:
@@ -50,12 +50,17 @@ class PullStore:
             (payload for key, payload in self._published.items() if key >= wanted), newest if self._closed else None
         )
 
-    def wait(self, request: Message) -> None:
-        """Keeps a request until something new is published."""
-        self._waiting.append(request)
+    def wait(self, request: Message, stay: int) -> None:
+        """Keeps a request until something new is published.
 
-    def take_waiting(self) -> list[Message]:
-        """The requests that wait; they are no longer kept."""
+        Args:
+            request: from a node that is there now.
+            stay: its present one; in a later one the answer would be none to what it asks by then.
+        """
+        self._waiting.append((request, stay))
+
+    def take_waiting(self) -> list[tuple[Message, int]]:
+        """The requests that wait, each with the stay in which it was made; they are no longer kept."""
         taken, self._waiting = self._waiting, []
         return taken
 

@@ -181,9 +181,10 @@ class NetworkTransport:
         if self._secure is not None:
             self._secure.user_left(node)
         if node in self._stores:
-            for request in self._stores[node].take_waiting():
+            for request, stay in self._stores[node].take_waiting():
                 self.network.unused(request)
-                self.fail(request)
+                if self._still_asks(request, stay):
+                    self.fail(request)
         self._mailboxes.clear(node)
         return aborted
 
@@ -352,7 +353,7 @@ class NetworkTransport:
         node = request.receiver
         payload = self._store(node).answer_to(request)
         if payload is None:
-            self._store(node).wait(request)
+            self._store(node).wait(request, self._members[request.src].stay)
             return
         if request.keys is not None:
             payload = {key: payload[key] for key in request.keys if key in payload}
@@ -360,20 +361,31 @@ class NetworkTransport:
         self._send(self._messages(node, (request.src,), request.round_num, RESPONSE, answer))
 
     def _answer_waiting(self, node: int) -> None:
-        for request in self._store(node).take_waiting():
-            self._answer(request)
+        for request, stay in self._store(node).take_waiting():
+            if self._still_asks(request, stay):
+                self._answer(request)
+            else:
+                self.network.unused(request)
+
+    def _still_asks(self, request: Message, stay: int) -> bool:
+        """Whether who has made a request in this stay has not left since: a node that returns asks anew."""
+        asker = self._members[request.src]
+        return asker.online and asker.stay == stay
 
     def _score(self, request: Message) -> None:
         """Passes training samples through a peer's model, and sends the loss when the node's device is through."""
         compute, member = self._compute, self._members[request.receiver]
-        stay, batches = member.stay, compute.batches_in("train", member.id)
+        stay, asked_in = member.stay, self._members[request.src].stay
+        batches = compute.batches_in("train", member.id)
         rng = self._run.rng("scoring batches", member.id) if compute.draws_numbers else None
         job = compute.losses(member.id, [request.payload["model"]], batches, rng, kept=member.node.kept)
         loss = Deferred(lambda: compute.value(job)[0])
 
         def scored(_: simpy.Event) -> None:
-            if member.online and member.stay == stay:
+            if member.online and member.stay == stay and self._still_asks(request, asked_in):
                 self._send(self._messages(member.id, (request.src,), request.round_num, SCORE, {"loss": loss}))
+            else:
+                self.network.unused(request)
 
         duration_s = self._clock.computing_s(member.id, batches * FORWARD_SHARE)
         self._clock.after(duration_s).callbacks.append(scored)
