@@ -138,6 +138,14 @@ py::dict account(Transport& self) {
     for (std::size_t fate = 0; fate < kNumFates; ++fate) {
         columns[fates[fate]] = column(nodes, [fate](const Node& node) { return node.bytes[fate]; });
     }
+    Ints acks(static_cast<py::ssize_t>(nodes.size()));
+    std::int64_t* const aborted = columns["aborted_bytes"].cast<Ints>().mutable_data();
+    for (Id node = 0; node < nodes.size(); ++node) {
+        const FlowNetwork::AckBytes bytes = self.network().ack_bytes(node);
+        acks.mutable_data()[node] = bytes.arrived;
+        aborted[node] += bytes.aborted;
+    }
+    columns["ack_bytes"] = acks;
     columns["messages"] = column(nodes, [](const Node& node) { return node.messages; });
     columns["queued_s"] = real_column(nodes, [](const Node& node) { return node.queued_s; });
     columns["max_queued_s"] = real_column(nodes, [](const Node& node) { return node.max_queued_s; });

@@ -214,6 +214,7 @@ void FlowNetwork::finish(Id slot) {
         pairs_.add({src(flow), dst(flow), 0, 0, 0, size.total()});
     } else if (is_ack(slot)) {
         pairs_.add({src(flow), dst(flow), 0, 0, size.header_bytes, 0});
+        acks_from(src(flow)).arrived += size.header_bytes;
     } else {
         pairs_.add({src(flow), dst(flow), 1, size.payload_bytes, size.header_bytes, 0});
     }
@@ -229,9 +230,9 @@ std::int64_t FlowNetwork::sent_bytes(Id slot) {
 }
 
 std::int64_t FlowNetwork::abort(Id slot) {
-    const bool takes_acks = !is_ack(slot);
+    const bool of_ack = is_ack(slot);
     const Id partner = part(slot);
-    if (takes_acks && partner != kNone) abort(partner);
+    if (!of_ack && partner != kNone) abort(partner);
     const std::int64_t sent = sent_bytes(slot);
     events_.remove(slot);
     release(slot);
@@ -239,6 +240,7 @@ std::int64_t FlowNetwork::abort(Id slot) {
     if (sent > 0) {
         if (bandwidth_) nodes_[src(flow)].bytes_sent += sent;
         pairs_.add({src(flow), dst(flow), 0, 0, 0, sent});
+        if (of_ack) acks_from(src(flow)).aborted += sent;
     }
     return sent;
 }
@@ -344,6 +346,11 @@ bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
         expect_soon();
         if (ended.size() > before || !overdue_.empty()) return true;
     }
+}
+
+FlowNetwork::AckBytes& FlowNetwork::acks_from(Id node) {
+    if (ack_bytes_.size() <= node) ack_bytes_.resize(nodes_.size());
+    return ack_bytes_[node];
 }
 
 std::int64_t FlowNetwork::bytes_sent(Id node) {

@@ -94,6 +94,11 @@ public:
     }
     Rate weight(Id slot) const { return share_.weight(slot); }
     std::int64_t bytes_sent(Id node);  // put on the wire until now, parts of messages too
+    struct AckBytes {
+        std::int64_t arrived = 0, aborted = 0;
+    };
+    // Of the acknowledgements that a node has sent.
+    AckBytes ack_bytes(Id node) const { return node < ack_bytes_.size() ? ack_bytes_[node] : AckBytes{}; }
     PairCounters& pairs() { return pairs_; }
     const FairShare& share() const { return share_; }
 
@@ -150,6 +155,7 @@ private:
     Id part(Id slot);
     void take_turn(Id slot);
     void give_turn(Id slot);
+    AckBytes& acks_from(Id node);
     static std::uint64_t pair_of(const Flow& flow) { return std::uint64_t{flow.uplink} << 32 | flow.downlink; }
     Id src(const Flow& flow) const { return link_node_[flow.uplink]; }
     Id dst(const Flow& flow) const { return link_node_[flow.downlink]; }
@@ -182,6 +188,7 @@ private:
     std::vector<Flow> flows_;
     std::vector<Size> sizes_;
     std::vector<Acks> acks_;                              // by slot; empty until a message has some
+    std::vector<AckBytes> ack_bytes_;                     // by sender; likewise
     std::vector<Turn> turns_;                             // likewise
     std::unordered_map<std::uint64_t, Id> last_of_pair_;  // of messages in order that are in flight
     std::vector<Id> free_slots_;

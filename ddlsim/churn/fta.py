@@ -12,8 +12,8 @@ from typing import Annotated
 
 from annotated_types import Gt
 
-from ddlsim.churn.schedule import Absences, Churn
-from ddlsim.churn.traces import Interval, gaps, merged, scaled
+from ddlsim.churn.schedule import Absences, Churn, Interval, merged
+from ddlsim.churn.traces import gaps, scaled
 from ddlsim.csv_rows import refuse, shortened, unreadable
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import dealt, stream

@@ -14,7 +14,9 @@ from annotated_types import Ge, Gt
 from ddlsim.part import Part, Problem
 from ddlsim.units import CountOrZero
 
-Absences = Mapping[int, Iterable[tuple[float, float]]]
+Interval = tuple[float, float]
+
+Absences = Mapping[int, Iterable[Interval]]
 """Node -> its absences (start_s, end_s), in order."""
 
 
@@ -64,7 +66,7 @@ class Schedule(Churn):
     """Nodes leave and return at given times.
 
     Args:
-        offline: list of {node, start_s, end_s}.
+        offline: list of {node, start_s, end_s}; absences of a node that overlap or touch are one.
     """
 
     offline: tuple[Absence, ...]
@@ -81,7 +83,17 @@ class Schedule(Churn):
 
     def absences(self, num_nodes: int, seed: int) -> Absences:
         """Per node its absences (start, end) in simulated seconds, in order."""
-        found: dict[int, list[tuple[float, float]]] = {}
-        for absence in sorted(self.offline, key=lambda a: (a.node, a.start_s)):
+        found: dict[int, list[Interval]] = {}
+        for absence in self.offline:
             found.setdefault(absence.node, []).append((absence.start_s, absence.end_s))
-        return found
+        return {node: merged(found[node]) for node in sorted(found)}
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """Intervals in order; those that touch or overlap are one, those without length are none."""
+    found: list[Interval] = []
+    for start_s, end_s in sorted(each for each in intervals if each[1] > each[0]):
+        if found and start_s <= found[-1][1]:
+            start_s, end_s = found[-1][0], max(found.pop()[1], end_s)
+        found.append((start_s, end_s))
+    return found

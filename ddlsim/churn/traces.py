@@ -10,20 +10,19 @@ Of a pickle only data is read, see pickled_data.py.
 
 import math
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Annotated, Any
 
 from annotated_types import Gt
 
-from ddlsim.churn.schedule import Absences, Churn
+from ddlsim.churn.schedule import Absences, Churn, Interval, merged
 from ddlsim.csv_rows import Column, read_rows, refuse, shortened
 from ddlsim.errors import ScenarioError
 from ddlsim.pickled_data import read_data_only
 from ddlsim.rng import stream
 
-Interval = tuple[float, float]
 MAX_TIME_S = 1e18
 
 
@@ -169,16 +168,6 @@ def fold(phone: Mapping[str, Any]) -> list[Interval]:
         pieces.append((start_s, min(end_s, period_s)))
         pieces.append((0, end_s - period_s))
     return merged(pieces)
-
-
-def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """Intervals in order; those that touch or overlap are one, those without length are none."""
-    found: list[Interval] = []
-    for start_s, end_s in sorted(each for each in intervals if each[1] > each[0]):
-        if found and start_s <= found[-1][1]:
-            start_s, end_s = found[-1][0], max(found.pop()[1], end_s)
-        found.append((start_s, end_s))
-    return found
 
 
 def gaps(online: Sequence[Interval]) -> Iterator[Interval]:

@@ -12,7 +12,7 @@ answer (stage_timeout_s). When the aggregator stops waiting, or leaves, there is
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddlsim.messages.message import PUSH, Message
+from ddlsim.messages.message import PUSH, SECURE, Message
 from ddlsim.messages.secure_aggregation import (
     ADVERTISE,
     ANSWERS,
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from ddlsim.network.network import Network
     from ddlsim.node.ports import Clock
     from ddlsim.scenario.privacy import SecureAggregation
-
-SECURE = "secure aggregation"
-"""The kind of the protocol's messages; what one brings is the name of its content."""
 
 Key = tuple[int, int]
 """Aggregator and round."""
@@ -71,6 +68,7 @@ class SecureRounds:
         self._send, self._tell = send, tell
         self._sessions: dict[Key, Session] = {}
         self._awaited: dict[int, set[Key]] = {}  # user -> sums that wait for it to begin
+        self._waits_for: dict[int, int] = {}  # aggregator -> the last round that it has waited for
 
     def masks(self, sender: int) -> bool:
         """Whether what a node pushes goes into a sum; the server's average does not."""
@@ -80,13 +78,13 @@ class SecureRounds:
         """A node has something for a round's sum at every receiver."""
         begun = []
         for receiver in receivers:
-            session = self._sessions.setdefault((receiver, round_num), Session())
             self._awaited.get(sender, set()).discard((receiver, round_num))
             if not self._members[receiver].online:
                 self._mailboxes.fail(receiver, PUSH, sender, round_num)
                 continue
             begun.append(receiver)
-            if session.stage != ADVERTISE or sender in session.gone:  # too late
+            session = self._session_of(receiver, round_num)
+            if session is None or session.stage != ADVERTISE or sender in session.gone:  # too late
                 self._mailboxes.fail(receiver, PUSH, sender, round_num)
                 continue
             session.inputs[sender] = payload
@@ -100,6 +98,7 @@ class SecureRounds:
         if self._server not in (None, node):
             return
         key = node, round_num
+        self._waits_for[node] = round_num
         for old in [known for known in self._sessions if known[0] == node and known[1] < round_num]:
             self._abort(old, self._sessions.pop(old))
         session = self._sessions.setdefault(key, Session())
@@ -155,6 +154,12 @@ class SecureRounds:
                 self._drop(key, node)
 
     # --------------------------------------------------------------------------------------------------------------
+
+    def _session_of(self, aggregator: int, round_num: int) -> Session | None:
+        """The sum of a round; None: the aggregator waits for later ones, or was away."""
+        if round_num < max(self._waits_for.get(aggregator, 0), self._members[aggregator].first_round):
+            return None
+        return self._sessions.setdefault((aggregator, round_num), Session())
 
     def _may_begin(self, user: int, round_num: int) -> bool:
         """Whether a node may still push something for a round."""
@@ -234,7 +239,7 @@ class SecureRounds:
             return
 
         def over(_: Any) -> None:
-            if session.stage == stage:
+            if session.stage == stage and self._sessions.get(key) is session:  # else it has ended meanwhile
                 session.gone |= session.pending
                 self._go_on(key, session)
 

@@ -8,11 +8,11 @@ import simpy
 
 from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.engine.pull_store import PullStore
-from ddlsim.engine.secure_rounds import SECURE, SecureRounds
+from ddlsim.engine.secure_rounds import SecureRounds
 from ddlsim.messages.contacts import MOST_NODES, Contacts
 from ddlsim.messages.encoder import MessageEncoder
 from ddlsim.messages.gaussian import PrivateSender
-from ddlsim.messages.message import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Message, to_one
+from ddlsim.messages.message import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, SECURE, Message, to_one
 from ddlsim.messages.payload import content_bytes, payload_sizes
 from ddlsim.messages.payload_breakdown import PayloadBreakdown
 from ddlsim.node.deferred import Deferred

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 PUSH, REQUEST, RESPONSE = "push", "request", "response"
 SCORE_REQUEST, SCORE = "score request", "score"
+SECURE = "secure aggregation"
+"""Of the messages of its protocol; what one brings is the name of its content."""
 
 BOXES = {PUSH: 0, RESPONSE: 1, SCORE: 2}
 """Kinds of messages that are kept for their receiver, and the number of its mailbox for them."""

@@ -1,7 +1,7 @@
 """What became of the bytes that every node sent, how full its links were, and how long its messages queued.
 
 Bytes are counted for their sender. Those that were of use are told apart by the kind of their message (push, request,
-response), those that were not by the reason:
+response; TCP's acknowledgements, which the receivers of messages send), those that were not by the reason:
 
 - aborted: sender or receiver went away while the message was on its way, or it was given up;
 - lost: the network lost the message (network.drop_probability), whether it was sent again or not;
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ddlsim.messages.message import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST
+from ddlsim.messages.message import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, SECURE
 from ddlsim.network.traffic import Traffic
 
 
@@ -29,7 +29,9 @@ class NodeUse:
         uplink_utilization, downlink_utilization: bytes carried / (capacity x time), 0 to 1, over the whole run, parts
             of messages included; nan where links take no time (fidelity latency or ideal) or have no capacity.
         sent_bytes, received_bytes: all bytes that the node's uplink and downlink carried.
-        push_bytes, request_bytes, response_bytes: of the sent, those of messages that were of use, headers included.
+        push_bytes, request_bytes, response_bytes: of the sent, those of messages that were of use, headers included;
+            what secure aggregation sends counts as pushes.
+        ack_bytes: of the sent, TCP's acknowledgements of messages received (fidelity tcp).
         aborted_bytes, lost_bytes, unused_bytes: of the sent, those that were wasted, see above.
         in_flight_bytes: of the sent, those of messages that are still on their way.
         messages_received: messages that have arrived at the node.
@@ -45,6 +47,7 @@ class NodeUse:
     push_bytes: np.ndarray
     request_bytes: np.ndarray
     response_bytes: np.ndarray
+    ack_bytes: np.ndarray
     aborted_bytes: np.ndarray
     lost_bytes: np.ndarray
     unused_bytes: np.ndarray
@@ -77,18 +80,21 @@ def _mean(values: np.ndarray) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-KINDS = {PUSH: 0, REQUEST: 1, RESPONSE: 2, SCORE_REQUEST: 1, SCORE: 2}
+KINDS = {PUSH: 0, REQUEST: 1, RESPONSE: 2, SCORE_REQUEST: 1, SCORE: 2, SECURE: 0}
 """What the bytes of a message count as, a Fate of csrc/flow/link_use.h; other kinds are not told apart."""
 
 
-def node_use(account: dict[str, np.ndarray], traffic: Traffic, now_s: float, takes_time: bool) -> NodeUse:
+def node_use(
+    account: dict[str, np.ndarray], traffic: Traffic, now_s: float, takes_time: bool, filled: float = 1.0
+) -> NodeUse:
     """Everything up to now.
 
     Args:
         account: what the extension has counted per node.
         traffic: of this moment.
         now_s: simulated time.
-        takes_time: whether bytes take time on links (fidelity flow).
+        takes_time: whether bytes take time on links (fidelities flow and tcp).
+        filled: the share of a link's capacity that the account's capacities are (network.tcp.utilization).
     """
     num_nodes = len(account["messages"])
     on_the_wire = traffic.on_the_wire
@@ -101,8 +107,8 @@ def node_use(account: dict[str, np.ndarray], traffic: Traffic, now_s: float, tak
         )
     )
     duration_s = now_s - account["since_s"]
-    could_send = account["could_send"] + account["uplink"] * duration_s
-    could_receive = account["could_receive"] + account["downlink"] * duration_s
+    could_send = (account["could_send"] + account["uplink"] * duration_s) / filled
+    could_receive = (account["could_receive"] + account["downlink"] * duration_s) / filled
     unknown = np.full(num_nodes, np.nan)
     messages = account["messages"]
     return NodeUse(

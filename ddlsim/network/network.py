@@ -329,7 +329,7 @@ class Network:
             traffic: that of this moment, if the caller has it already; putting all pairs in order takes long.
         """
         traffic = self.traffic if traffic is None else traffic
-        return node_use(self._transport.account(), traffic, self._env.now, self._takes_time)
+        return node_use(self._transport.account(), traffic, self._env.now, self._takes_time, self._filled)
 
     def unused(self, message: Message) -> None:
         """A message to one node has arrived and was of no use: its bytes count as wasted."""

@@ -81,8 +81,8 @@ class Mahimahi(Links):
         for node in range(num_nodes):
             rng = stream(seed, "mahimahi", node)
             up, down = pairs[int(rng.integers(len(pairs)))]
-            starts = [int(rng.integers(trace[-1])) if self.random_start else 0 for trace in (up, down)]
-            rates = list(zip(self._rates(up, starts[0]), self._rates(down, starts[1]), strict=True))
+            start_ms = int(rng.integers(max(up[-1], down[-1]))) if self.random_start else 0
+            rates = list(zip(self._rates(up, start_ms), self._rates(down, start_ms), strict=True))
             first.append(rates[0])
             for index, (before, now) in enumerate(pairwise(rates), 1):
                 if before != now:

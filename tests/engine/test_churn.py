@@ -81,6 +81,12 @@ def test_schedule_is_ordered_by_node_and_time():
     assert Schedule(offline=(later, sooner, other)).absences(2, seed=0) == {0: [(5, 6)], 1: [(2, 3), (7, 8)]}
 
 
+@pytest.mark.parametrize("second", [(5, 13), (5, 7), (9, 13), (3, 9)])
+def test_absences_that_overlap_or_touch_are_one(second):
+    stays = [Absence(node=2, start_s=start_s, end_s=end_s) for start_s, end_s in ((3, 9), second, (20, 21))]
+    assert Schedule(offline=tuple(stays)).absences(3, seed=0) == {2: [(3, max(9, second[1])), (20, 21)]}
+
+
 def test_node_that_returns_joins_the_round_after_the_one_under_way():
     algorithm = Counting(2)
     simulate(algorithm, {1: [(0.5, 2.5)]})

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from small_network import SmallNetwork
 
+from ddlsim.network.tcp import Tcp
+
 
 def test_a_message_alone_does_not_queue():
     net = SmallNetwork(latency_s=0.25)
@@ -62,6 +64,14 @@ def test_utilization_is_carried_over_capacity_times_time():
     assert np.isnan(use.uplink_utilization[2])
 
 
+def test_what_tcp_cannot_fill_is_part_of_the_capacity():
+    tcp = Tcp(utilization=0.5, acks_per_segment=0, initial_window=0)
+    net = SmallNetwork(fidelity="tcp", tcp=tcp)
+    net.send(0, 1, 1000)  # 2 s at 500 bytes/s
+    use = net.use(until_s=4)
+    assert use.uplink_utilization[0] == pytest.approx(1000 / 4000)
+
+
 def test_utilization_follows_capacities_that_change():
     net = SmallNetwork()
     net.send(0, 1, 4000)
@@ -98,7 +108,7 @@ def test_bytes_are_told_apart_by_kind_and_cause():
     assert (total["nodes"], total["sent_bytes"], total["aborted_bytes"]) == (5, 5610, 2000)
 
 
-@pytest.mark.parametrize("fidelity", ["flow", "latency"])
+@pytest.mark.parametrize("fidelity", ["flow", "tcp", "latency"])
 @pytest.mark.parametrize("on_drop", ["retransmit", "drop"])
 @pytest.mark.parametrize("timeout_s", [None, 5.0])
 def test_every_byte_sent_has_exactly_one_fate(fidelity, on_drop, timeout_s):
@@ -123,6 +133,7 @@ def test_every_byte_sent_has_exactly_one_fate(fidelity, on_drop, timeout_s):
             use.push_bytes,
             use.request_bytes,
             use.response_bytes,
+            use.ack_bytes,
             use.aborted_bytes,
             use.lost_bytes,
             use.unused_bytes,
@@ -134,7 +145,8 @@ def test_every_byte_sent_has_exactly_one_fate(fidelity, on_drop, timeout_s):
         seen += use.in_flight_bytes.sum() > 0
     assert seen >= 3
     assert use.in_flight_bytes.sum() == 0
-    assert min(part.sum() for part in parts[:6]) > 0
+    assert all(part.sum() > 0 for part in parts[:7] if part is not use.ack_bytes)
+    assert (use.ack_bytes.sum() > 0) == (fidelity == "tcp")
     assert len(arrived) < len(sent)
 
 

@@ -92,6 +92,13 @@ def test_nodes_begin_at_moments_of_their_own(write):
     assert len(set(table.uplink_bytes_per_s)) > 2
 
 
+def test_both_directions_begin_at_the_same_moment_as_they_were_recorded(write):
+    trace = write("both", *range(0, 1000, 7), *range(1000, 9000, 100))
+    table = Mahimahi(uplinks=(trace,), downlinks=(trace,), duration_s=20).draw(6, 1)
+    assert table.uplink_bytes_per_s.tolist() == table.downlink_bytes_per_s.tolist()
+    assert all(change.uplink_bytes_per_s == change.downlink_bytes_per_s for change in table.changes)
+
+
 @pytest.mark.parametrize(
     ("lines", "said"), [(("1", "x"), ":2: "), (("5", "3"), ":2: expected 5 or more"), ((), "above 0")]
 )

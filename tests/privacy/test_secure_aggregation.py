@@ -132,6 +132,29 @@ def test_at_the_deadline_there_is_no_sum_yet():
     assert made.told[0] == (2.9, HERE, 0, "secure_sum", 0)
 
 
+def test_an_input_that_comes_after_its_round_makes_no_second_sum():
+    """Node 2 begins each round half a second after the aggregator has given the round up, which goes on meanwhile."""
+    algorithm, made, _ = run(ToOne((0.0, 0.0, 3.4, 0.0)), rounds=3, deadline_s=2.9, secure={"threshold": 3})
+    assert algorithm.got == [[], [], []]
+    assert [row[2] for row in made.told if row[3] == "secure_sum"] == [0, 1, 2]
+
+
+def test_an_aggregator_that_is_away_has_no_sum_when_a_stage_would_have_timed_out():
+    """It leaves while node 2, which never answers, is waited for."""
+    absences = {2: [(0.1, 100.0)], HERE: [(1.0, 3.0)]}
+    late = ToOne((0.0, 0.0, 50.0, 0.0))
+    told = run(late, absences, secure={"stage_timeout_s": 1.5})[1].told
+    assert not told
+
+
+def test_every_byte_of_a_sum_has_exactly_one_fate():
+    use = run(absences={0: [(1.2, 3.0)]})[1].network.use()
+    of_use = use.push_bytes + use.request_bytes + use.response_bytes + use.ack_bytes
+    wasted = use.aborted_bytes + use.lost_bytes + use.unused_bytes
+    assert (of_use + wasted + use.in_flight_bytes).tolist() == use.sent_bytes.tolist()
+    assert use.push_bytes.sum() > 0 < use.aborted_bytes.sum()
+
+
 def test_rounds_are_sums_of_their_own():
     algorithm, made, _ = run(rounds=3, absences={0: [(2.2, 3.0)]})
     assert algorithm.got[0] == [1, 2]

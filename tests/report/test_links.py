@@ -77,7 +77,7 @@ def test_summary_holds_use_of_links_and_queueing(with_links):
 
 def test_summary_tells_bytes_apart_by_kind_and_cause(with_links):
     found = summarize(with_links)["bytes"]
-    assert found["of_use"] == {"push": 791, "request": 0, "response": 300}
+    assert found["of_use"] == {"push": 791, "request": 0, "response": 300, "ack": 0}
     assert found["wasted_for"] == {"aborted": 7, "lost": 10, "unused": 0}
 
 

@@ -19,6 +19,7 @@ ABOUT = {
     "push": "pushed models",
     "request": "requests",
     "response": "answers",
+    "ack": "acknowledgements",
     "aborted": "wasted: sender or receiver left",
     "lost": "wasted: lost by the network",
     "unused": "wasted: arrived, not used",
