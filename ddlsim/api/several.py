@@ -193,7 +193,7 @@ def sweep(
     checked = [resolve(scenario, {**changed, **changes}, seed=seed) for seed, changes in points]
     folder = Path(out) if out is not None else Path("runs") / f"sweep-{checked[0].name}"
     names = [_names(key, values) for key, values in axes.items()]
-    labels = ["/".join(filter(None, [",".join(label)])) for label in product(*names)] * len(drawn)
+    labels = [",".join(label) for label in product(*names)] * len(drawn)
     found = []
     for (seed, _), one, label in zip(points, checked, labels, strict=True):
         place = (folder / label if label else folder) / ("run" if seed is None else f"seed-{seed}")
@@ -203,16 +203,6 @@ def sweep(
 
 def _names(key: str, values: Sequence[Any]) -> list[str]:
     """A name for a folder per value of a key, each another one."""
-    from ddlsim.sweeps.points import label_of
+    from ddlsim.sweeps.points import label_of, numbered
 
-    labels = []
-    for value in values:
-        named = value if isinstance(value, type) else type(value)
-        known = value is None or isinstance(value, str | int | float | bool | list | tuple | Mapping)
-        labels.append(
-            f"{key}={label_of(list(value) if isinstance(value, tuple) else value) if known else named.__name__}"
-        )
-    return [
-        label if labels.count(label) == 1 else f"{label}-{labels[: index + 1].count(label)}"
-        for index, label in enumerate(labels)
-    ]
+    return numbered([f"{key}={label_of(value)}" for value in values])

@@ -20,7 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,8 +147,24 @@ def parse_grid(text: str) -> tuple[Value, ...]:
 
 
 def values_of_key(key: str, values: Iterable[Any]) -> tuple[Value, ...]:
-    """An axis of one dotted key of a scenario."""
-    return tuple(Value(f"{key}={label_of(plain)}", f"{key}={_as_yaml(plain)}") for plain in values)
+    """An axis of one dotted key of a scenario; values that differ have labels that differ."""
+    found = [Value(f"{key}={label_of(plain)}", f"{key}={_as_yaml(plain)}") for plain in values]
+    different = list(dict.fromkeys(found))
+    labels = dict(zip(different, numbered([value.label for value in different]), strict=True))
+    return tuple(Value(labels[value], value.option) for value in found)
+
+
+def numbered(labels: Sequence[str]) -> list[str]:
+    """Labels of which no two are the same: those that are equal get a number, Net-1, Net-2, ..."""
+    times = Counter(labels)
+    numbers = {label: count(1) for label in times}
+
+    def named(label: str) -> str:
+        if times[label] == 1:
+            return label
+        return next(text for number in numbers[label] if (text := f"{label}-{number}") not in times)
+
+    return [named(label) for label in labels]
 
 
 def points(
@@ -165,11 +181,11 @@ def points(
         seeds: None: the scenario's own.
         only: the combinations that are meant, as labels; None: all.
     Raises:
-        ScenarioError: if there are far too many, or two of them have one name.
+        ScenarioError: if there are far too many, or two of them have one name or directory.
     """
-    count = math.prod(map(len, axes)) * len(seeds or [0])
-    if count > MOST_POINTS:
-        raise ScenarioError(f"a sweep may have {MOST_POINTS:,} runs, this one has {count:,}.")
+    total = math.prod(map(len, axes)) * len(seeds or [0])
+    if total > MOST_POINTS:
+        raise ScenarioError(f"a sweep may have {MOST_POINTS:,} runs, this one has {total:,}.")
     meant = None if only is None else set(only)
     combinations = [
         combination
@@ -180,10 +196,21 @@ def points(
         raise ScenarioError("no combination of the sweep is left: expected at least one cell, or one value per axis.")
     drawn: Sequence[int | None] = seeds or [None]
     found = [point_of(base, combination, seed) for seed in drawn for combination in combinations]
-    name, times = Counter(point.name for point in found).most_common(1)[0]
-    if times > 1:
-        raise ScenarioError(f"{times} runs of the sweep have the name {name!r}. Give every value once.")
+    _refuse_shared_directories(found)
     return found
+
+
+def _refuse_shared_directories(found: Iterable[Point]) -> None:
+    """Raises ScenarioError if two runs would lie in one directory."""
+    names: dict[Path, list[str]] = {}
+    for point in found:
+        names.setdefault(point.directory, []).append(point.name)
+    directory, shared = max(names.items(), key=lambda item: len(item[1]))
+    if len(set(shared)) > 1:
+        told = " and ".join(map(repr, dict.fromkeys(shared)))
+        raise ScenarioError(f"runs of the sweep would share the directory {directory}: {told}. Give them other names.")
+    if len(shared) > 1:
+        raise ScenarioError(f"{len(shared)} runs of the sweep have the name {shared[0]!r}. Give every value once.")
 
 
 def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Point:
@@ -192,7 +219,8 @@ def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Poin
     from ddlsim.scenario.merge import merge
 
     label = ",".join(value.label for value in combination)
-    directory = (base.out / label if label else base.out) / ("run" if seed is None else f"seed-{seed}")
+    folder = re.sub(r"[/\0]|^\.+$", "-", label)
+    directory = (base.out / folder if folder else base.out) / ("run" if seed is None else f"seed-{seed}")
     title = " ".join(filter(None, (label, "" if seed is None else f"seed {seed}"))) or base.name
     options = [*base.overrides, *(value.option for value in combination if value.option)]
     options += [] if seed is None else [f"seed={seed}"]
@@ -217,11 +245,15 @@ def _as_yaml(plain: Any) -> str:
 
 
 def label_of(plain: Any) -> str:
-    """A value in the name of a directory."""
+    """A value in the name of a directory; objects and classes of Python go by the name of their class."""
     if isinstance(plain, Mapping):
-        own = [str(plain["name"])] if "name" in plain else []
-        return "-".join([*own, *(f"{key}={label_of(value)}" for key, value in plain.items() if key != "name")])
-    if isinstance(plain, list):
+        own = [label_of(plain["name"])] if "name" in plain else []
+        others = (f"{label_of(str(key))}={label_of(value)}" for key, value in plain.items() if key != "name")
+        return "-".join([*own, *others])
+    if isinstance(plain, list | tuple):
         return "-".join(map(label_of, plain))
-    text = plain if isinstance(plain, str) else json.dumps(plain)
-    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text)[:60]
+    if plain is None or isinstance(plain, bool | int | float):
+        plain = json.dumps(plain)
+    elif not isinstance(plain, str):
+        plain = (plain if isinstance(plain, type) else type(plain)).__name__
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", plain)[:60]

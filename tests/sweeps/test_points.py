@@ -13,9 +13,10 @@ from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.errors import ScenarioError
 from ddlsim.scenario import load
+from ddlsim.scenario.load import read_tree
 from ddlsim.sweeps import pool
 from ddlsim.sweeps.file import read_sweep
-from ddlsim.sweeps.points import parse_grid, parse_seeds
+from ddlsim.sweeps.points import Base, parse_grid, parse_seeds, points
 
 BASE = """\
 rounds: 1
@@ -82,6 +83,61 @@ def test_values_of_a_grid_are_yaml():
     assert [value.option for value in parse_grid("topology.name=ring,'null'")] == [
         "topology.name=ring",
         'topology.name="null"',
+    ]
+
+
+NETS = """\
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, 10))
+
+    def forward(self, x):
+        return self.layers(x)
+"""
+
+
+@pytest.mark.parametrize("above", ["./", "../../", "../../../"])
+def test_a_path_in_a_name_is_no_path_of_directories(tmp_path, monkeypatch, above):
+    here = tmp_path / "one" / "two" / "three"
+    here.mkdir(parents=True)
+    (here / "base.yaml").write_text(BASE)
+    monkeypatch.chdir(here)
+    (here / above / "parts.py").write_text(NETS)
+    axes = [parse_grid("training.learning_rate=0.05,0.1"), parse_grid(f"model={{name: {above}parts.py:Net, width: 4}}")]
+    found = points(Base("base", read_tree(here / "base.yaml"), (), Path("out")), axes, None)
+    assert [point.refusal for point in found] == ["", ""]
+    model = f"{above.replace('/', '-')}parts.py-Net-width=4"
+    assert [point.directory.as_posix() for point in found] == [
+        f"out/training.learning_rate={rate},model={model}/run" for rate in (0.05, 0.1)
+    ]
+
+
+def test_values_whose_directories_would_be_equal_are_numbered():
+    values = parse_grid("model={name: a/b.py:Net},{name: a-b.py:Net},{name: a-b.py:Net-1},{name: mlp, hidden: [4]}")
+    assert [value.label for value in values] == [
+        "model=a-b.py-Net-2",
+        "model=a-b.py-Net-3",
+        "model=a-b.py-Net-1",
+        "model=mlp-hidden=4",
+    ]
+    long = "x" * 70
+    assert [value.label[-3:] for value in parse_grid(f"description={long}1,{long}2")] == ["x-1", "x-2"]
+
+
+def test_names_of_a_sweep_file_that_are_one_directory_are_refused(ddlsim):
+    Path("sweep.yaml").write_text(SWEEP.replace("short:", '"../length":').replace("long:", '"..-length":'))
+    with pytest.raises(
+        ScenarioError, match=r"share the directory .*ring,\.\.-length/seed-0: .*'topology.name=ring,\.\./length"
+    ):
+        read_sweep("sweep.yaml")
+    Path("sweep.yaml").write_text(SWEEP.replace("  topology.name: [ring, complete]\n", "").replace("short:", '"..":'))
+    assert [str(point.directory) for point in read_sweep("sweep.yaml", seeds=[0])] == [
+        "runs/sweep-sweep/-/seed-0",
+        "runs/sweep-sweep/long/seed-0",
     ]
 
 
