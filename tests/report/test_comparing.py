@@ -52,6 +52,82 @@ def test_a_label_has_what_differs_and_nothing_else(settings):
     assert found == ["facade, heads=2", "facade, heads=3", "el"]
 
 
+@pytest.fixture
+def with_keys(make_run):
+    """Makes a run of each of some further keys (YAML), all else the same; returns their records."""
+
+    def make(*further):
+        found = []
+        for number, keys in enumerate(further):
+            path = make_run(str(number))
+            (path / "scenario.yaml").write_text(f"name: tiny\nseed: 0\nrounds: 4\nalgorithm: {{name: el}}\n{keys}\n")
+            found.append(read(path))
+        return found
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "expected"),
+    [
+        (
+            "attacks",
+            ["[{name: sign_flip, nodes: 0.25, scale: 1.0}]", "[{name: sign_flip, nodes: 0.5, scale: 1.0}]", "[]"],
+            ["attacks=sign_flip nodes=0.25", "attacks=sign_flip nodes=0.5", "attacks=[]"],
+        ),
+        (
+            "attacks",
+            ["[{name: flooding, nodes: 2}]", "[{name: flooding, nodes: 2}, {name: sybils, nodes: [0, 1]}]"],
+            ["attacks=flooding", "attacks=flooding + sybils"],
+        ),
+        (
+            "attacks",
+            [f"[{{name: /home/me/att.py:{first}}}, {{name: /home/me/att.py:Twice}}]" for first in ("Zero", "Neg")],
+            ["attacks=att.py:Zero + att.py:Twice", "attacks=att.py:Neg + att.py:Twice"],
+        ),
+        (
+            "models",
+            ["[/a/b/nets.py:Net, /a/b/nets.py:Wide]", "[/a/b/nets.py:Net, mlp]"],
+            ['models=["nets.py:Net", "nets.py:Wide"]', 'models=["nets.py:Net", "mlp"]'],
+        ),
+        (
+            "model",
+            ["{name: /a/nets.py:Net}", "{name: /b/nets.py:Net}", "{name: /b/nets.py:Wide}"],
+            ["/a/nets.py:Net", "/b/nets.py:Net", "nets.py:Wide"],
+        ),
+        (
+            "sizes",
+            [str([10] * 9 + [last] + [20] * 9) for last in (1, 2)],
+            [f"sizes={[10] * 9 + [last] + [20] * 9}" for last in (1, 2)],
+        ),
+    ],
+)
+def test_values_of_lists_and_paths_are_short_and_never_the_same(with_keys, key, values, expected):
+    assert labels(with_keys(*(f"{key}: {value}" for value in values))) == expected
+
+
+def test_labels_that_even_whole_texts_would_not_tell_apart_have_numbers(with_keys):
+    long = [f"sizes: {[10] * 90 + [last] + [20] * 90}" for last in (1, 2)]
+    first, second = labels(with_keys(*long))
+    assert len(first) < 220 and first.endswith("20, 20] (1)") and second == first.replace("(1)", "(2)")
+
+
+def test_tables_and_figures_have_the_labels_and_a_note_for_each(with_keys):
+    pytest.importorskip("matplotlib")
+    from ddlsim.report.comparing.lines import lines_figure, notes
+
+    runs = with_keys(
+        *(f"attacks: [{{name: sign_flip, nodes: {nodes}}}]\nsize: {size}" for nodes in (0.25, 0.5) for size in (1, 2))
+    )
+    expected = ["sign_flip nodes=0.25", "sign_flip nodes=0.5"]
+    table = compare([own.directory for own in runs], "csv", by=["attacks"])
+    assert [row["setting"] for row in csv.DictReader(io.StringIO(table))] == [f"attacks={label}" for label in expected]
+    assert compare([own.directory for own in runs], by=["attacks"]).count("averaged over runs that differ in size") == 2
+    assert [note.partition(":")[0] for note in notes(runs, ["attacks"])] == [f"attacks={label}" for label in expected]
+    lines = lines_figure(runs, group_by=["attacks"]).axes[0].lines
+    assert [line.get_label() for line in lines] == [f"attacks={label} (2 runs)" for label in expected]
+
+
 def test_keys_of_one_name_are_told_apart_by_their_sections(make_run):
     runs = []
     for number, (nodes, size) in enumerate([(1, 2), (2, 1)]):

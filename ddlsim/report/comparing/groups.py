@@ -1,8 +1,10 @@
 """Runs of one setting, told from others by what differs: the lines of a figure and the rows of a table."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from ddlsim.errors import ScenarioError
@@ -12,6 +14,8 @@ APART = ("name", "description", "paper", "seed", "fallback")
 """Keys of a scenario in which runs of one setting may differ."""
 MOST_KEYS = 3
 """So many keys may tell settings apart where scenarios have different names; else the names do as well."""
+MOST_CHARACTERS, MOST_WHOLE = 40, 200
+"""Of a value in a label; of one that must be told from another whose label would be the same."""
 
 Settings = dict[str, Any]
 """Dotted key -> value; lists and null are JSON text."""
@@ -22,7 +26,8 @@ class Group:
     """Runs that are averaged.
 
     Args:
-        label: what sets it apart from other groups, e.g. "facade, heads=2"; the algorithm's name where nothing does.
+        label: what sets it apart from other groups, e.g. "facade, heads=2" or "attacks=sign_flip nodes=0.25", no other
+            group's; the algorithm's name where nothing does.
         values: dotted key -> value of what sets it apart.
         runs: at least one.
         mixed: keys in which its runs differ beside the seed, since they were not to be told apart by them.
@@ -78,15 +83,17 @@ def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str |
     for index, own in enumerate(whole):
         members.setdefault(json.dumps([own.get(key) for key in keys]), []).append(index)
     chosen = [own[0] for own in members.values()]
-    telling = keys if by is not None else _telling([whole[index] for index in chosen], keys)
+    settings = [whole[index] for index in chosen]
+    telling = keys if by is not None else _telling(settings, keys)
+    labels = _labels(settings, telling, [runs[index] for index in chosen])
     return [
         Group(
-            _label(whole[own[0]], [whole[index] for index in chosen], telling, runs[own[0]]),
+            label,
             {key: whole[own[0]].get(key) for key in telling},
             tuple(runs[index] for index in own),
             tuple(sorted({key for key in names if len({json.dumps(whole[i].get(key)) for i in own}) > 1})),
         )
-        for own in members.values()
+        for label, own in zip(labels, members.values(), strict=True)
     ]
 
 
@@ -115,8 +122,21 @@ def _part_of(key: str) -> str:
     return f"{section}.name" if section and last != "name" else ""
 
 
-def _label(own: Settings, groups: list[Settings], telling: list[str], records: Records) -> str:
-    """What sets a group apart, in few words."""
+def _labels(groups: list[Settings], telling: list[str], runs: Sequence[Records]) -> list[str]:
+    """What sets each group apart: in few words; where these are the same, in whole texts, and else with a number."""
+    found = [_label(own, groups, telling, records) for own, records in zip(groups, runs, strict=True)]
+    times = Counter(found)
+    found = [
+        label if times[label] == 1 else _label(own, groups, telling, records, whole=True)
+        for label, own, records in zip(found, groups, runs, strict=True)
+    ]
+    times = Counter(found)
+    numbers = {label: count(1) for label in times}
+    return [label if times[label] == 1 else f"{label} ({next(numbers[label])})" for label in found]
+
+
+def _label(own: Settings, groups: list[Settings], telling: list[str], records: Records, whole: bool = False) -> str:
+    """What sets a group apart, in few words; whole: nothing that differs is left out, unless it is very long."""
     lasts = [key.rsplit(".", 1)[-1] for key in telling]
     words = []
     for key in telling:
@@ -124,14 +144,56 @@ def _label(own: Settings, groups: list[Settings], telling: list[str], records: R
         if key not in own or (len(groups) > 1 and len({other.get(key) for other in alike}) == 1):
             continue
         last = key.rsplit(".", 1)[-1]
-        shown = _shown(own[key])
+        shown = _shown(own[key], [other.get(key) for other in groups], whole)
         named = last == "name" and not shown.lstrip("-").replace(".", "").isdigit() and shown not in ("none", "null")
         words.append(shown if named else f"{key if lasts.count(last) > 1 else last}={shown}")
     return ", ".join(words) or str(records.manifest.get("algorithm"))
 
 
-def _shown(value: Any) -> str:
-    """A value as a label can hold it."""
-    text = "null" if value is None else value if isinstance(value, str) else json.dumps(value)
-    text = text.rsplit("/", 1)[-1] if ".py:" in text else text
-    return text if len(text) <= 40 else f"{text[:25]}...{text[-12:]}"
+def _shown(value: Any, values: Sequence[Any], whole: bool) -> str:
+    """A value as a label can hold it: of a list of parts their names, and those of their keys that differ.
+
+    Args:
+        value: as in Settings.
+        values: those of all groups.
+        whole: with the folders of files, and more of long texts.
+    """
+    listed = _list_of(value)
+    if any(isinstance(each, dict) and "name" in each for each in listed):
+        parts = [each for other in values for each in _list_of(other) if isinstance(each, dict)]
+        return _cut(" + ".join(_cut(_part(each, parts, whole), whole) for each in listed), whole=True)
+    plain = [_word(each, whole) if isinstance(each, str) else each for each in listed]
+    return _cut(json.dumps(plain) if listed else _word(value, whole), whole)
+
+
+def _list_of(value: Any) -> list[Any]:
+    """The list that a setting is; nothing if it is none."""
+    if not (isinstance(value, str) and value.startswith("[")):
+        return []
+    try:
+        found = json.loads(value)
+    except ValueError:  # a text of the scenario
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _part(part: Any, parts: Sequence[dict], whole: bool) -> str:
+    """A part of a list: its name, and its keys whose values are not the same in all parts of this name."""
+    if not isinstance(part, dict):
+        return _word(part, whole)
+    alike = [other for other in parts if other.get("name") == part.get("name")]
+    differing = [key for key in part if key != "name" and any(key not in o or o[key] != part[key] for o in alike)]
+    named = [_word(part["name"], whole)] if "name" in part else []
+    return " ".join([*named, *(f"{key}={_word(part[key], whole)}" for key in differing)])
+
+
+def _word(value: Any, whole: bool) -> str:
+    """A plain value; of a class in a file without the folder."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text.rsplit("/", 1)[-1] if ".py:" in text and not whole else text
+
+
+def _cut(text: str, whole: bool) -> str:
+    """A text without its middle if it is long."""
+    most = MOST_WHOLE if whole else MOST_CHARACTERS
+    return text if len(text) <= most else f"{text[: most - 15]}...{text[-12:]}"
