@@ -1,7 +1,9 @@
 """What Python code gives where a scenario has names: parts, classes, modules, arrays -> parts of a scenario."""
 
+import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from ddlsim.errors import ScenarioError
@@ -31,17 +33,62 @@ def part_of(key: str, value: Any) -> Any:
         from ddlsim.models.given import given_model
 
         return given_model(value)
-    if key == "data" and isinstance(value, tuple | Mapping):
-        from ddlsim.data import Arrays
-
-        if isinstance(value, Mapping) or len(value) == 2:
-            return Arrays(**(value if isinstance(value, Mapping) else dict(zip(("train", "test"), value, strict=True))))
-    shown = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    if key == "data" and isinstance(value, Mapping):
+        return _arrays(value)
+    if key == "data" and isinstance(value, tuple) and len(value) == 2:
+        return _arrays(dict(zip(("train", "test"), value, strict=True)))
     also = {"model": ", a torch.nn.Module, or what makes one", "data": ", or ((x, y), (x_test, y_test))"}.get(key, "")
     raise ScenarioError(
         f"{key}: expected a name, a mapping with a name, a part or a class of parts (what it extends is in "
-        f"docs/extending.md){also}, got {shown}."
+        f"docs/extending.md){also}, got {kind_of(value)}."
     )
+
+
+def _arrays(arguments: Mapping[Any, Any]) -> Any:
+    """The data set of arrays with these arguments.
+
+    Raises:
+        ScenarioError: if it has no such argument.
+    """
+    from ddlsim.data import Arrays
+    from ddlsim.scenario.problems import did_you_mean
+
+    known = inspect.signature(Arrays).parameters
+    for name in arguments:
+        if name not in known:
+            raise ScenarioError(
+                f"data: a mapping without a name has the arguments of ddlsim.data.Arrays, got {name!r}."
+                f"{did_you_mean(name, known)} Known: {', '.join(known)}."
+            )
+    return Arrays(**arguments)
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, for messages."""
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def listed(where: str, given: Any, example: str, kind: Any = object) -> list[Any]:
+    """The values of an argument that takes several.
+
+    Args:
+        where: the argument, for messages.
+        given: a list or anything else that can be gone through; neither a text nor a mapping.
+        example: what it may be, for messages.
+        kind: the class or classes of the values.
+    Raises:
+        ScenarioError: if it is a single value, or one of the values is something else.
+    """
+    found, told = None, f"{where}: expected a list, such as {example}"
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping) and not callable(given):
+        with suppress(TypeError):  # an array without axes
+            found = list(given)
+    if found is None:
+        raise ScenarioError(f"{told}, got {kind_of(given)}. Put a single value into brackets.")
+    for value in found:
+        if not isinstance(value, kind):
+            raise ScenarioError(f"{told}, got {kind_of(value)} in it.")
+    return found
 
 
 def changes_of(changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.api.given import KEYS
+from ddlsim.api.given import KEYS, kind_of, listed, part_of
 from ddlsim.api.run import Run
 from ddlsim.errors import ScenarioError
 from ddlsim.report import columns as frames
@@ -30,13 +31,18 @@ class Comparison:
         at: a value of `y` whose cost is compared (accuracies 0 to 1); None: each scenario's own target.
         y: what that is a value of, and what is drawn: accuracy, mse, minority, worst_cluster, fair_accuracy, cluster_0,
             ...; None: accuracy or mse.
+    Raises:
+        ScenarioError: if one of them is of another kind.
     """
 
     def __init__(
         self, runs: Sequence[Run], group_by: Sequence[str] | None = None, at: float | None = None, y: str | None = None
     ):
+        if at is not None and (not isinstance(at, Real) or isinstance(at, bool)):
+            raise ScenarioError(f"compare: at: expected a number, such as 0.3, got {kind_of(at)}.")
+        keys = None if group_by is None else listed("compare: group_by", group_by, '["algorithm.name"]', str)
         self.runs = list(runs)
-        self.group_by, self.at, self.y = group_by, at, y
+        self.group_by, self.at, self.y = keys, at, y
 
     @cached_property
     def rows(self) -> "list[Row]":
@@ -139,7 +145,8 @@ def compare(
     """
     from ddlsim.report.reading import find_runs
 
-    given = [runs] if isinstance(runs, Run | str | Path) else list(runs)
+    single = isinstance(runs, Run | str | Path)
+    given: list[Any] = [runs] if single else listed("compare: runs", runs, '[run, "runs/smoke"]', Run | str | Path)
     if not given:
         raise ScenarioError("compare: expected at least one run or run directory.")
     found = [run for each in given for run in ([each] if isinstance(each, Run) else map(Run, find_runs([each])))]
@@ -179,8 +186,8 @@ def sweep(
 
     from ddlsim.api.start import resolve, run
 
-    axes = {key: list(values) for key, values in (grid or {}).items()}
-    drawn = [None] if seeds is None else list(seeds)
+    axes = _axes({} if grid is None else grid)
+    drawn = [None] if seeds is None else listed("sweep: seeds", seeds, "[0, 1, 2] or range(3)")
     empty = [key for key, values in axes.items() if not values]
     if empty or not drawn:
         raise ScenarioError(f"sweep: {', '.join(empty) or 'seeds'}: expected at least one value.")
@@ -199,6 +206,21 @@ def sweep(
         place = (folder / label if label else folder) / ("run" if seed is None else f"seed-{seed}")
         found.append(run(one, out=place, progress=progress, **options))  # type: ignore[arg-type]
     return Comparison(found)
+
+
+def _axes(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """The values of every key of a grid, with parts where arrays are given.
+
+    Raises:
+        ScenarioError: if it is no grid.
+    """
+    example = '{"training.learning_rate": [0.1, 0.01]}'
+    if not isinstance(grid, Mapping):
+        raise ScenarioError(f"sweep: grid: expected a mapping such as {example}, got {kind_of(grid)}.")
+    axes = {key: listed(f"sweep: grid: {key}", values, f"that in {example}") for key, values in grid.items()}
+    if "data" in axes:
+        axes["data"] = [part_of("data", one) if isinstance(one, tuple | Mapping) else one for one in axes["data"]]
+    return axes
 
 
 def _names(key: str, values: Sequence[Any]) -> list[str]:

@@ -1,19 +1,20 @@
 """Runs from Python: ddlsim.run, ddlsim.resume, ddlsim.load."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ddlsim.api.given import changes_of, register
+from ddlsim.api.given import changes_of, kind_of, listed, register
 from ddlsim.api.run import Run
 from ddlsim.errors import ScenarioError
 
 if TYPE_CHECKING:
     from ddlsim.executors.options import Executor
     from ddlsim.runs.callbacks import Callback
+    from ddlsim.runs.checkpoint import Every
     from ddlsim.runs.progress import Mode
     from ddlsim.scenario import Scenario
 
@@ -101,7 +102,6 @@ def run(
         Interrupted: a KeyboardInterrupt with the run, after what was computed is written.
     """
     from ddlsim import runs
-    from ddlsim.runs.checkpoint import parse_every
 
     checked = resolve(scenario, set, seed=seed, algorithm=algorithm, model=model, data=data, topology=topology)
     directory, summary = runs.run_in_directory(
@@ -114,7 +114,7 @@ def run(
         force=force,
         profile=profile,
         progress=_mode(progress),
-        checkpoint_every=parse_every(checkpoint_every, checkpoint_keep),
+        checkpoint_every=_every(checkpoint_every, checkpoint_keep),
         resume_torn=resume,
         command=command,
         callbacks=with_trackers(callbacks, track),
@@ -194,14 +194,16 @@ def resume(
     """
     from ddlsim import runs
     from ddlsim.runs.branch import plan_branch
-    from ddlsim.runs.checkpoint import parse_every
 
+    if from_round is not None and not isinstance(from_round, Integral):
+        raise ScenarioError(f"from_round: expected a whole number, got {kind_of(from_round)}.")
+    until = None if from_round is None else int(from_round)
     held = register({"algorithm": algorithm, "model": model, "data": data, "topology": topology})
-    changes = [f"{key}={json.dumps(value)}" for key, value in set.items()] if isinstance(set, Mapping) else set or ()
+    changes = _overrides(set)
     place = Path(directory)
-    branches = from_round is not None or bool(changes) or out is not None
+    branches = until is not None or bool(changes) or out is not None
     if branches:
-        place = Path(out) if out is not None else plan_branch(place, from_round, changes).default_path
+        place = Path(out) if out is not None else plan_branch(place, until, changes).default_path
     summary = runs.resume(
         Path(directory),
         data_dir=None if data_dir is None else Path(data_dir),
@@ -210,8 +212,8 @@ def resume(
         anyway=anyway,
         profile=profile,
         progress=_mode(progress),
-        checkpoint_every=parse_every(checkpoint_every, checkpoint_keep),
-        from_round=from_round,
+        checkpoint_every=_every(checkpoint_every, checkpoint_keep),
+        from_round=until,
         set=changes,
         out=place if branches else None,
         command=command,
@@ -220,6 +222,15 @@ def resume(
     )
     del held  # arrays that were given are there until here
     return _ended(place, summary)
+
+
+def _overrides(set: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
+    """What `resume` takes as `set`, as "key=value" texts."""
+    from ddlsim.scenario import as_overrides
+
+    if isinstance(set, Mapping):
+        return as_overrides(changes_of(set))
+    return [] if set is None else listed("set", set, '["rounds=20"], or a mapping, {"rounds": 20}', str)
 
 
 def load(directory: str | Path) -> Run:
@@ -237,17 +248,20 @@ def with_trackers(callbacks: "Sequence[Callback]", track: Sequence[str]) -> "Seq
     """Callbacks and those of trackers ("tensorboard", "wandb:my-project").
 
     Raises:
-        ScenarioError: if there is no tracker of a name. DataMissing: if its package is not installed.
+        ScenarioError: if they are no lists, or there is no tracker of a name. DataMissing: if its package is not
+            installed.
     """
+    given = listed("callbacks", callbacks, "[Mine()] with objects of classes that extend ddlsim.Callback")
     if not track:
-        return callbacks
+        return given
     from ddlsim.runs.tracking import Tracked
 
     def tell(text: str) -> None:
         with suppress(OSError, ValueError):  # nothing reads standard error
             print(text, file=sys.stderr)
 
-    return [*callbacks, Tracked([track] if isinstance(track, str) else track, tell)]
+    names = [track] if isinstance(track, str) else listed("track", track, '["tensorboard"]', str)
+    return [*given, Tracked(names, tell)]
 
 
 def _executor(executor: "str | Executor", workers: int | None, gpus_per_worker: int | None) -> "Executor":
@@ -260,10 +274,17 @@ def _executor(executor: "str | Executor", workers: int | None, gpus_per_worker: 
     return executor_of(executor, workers=workers, gpus_per_worker=gpus_per_worker)
 
 
+def _every(every: str, keep: str | None) -> "Every":
+    """How often there is a checkpoint; numbers are taken as texts, 0 as never."""
+    from ddlsim.runs.checkpoint import parse_every
+
+    return parse_every(str(every), None if keep is None else str(keep))
+
+
 def _mode(progress: str | bool | None) -> "Mode":
     if progress is None or isinstance(progress, bool):
         progress = "auto" if progress else "none"
-    if progress not in _MODES:
+    if not isinstance(progress, str) or progress not in _MODES:
         raise ScenarioError(f"progress: expected {', '.join(_MODES)}, got {progress!r}.")
     return _MODES[progress]
 

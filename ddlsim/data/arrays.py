@@ -5,8 +5,9 @@ long as something holds them: the part, or a scenario with it.
 """
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import InitVar, dataclass
+from numbers import Integral
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -71,6 +72,14 @@ class Arrays(DataSettings):
                 )
             object.__setattr__(self, "_held", _given.get(self.sha256))
             return
+        for key, given, kind, expected in (
+            ("num_classes", self.num_classes, Integral, "a whole number"),
+            ("mean", self.mean, Sized, "a list of numbers, such as [0.5]"),
+            ("std", self.std, Sized, "a list of numbers, such as [0.5]"),
+            ("columns", columns, Mapping, "a mapping of names to values"),
+        ):
+            if given is not None and not isinstance(given, kind):
+                raise ScenarioError(f"{WHERE}: {key}: expected {expected}, got a {type(given).__name__}.")
         if train is None or test is None:
             lacking = "train" if train is None else "test"
             raise ScenarioError(

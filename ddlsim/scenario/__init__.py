@@ -5,7 +5,7 @@ tree.py reads YAML with places, load.py merges, validate.py checks and words the
 """
 
 from ddlsim.scenario.find import by_name
-from ddlsim.scenario.load import from_mapping, from_python, load, with_fallback
+from ddlsim.scenario.load import as_overrides, from_mapping, from_python, load, with_fallback
 from ddlsim.scenario.model import Scenario
 from ddlsim.scenario.problems import ScenarioProblems
 from ddlsim.scenario.schema import json_schema
@@ -14,6 +14,7 @@ from ddlsim.scenario.write import digest, to_yaml
 __all__ = [
     "Scenario",
     "ScenarioProblems",
+    "as_overrides",
     "by_name",
     "digest",
     "from_mapping",

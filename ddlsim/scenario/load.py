@@ -1,5 +1,6 @@
 """A file with its `extends`, overrides and fallback -> a checked Scenario."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,8 @@ def from_python(given: "str | Path | Mapping[str, Any] | Scenario", changes: Map
 
 def _change(key: str, value: Any) -> tuple[tuple[str, ...], Tree]:
     """A change as `changed` takes it: as if the key had been given by --set."""
+    if not isinstance(key, str):
+        raise ScenarioError(f"set: expected dotted keys, such as training.learning_rate, got {key!r}.")
     count, whole = key.count(".") + 1, value
     for part in reversed(key.split(".")):
         whole = {part: whole}
@@ -82,6 +85,16 @@ def _change(key: str, value: Any) -> tuple[tuple[str, ...], Tree]:
         ((name, tree),) = tree.value.items()
         path = (*path, name)
     return path, tree
+
+
+def as_overrides(changes: Mapping[str, Any]) -> list[str]:
+    """Changes that Python code gives, as for `from_python`, as "dotted.key=value" texts.
+
+    Raises:
+        ScenarioError: if a value is none that a scenario can hold.
+    """
+    found = [_change(key, value) for key, value in changes.items()]
+    return [f"{'.'.join(path)}={json.dumps(tree.plain())}" for path, tree in found]
 
 
 def _tree_of(mapping: Mapping[str, Any], where: str) -> Tree:

@@ -2,6 +2,7 @@
 
 import signal
 
+import numpy as np
 import pytest
 
 import ddlsim
@@ -11,6 +12,7 @@ from ddlsim.scenario import from_mapping
 from ddlsim.topologies.fixed_graphs import Ring
 
 ONLY_NETWORK = {"learning": "none"}
+PAIR = (np.zeros((4, 3), "float32"), np.array([0, 1, 0, 1]))
 
 
 def test_a_name_of_a_scenario_with_changed_keys_is_run(tmp_path):
@@ -64,6 +66,25 @@ def test_progress_is_silent_where_there_is_no_terminal(scenario, tmp_path, capsy
         ({"model": 3}, "a torch.nn.Module, or what makes one, got a int"),
         ({"checkpoint_every": "soon"}, "checkpoint-every"),
         ({"callbacks": [print]}, "callbacks: expected objects of classes that extend ddlsim.Callback, got a builtin"),
+        (
+            {"callbacks": ddlsim.Callback()},
+            "callbacks: expected a list, .* got a Callback. Put a single value into brack",
+        ),
+        ({"callbacks": ddlsim.Callback}, "callbacks: expected a list, .* got the class Callback"),
+        ({"track": [3]}, "track: expected a list, such as .*tensorboard.*, got a int in it"),
+        ({"progress": []}, r"progress: expected auto, .*, got \[\]"),
+        ({"checkpoint_every": 3}, "checkpoint-every 3: expected wall time such as 30s"),
+        ({"set": {3: 1}}, "set: expected dotted keys, such as training.learning_rate, got 3"),
+        (
+            {"data": {"train": PAIR, "test": PAIR, "num_class": 3}},
+            "data: .* got 'num_class'. Did you mean 'num_classes'",
+        ),
+        ({"data": {"train": PAIR, "test": PAIR, "mean": 0.5}}, "data: Arrays: mean: expected a list .* got a float"),
+        (
+            {"data": {"train": PAIR, "test": PAIR, "num_classes": "3"}},
+            "num_classes: expected a whole number, got a str",
+        ),
+        ({"data": {"train": PAIR, "test": PAIR, "columns": 3}}, "columns: expected a mapping of names to values, got"),
     ],
 )
 def test_what_cannot_be_run_is_one_clear_error_and_leaves_nothing(scenario, tmp_path, given, text):
@@ -75,6 +96,17 @@ def test_what_cannot_be_run_is_one_clear_error_and_leaves_nothing(scenario, tmp_
 def test_something_else_than_a_scenario_is_told():
     with pytest.raises(ScenarioError, match=r"scenario: expected a path, .* got a int"):
         ddlsim.run(3)
+
+
+def test_callbacks_may_come_from_a_generator(scenario, tmp_path):
+    ends = []
+
+    class Ends(ddlsim.Callback):
+        def on_end(self, summary):
+            ends.append(summary["status"])
+
+    ddlsim.run(scenario(**ONLY_NETWORK), out=tmp_path / "run", callbacks=(Ends() for _ in range(2)))
+    assert ends == ["done", "done"]
 
 
 class CtrlC(ddlsim.Callback):
@@ -101,6 +133,71 @@ def test_a_run_is_branched_at_a_round(scenario, tmp_path):
     branch = ddlsim.resume(run.dir, from_round=2, set={"network.links": {"name": "4g"}})
     assert branch.dir.name.startswith("run-from-2-") and branch.status == "done"
     assert branch.scenario["network"]["links"]["name"] == "4g" and run.scenario["network"]["links"]["name"] == "uniform"
+
+
+def test_a_branch_takes_the_values_that_a_run_takes(scenario, tmp_path):
+    run = ddlsim.run(scenario(), out=tmp_path / "run")
+    changes = {
+        "training.learning_rate": np.float32(0.5),
+        "nodes.clusters": (2, 1),
+        "topology": Ring,
+        "algorithm": "dpsgd",
+    }
+    branch = ddlsim.resume(run.dir, from_round=np.int64(1), set=changes, out=tmp_path / "branch")
+    assert branch.status == "done" and branch.scenario["training"]["learning_rate"] == 0.5
+    assert branch.manifest["branches"][0]["from_round"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"set": {"training.learning_rate": object()}}, "training.learning_rate: expected a number, .* got a object"),
+        ({"set": "rounds=3"}, r"set: expected a list, such as \[\"rounds=20\"\], or a mapping, .* got a str"),
+        ({"set": [3]}, "set: expected a list, .* got a int in it"),
+        ({"from_round": "1"}, "from_round: expected a whole number, got a str"),
+    ],
+)
+def test_what_cannot_be_branched_is_one_clear_error(finished, tmp_path, given, text):
+    with pytest.raises(ScenarioError, match=text):
+        ddlsim.resume(finished.dir, **{"from_round": 1, "out": tmp_path / "branch", **given})
+    assert not (tmp_path / "branch").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            {"grid": {"training.learning_rate": 0.1}},
+            "sweep: grid: training.learning_rate: expected a list, .* got a float",
+        ),
+        ({"grid": {"algorithm": "el"}}, "sweep: grid: algorithm: expected a list, .* got a str"),
+        ({"grid": {"rounds": np.array(3)}}, "sweep: grid: rounds: expected a list, .* got a ndarray"),
+        ({"grid": ["rounds"]}, "sweep: grid: expected a mapping such as .* got a list"),
+        ({"grid": {3: [1]}}, "expected dotted keys, .* got 3"),
+        ({"seeds": 3}, r"sweep: seeds: expected a list, such as \[0, 1, 2\] or range\(3\), got a int"),
+        ({"seeds": "0..2"}, "sweep: seeds: expected a list, .* got a str"),
+    ],
+)
+def test_what_is_no_grid_is_one_clear_error(scenario, tmp_path, given, text):
+    with pytest.raises(ScenarioError, match=text):
+        ddlsim.sweep(scenario(**ONLY_NETWORK), out=tmp_path / "sweep", **given)
+    assert not (tmp_path / "sweep").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"at": "0.3"}, "compare: at: expected a number, such as 0.3, got a str"),
+        ({"at": 0.3, "y": 3}, "--y 3: .* has no such values"),
+        ({"group_by": 3}, "compare: group_by: expected a list, .* got a int"),
+        ({"group_by": [3]}, "compare: group_by: expected a list, .* got a int in it"),
+        ({"runs": 3}, "compare: runs: expected a list, .* got a int"),
+        ({"runs": [3]}, "compare: runs: expected a list, .* got a int in it"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_clear_error(finished, given, text):
+    with pytest.raises(ScenarioError, match=text):
+        ddlsim.compare(**{"runs": [finished], **given}).table()
 
 
 @pytest.mark.parametrize(("given", "mode"), [(None, "none"), (False, "none"), (True, "bar"), ("plain", "plain")])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ddlsim
+from ddlsim.algorithms.el import EpidemicLearning
 from ddlsim.errors import ScenarioError
 from ddlsim.report import columns as frames
 
@@ -109,8 +110,6 @@ def test_a_comparison_takes_runs_directories_and_folders(finished):
 
 
 def test_a_sweep_has_a_run_per_combination_and_runs_only_what_is_missing(scenario, tmp_path):
-    from ddlsim.algorithms.el import EpidemicLearning
-
     def sweep():
         grid = {"algorithm": ["local", EpidemicLearning], "topology.name": ["ring", "complete"]}
         return ddlsim.sweep(scenario(learning="none"), grid, seeds=[0, 1], out=tmp_path / "sweep")
@@ -123,6 +122,32 @@ def test_a_sweep_has_a_run_per_combination_and_runs_only_what_is_missing(scenari
     began = {run.dir: run.manifest["started"] for run in sweep().runs}
     again = [path for path in names if (tmp_path / "sweep" / f"{path}.earlier-1").exists()]
     assert len(again) == 1 and len(began) == 8
+
+
+def test_a_sweep_takes_arrays_as_a_run_does(scenario, tmp_path):
+    x, y = np.arange(96, dtype="float32").reshape(32, 3), np.arange(32) % 2
+    pair = (x, y)
+    values = [(pair, pair), {"train": (x + 1, y), "test": pair}, ddlsim.data.Arrays(train=(x + 2, y), test=pair)]
+    small = scenario(learning="none", partition={"name": "random"})
+    found = ddlsim.sweep(small, {"data": values}, out=tmp_path)
+    assert [run.dir.relative_to(tmp_path).as_posix() for run in found.runs] == [
+        f"data=Arrays-{number}/run" for number in (1, 2, 3)
+    ]
+    assert len({run.scenario["data"]["sha256"] for run in found.runs}) == 3
+
+
+def test_values_of_a_sweep_with_paths_and_classes_have_directories_of_their_own(scenario, tmp_path, monkeypatch):
+    (tmp_path / "one").mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    (tmp_path / "parts.py").write_text("from torch import nn\n\n\nclass Net(nn.Linear):\n    pass\n")
+    models = [{"name": "../parts.py:Net", "in_features": 784, "out_features": number} for number in (10, 11)]
+    algorithms = [{"name": EpidemicLearning, "shared_init": True}, "local"]
+    grid = {"training.learning_rate": [0.05, 0.1], "model": models, "algorithm": algorithms}
+    found = ddlsim.sweep(scenario(learning="none"), grid, out="out")
+    names = [run.dir.relative_to("out").as_posix() for run in found.runs]
+    first = "training.learning_rate=0.05,model=..-parts.py-Net-in_features=784-out_features=10"
+    assert names[:2] == [f"{first},algorithm=EpidemicLearning-shared_init=true/run", f"{first},algorithm=local/run"]
+    assert len(set(names)) == 8 and [path.name for path in tmp_path.glob("one/*")] == ["out"]
 
 
 def test_a_sweep_with_a_bad_combination_runs_nothing(scenario, tmp_path):

@@ -129,7 +129,7 @@ def check_alike(runs: Sequence[Records]) -> None:
 
 def measure_of(records: Records, y: str | None = None) -> np.ndarray:
     """A measure at every evaluation, float [E], nan where it is not known; y and errors as of `curve_of`."""
-    measure = records.metric if y is None else y
+    measure = records.metric if y is None else str(y)
     evaluations, sizes = records.evaluations, np.bincount(records.node_cluster)
     if not len(evaluations):
         return np.zeros(0)
