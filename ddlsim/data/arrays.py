@@ -16,6 +16,7 @@ from annotated_types import Gt
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset, Task
 from ddlsim.data.items import as_array, is_tensor, read_items
+from ddlsim.data.mapped import is_mapped
 from ddlsim.data.own import Pair, as_labels, as_samples, own_dataset
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.units import Count
@@ -33,7 +34,10 @@ class Arrays(DataSettings):
     `len` and `[i]` that gives pairs (sample, label), which is read once, whole. Arrays are as in `npz`: images uint8
     [N, H, W] or [N, H, W, C], features floating [N, F] or as images, token ids of another integer type [N, ...];
     tensors have their channels first, [N, C, H, W]. Labels are whole numbers [N] or [N, T], of a regression numbers
-    [N]. Memory-mapped arrays stay so.
+    [N].
+
+    What is given is copied, so that its SHA-256 holds whatever becomes of the arrays later. Memory-mapped arrays alone
+    stay as they are; they are digested again wherever they are loaded, once per run.
 
     Python alone gives `train`, `test`, perhaps `validation`, `columns` (name -> one value per training sample, or split
     -> values) and `layout` (channels_first or channels_last, of samples with four axes).
@@ -105,6 +109,7 @@ class Arrays(DataSettings):
 
         Raises:
             DataMissing: if the samples are not in this process.
+            DataDamaged: if a memory-mapped array has been written to since.
         """
         held: Dataset | None = vars(self)["_held"] or _given.get(self.sha256)
         if held is None:
@@ -117,7 +122,13 @@ class Arrays(DataSettings):
         made = own_dataset(
             "arrays", "given from Python", splits, self.task, self.num_classes, self.mean, self.std, held.columns
         )
-        made.__dict__["sha256"] = self.sha256  # it has been computed
+        if not any(is_mapped(array) for pair in splits.values() for array in pair):
+            made.__dict__["sha256"] = self.sha256  # it has been computed
+        elif made.sha256 != self.sha256:
+            raise DataDamaged(
+                f"{WHERE}: a memory-mapped array has changed: the SHA-256 of the samples was {self.sha256}, is "
+                f"{made.sha256}. Make the ddlsim.data.Arrays anew."
+            )
         return made
 
 
@@ -155,7 +166,13 @@ def _pair(split: str, given: Any, task: str, layout: str | None) -> Pair:
         )
     if len(x) == 0:
         raise DataDamaged(f"{WHERE}: {split}: expected at least one sample, got none.")
-    return as_samples(WHERE, f"x_{split}", x), as_labels(WHERE, f"y_{split}", y, task)
+    return _apart(as_samples(WHERE, f"x_{split}", x), x), _apart(as_labels(WHERE, f"y_{split}", y, task), y)
+
+
+def _apart(made: np.ndarray, given: np.ndarray) -> np.ndarray:
+    """An array that does not change with the one that it was made of, unless it lies in a file."""
+    shared = np.may_share_memory(made, given) and not is_mapped(made)
+    return made.copy(order="K") if shared else made
 
 
 def _columns(given: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]] | None:
@@ -165,5 +182,5 @@ def _columns(given: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]] | Non
         by_split = values if isinstance(values, Mapping) else {"train": values}
         if "train" not in by_split:
             raise ScenarioError(f"{WHERE}: columns: {name} must have values for train, got {', '.join(by_split)}.")
-        found[name] = {split: as_array(WHERE, f"columns: {name}", own) for split, own in by_split.items()}
+        found[name] = {split: as_array(WHERE, f"columns: {name}", own).copy() for split, own in by_split.items()}
     return found or None

@@ -49,7 +49,7 @@ def mapping(data):
 
 def test_arrays_are_taken_as_they_are():
     data = loaded()
-    assert np.shares_memory(data.train_images, X) and data.num_classes == 3
+    assert np.array_equal(data.train_images, X) and data.num_classes == 3
     assert data.mean.tolist() == [0.5] * 3 and data.sample_shape == (3, 2, 3)
 
 
@@ -80,6 +80,31 @@ def test_a_memory_mapped_array_is_not_read(tmp_path):
     np.save(tmp_path / "x.npy", X)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     assert isinstance(loaded(train=(mapped, Y)).train_images, np.memmap)
+
+
+def test_a_memory_mapped_array_that_was_written_to_is_refused(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r+")
+    data = Arrays(train=(mapped, Y), test=TEST)
+    assert data.load(NOWHERE).sha256 == loaded().sha256
+    mapped[0] += 1
+    with pytest.raises(DataDamaged, match=r"memory-mapped array has changed: .* Make the ddlsim.data.Arrays anew"):
+        data.load(NOWHERE)
+
+
+@pytest.mark.parametrize("as_given", [np.asarray, torch.from_numpy], ids=["arrays", "tensors"])
+def test_samples_are_those_of_the_sha256_whatever_becomes_of_the_arrays(as_given):
+    features, labels, site = np.arange(12, dtype=np.float32).reshape(4, 3), Y.copy(), np.array([0, 0, 1, 1])
+    given = as_given(features), as_given(labels)
+    data = Arrays(train=given, test=given, validation=given, columns={"site": as_given(site)})
+    features *= 0
+    labels *= 0
+    site *= 0
+    made = data.load(NOWHERE)
+    for split in made.splits:
+        x, y = made.samples(split)
+        assert x.ravel().tolist() == list(range(12)) and y.tolist() == [0, 1, 2, 0]
+    assert made.columns["site"]["train"].tolist() == [0, 0, 1, 1]
 
 
 def test_token_ids_keep_their_type():
