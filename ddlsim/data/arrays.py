@@ -100,9 +100,9 @@ class Arrays(DataSettings):
 
     @property
     def own_validation(self) -> bool:
-        """Whether a validation set was given."""
+        """Whether a validation set was given; of samples that are not in this process it may have been."""
         held: Dataset | None = vars(self)["_held"]
-        return held is not None and held.validation_labels is not None
+        return held is None or held.validation_labels is not None
 
     def load(self, search: DataSearch) -> Dataset:
         """The data set.

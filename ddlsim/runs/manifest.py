@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 NETWORK_ONLY = "learning: none: only the network ran; where learned values steer, every loss was taken as equal"
 
+MODEL_SEES = ("image_shape", "num_classes", "num_tokens", "label_shape")
+"""What a model is built for, of PreparedData or Outline; with it a module can be made without the samples."""
+
 
 def start_manifest(
     scenario: "Scenario",
@@ -66,6 +69,7 @@ def start_manifest(
         "node_cluster": np.asarray(prepared.node_cluster).tolist(),
         **({"attacks": attacks} if attacks else {}),
         "data": {**prepared.about, "name": scenario.data_name, "fallback": missing is not None, "missing": missing},
+        "model_sees": {key: _plain(getattr(prepared, key)) for key in MODEL_SEES},
         "files_read": file_digests(scenario),
         "plugins": origins(scenario),
         "learning": scenario.learning,
@@ -80,6 +84,11 @@ def start_manifest(
         "sim_time_s": None,
         "peak_rss_mib": None,
     }
+
+
+def _plain(value: Any) -> Any:
+    """A number, a shape or None as JSON has it; a data set of one's own may count in numpy's types."""
+    return None if value is None else np.asarray(value, dtype=np.int64).tolist()
 
 
 def made_with(scenario: "Scenario", device: str) -> dict[str, str | None]:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ddlsim.errors import DdlsimError, RecordsDamaged, ScenarioError
 from ddlsim.report.reading import check_run
+from ddlsim.runs.earlier import read_manifest
+from ddlsim.runs.manifest import MODEL_SEES
 
 if TYPE_CHECKING:
     import torch
@@ -136,21 +138,19 @@ def model_of(directory: Path, node: int, data_dir: Path | None = None, download:
     Args:
         directory: of the run.
         node: which one.
-        data_dir, download: where to look for data whose shape only the data itself says (a folder, a file).
+        data_dir, download: where to look for data whose shape neither the manifest says, of a run of version 0.1, nor
+            its class, but only the data itself (a folder, a file).
     Raises:
         ScenarioError, RecordsDamaged: see `read_model`; also if the values do not fit the module any more.
         DataMissing: if such data is not there.
     """
-    from ddlsim.data import DataSearch, outline
     from ddlsim.learning.architecture import UNTRAINED, draw
     from ddlsim.rng import stream_seed
     from ddlsim.scenario import load
 
     values, scenario = read_model(directory, node), load(directory / "scenario.yaml")
-    search = DataSearch(data_dir, download)
-    seen = outline(scenario.data, scenario.nodes, scenario.validation, scenario.seed, search, scenario.task)
-    model = scenario.model.fitted(seen.num_tokens, seen.label_shape)
-    builders = model.builders(seen.image_shape, seen.num_classes)
+    image_shape, num_classes, num_tokens, label_shape = _seen(directory, scenario, data_dir, download)
+    builders = scenario.model.fitted(num_tokens, label_shape).builders(image_shape, num_classes)
     assigned = scenario.model.assignment(scenario.nodes.count, scenario.seed)
     build = builders[assigned[node] if assigned else next(iter(builders))]
     (module,) = draw(build, stream_seed(scenario.seed, UNTRAINED))  # gives what no state_dict() holds its values
@@ -163,6 +163,18 @@ def model_of(directory: Path, node: int, data_dir: Path | None = None, download:
             f"{text:.300}. Was the model's code changed since? `ddlsim export` writes the values as they are."
         ) from error
     return module.eval()
+
+
+def _seen(directory: Path, scenario: "Scenario", data_dir: Path | None, download: bool) -> tuple[Any, ...]:
+    """What the models of a run were built for, see manifest.py: MODEL_SEES."""
+    from ddlsim.data import DataSearch, outline
+
+    told = read_manifest(directory).get("model_sees")
+    if told is not None:
+        return tuple(tuple(told[key]) if isinstance(told[key], list) else told[key] for key in MODEL_SEES)
+    search = DataSearch(data_dir, download)
+    seen = outline(scenario.data, scenario.nodes, scenario.validation, scenario.seed, search, scenario.task)
+    return tuple(getattr(seen, key) for key in MODEL_SEES)
 
 
 def export_model(directory: Path, node: int, out: Path, with_extra_parts: bool = False) -> int:

@@ -1,6 +1,7 @@
 """Classes, modules and functions that Python code gives: what they mean, what the manifest says, how a run resumes."""
 
 import functools
+import gc
 import hashlib
 import json
 import linecache
@@ -159,6 +160,16 @@ def test_data_are_pairs_of_arrays_or_torch_data_sets(scenario, tmp_path):
     named = ddlsim.run(scenario(rounds=1), data={"train": loaded, "test": (x, y)}, out=tmp_path / "named")
     assert (pairs.dir / "metrics.jsonl").read_bytes() == (named.dir / "metrics.jsonl").read_bytes()
     assert pairs.scenario["data"]["name"] == "arrays" and len(pairs.scenario["data"]["sha256"]) == 64
+
+
+def test_the_model_of_a_run_needs_none_of_the_arrays(scenario, tmp_path):
+    x, y = torch.randn(30, 1, 28, 28, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 10
+    given = {"train": (x, y), "test": (x, y), "validation": (x, y)}
+    made = scenario(rounds=1, validation={"source": "own"})
+    run = ddlsim.run(made, data=given, model=sized, out=tmp_path / "run")
+    gc.collect()
+    for found in (run, ddlsim.load(run.dir)):
+        assert [values.shape for values in found.model(0).parameters()] == [(10, 784), (10,)]
 
 
 def test_a_module_with_lazy_layers_is_refused_with_what_to_do():
