@@ -114,53 +114,33 @@ def place_of(cls: type) -> str | None:
 
 def digest_of(place: str) -> str:
     """SHA-256 of the file of a place, as it was run last (as it is, if it was not), in hex; empty: there is none."""
-    path = _file_of(place)
-    if path is None:
-        return ""
+    text = text_of(place)
+    return "" if text is None else hashlib.sha256(text).hexdigest()
+
+
+def text_of(place: str) -> bytes | None:
+    """The text of the file of a place, as it was run last (as it is, if it was not); None: there is none."""
+    path = file_of(place)
     if path in _loaded:
-        return _loaded[path][0]
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return ""
+        text: bytes = _loaded[path][1].__dict__[_TEXT]
+        return text
+    with suppress(OSError):
+        return None if path is None else path.read_bytes()
+    return None
 
 
-def _file_of(place: str) -> Path | None:
+def file_of(place: str) -> Path | None:
     """The file in which the class of a place stands; None: its module has none, or is not imported."""
     found = _PLACE.match(place)
     if found:
         return Path(found["file"])
-    file = getattr(sys.modules.get(place.partition(":")[0]), "__file__", None)
+    file = getattr(sys.modules.get(module_of(place)), "__file__", None)
     return Path(file) if file else None
 
 
-def about(cls: type) -> dict[str, Any]:
-    """What a manifest says of a class from outside: where its code is, its SHA-256, the state of its repository; of one
-    that Python code has given also its text, unless an installed package holds it.
-
-    A class with the attribute `written_as` stands for the class or function that this names; where its `identified` is
-    false, the text does not tell all of it, and no digest is given.
-    """
-    place = _places.get(cls)
-    if place:
-        path = _file_of(place)
-        return {
-            "path": path and str(path),
-            "sha256": digest_of(place) or None,
-            "git": git_state(path) if path else None,
-        }
-    identified = getattr(cls, "identified", True)
-    cls = getattr(cls, "written_as", cls)
-    source, file = source_of(cls)
-    if source is None:  # typed at a prompt that keeps no source
-        return {"path": None, "sha256": None, "git": None, "source": None}
-    path = Path(file) if file and Path(file).is_file() else None
-    return {
-        "path": path and str(path),
-        "sha256": hashlib.sha256(source.encode()).hexdigest() if identified else None,
-        "git": git_state(path) if path else None,
-        "source": None if path and "site-packages" in path.parts else source,
-    }
+def module_of(place: str) -> str:
+    """The module of a place that names one; empty: it names a file."""
+    return "" if _PLACE.match(place) else place.partition(":")[0]
 
 
 def source_of(cls: Any) -> tuple[str | None, str | None]:
@@ -173,7 +153,8 @@ def source_of(cls: Any) -> tuple[str | None, str | None]:
         return inspect.getsource(cls), inspect.getsourcefile(cls)
     # inspect finds no class of __main__ where that has no file, as in a notebook; the cell is known by a method.
     for method in vars(cls).values() if isinstance(cls, type) else ():
-        code = getattr(inspect.unwrap(getattr(method, "__func__", method)), "__code__", None)
+        function = getattr(method, "__func__", getattr(method, "fget", method))
+        code = getattr(inspect.unwrap(function), "__code__", None)
         if code is None:
             continue
         lines = linecache.getlines(code.co_filename)

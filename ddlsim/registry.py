@@ -16,7 +16,7 @@ from importlib import metadata
 from importlib.util import resolve_name
 from typing import Any
 
-from ddlsim import own_code
+from ddlsim import identity, own_code
 from ddlsim.errors import ScenarioError
 
 
@@ -135,7 +135,7 @@ class Registry(Mapping[str, type]):
         found = {"kind": self.kind, "name": name}
         point = self._find_plugins().get(name)
         if point is None:
-            return {**found, **own_code.about(type(part))}
+            return {**found, **identity.about(type(part))}
         package = getattr(point, "dist", None)
         return {**found, "distribution": package and package.name, "version": package and package.version}
 

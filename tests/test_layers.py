@@ -35,7 +35,8 @@ LEVELS = [
     {"report"},
     {"tasks"},
     {"metrics", "csv_rows", "pickled_data", "registry"},
-    {"own_code", "privacy", "extras"},
+    {"identity"},
+    {"own_code", "imports", "privacy", "extras"},
     {"_native", "_cuda", "errors", "units", "rng", "part", "energy", "interrupts", "host"},
 ]
 LEVEL = {name: depth for depth, names in enumerate(LEVELS) for name in names}

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from ddlsim.errors import ScenarioError
+from ddlsim.identity import Identity
 from ddlsim.models.base import ModelSettings
-from ddlsim.models.identity import Identity
 from ddlsim.models.shapes import ImageShape
 from ddlsim.models.whole import refuse_lazy
 
@@ -24,8 +24,9 @@ class GivenModel(ModelSettings):
     """Base of the classes that stand for a module, or for a class or function that makes modules.
 
     Args:
-        sha256: digest of its source text and, of a module, of its structure and values; of what makes modules, of the
-            values that it goes by and the structure of what it makes; null: as it is given.
+        sha256: digest of its source text, of the values and own functions that this uses, and, of a module, of its
+            structure and values; of what makes modules without arguments, of the structure of what it makes; null: as
+            it is given.
     """
 
     sha256: str | None = None

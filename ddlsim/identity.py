@@ -1,0 +1,271 @@
+"""What tells the code of a part from other code: its text, the values that it goes by, the modules that it imports.
+
+A text alone does not: `lambda: net(hidden)` and `nn.Linear(8, WIDTH)` read the same whatever `hidden` and `WIDTH` are.
+Nothing of an installed package is looked into; a manifest tells their versions.
+"""
+
+import dataclasses
+import dis
+import enum
+import functools
+import hashlib
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddlsim import imports, own_code
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, Path)
+_WRAPPERS = (staticmethod, classmethod, functools.partial, functools.cached_property, property)
+_KINDS = (type, FunctionType, MethodType, *_WRAPPERS)
+
+
+class Identity:
+    """Gathers what tells a maker of modules, or the class of a part, from others.
+
+    Attributes:
+        known: whether all values that it goes by could be told; otherwise two of one digest may still differ.
+    """
+
+    def __init__(self) -> None:
+        self.known = True
+        self._digest = hashlib.sha256()
+        self._seen: dict[int, Any] = {}  # holds them, so that no other object gets their ids
+
+    @property
+    def sha256(self) -> str:
+        """In hex."""
+        return self._digest.hexdigest()
+
+    def maker(self, given: Any) -> None:
+        """A class or function: its text, what it holds on to (closure, defaults, arguments of a partial), and the
+        values of the global names that it uses; of a class also its bases, its attributes, and as much of each method.
+        """
+        if self._known_already(given):
+            return
+        if isinstance(given, _WRAPPERS):
+            self.value(_inside(given))
+        elif isinstance(given, MethodType):
+            self.value((given.__func__, given.__self__))
+        elif isinstance(given, FunctionType):
+            self._function(given)
+        elif isinstance(given, type):
+            self._class(given)
+        else:
+            self.known = False
+
+    def module(self, module: "nn.Module", with_values: bool) -> None:
+        """A module: its layers, the names, types and shapes of its tensors, its own classes.
+
+        Args:
+            module: a torch.nn.Module.
+            with_values: whether the values of its tensors and of its other attributes count.
+        """
+        from torch import nn
+
+        self._add("module", repr(module))
+        usual = vars(nn.Module())
+        for each in module.modules():
+            if not imports.is_installed(type(each)):
+                self.maker(type(each))
+                if with_values:
+                    self.value({name: value for name, value in vars(each).items() if name not in usual})
+        for name, values in (*module.named_parameters(), *module.named_buffers()):
+            self._add(name, values.dtype, tuple(values.shape), values.requires_grad)
+            if with_values:
+                self.value(values)
+
+    def value(self, value: Any) -> None:
+        """Whatever a maker goes by."""
+        if isinstance(value, _PLAIN):
+            self._add(type(value).__name__, repr(value))
+        elif isinstance(value, list | tuple):
+            self._add(type(value).__name__, len(value))
+            for each in value:
+                self.value(each)
+        elif isinstance(value, Mapping):
+            self._add("mapping", len(value))
+            for key in sorted(value, key=repr):
+                self.value((key, value[key]))
+        elif isinstance(value, set | frozenset):
+            self.value(sorted(value, key=repr))
+        elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind != "O":
+            self._add("array", value.dtype.str, value.shape, np.ascontiguousarray(value).tobytes())
+        elif isinstance(value, ModuleType):
+            self._add("import", value.__name__, imports.digest_of(value.__name__))
+        elif isinstance(value, BuiltinFunctionType):
+            self._add("built in", value.__module__, value.__qualname__)
+            if not isinstance(value.__self__, ModuleType):
+                self.value(value.__self__)
+        elif imports.is_installed(value):
+            self._add("installed", value.__module__, value.__qualname__ if isinstance(value, type) else value.__name__)
+        elif isinstance(value, _KINDS):
+            self.maker(value)
+        elif not self._of_torch(value):
+            self._object(value)
+
+    def _function(self, given: FunctionType) -> None:
+        """See `maker`; of what a decorator of a package has made of a function, that function."""
+        code = given.__code__
+        if hasattr(given, "__wrapped__") and imports.is_of_package(code.co_filename):
+            self.value([cell.cell_contents for cell in given.__closure__ or () if type(cell.cell_contents) in _PLAIN])
+            self.value(given.__wrapped__)
+            return
+        text = own_code.source_of(given)[0]
+        self._add("text", text or "")
+        if text is None:
+            self._code(code)
+        self.value((given.__defaults__, given.__kwdefaults__))
+        for cell in given.__closure__ or ():
+            self.value(cell.cell_contents)
+        names, imported, attributes = _used(code)
+        for name in names:
+            if name in given.__globals__:
+                value = given.__globals__[name]
+                self.value((name, value))
+                if isinstance(value, ModuleType) and not imports.is_installed(value):
+                    self.value({each: vars(value)[each] for each in attributes if each in vars(value)})
+        for name in imported:
+            digest = imports.digest_of(name)
+            self.known &= bool(digest) or imports.is_installed_module(name)
+            self._add("import", name, digest)
+
+    def _code(self, code: CodeType) -> None:
+        """What stands for a text that is not kept."""
+        self._add("code", code.co_code, code.co_names)
+        for each in code.co_consts:
+            if isinstance(each, CodeType):
+                self._code(each)
+            else:
+                self.value(each)
+
+    def _class(self, given: type) -> None:
+        """See `maker`."""
+        text = own_code.source_of(given)[0]
+        self.known &= text is not None
+        self._add("text", text or "")
+        self.value(given.__bases__)
+        for name, member in sorted(vars(given).items()):
+            method = isinstance(member, FunctionType | staticmethod | classmethod)
+            if (method or not name.startswith(("__", "_abc_"))) and not _written_by_dataclass(member):
+                self.value((name, member))
+        for field in vars(given).get("__dataclass_fields__", {}).values():
+            if field.default_factory is not dataclasses.MISSING:
+                self.value((field.name, field.default_factory))
+
+    def _object(self, value: Any) -> None:
+        """An object: its class and attributes, if Python code alone makes up both, otherwise what it is shown as."""
+        cls, told = type(value), repr(value)
+        alone = all(each is object or not imports.is_installed(each) for each in cls.__mro__)
+        if hasattr(value, "__dict__") and (alone or isinstance(value, SimpleNamespace)):
+            if not self._known_already(value):
+                self.value((cls, vars(value)))
+        elif " at 0x" in told or "..." in told:  # where it lies in memory, and half of what it holds, is no identity
+            self.known = False
+        else:
+            self._add(cls.__qualname__, told)
+
+    def _of_torch(self, value: Any) -> bool:
+        """Whether it is a tensor or module, which it takes then; without torch there are none."""
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(value, torch.Tensor | torch.nn.Module):
+            return False
+        if isinstance(value, torch.Tensor):
+            flat = value.detach().cpu().contiguous().reshape(-1)
+            self._add("tensor", value.dtype, tuple(value.shape), flat.view(torch.uint8).numpy().tobytes())
+        else:
+            self.module(value, with_values=True)
+        return True
+
+    def _known_already(self, given: Any) -> bool:
+        known = id(given) in self._seen
+        self._seen[id(given)] = given
+        return known
+
+    def _add(self, *values: object) -> None:
+        for value in values:
+            data = value if isinstance(value, bytes) else str(value).encode()
+            self._digest.update(f"{len(data)} ".encode() + data)
+
+
+def about(cls: type) -> dict[str, Any]:
+    """What a manifest says of a class from outside: where its code is, its SHA-256, the state of its repository; of one
+    that Python code has given also its text, unless an installed package holds it.
+
+    The SHA-256 of a class in a file is that of the file; where it imports modules that no package holds, of their files
+    as well. That of a class that Python code has given is its `Identity`'s, or none where values that it goes by cannot
+    be told.
+
+    A class with the attribute `written_as` stands for the class or function that this names, whose digest a scenario
+    has; where its `identified` is false, no digest is given.
+    """
+    place = own_code.place_of(cls)
+    if place:
+        path = own_code.file_of(place)
+        return {
+            "path": path and str(path),
+            "sha256": imports.digest_of_text(own_code.text_of(place), imports.package_of(own_code.module_of(place)))
+            or None,
+            "git": own_code.git_state(path) if path else None,
+        }
+    written_as = getattr(cls, "written_as", cls)
+    source, file = own_code.source_of(written_as)
+    if source is None:  # typed at a prompt that keeps no source
+        return {"path": None, "sha256": None, "git": None, "source": None}
+    path = Path(file) if file and Path(file).is_file() else None
+    return {
+        "path": path and str(path),
+        "sha256": _digest_of(cls, source),
+        "git": own_code.git_state(path) if path else None,
+        "source": None if path and "site-packages" in path.parts else source,
+    }
+
+
+def _digest_of(cls: type, source: str) -> str | None:
+    """SHA-256 of a class that Python code has given; None: it does not tell all of it."""
+    if hasattr(cls, "written_as"):
+        return hashlib.sha256(source.encode()).hexdigest() if getattr(cls, "identified", True) else None
+    identity = Identity()
+    try:
+        identity.maker(cls)
+    except Exception:  # of a repr, say, or of values that hold each other
+        return None
+    return identity.sha256 if identity.known else None
+
+
+def _inside(given: Any) -> tuple[Any, ...]:
+    """What a wrapper holds."""
+    if isinstance(given, property):
+        return given.fget, given.fset, given.fdel
+    if isinstance(given, functools.partial):
+        return given.func, given.args, given.keywords
+    return (given.func if isinstance(given, functools.cached_property) else given.__func__,)
+
+
+def _used(code: CodeType) -> tuple[list[str], list[str], list[str]]:
+    """The global names that a function and those inside it look up, the modules that they import, and all names."""
+    names, imported, every = [], [], list(code.co_names)
+    for each in dis.get_instructions(code):
+        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            names.append(each.argval)
+        elif each.opname == "IMPORT_NAME":
+            imported.append(each.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            for own, further in zip((names, imported, every), _used(inner), strict=True):
+                own += further
+    return list(dict.fromkeys(names)), list(dict.fromkeys(imported)), list(dict.fromkeys(every))
+
+
+def _written_by_dataclass(member: Any) -> bool:
+    """Whether a method is none of the class's text."""
+    code = getattr(inspect.unwrap(member), "__code__", None) if isinstance(member, FunctionType) else None
+    return code is not None and code.co_filename == "<string>"
