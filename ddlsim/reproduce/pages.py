@@ -27,8 +27,8 @@ difference. *no number*: run, and the paper has no number. *shapes*: what a figu
 means: how many hold of those that can be judged. Cells count with whatever seeds have been run; the pages say how many.
 
 Published deviations are population deviations of few seeds, so that seeds like the published ones would themselves lie
-*outside* now and then: by Student's distribution one seed of ours beside three published ones in 29 % of all cells, beside
-four in 22 %, two beside three in 22 %.
+*outside* now and then: by Student's distribution one seed of ours beside three published ones in 29 % of all cells,
+beside four in 22 %, two beside three in 22 %.
 """
 
 
