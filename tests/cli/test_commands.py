@@ -94,7 +94,7 @@ def test_run_hands_its_options_on(ddlsim, replaced):
         "progress": "none",
         "checkpoint_every": Every(rounds=50),
         "resume_torn": True,
-        "callbacks": (),
+        "callbacks": [],
         "executor": Executor(),
     }
 
