@@ -125,18 +125,18 @@ class Aim:
             return []
         if self.rows not in evaluations.values:
             raise ScenarioError(f"--metric {self.name}: runs of {records.scenario.get('name')} do not record it.")
-        found = [self._judged(each, records.node_cluster) for each in evaluations.honest(self.rows)]
+        found = [self._judged(each, records) for each in evaluations.honest(self.rows)]
         curve = [(int(number), value) for number, value in zip(evaluations.round, found, strict=True)]
         half = any(np.isnan(values[-1]).any() for values in evaluations.values.values())
         return curve[:-1] if half and not ended else curve
 
-    def _judged(self, values: np.ndarray, node_cluster: np.ndarray) -> float:
+    def _judged(self, values: np.ndarray, records: "Records") -> float:
         """One evaluation; of runs that have diverged the worst number that there is."""
-        clusters = metrics.over_clusters(values, node_cluster)
+        clusters = metrics.over_clusters(values, records.node_cluster)
         if self.over == "nodes":
             found = float(metrics.over_nodes(values))
         elif self.over == "fairness":
-            found = float(metrics.fair_accuracy(clusters))
+            found = float(metrics.fair_accuracy(clusters, records.fair_lambda))
         else:
             found = float(np.nanmax(clusters) if self.metric.falling else np.nanmin(clusters))
         return found if math.isfinite(found) else math.inf if self.metric.falling else -math.inf

@@ -1,13 +1,17 @@
 """Searches by Optuna, with real runs in processes of their own."""
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from ddlsim.cli import app
 from ddlsim.errors import ScenarioError
-from ddlsim.sweeps.search_space import Choice, Range, parse_dimension
+from ddlsim.report.records import Evaluations
+from ddlsim.sweeps.search_space import Aim, Choice, Range, parse_dimension
+from ddlsim.tasks.metric import ACCURACY
 
 optuna = pytest.importorskip("optuna", reason="the extra `optuna` is not installed")
 
@@ -43,6 +47,14 @@ def test_what_is_no_range_is_a_choice():
         "topology.name=ring",
         "topology.name=complete",
     ]
+
+
+def test_fair_accuracy_weighs_accuracy_as_the_scenario_says():
+    values = {"accuracy": np.array([[0.9, 0.5]])}
+    evaluations = Evaluations(round=np.array([1]), time_s=np.array([1.0]), values=values)
+    run = SimpleNamespace(evaluations=evaluations, node_cluster=np.array([0, 1]), fair_lambda=0.1)
+    aim = Aim("fair_accuracy", ACCURACY, "accuracy", "fairness")
+    assert aim.curve(run, ended=True) == [(1, pytest.approx(0.1 * 0.7 + 0.9 * 0.6))]
 
 
 @pytest.mark.parametrize(
