@@ -209,7 +209,7 @@ def _look(wanted: Search, one: _Trial, ended: bool) -> None:
 
     try:
         size = (one.point.directory / "metrics.jsonl").stat().st_size
-        if size == one.size:
+        if size == one.size and not ended:  # of a run that has ended the last evaluation counts even if it is not whole
             return
         records = read(one.point.directory)
     except (OSError, DdlsimError):  # it has hardly begun, or a row is half written

@@ -98,6 +98,16 @@ def test_a_run_that_is_worse_than_the_others_is_stopped_and_counts_as_pruned(tmp
     assert json.loads((tmp_path / "s" / "trial-0005" / "summary.json").read_text())["status"] == "interrupted"
 
 
+def test_the_last_evaluation_of_a_run_whose_nodes_have_diverged_counts(tmp_path):
+    settings = [*SMALL, "rounds=2"]
+    grid = ["training.learning_rate=1e25..1e28:log"]
+    wanted = wanted_search(SMOKE, grid, settings, tmp_path / "s", 1, None, "none", ["-q", "--no-download"])
+    study = search(wanted, 1, lambda *_: None)
+    summary = json.loads((tmp_path / "s" / "trial-0000" / "summary.json").read_text())
+    assert summary["diverged"]
+    assert list(study.trials[0].intermediate_values) == [1, 2, 3]
+
+
 def test_a_trial_that_an_earlier_process_left_is_taken_up_again(tmp_path):
     wanted = asked(tmp_path / "s", 1)
     left = open_study(wanted).ask()
