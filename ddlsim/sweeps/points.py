@@ -181,7 +181,7 @@ def points(
         seeds: None: the scenario's own.
         only: the combinations that are meant, as labels; None: all.
     Raises:
-        ScenarioError: if there are far too many, or two of them have one name or directory.
+        ScenarioError: if there are far too many, or two of them have one name or directory, or say the same.
     """
     total = math.prod(map(len, axes)) * len(seeds or [0])
     if total > MOST_POINTS:
@@ -197,6 +197,7 @@ def points(
     drawn: Sequence[int | None] = seeds or [None]
     found = [point_of(base, combination, seed) for seed in drawn for combination in combinations]
     _refuse_shared_directories(found)
+    _refuse_same_scenarios(found)
     return found
 
 
@@ -211,6 +212,24 @@ def _refuse_shared_directories(found: Iterable[Point]) -> None:
         raise ScenarioError(f"runs of the sweep would share the directory {directory}: {told}. Give them other names.")
     if len(shared) > 1:
         raise ScenarioError(f"{len(shared)} runs of the sweep have the name {shared[0]!r}. Give every value once.")
+
+
+def _refuse_same_scenarios(found: Iterable[Point]) -> None:
+    """Raises ScenarioError if two runs would be the same under names that say otherwise."""
+    from ddlsim.scenario.model import to_plain
+
+    known: dict[str, list[Point]] = {}
+    for point in found:
+        if point.scenario is None:
+            continue
+        alike = known.setdefault(json.dumps(to_plain(point.scenario), sort_keys=True), [])
+        same = next((other for other in alike if other.scenario == point.scenario), None)
+        if same is not None:
+            raise ScenarioError(
+                f"runs of the sweep would be the same: {same.name!r} and {point.name!r}. Two axes give one key, or one "
+                "gives a whole part whose keys another gives: name the part first, or give keys that differ."
+            )
+        alike.append(point)
 
 
 def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Point:

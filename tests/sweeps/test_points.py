@@ -141,6 +141,31 @@ def test_names_of_a_sweep_file_that_are_one_directory_are_refused(ddlsim):
     ]
 
 
+@pytest.mark.parametrize(
+    ("axes", "seeds"),
+    [
+        (["training.learning_rate=0.1,0.2", "training.learning_rate=0.3"], None),
+        (["algorithm.fanout=2,3", "algorithm={name: el}"], None),
+        (["seed=1,2"], [0]),
+    ],
+)
+def test_axes_that_undo_each_other_are_refused(ddlsim, axes, seeds):
+    base = Base("base", read_tree(Path("base.yaml")), (), Path("out"))
+    with pytest.raises(ScenarioError, match=r"runs of the sweep would be the same: '.*' and '.*'"):
+        points(base, list(map(parse_grid, axes)), seeds)
+
+
+def test_an_axis_of_parts_that_undoes_another_one_is_refused(ddlsim):
+    kinds = "kind: {oracle: {algorithm: {name: el}}, local: {algorithm: {name: el, variant: local}}}"
+    fans = "fan: {two: {algorithm: {fanout: 2}}, three: {algorithm: {fanout: 3}}}"
+    head = "scenario: {extends: base.yaml}\naxes:\n"
+    Path("sweep.yaml").write_text(f"{head}  {kinds}\n  {fans}\n")
+    assert {point.scenario.algorithm.fanout for point in read_sweep("sweep.yaml")} == {2, 3}
+    Path("sweep.yaml").write_text(f"{head}  {fans}\n  {kinds}\n")
+    with pytest.raises(ScenarioError, match="would be the same: 'two,oracle' and 'three,oracle'"):
+        read_sweep("sweep.yaml")
+
+
 @pytest.mark.parametrize("text", ["rounds", "rounds=", "=1"])
 def test_a_grid_without_key_or_values_is_refused(text):
     with pytest.raises(ScenarioError, match="expected KEY=VALUE,VALUE"):
