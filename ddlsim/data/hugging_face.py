@@ -197,11 +197,11 @@ class HuggingFace(DataSettings):
 
 def _saved(datasets: Any, place: Path, name: str) -> Any:
     found = datasets.load_from_disk(str(place))
-    if not isinstance(found, Mapping):
-        return found
-    if name not in found:
-        raise ScenarioError(f"data: {place} has no split {name}; it has {', '.join(found)}.")
-    return found[name]
+    splits = found if isinstance(found, Mapping) else {"train": found}
+    if name not in splits:
+        hint = " Set data.test: null, which takes data.test_fraction of the training split." if name == "test" else ""
+        raise ScenarioError(f"data: {place} has no split {name}; it has {', '.join(splits)}.{hint}")
+    return splits[name]
 
 
 def _builder(place: Path) -> str:

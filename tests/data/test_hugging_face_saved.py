@@ -1,0 +1,63 @@
+"""A data set of Hugging Face `datasets` that was saved to disk; `datasets` itself need not be there."""
+
+import json
+import sys
+from types import ModuleType
+
+import pytest
+
+from ddlsim.data import DataSearch
+from ddlsim.data.hugging_face import HuggingFace
+from ddlsim.errors import ScenarioError
+
+
+class Rows:
+    """What `load_from_disk` gives of a single split."""
+
+    def __init__(self, count):
+        self._rows = {"a": [[n, 1.0] for n in range(count)], "kind": [n % 2 for n in range(count)]}
+        self.column_names = list(self._rows)
+
+    def __len__(self):
+        return len(self._rows["kind"])
+
+    def __getitem__(self, column):
+        return self._rows[column]
+
+
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    """Loads what `load_from_disk` gives."""
+    (tmp_path / "state.json").write_text(json.dumps({}))
+
+    def load(found, **keys):
+        stand_in = ModuleType("datasets")
+        stand_in.load_from_disk = lambda path: found
+        monkeypatch.setitem(sys.modules, "datasets", stand_in)
+        return HuggingFace(path=str(tmp_path), inputs=("a",), label="kind", **keys).load(DataSearch(download=False))
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({}, r"test; it has train\. Set data\.test: null"),
+        ({"train": "train[:50%]", "test": None}, r"train\[:50%\]; it has train\."),
+        ({"validation": "val", "test": None}, r"val; it has train\."),
+    ],
+)
+def test_a_single_split_is_not_taken_for_another_one(saved, keys, told):
+    with pytest.raises(ScenarioError, match=f"has no split {told}"):
+        saved(Rows(6), **keys)
+
+
+def test_a_single_split_is_split_into_train_and_test(saved):
+    data = saved(Rows(10), test=None)
+    train, test = ({row[0] for row in images[:, 0, :, 0].tolist()} for images in (data.train_images, data.test_images))
+    assert (len(train), len(test)) == (8, 2) and not train & test
+
+
+def test_several_splits_go_by_their_names(saved):
+    data = saved({"train": Rows(6), "test": Rows(4)})
+    assert (len(data.train_labels), len(data.test_labels)) == (6, 4)
