@@ -169,7 +169,14 @@ class FromFile(Partition):
             changed = path.stat().st_mtime_ns
         except OSError:
             raise ScenarioError(f"partition.path: no file {self.path} (looked in {Path.cwd()}).") from None
-        return {split: _of_nodes(self.path, own, num_nodes) for split, own in _read(path, changed).items()}
+        found = _read(path, changed)
+        unknown = sorted(set(found) - {"train", "test"})
+        if unknown:
+            raise ScenarioError(
+                f"partition.path: {self.path} has {', '.join(unknown)}; expected train, and perhaps test. Take the "
+                "rest out; validation samples are chosen by the section validation."
+            )
+        return {split: _of_nodes(self.path, own, num_nodes) for split, own in found.items()}
 
 
 @lru_cache(maxsize=4)

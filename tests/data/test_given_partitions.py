@@ -113,6 +113,8 @@ def test_a_file_may_give_nodes_test_samples_of_their_own(tmp_path):
         ("[[0], [[1], [2, 3]]]", "node 1: expected a list of whole numbers"),
         ("7", "expected a list of indices for every node.*got int"),
         ("[[0]", "cannot be read as JSON"),
+        ('{"train": [[0], [1]], "Test": [[1], [0]]}', "p.json has Test; expected train, and perhaps test"),
+        ('{"train": [[0], [1]], "validation": [[2], [3]]}', "p.json has validation; .*by the section validation"),
     ],
 )
 def test_a_file_that_does_not_fit_is_told(tmp_path, content, text):
