@@ -175,7 +175,7 @@ class Records:
 
     @property
     def status(self) -> str:
-        """running, done, failed or interrupted."""
+        """running, done, failed, interrupted or stopped."""
         return self.manifest.get("status", "unknown")
 
     @property
@@ -234,13 +234,14 @@ class Records:
 
     @cached_property
     def evaluations(self) -> Evaluations:
-        """All complete evaluations, one per evaluated round; one that a crash cut short is left out."""
+        """All complete evaluations, one per evaluated round; one that a crash cut short is left out. Those of a run
+        that is done, or that a callback has stopped, are whole, though nodes that never came are in none."""
         measured = self.rows.get(self.metric)
         if measured is None:
             nothing = np.zeros(0, dtype=int)
             return Evaluations(nothing, nothing.astype(float), {}, self.metric)
         rounds, count = np.unique(measured.round, return_counts=True)
-        if self.status != "done" and count[-1] < self.num_nodes:
+        if self.status not in ("done", "stopped") and count[-1] < self.num_nodes:
             rounds = rounds[:-1]
         names = (
             self.metric,

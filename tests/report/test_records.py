@@ -52,6 +52,11 @@ def test_an_evaluation_cut_short_by_a_crash_does_not_count(make_run):
     assert records.confusion[0].tolist() == [[3, 2], [2, 3]]
 
 
+def test_the_last_evaluation_before_a_callback_stopped_the_run_counts_without_nodes_that_never_came(make_run):
+    rows = [row for row in make_run.rows() if row["node"] != 2]
+    assert read(make_run(rows=rows, status="stopped")).evaluations.round.tolist() == [2, 4]
+
+
 def test_damage_in_the_middle_is_an_error_with_its_line(make_run):
     directory = make_run()
     (directory / "metrics.jsonl").write_text('{"time_s":\n{}\n')
