@@ -28,6 +28,7 @@ class Result:
             the matrix says); None with one seed.
         clusters: mean of each cluster over seeds.
         measures: measure -> mean over the seeds that have it.
+        having: measure -> how many seeds have it: not all of them reach a target.
     """
 
     cell: Cell
@@ -36,6 +37,7 @@ class Result:
     std: float | None
     clusters: tuple[float, ...]
     measures: Mapping[str, float] = field(default_factory=dict)
+    having: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def difference(self) -> float | None:
@@ -98,25 +100,22 @@ def _result(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]]) -
         std = float(scale * np.mean([values["std"] for values in valued]))
     elif len(seeds) > 1:
         std = float(means.std())
-    measures = {name: _mean([values.get("measures", {}).get(name) for values in valued]) for name in matrix.measures}
+    of_seeds = {name: [values.get("measures", {}).get(name) for values in valued] for name in matrix.measures}
+    known = {name: [value for value in own if value is not None] for name, own in of_seeds.items()}
     return Result(
         cell,
         seeds,
         float(means.mean()),
         std,
         tuple(clusters.mean(0).tolist()),
-        {name: value for name, value in measures.items() if value is not None},
+        {name: float(np.mean(own)) for name, own in known.items() if own},
+        {name: len(own) for name, own in known.items() if own},
     )
 
 
 def _is_whole(values: Mapping[str, Any]) -> bool:
     """Whether nodes and every cluster have a value: where training has diverged they have none."""
     return values["all"] is not None and None not in values["clusters"]
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
 
 
 def verdicts(matrix: Matrix, found: Sequence[Result]) -> list[tuple[Shape, Verdict]]:
@@ -171,7 +170,7 @@ def _measures(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[
         row = [result.cell.name]
         for name in matrix.measures:
             published = result.cell.published.measure(name) if result.cell.published else None
-            row.append(_beside(result.measures.get(name), published, MEASURES[name].digits))
+            row.append(_beside(result.measures.get(name), published, MEASURES[name].digits) + _some(result, name))
         rows.append(row)
     return header, rows
 
@@ -179,6 +178,12 @@ def _measures(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[
 def _beside(ours: float | None, published: PublishedMeasure | None, digits: int) -> str:
     text = number_text(ours, digits)
     return text if published is None else f"{text} ({_mean_and_std(published.mean, published.std, digits)})"
+
+
+def _some(result: Result, measure: str) -> str:
+    """How many seeds have a measure, if some have not."""
+    count, seeds = result.having.get(measure, 0), len(result.seeds)
+    return f" [{count}/{seeds}]" if 0 < count < seeds else ""
 
 
 def _shapes(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
@@ -210,6 +215,8 @@ def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
         notes.append("in std: the difference in published standard deviations")
     if any(result.cell.published and result.cell.published.measures for result in found):
         notes.append("measures: ours, and in brackets the published value")
+    if any(_some(result, name) for result in found for name in matrix.measures):
+        notes.append("[k/n]: the mean over k of n seeds; the others did not come to it")
     if matrix.note:
         notes.append(matrix.note)
     if matrix.changes:

@@ -98,6 +98,20 @@ def test_averages_and_spreads_are_those_of_the_table(matrix, monkeypatch, averag
     assert result.clusters == pytest.approx((25.0, 75.0))
 
 
+def test_a_measure_that_some_seeds_do_not_have_says_so(matrix):
+    from ddlsim.reproduce import table
+
+    own = [
+        (1, summary(0.5, [0.5, 0.5]) | {"measures": {"rounds_to_target": 40.0, "heads_apart": 100.0}}),
+        (2, summary(0.5, [0.5, 0.5]) | {"measures": {"rounds_to_target": None, "heads_apart": 0.0}}),
+    ]
+    wanted = replace(matrix, measures=("rounds_to_target", "heads_apart"))
+    result = table._result(wanted, matrix.cells[0], own)
+    text = console_table(wanted, [result])
+    assert re.search(r"^slow/ring +40 \[1/2\] +50$", text, re.MULTILINE)
+    assert "[k/n]: the mean over k of n seeds" in text
+
+
 def test_a_diverged_seed_is_told(matrix):
     from ddlsim.reproduce import table
 
