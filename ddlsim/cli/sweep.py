@@ -173,6 +173,7 @@ def _ray_of(executor: str, cpus: int | None, gpus: int | None) -> "tuple[Executo
 
 def _told(missing: "list[Point]", ends: "Iterator[Ended]", quiet: bool) -> list[tuple[str, str]]:
     """Tells of each run when it has ended; what failed, with its cause."""
+    from ddlsim.report.summary import honest_part
     from ddlsim.report.text import seconds_text
     from ddlsim.tasks.metric import Metric
 
@@ -184,7 +185,7 @@ def _told(missing: "list[Point]", ends: "Iterator[Ended]", quiet: bool) -> list[
             failed.append((ended.job.name, ended.cause or "it has ended without a summary"))
             told = f"FAILED: {failed[-1][1]}"
         else:
-            value = Metric(**summary["judged_by"]).text(summary[summary["metric"]]["all"])
+            value = Metric(**summary["judged_by"]).text(honest_part(summary)[summary["metric"]]["all"])
             told = f"{summary['metric']} {value}  ({seconds_text(summary['wall_s'])})"
         if not quiet:
             left_s = (time.perf_counter() - started) / done * (len(missing) - done)

@@ -326,10 +326,15 @@ def _plain(value):
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
+def honest_part(summary: dict) -> dict:
+    """Where a summary has the figures of honest nodes: of a run under attack apart, else those of all."""
+    return summary.get("honest") or summary
+
+
 def quality(summary: dict) -> dict[str, float | None]:
     """A summary's accuracies and fairness by flat names: accuracy_all, accuracy_0, ..., fair_accuracy, ...; of other
     tasks mse_all, mse_0, ... or what else they are judged by. Of a run under attack they are those of honest nodes."""
-    metric, of = summary["metric"], summary.get("honest") or summary
+    metric, of = summary["metric"], honest_part(summary)
     clusters = {f"{metric}_{c}": value for c, value in enumerate(of[metric]["clusters"] or [])}
     fairness = {name: of[name] for name in FAIRNESS if name in of}
     return {f"{metric}_all": of[metric]["all"], **clusters, **fairness}

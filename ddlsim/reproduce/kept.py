@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddlsim.report.summary import honest_part
 from ddlsim.reproduce.matrix import Cell, Matrix, settings_of
 from ddlsim.reproduce.measures import measured
 from ddlsim.reproduce.running import ORIGIN, Run
@@ -36,7 +37,7 @@ def file_of(matrix: Matrix, cell: Cell, folder: Path) -> Path:
 
 def values_of(matrix: Matrix, run: Run, summary: dict[str, Any]) -> dict[str, Any]:
     """The numbers of one run: of the matrix's metric over all nodes and per cluster, and its measures."""
-    found = summary[matrix.metric]
+    found = honest_part(summary)[matrix.metric]
     own = {key: found.get(key) for key in ("all", "clusters", "std")}
     return own | {"measures": measured(summary, run.directory, matrix.measures)}
 

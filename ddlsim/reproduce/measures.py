@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ddlsim import metrics
+from ddlsim.report.summary import honest_part
 
 BYTES_PER_GB = 1e9
 
@@ -35,9 +36,18 @@ def _percent(value: float | None) -> float | None:
     return None if value is None else 100 * value
 
 
+def _of_honest(key: str, scale: float = 1.0) -> Callable[[dict[str, Any], Path], float | None]:
+    def value(summary: dict[str, Any], directory: Path) -> float | None:
+        found = honest_part(summary).get(key)
+        return None if found is None else found * scale
+
+    return value
+
+
 def _peeking(summary: dict[str, Any], directory: Path) -> float | None:
     """The accuracy with the head of lowest test loss; of a run with one model per node, its accuracy."""
-    found = summary.get("accuracy_lowest_test_loss") or summary.get("accuracy") or {}
+    of = honest_part(summary)
+    found = of.get("accuracy_lowest_test_loss") or of.get("accuracy") or {}
     return _percent(found.get("all"))
 
 
@@ -89,10 +99,10 @@ def _between_merges(kind: str) -> Callable[[dict[str, Any], Path], float | None]
 
 
 MEASURES: dict[str, Measure] = {
-    "fair_accuracy": Measure("fair accuracy %", lambda summary, _: _percent(summary.get("fair_accuracy"))),
+    "fair_accuracy": Measure("fair accuracy %", _of_honest("fair_accuracy", 100)),
     "highest_fair_accuracy": Measure("highest fair accuracy %", _highest_fair_accuracy),
-    "demographic_parity": Measure("demographic parity", lambda summary, _: summary.get("demographic_parity"), 4),
-    "equalized_odds": Measure("equalized odds", lambda summary, _: summary.get("equalized_odds"), 4),
+    "demographic_parity": Measure("demographic parity", _of_honest("demographic_parity"), 4),
+    "equalized_odds": Measure("equalized odds", _of_honest("equalized_odds"), 4),
     "accuracy_peeking": Measure("accuracy %, head picked on the test set", _peeking),
     "heads_agreed": Measure("nodes with their cluster's head %", _settlement("agreement"), 1),
     "heads_apart": Measure("runs whose clusters have different heads %", _settlement("apart"), 0),

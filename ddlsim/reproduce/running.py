@@ -181,11 +181,12 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _line(run: Run, summary: dict, done: int, total: int, spent_s: float) -> str:
+    from ddlsim.report.summary import honest_part
     from ddlsim.report.text import seconds_text
     from ddlsim.tasks.metric import Metric
 
     metric = summary["metric"]
-    value = Metric(**summary["judged_by"]).text(summary[metric]["all"])
+    value = Metric(**summary["judged_by"]).text(honest_part(summary)[metric]["all"])
     left = seconds_text(spent_s / done * (total - done))
     return (
         f"{run.cell.name} seed {run.scenario.seed}: {metric} {value}  ({seconds_text(summary['wall_s'])}, ETA {left})"

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 import ddlsim
 from ddlsim.cli import app
 from ddlsim.errors import DataMissing, ScenarioError
+from ddlsim.report.reading import read
 from ddlsim.report.trackers import TRACKERS, make_tracker
-from ddlsim.report.trackers.base import Point, about_run, points
+from ddlsim.report.trackers.base import Point, about_run, ended_with, points
 from ddlsim.report.trackers.export import export_run
 
 SMALL = {
@@ -220,3 +221,15 @@ def test_wrong_words_of_export_are_one_clear_error(run, words, text):
 def test_export_of_a_folder_of_runs_says_that_it_is_no_run(tmp_path):
     done = CliRunner().invoke(app, ["export", str(tmp_path), "--node", "0", "-o", str(tmp_path / "net.safetensors")])
     assert done.exit_code == 2 and f"{tmp_path} is no run: it has no manifest.json" in done.stderr
+
+
+def test_the_last_values_of_a_run_under_attack_are_of_honest_nodes(tmp_path):
+    attacked = {**SMALL, "algorithm": {"name": "dpsgd"}, "attacks": [{"name": "sign_flip", "nodes": [1]}]}
+    made = ddlsim.run(attacked, out=tmp_path / "run")
+    *_, last = points(read(made.dir))
+    assert (
+        ended_with(made.summary)["final_accuracy"]
+        == last.values["accuracy"]
+        == made.summary["honest"]["accuracy"]["all"]
+    )
+    assert made.summary["accuracy"]["all"] != made.summary["honest"]["accuracy"]["all"]

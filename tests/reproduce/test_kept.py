@@ -145,6 +145,12 @@ def test_measures_of_a_run_without_them_are_none(tmp_path):
     assert found == {"gb_per_node_to_target": 2.0, "rounds_to_target": 680}
 
 
+def test_measures_of_a_run_under_attack_are_of_honest_nodes(tmp_path):
+    summary = {"fair_accuracy": 0.5, "equalized_odds": 0.2, "honest": {"fair_accuracy": 0.75, "equalized_odds": 0.1}}
+    found = measured(summary, tmp_path, ("fair_accuracy", "equalized_odds"))
+    assert found == {"fair_accuracy": 75.0, "equalized_odds": 0.1}
+
+
 def test_a_measure_in_a_matrix_must_exist(write):
     with pytest.raises(Exception, match=r"measures\[0\]: unknown measure 'fairness'"):
         read_matrix(write(("note: made up", "note: made up\nmeasures: [fairness]")))

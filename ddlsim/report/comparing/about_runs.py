@@ -8,6 +8,7 @@ from ddlsim.report.comparing.groups import APART, Group, settings_of
 from ddlsim.report.records import Records
 from ddlsim.report.section import Section, Table
 from ddlsim.report.sections.about import REPEATS
+from ddlsim.report.summary import honest_part
 from ddlsim.report.text import bytes_text, json_text, seconds_text
 from ddlsim.tasks.metric import Metric
 
@@ -107,7 +108,7 @@ def _list(groups: Sequence[Group], summaries: dict[int, dict], names: dict[int, 
                     summary["status"],
                     str(summary["seed"]),
                     ABSENT if round_num is None else str(round_num),
-                    metric.text(summary[metric.name]["all"]),
+                    metric.text(honest_part(summary)[metric.name]["all"]),
                     bytes_text(summary["bytes"]["total"]),
                     seconds_text(summary["sim_time_s"]),
                     seconds_text(summary["wall_s"]),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ddlsim.report.columns import rounds
 from ddlsim.report.comparing.groups import settings_of
+from ddlsim.report.summary import honest_part
 
 if TYPE_CHECKING:
     from ddlsim.report.records import Records
@@ -79,11 +80,11 @@ def points(records: "Records") -> Iterator[Point]:
 
 
 def ended_with(summary: dict[str, Any]) -> dict[str, float]:
-    """The numbers of a summary that a table of runs shows: final values, costs, cost to target."""
+    """The numbers of a summary that a table of runs shows: final values (of honest nodes), costs, cost to target."""
     target = summary.get("target") or {}
     metric = summary["metric"]
     found = {
-        f"final_{metric}": (summary.get(metric) or {}).get("all"),
+        f"final_{metric}": (honest_part(summary).get(metric) or {}).get("all"),
         "total_bytes": summary["bytes"]["total"],
         "sim_time_s": summary["sim_time_s"],
         "wall_s": summary["wall_s"],
