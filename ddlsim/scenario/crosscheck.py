@@ -169,6 +169,9 @@ def _privacy(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     ):
         if getattr(training, key) != common:
             yield ("training", key), f"expected {common} with privacy.kind dp_sgd: {why}"
+    for key, common in (("clips", "update"), ("adjacency", "replace")):
+        if getattr(privacy, key) != common:
+            yield ("privacy", key), "is of messages, and privacy.kind is dp_sgd; leave it out"
 
 
 def _secure(scenario: Scenario) -> Iterator[tuple[Place, str]]:

@@ -93,5 +93,13 @@ def test_what_does_not_go_with_private_training_is_told(keys, said):
         from_mapping(BASE | {"privacy": {"kind": "dp_sgd", "clip": 1.0, "noise_multiplier": 1.0}} | keys)
 
 
+@pytest.mark.parametrize(("key", "value"), [("adjacency", "zero_out"), ("clips", "model")])
+def test_what_is_of_messages_is_refused_where_training_is_private(key, value):
+    section = {"clip": 1.0, "noise_multiplier": 1.0, key: value}
+    assert getattr(from_mapping(BASE | {"privacy": {"kind": "message", **section}}).privacy, key) == value
+    with pytest.raises(ScenarioProblems, match=f"privacy.{key}: is of messages, and privacy.kind is dp_sgd"):
+        from_mapping(BASE | {"privacy": {"kind": "dp_sgd", **section}})
+
+
 def test_the_shipped_scenario_is_private():
     assert load("privacy").privacy.kind == "dp_sgd"
