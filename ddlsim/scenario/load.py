@@ -84,7 +84,7 @@ def _change(key: str, value: Any) -> tuple[tuple[str, ...], Tree]:
     for _ in range(count):  # names may be others by now
         ((name, tree),) = tree.value.items()
         path = (*path, name)
-    return path, tree
+    return long_path(path, tree), tree
 
 
 def as_overrides(changes: Mapping[str, Any]) -> list[str]:

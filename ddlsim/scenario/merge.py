@@ -50,9 +50,9 @@ def _put(tree: Tree | None, rest: tuple[str, ...], value: Tree, path: tuple[str,
 
 
 def has(tree: Tree, path: tuple[str, ...]) -> bool:
-    """Whether a tree gives a value at this path or below it."""
-    for key in path:
-        below = tree.child(key)
+    """Whether a tree gives a value at this path, the long one, or below it."""
+    for depth, key in enumerate(path):
+        below = (with_long_names(tree) if is_training(path[:depth]) else tree).child(key)
         if below is None:
             return False
         tree = below

@@ -12,7 +12,8 @@ from ddlsim.learning.optimizing import OPTIMIZERS
 from ddlsim.learning.optimizing.optimizers import SGD, Adam, AdamW
 from ddlsim.learning.optimizing.schedules import Cosine
 from ddlsim.learning.optimizing.table import NOT_KEYS, part_of
-from ddlsim.scenario import ScenarioProblems, digest, from_mapping, load, to_yaml
+from ddlsim.scenario import ScenarioProblems, digest, from_mapping, load, to_yaml, with_fallback
+from ddlsim.scenario.load import from_python
 from ddlsim.scenario.parts import keys_of
 from ddlsim.scenario.shorthand import OPTIMIZER_KEYS
 
@@ -35,6 +36,19 @@ def test_keys_of_the_optimizer_may_stand_beside_its_name():
     assert training("optimizer={name: AdamW, eps: 1e-6}", "weight_decay=0.5").optimizer == AdamW(
         eps=1e-6, weight_decay=0.5
     )
+
+
+def test_a_key_of_the_optimizer_from_outside_holds_in_the_fallback_too(tmp_path):
+    fallback = "{training: {momentum: 0.5, weight_decay: 0.01}}"
+    text = f"extends: {SMOKE}\ntraining: {{momentum: 0.1}}\nfallback: {fallback}\n"
+    (tmp_path / "own.yaml").write_text(text)
+    wanted = SGD(momentum=0.9, weight_decay=0.01)
+    for scenario in (
+        load(tmp_path / "own.yaml", ["training.momentum=0.9"]),
+        load(tmp_path / "own.yaml", ["training.optimizer.momentum=0.9"]),
+        from_python(tmp_path / "own.yaml", {"training.momentum": 0.9}),
+    ):
+        assert scenario.training.optimizer == SGD(momentum=0.9) and with_fallback(scenario).training.optimizer == wanted
 
 
 def test_a_file_changes_one_key_of_what_it_extends(tmp_path):
