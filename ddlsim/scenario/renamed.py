@@ -2,6 +2,7 @@
 
 import warnings
 
+from ddlsim.scenario.problems import Problem, ScenarioProblems
 from ddlsim.scenario.tree import Tree
 
 KEYS = {("device",): "compute_device", ("evaluation", "checkpoint"): "evaluated_model"}
@@ -47,6 +48,9 @@ def _rename_key(tree: Tree, path: tuple[str, ...], name: str) -> None:
         section = section.child(key) if section is not None else None
     if section is None or not section.is_mapping or path[-1] not in section.value:
         return
+    if name in section.value:
+        text = f"is a former name of {'.'.join((*path[:-1], name))}, which is given as well; leave it out"
+        raise ScenarioProblems([Problem(section.value[path[-1]].key, ".".join(path), text)])
     _warn(section.value[path[-1]], ".".join(path), ".".join((*path[:-1], name)))
     section.value = {name if key == path[-1] else key: value for key, value in section.value.items()}
 

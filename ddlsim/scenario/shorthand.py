@@ -6,6 +6,7 @@ is `schedule: {name: cosine}`. Keys of torch's optimizers may stand beside the n
 
 from typing import Any
 
+from ddlsim.scenario.problems import Problem, ScenarioProblems
 from ddlsim.scenario.tree import Tree
 
 NAMED = ("optimizer", "schedule")
@@ -63,6 +64,9 @@ def with_long_names(training: Tree) -> Tree:
         if optimizer is not None and not optimizer.is_mapping:
             return training  # null or a list: told as it is
         inside = dict(optimizer.value) if optimizer is not None else {}
+        for key in flat.keys() & inside.keys():
+            text = f"training.optimizer.{key} is given as well; leave one of them out"
+            raise ScenarioProblems([Problem(flat[key].key, f"training.{key}", text)])
         name = inside["name"].value if "name" in inside else None
         key, default = _IGNORED.get(str(name), ("", None))
         if key in flat and flat[key].plain() == default:

@@ -23,6 +23,11 @@ def test_a_former_key_on_the_command_line_is_told(write):
         assert load(write(), ["device=cpu"]).compute_device == "cpu"
 
 
+def test_a_key_by_its_former_and_its_present_name_is_refused(problems):
+    (found,) = problems(more="compute_device: cuda\ndevice: cpu\n")
+    assert found == "test.yaml:8:1: device: is a former name of compute_device, which is given as well; leave it out"
+
+
 def test_present_names_are_written_and_not_told(write):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

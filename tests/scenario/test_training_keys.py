@@ -51,6 +51,16 @@ def test_a_key_of_the_optimizer_from_outside_holds_in_the_fallback_too(tmp_path)
         assert scenario.training.optimizer == SGD(momentum=0.9) and with_fallback(scenario).training.optimizer == wanted
 
 
+def test_a_key_of_the_optimizer_in_two_places_is_refused(tmp_path):
+    text = f"extends: {SMOKE}\ntraining: {{optimizer: {{name: sgd, momentum: 0.5}}, momentum: 0.9}}\n"
+    (tmp_path / "own.yaml").write_text(text)
+    with pytest.raises(ScenarioProblems, match=r"training.momentum: training.optimizer.momentum is given as well"):
+        load(tmp_path / "own.yaml")
+    (tmp_path / "base.yaml").write_text(f"extends: {SMOKE}\ntraining: {{optimizer: {{name: sgd, momentum: 0.5}}}}\n")
+    (tmp_path / "own.yaml").write_text("extends: base.yaml\ntraining: {momentum: 0.9}\n")
+    assert load(tmp_path / "own.yaml").training.optimizer == SGD(momentum=0.9)
+
+
 def test_a_file_changes_one_key_of_what_it_extends(tmp_path):
     (tmp_path / "below.yaml").write_text(f"extends: {SMOKE}\ntraining: {{optimizer: adam, betas: [0.8, 0.9]}}\n")
     above = tmp_path / "above.yaml"
