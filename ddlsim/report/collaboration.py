@@ -44,17 +44,21 @@ class Graphs:
 def read_graphs(directory: Path, num_nodes: int) -> Graphs | None:
     """The graphs of a run; None if no node learned one."""
     path = directory / "metrics.jsonl"
-    present = np.full((num_nodes, num_nodes), 1 / num_nodes)
-    found: dict[int, np.ndarray] = {}
+    learned: dict[int, dict[int, list[float]]] = {}
     for row in json_lines(path) if path.is_file() else ():
         if row["name"] == "collaboration":
             with damage_of(path):
-                present[row["node"]] = row["value"]
-            found[row["round"]] = present.copy()
-    if not found:
+                learned.setdefault(row["round"], {})[row["node"]] = row["value"]
+    if not learned:
         return None
-    rounds = sorted(found)
-    return Graphs(np.array(rounds), np.stack([found[completed] for completed in rounds]))
+    rounds, found = sorted(learned), []
+    present = np.full((num_nodes, num_nodes), 1 / num_nodes)
+    for completed in rounds:  # a fast node writes its rows of later rounds before a slow one those of this
+        for node, weights in learned[completed].items():
+            with damage_of(path):
+                present[node] = weights
+        found.append(present.copy())
+    return Graphs(np.array(rounds), np.stack(found))
 
 
 def matrices_figure(records: "Records", graphs: Graphs) -> "Figure":

@@ -24,6 +24,14 @@ def test_rows_stay_until_a_node_learns_again(directory):
     assert graphs.weights[1].tolist() == [[0.6, 0.4, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
 
 
+def test_rows_of_nodes_that_are_ahead_of_others_are_of_their_own_round(directory):
+    path = directory / "metrics.jsonl"
+    graphs = read_graphs(directory, 3)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[2], lines[3], lines[0], lines[4], lines[1]]) + "\n")
+    assert np.array_equal(read_graphs(directory, 3).weights, graphs.weights)
+
+
 def test_edges_count_other_nodes_and_weight_inside_counts_oneself(directory):
     graphs = read_graphs(directory, 3)
     assert graphs.edges().tolist() == [3, 2]
