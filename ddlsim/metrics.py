@@ -13,6 +13,8 @@ from itertools import combinations
 import numpy as np
 
 FAIR_LAMBDA = 2 / 3
+ROUNDING = 1e-12
+"""By how much of itself a mean may be off."""
 
 Ints = Sequence[int] | np.ndarray
 Floats = Sequence[float] | np.ndarray
@@ -152,13 +154,15 @@ def sampling_error(share: Floats, samples: int, population: int) -> np.ndarray:
 def first_reaching(curve: Floats, target: float, falling: bool = False) -> int | None:
     """Index of the first evaluation that is as good as the target or better, or None.
 
+    Means are rounded: that of three nodes at 0.7 each is 2e-16 below it, and reaches it all the same.
+
     Args:
         curve: accuracy (or an error) per evaluation, [E]; nan never reaches.
         target: value to reach.
         falling: whether lower is better, as for an error.
     """
-    values = np.asarray(curve, dtype=float)
-    reached = np.flatnonzero(values <= target if falling else values >= target)
+    values, rounding = np.asarray(curve, dtype=float), ROUNDING * abs(target)
+    reached = np.flatnonzero(values <= target + rounding if falling else values >= target - rounding)
     return int(reached[0]) if len(reached) else None
 
 
@@ -193,7 +197,7 @@ def interpolated_cost_to_target(curve: Floats, costs: Floats, target: float, fal
     if index == 0 or not np.isfinite(curve[index - 1]):
         return float(costs[index])
     before, after = curve[index - 1], curve[index]
-    share = (target - before) / (after - before)
+    share = min(1.0, (target - before) / (after - before))
     return float(costs[index - 1] + share * (costs[index] - costs[index - 1]))
 
 

@@ -103,6 +103,16 @@ def test_fair_accuracy_takes_curves_and_other_lambdas():
     assert metrics.fair_accuracy([[1.0, 0.0], [0.5, 0.5]], 0.5).tolist() == pytest.approx([0.25, 0.75])
 
 
+@pytest.mark.parametrize(("value", "nodes", "falling"), [(0.7, 3, False), (0.1, 3, True)])
+def test_a_mean_that_rounding_alone_keeps_from_the_target_reaches_it(value, nodes, falling):
+    mean = float(metrics.over_nodes(np.full(nodes, value)))
+    assert mean != value
+    assert metrics.first_reaching([mean], value, falling) == 0
+    assert metrics.interpolated_cost_to_target([2 * value if falling else 0.0, mean], [0, 8], value, falling) == 8
+    beyond = value * (1 + 1e-9 if falling else 1 - 1e-9)
+    assert metrics.first_reaching([beyond], value, falling) is None
+
+
 def test_cost_to_target_is_that_of_the_first_evaluation_that_reaches_it():
     assert metrics.cost_to_target([0.1, 0.5, 0.4, 0.7], [10, 20, 30, 40], 0.5) == 20
     assert metrics.cost_to_target([0.1, 0.4], [10, 20], 0.5) is None
