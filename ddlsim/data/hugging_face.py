@@ -65,6 +65,12 @@ class HuggingFace(DataSettings):
     mean: tuple[float, ...] | None = None
     std: tuple[Annotated[float, Gt(0)], ...] | None = None
 
+    def __post_init__(self):
+        if self.train == self.test:
+            raise ScenarioError(
+                f"test: {self.test} is the training split; name another one, or null: data.test_fraction of it."
+            )
+
     @property
     def own_validation(self) -> bool:
         """Whether a validation split is named."""

@@ -50,6 +50,10 @@ class Torchvision(DataSettings):
     mean: tuple[float, ...] = (0.5,)
     std: tuple[Annotated[float, Gt(0)], ...] = (0.5,)
 
+    def __post_init__(self):
+        if self.train_split == self.test_split:
+            raise ScenarioError(f"test_split: {self.test_split} is the training set; name another one.")
+
     def load(self, search: DataSearch) -> Dataset:
         """The data set.
 
@@ -63,6 +67,9 @@ class Torchvision(DataSettings):
         parameters = inspect.signature(cls).parameters
         by_split = _split_arguments(parameters, self.arguments, self.train_split, self.test_split)
         where = f"torchvision.datasets.{self.dataset}"
+        for key, name, usual in (("train_split", self.train_split, "train"), ("test_split", self.test_split, "test")):
+            if name != usual and not any(name in more.values() for more in by_split.values()):
+                raise ScenarioError(f"data.{key}: {where} is not asked for a split by its name; leave {key} out.")
         if not by_split:
             everything = self._read(where, "train", self._open(cls, {}, search))
             train, test = split_off(where, everything[1], self.test_fraction)

@@ -61,3 +61,8 @@ def test_a_single_split_is_split_into_train_and_test(saved):
 def test_several_splits_go_by_their_names(saved):
     data = saved({"train": Rows(6), "test": Rows(4)})
     assert (len(data.train_labels), len(data.test_labels)) == (6, 4)
+
+
+def test_one_split_is_not_training_and_test_set(saved):
+    with pytest.raises(ScenarioError, match="test: train is the training split"):
+        saved({"train": Rows(6)}, test="train")

@@ -60,6 +60,18 @@ def test_images_of_several_sizes_need_one(tmp_path):
     assert Torchvision(**keys, size=2).load(search).train_images.shape == (4, 2, 2, 1)
 
 
+@pytest.mark.parametrize("dataset", ["FakeData", "MNIST"])
+@pytest.mark.parametrize("key", ["train_split", "test_split"])
+def test_the_name_of_a_split_that_a_class_does_not_take_is_refused(dataset, key):
+    with pytest.raises(ScenarioError, match=rf"data.{key}: .*{dataset} is not asked for a split by its name"):
+        Torchvision(dataset=dataset, **{key: "val"}).load(NOWHERE)
+
+
+def test_one_split_is_not_training_and_test_set():
+    with pytest.raises(ScenarioError, match="test_split: train is the training set"):
+        Torchvision(dataset="Split", test_split="train")
+
+
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
