@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _DEALT = ("data.path", "partition.path")
 """Files of which the samples that nodes get are compared, and no bytes, where samples are read."""
+_KEYS = ("path", "file", "uplinks", "downlinks", "pretrained")
+"""Keys under which files are named, one or a list of them."""
+_FOLDERS = ("pretrained",)
+"""Those of them under which a folder may be named, all of whose files count."""
 
 
 def file_digests(scenario: "Scenario") -> dict[str, str]:
@@ -59,17 +63,25 @@ def same_files(directory: Path, scenario: "Scenario") -> bool:
 
 
 def _named(key: str, value: Any) -> Iterator[tuple[str, str, Path]]:
-    """Dotted key, text and path of each file that is named below a key and is there."""
+    """Dotted key, text and path of each file, or folder, that is named below a key and is there."""
     if isinstance(value, Mapping):
         for name, below in value.items():
             yield from _named(f"{key}.{name}" if key else name, below)
-    elif isinstance(value, str) and key.rpartition(".")[2] in ("path", "file"):
+    elif isinstance(value, list):
+        for below in value:
+            yield from _named(key, below)
+    elif isinstance(value, str) and (last := key.rpartition(".")[2]) in _KEYS:
         path = Path(value).expanduser()
-        if path.is_file():
+        if path.is_file() or (last in _FOLDERS and path.is_dir()):
             yield key, value, path
 
 
 def _digest(path: Path) -> str:
+    if path.is_dir():
+        files = sorted(each for each in path.rglob("*") if each.is_file())
+        return hashlib.sha256(
+            "".join(f"{each.relative_to(path)} {_digest(each)}\n" for each in files).encode()
+        ).hexdigest()
     about = path.stat()
     return _digest_of(path.resolve(), about.st_mtime_ns, about.st_size)
 

@@ -8,6 +8,7 @@ import pytest
 import ddlsim
 from ddlsim import runs
 from ddlsim.errors import ScenarioError
+from ddlsim.runs.inputs import file_digests
 from ddlsim.scenario import from_mapping
 from ddlsim.scenario.model import to_plain
 from ddlsim.sweeps.points import Point
@@ -91,3 +92,32 @@ def test_a_network_only_run_does_not_come_back_for_another_topology_of_the_same_
     edges.write_text("0 1\n# the same\n")
     with pytest.raises(ScenarioError, match=r"topology.path: .*net.txt is not what the run was made on"):
         runs.run(scenario, out=tmp_path / "net")
+
+
+def test_a_run_does_not_come_back_for_other_traces_of_the_same_names(given, tmp_path):
+    up, down = tmp_path / "up", tmp_path / "down"
+    for trace in (up, down):
+        trace.write_text("1\n2\n")
+    links = {"name": "mahimahi", "uplinks": [str(up)], "downlinks": [str(down)]}
+    keys = {"learning": "none", "partition": {"name": "random"}, "network": {"links": links}}
+    scenario = from_mapping(to_plain(given[0]) | keys)
+    runs.run(scenario, out=tmp_path / "net")
+    down.write_text("1\n20\n")
+    with pytest.raises(ScenarioError, match=r"network.links.downlinks: .*down is not what the run was made on"):
+        runs.run(scenario, out=tmp_path / "net")
+
+
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize("listed", [False, True])
+def test_weights_that_models_begin_with_are_inputs(given, tmp_path, folder, listed):
+    place = tmp_path / "weights"
+    if folder:
+        place.mkdir()
+    held = place / "model.safetensors" if folder else place
+    held.write_bytes(b"one")
+    model = {"name": "resnet18", "pretrained": str(place)}
+    keys = {"model": {"name": "mixed", "models": [model, {"name": "gn_lenet"}]} if listed else model}
+    scenario = from_mapping(to_plain(given[0]) | keys)
+    (first,) = (found for key, found in file_digests(scenario).items() if key.endswith(f"pretrained {place}"))
+    held.write_bytes(b"other")
+    assert first not in file_digests(scenario).values()
