@@ -37,7 +37,7 @@ LEVELS = [
     {"metrics", "csv_rows", "pickled_data", "registry"},
     {"identity"},
     {"own_code", "imports", "privacy", "extras"},
-    {"_native", "_cuda", "errors", "units", "rng", "part", "energy", "interrupts", "host"},
+    {"_native", "_cuda", "errors", "units", "rng", "part", "energy", "interrupts", "host", "file_states"},
 ]
 LEVEL = {name: depth for depth, names in enumerate(LEVELS) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))

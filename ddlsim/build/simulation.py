@@ -122,10 +122,11 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run"
 
     from ddlsim.engine.run_info import Run
     from ddlsim.network.server import star
-    from ddlsim.topologies.base import neighbors
+    from ddlsim.topologies.base import forget, neighbors
 
     num_nodes, has_server = scenario.nodes.count, scenario.algorithm.has_server
     scenario.topology.check(num_nodes)
+    forget()
     graph = star(num_nodes)
     drawn = partial(neighbors, scenario.topology, num_nodes, seed=scenario.seed)
     return Run(

@@ -21,6 +21,7 @@ from annotated_types import Gt
 from ddlsim.csv_rows import refuse
 from ddlsim.devices.base import Devices
 from ddlsim.errors import ScenarioError
+from ddlsim.file_states import state_of
 from ddlsim.pickled_data import read_data_only
 from ddlsim.rng import stream
 from ddlsim.units import MAX_STEP_S, Count
@@ -59,14 +60,16 @@ class FedScale(Devices):
 
 def drawn_phones(path: str, num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Milliseconds of computation and kbit/s of communication of each node's phone, float64 [num_nodes] each."""
-    table = read_capacities(path)
+    table = _read_capacities(path, state_of(path))
     rows = [int(stream(seed, "fedscale phone", node).integers(len(table))) for node in range(num_nodes)]
     return table[rows, 0], table[rows, 1]
 
 
 @lru_cache(maxsize=1)
-def read_capacities(path: str) -> np.ndarray:
+def _read_capacities(path: str, state: tuple[int, int, int] | None) -> np.ndarray:
     """Computation (ms) and communication (kbit/s) of every device, float64 [devices, 2], in the file's order.
+
+    They are kept while the file is in this state.
 
     Raises:
         ScenarioError: it cannot be read, is not what FedScale's looks like, or holds more than data.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddlsim.errors import DataDamaged, DataMissing
 from ddlsim.extras import needed
+from ddlsim.file_states import state_of
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +29,7 @@ def load_pretrained(net: "nn.Module", pretrained: str, weights: str, last: str) 
     """
     if pretrained == NONE:
         return
-    found = _read(pretrained, weights)
+    found = _read(pretrained, weights, state_of(pretrained))
     kept = {name: values for name, values in found.items() if not name.startswith(last + ".")}
     try:
         lacking = net.load_state_dict(kept, strict=False)
@@ -42,8 +43,8 @@ def load_pretrained(net: "nn.Module", pretrained: str, weights: str, last: str) 
 
 
 @lru_cache(maxsize=2)
-def _read(pretrained: str, weights: str) -> "dict[str, torch.Tensor]":
-    """A state dict; kept, since every node's model begins with it."""
+def _read(pretrained: str, weights: str, state: tuple[int, int, int] | None) -> "dict[str, torch.Tensor]":
+    """A state dict; kept, since every node's model begins with it, until the file is in another `state`."""
     import torch
 
     if pretrained == TORCHVISION:

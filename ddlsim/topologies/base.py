@@ -74,6 +74,11 @@ def neighbors(topology: Topology, num_nodes: int, round_num: int, seed: int) -> 
     return _cache(num_nodes)(topology, num_nodes, round_num if topology.dynamic else 0, seed)
 
 
+def forget() -> None:
+    """Graphs are drawn, or read from their files, anew: what a file holds may have changed since an earlier run."""
+    _cache.cache_clear()
+
+
 @functools.cache
 def _cache(num_nodes: int) -> Callable[[Topology, int, int, int], Neighbors]:
     most = max(4, min(CACHED_ROUNDS, CACHED_NODES // max(1, num_nodes)))

@@ -17,6 +17,13 @@ def weights(tmp_path_factory):
     return state, str(path)
 
 
+def test_a_file_that_has_changed_is_read_anew(weights, tmp_path):
+    path = tmp_path / "changing.pth"
+    for value in (1.0, 2.0):
+        torch.save({**weights[0], "conv1.weight": torch.full_like(weights[0]["conv1.weight"], value)}, path)
+        assert ResNet18(pretrained=str(path)).build((3, 32, 32), 10).core.conv1.weight[0, 0, 0, 0] == value
+
+
 def test_all_but_the_last_layer_begins_with_the_file_s_weights(weights):
     state, path = weights
     torch.manual_seed(0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ddlsim.devices.fedscale import FedScale as FedScaleDevices
-from ddlsim.devices.fedscale import drawn_phones, read_capacities
+from ddlsim.devices.fedscale import drawn_phones
 from ddlsim.errors import ScenarioError
 from ddlsim.network.ping_matrix import read_latencies
 from ddlsim.network.trace_links import FedScale, LatencyMatrix, Mahimahi, read_opportunities
@@ -30,7 +30,6 @@ def phones(tmp_path):
     def phones(devices):
         path = tmp_path / "capacity"
         path.write_bytes(pickle.dumps(devices))
-        read_capacities.cache_clear()
         return str(path)
 
     return phones
@@ -53,6 +52,12 @@ def test_devices_and_links_of_a_node_are_those_of_one_phone(phones):
     assert (kbps == 1000 * ms).all() and len(set(ms)) > 10
     more, _ = drawn_phones(path, 30, seed=3)
     assert more[:20].tolist() == ms.tolist()  # another node changes no other's phone
+
+
+def test_a_file_of_phones_that_has_changed_is_read_anew(phones):
+    for communication in (1000.0, 80_000.0):
+        path = phones({1: {"computation": 50.0, "communication": communication, "of": "x" * int(communication / 1e3)}})
+        assert drawn_phones(path, 1, 0)[1].tolist() == [communication]
 
 
 @pytest.mark.parametrize("device", [{"computation": 1.0}, {"computation": 0, "communication": 1}, [1, 2]])

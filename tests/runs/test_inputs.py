@@ -121,3 +121,14 @@ def test_weights_that_models_begin_with_are_inputs(given, tmp_path, folder, list
     (first,) = (found for key, found in file_digests(scenario).items() if key.endswith(f"pretrained {place}"))
     held.write_bytes(b"other")
     assert first not in file_digests(scenario).values()
+
+
+def test_runs_of_one_process_read_a_topology_that_has_changed(given, tmp_path):
+    edges = tmp_path / "net.txt"
+    keys = {"learning": "none", "partition": {"name": "random"}, "topology": {"name": "file", "path": str(edges)}}
+    sent = []
+    for text in ("0 1\n1 2\n", "0 1\n1 2\n0 2\n"):
+        edges.write_text(text)
+        scenario = from_mapping(to_plain(given[0]) | keys | {"nodes": {"clusters": [3]}})
+        sent.append(runs.run(scenario, out=tmp_path / "net", force=True)["bytes"]["total"])
+    assert 18 * sent[0] == 14 * sent[1]  # two rounds of 4 or 6 messages, and 6 at the end
