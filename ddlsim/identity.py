@@ -38,7 +38,7 @@ class Identity:
     def __init__(self) -> None:
         self.known = True
         self._digest = hashlib.sha256()
-        self._seen: dict[int, Any] = {}  # holds them, so that no other object gets their ids
+        self._seen: dict[int, tuple[int, Any]] = {}  # id -> its number; holds it, so that no other gets its id
 
     @property
     def sha256(self) -> str:
@@ -186,9 +186,12 @@ class Identity:
         return True
 
     def _known_already(self, given: Any) -> bool:
-        known = id(given) in self._seen
-        self._seen[id(given)] = given
-        return known
+        """Whether it was told before; that it comes again, and which one it is, counts."""
+        if id(given) in self._seen:
+            self._add("again", self._seen[id(given)][0])
+            return True
+        self._seen[id(given)] = len(self._seen), given
+        return False
 
     def _add(self, *values: object) -> None:
         for value in values:

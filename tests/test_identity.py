@@ -172,6 +172,18 @@ def test_objects_of_own_classes_count_by_what_they_hold_and_do(cell):
     assert len({found(1, "1.0"), found(2, "1.0"), found(1, "2.0")}) == 3
 
 
+def test_what_comes_again_counts_every_time(cell):
+    def found(layers):
+        text = f"def conv(x): return x\ndef pool(x): return x[0]\nLAYERS = [{layers}]\ndef ACT(): return LAYERS\n"
+        told = identity.Identity()
+        told.maker(cell(text)["ACT"])
+        assert told.known
+        return told.sha256
+
+    orders = ("conv, pool, conv", "conv, pool, pool", "conv, conv, pool")
+    assert len({found(order) for order in (*orders, *orders)}) == 3
+
+
 def test_functions_whose_text_is_not_kept_are_told_by_their_code():
     def found(text):
         told = identity.Identity()
