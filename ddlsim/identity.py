@@ -119,7 +119,7 @@ class Identity:
             self.value([cell.cell_contents for cell in given.__closure__ or () if type(cell.cell_contents) in _PLAIN])
             self.value(given.__wrapped__)
             return
-        text = own_code.source_of(given)[0]
+        text = own_code.source_of(code if hasattr(given, "__wrapped__") else given)[0]  # its own, not what it wraps
         self._add("text", text or "")
         if text is None:
             self._code(code)

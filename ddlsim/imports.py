@@ -23,6 +23,8 @@ def is_installed(value: Any) -> bool:
     if isinstance(value, ModuleType):
         return is_installed_module(value.__name__)
     name = getattr(value, "__module__", None)
+    if isinstance(value, FunctionType):  # one of a user's that functools.wraps has given the name of another
+        name = value.__globals__.get("__name__")
     module = sys.modules.get(name) if isinstance(name, str) else None
     named = isinstance(value, type | FunctionType) or (
         callable(value) and getattr(module, getattr(value, "__name__", ""), None) is value  # numpy.mean, for one

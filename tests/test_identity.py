@@ -184,6 +184,23 @@ def test_what_comes_again_counts_every_time(cell):
     assert len({found(order) for order in (*orders, *orders)}) == 3
 
 
+def test_a_function_that_wraps_one_of_a_package_is_not_of_that_package(cell):
+    wrapped = "import functools, torch\n@functools.wraps(torch.nn.functional.relu)\ndef scaled(x):\n    return x * {}\n"
+    first, other = (given_model(cell(SETUP + wrapped.format(times))["Net"]) for times in (1, 2))
+    assert first.identified and first.digest != other.digest
+
+
+def test_what_a_decorator_of_one_s_own_does_counts(cell):
+    decorator = (
+        "import functools\ndef times(f):\n    @functools.wraps(f)\n    def g(x): return {} * f(x)\n    return g\n"
+    )
+    first, other = (
+        given_model(cell(decorator.format(n) + SETUP.replace("def scaled", "@times\ndef scaled"))["Net"])
+        for n in (1, 2)
+    )
+    assert first.identified and first.digest != other.digest
+
+
 def test_functions_whose_text_is_not_kept_are_told_by_their_code():
     def found(text):
         told = identity.Identity()
