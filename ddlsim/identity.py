@@ -74,10 +74,13 @@ class Identity:
         self._add("module", repr(module))
         usual = vars(nn.Module())
         for each in module.modules():
-            if not imports.is_installed(type(each)):
-                self.maker(type(each))
-                if with_values:
-                    self.value({name: value for name, value in vars(each).items() if name not in usual})
+            own = {name: value for name, value in vars(each).items() if name not in usual}
+            if imports.is_installed(type(each)):  # what it shows is not all that it does: heads of attention
+                self.value({name: value for name, value in own.items() if _is_plain(value)})
+                continue
+            self.maker(type(each))
+            if with_values:
+                self.value(own)
         for name, values in (*module.named_parameters(), *module.named_buffers()):
             self._add(name, values.dtype, tuple(values.shape), values.requires_grad)
             if with_values:
@@ -242,6 +245,13 @@ def _digest_of(cls: type, source: str) -> str | None:
     except Exception:  # of a repr, say, or of values that hold each other
         return None
     return identity.sha256 if identity.known else None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is one, or a list of such, that is told by itself; or a function or class of a package."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, _PLAIN) or (callable(value) and imports.is_installed(value))
 
 
 def _inside(given: Any) -> tuple[Any, ...]:

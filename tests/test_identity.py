@@ -116,6 +116,18 @@ def test_a_module_is_another_one_when_a_global_of_its_forward_or_an_attribute_is
     assert given_model(net).digest != first.digest
 
 
+def test_a_module_is_another_one_when_a_layer_of_torch_does_what_it_does_not_show():
+    def found(heads, first, activation):
+        torch.manual_seed(0)
+        model = given_model(torch.nn.TransformerEncoderLayer(8, heads, 4, norm_first=first, activation=activation))
+        assert model.identified
+        return model.digest
+
+    relu, gelu = torch.nn.functional.relu, torch.nn.functional.gelu
+    layers = ((2, False, relu), (4, False, relu), (2, True, relu), (2, False, gelu))
+    assert len({found(*layer) for layer in (*layers, *layers)}) == 4
+
+
 def test_a_run_of_a_class_does_not_come_back_for_other_globals(cell, tmp_path):
     def run():
         small = {"rounds": 1, "nodes": {"clusters": [2]}, "topology": {"name": "ring"}, "algorithm": {"name": "el"}}
