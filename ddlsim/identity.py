@@ -124,7 +124,7 @@ class Identity:
             return
         text = own_code.source_of(code if hasattr(given, "__wrapped__") else given)[0]  # its own, not what it wraps
         self._add("text", text or "")
-        if text is None:
+        if text is None or not own_code.is_as_written(code):
             self._code(code)
         self.value((given.__defaults__, given.__kwdefaults__))
         for cell in given.__closure__ or ():
@@ -142,7 +142,7 @@ class Identity:
             self._add("import", name, digest)
 
     def _code(self, code: CodeType) -> None:
-        """What stands for a text that is not kept."""
+        """What stands for a text that is not kept, or is another one by now than what was loaded."""
         self._add("code", code.co_code, code.co_names)
         for each in code.co_consts:
             if isinstance(each, CodeType):
@@ -207,19 +207,19 @@ def about(cls: type) -> dict[str, Any]:
     that Python code has given also its text, unless an installed package holds it.
 
     The SHA-256 of a class in a file is that of the file; where it imports modules that no package holds, of their files
-    as well. That of a class that Python code has given is its `Identity`'s, or none where values that it goes by cannot
-    be told.
+    as well; of one in a module that has changed and was not loaded anew there is none. That of a class that Python code
+    has given is its `Identity`'s, or none where values that it goes by cannot be told.
 
     A class with the attribute `written_as` stands for the class or function that this names, whose digest a scenario
     has; where its `identified` is false, no digest is given.
     """
     place = own_code.place_of(cls)
     if place:
-        path = own_code.file_of(place)
+        path, module = own_code.file_of(place), own_code.module_of(place)
+        sha256 = imports.digest_of_text(own_code.text_of(place), imports.package_of(module))
         return {
             "path": path and str(path),
-            "sha256": imports.digest_of_text(own_code.text_of(place), imports.package_of(own_code.module_of(place)))
-            or None,
+            "sha256": sha256 if sha256 and (not module or _is_as_written(cls)) else None,
             "git": own_code.git_state(path) if path else None,
         }
     written_as = getattr(cls, "written_as", cls)
@@ -233,6 +233,14 @@ def about(cls: type) -> dict[str, Any]:
         "git": own_code.git_state(path) if path else None,
         "source": None if path and "site-packages" in path.parts else source,
     }
+
+
+def _is_as_written(cls: type) -> bool:
+    """Whether the functions of a class, or the function that it stands for, run what stands in their file now."""
+    made = getattr(cls, "made", cls)
+    members = vars(made).values() if isinstance(made, type) else (made,)
+    functions = (getattr(each, "__func__", each) for each in members)
+    return all(own_code.is_as_written(each.__code__) for each in functions if isinstance(each, FunctionType))
 
 
 def _digest_of(cls: type, source: str) -> str | None:

@@ -17,11 +17,13 @@ import textwrap
 import traceback
 import weakref
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from ddlsim.errors import ScenarioError
+from ddlsim.file_states import state_of
 
 PATTERN = r"(\.py|^[A-Za-z_][\w.]*):[A-Za-z_]\w*$"
 """What the name of a class in a file ends with, or that of one in a module is."""
@@ -164,6 +166,24 @@ def source_of(cls: Any) -> tuple[str | None, str | None]:
                     first = min([found.lineno, *(each.lineno for each in found.decorator_list)])
                     return textwrap.dedent("".join(lines[first - 1 : found.end_lineno])), code.co_filename
     return None, None
+
+
+def is_as_written(code: CodeType) -> bool:
+    """Whether a function runs what stands in its file now, which may have changed since; also where it has no file."""
+    state = state_of(code.co_filename)
+    return state is None or not Path(code.co_filename).is_file() or code in _codes(code.co_filename, state)
+
+
+@lru_cache(maxsize=64)
+def _codes(file: str, state: tuple[int, int, int]) -> frozenset[CodeType]:
+    """The code of all functions of a file in this state."""
+    try:
+        found = [compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)]
+    except (OSError, SyntaxError, ValueError):
+        return frozenset()
+    for each in found:  # which grows
+        found += [inner for inner in each.co_consts if isinstance(inner, CodeType)]
+    return frozenset(found)
 
 
 def git_state(path: Path) -> dict[str, Any] | None:

@@ -254,6 +254,22 @@ def test_a_module_that_a_notebook_imports_counts(cell, helper):
     assert len({found("WIDTH = 8"), found("WIDTH = 9"), found("WIDTH = 8", "widths.WIDTH = 9")}) == 3
 
 
+def test_a_module_that_has_changed_and_is_not_loaded_anew_is_not_taken_for_what_it_would_be(helper, tmp_path):
+    text = "from torch import nn\n\ndef net(num_classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, {}))\n"
+
+    def found(module):
+        model = given_model(module.net)
+        assert model.identified
+        return model.digest
+
+    helper("changing", text.format("num_classes"))
+    module = importlib.import_module("changing")
+    first = found(module)
+    (tmp_path / "changing.py").write_text(text.format("num_classes, bias=False"))
+    not_anew, anew = found(module), found(importlib.reload(module))
+    assert len({first, not_anew, anew}) == 3
+
+
 ATTACK = """
 from dataclasses import dataclass
 from ddlsim.attacks.base import Attack
@@ -279,6 +295,19 @@ def test_the_digest_of_a_file_covers_the_modules_beside_it_that_it_imports(helpe
     assert sha256("HOW = 1\n") == sha256("HOW = 1\n") not in (sha256("HOW = 2\n"), own_code.digest_of(place))
     helper("further", "MORE = 2\n")
     assert with_further != sha256("import further\nHOW = 1\n")
+
+
+def test_a_module_that_is_not_what_its_file_says_by_now_has_no_digest(helper, tmp_path):
+    helper("mine", ATTACK.format("return 1"))
+
+    def sha256():
+        return identity.about(own_code.load_class("mine:Mine"))["sha256"]
+
+    first = sha256()
+    (tmp_path / "mine.py").write_text(ATTACK.format("return 2.5"))
+    assert sha256() is None
+    importlib.reload(sys.modules["mine"])
+    assert first is not None and sha256() not in (None, first)
 
 
 def test_the_digest_of_a_file_without_such_modules_is_that_of_its_text(helper, tmp_path):
