@@ -30,7 +30,7 @@ class Assignment:
         scenario: what is run.
         read: reads its data from this host's disk: (scenario, data_dir) -> prepared.
         data_dir: where to look for data first.
-        sha256: of the run's data.
+        other: says what this host has in the place of what the run is made on; empty: nothing.
         nodes: for which it computes.
         device: cpu or cuda.
         threads: of a wave.
@@ -39,7 +39,7 @@ class Assignment:
     scenario: "Scenario"
     read: "Callable[[Scenario, Path | None], PreparedData]"
     data_dir: Path | None
-    sha256: str | None
+    other: "Callable[[Scenario, PreparedData], str]"
     nodes: tuple[int, ...]
     device: str
     threads: int
@@ -82,13 +82,11 @@ class Worker:
                 prepared = assigned.read(assigned.scenario, assigned.data_dir)
             except DdlsimError:
                 return NEEDS_DATA
-            found = prepared.about.get("sha256")
-            if found != assigned.sha256:
-                raise DdlsimError(
-                    f"data: on {socket.gethostname()} {assigned.scenario.data_name} is not what the run is made on: "
-                    f"SHA-256 {assigned.sha256} there, {found} here. Remove it from that host, which then gets the "
-                    "run's data, or put the same files there."
-                )
+        other = assigned.other(assigned.scenario, prepared)
+        if other:
+            raise DdlsimError(
+                f"on {socket.gethostname()} {other}. Put the same files there; a host without the data gets the run's."
+            )
         learner = build_learner(assigned.scenario, prepared, assigned.device, threads=assigned.threads)
         assert isinstance(learner, Learner), "a network-only run has no workers"
         self._shard = Shard(learner, frozenset(assigned.nodes))

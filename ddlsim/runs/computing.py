@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.runs.inputs import file_digests, other_inputs
 from ddlsim.runs.loading import device_of, load_data, prepare
 from ddlsim.runs.options import Options
 
@@ -84,8 +85,9 @@ def _with_workers(
         options.executor.shards, workers.count, np.asarray(prepared.node_cluster), partial(_neighbors, scenario)
     )
     nodes = [tuple(node for node, own in enumerate(worker_of[:-1]) if own == worker) for worker in range(workers.count)]
-    sha256 = prepared.about.get("sha256")
-    assigned = [Assignment(scenario, read_data, options.data_dir, sha256, own, device, 1) for own in nodes]
+    files = {name: digest for name, digest in file_digests(scenario).items() if name.startswith("model.")}
+    other = partial(other_inputs, {"data": dict(prepared.about), "files_read": files})
+    assigned = [Assignment(scenario, read_data, options.data_dir, other, own, device, 1) for own in nodes]
     workers.start(assigned, prepared)
     about = {
         "name": options.executor.name,

@@ -111,7 +111,7 @@ def test_other_data_on_a_host_is_refused(tmp_path, monkeypatch, own):
     ones = np.ones((160, 28, 28), np.uint8)
     other = {"x_train": ones, "y_train": np.arange(160) % 10, "x_test": ones, "y_test": np.arange(160) % 10}
     before_workers_start(monkeypatch, lambda: np.savez(tmp_path / "own.npz", **other))
-    with pytest.raises(DdlsimError, match=r"npz is not what the run is made on: SHA-256"):
+    with pytest.raises(DdlsimError, match=r"npz is not what the run was made on: its SHA-256"):
         on_ray(tmp_path / "run", load(SMOKE, own), ONE)
 
 

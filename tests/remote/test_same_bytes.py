@@ -1,5 +1,9 @@
 """However nodes are dealt to workers, a run writes the bytes of one that this process computes alone."""
 
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
 from remote_settings import CHURN, EXECUTORS, settings_of
 from torn_runs import SMOKE, outcome, resume_until, run_until, run_whole
@@ -7,8 +11,11 @@ from workers_here import workers_here
 
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
+from ddlsim.errors import DdlsimError
 from ddlsim.executors.options import Executor
+from ddlsim.runs import computing
 from ddlsim.runs.checkpoint import Every
+from ddlsim.runs.computing import read_data
 from ddlsim.scenario import load
 
 KEPT = ("training.optimizer=adam", "training.optimizer_state=kept", "training.learning_rate=0.001")
@@ -24,6 +31,13 @@ FEATURES = {
     ),
     "target": ("evaluation.stop_at_target=true", "evaluation.target_accuracy=0.3", "evaluation.every=1"),
 }
+
+
+def read_on_another_host(scenario, data_dir):
+    """Where the file that deals the samples is another one."""
+    path = Path(scenario.partition.path)
+    path.write_text(json.dumps(json.loads(path.read_text())[::-1]))
+    return read_data(scenario, data_dir)
 
 
 def on_workers(out, settings, executor, **options):
@@ -63,6 +77,16 @@ def test_buffers_that_a_node_keeps_stay_with_its_worker(tmp_path, monkeypatch):
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_any_number_of_workers_and_any_shards_write_the_same(tmp_path, monkeypatch, algorithm, settings):
     check(tmp_path, monkeypatch, (settings_of(algorithm), *settings), EXECUTORS)
+
+
+def test_a_host_where_nodes_would_get_other_samples_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "parts.json"
+    path.write_text(json.dumps(np.arange(800).reshape(8, 100).tolist()))
+    settings = (settings_of("el"), f"partition={{name: file, path: {path}}}", "shift={name: none}")
+    monkeypatch.setattr(computing, "read_data", read_on_another_host)
+    told = "partition: what nodes get of the data is not what the run was made on"
+    with workers_here(monkeypatch), pytest.raises(DdlsimError, match=told):
+        on_workers(tmp_path / "run", settings, three())
 
 
 def test_a_run_of_workers_is_resumed_by_one_process_and_the_other_way_round(tmp_path, monkeypatch):
