@@ -293,6 +293,12 @@ float* Conv::conv_gradient(int64_t slot) const {
     return grad_conv_.data() + slot * grad_conv_floats_ + top * grad_row_ + left * channels_;
 }
 
+// Of what `sums_` holds per channel. Without a bias its place is zero and stays so.
+void Conv::add_bias_gradients(float* gradients) const {
+    if (spec_.bias < 0) return;
+    for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
+}
+
 // conv_gradient(), and the gradients of bias, factor and summand.
 void Conv::norm_relu_pool_gradients(const float* packed, float* gradients, int64_t image, int64_t slot) {
     const NormReluPool of = output_of(image, true);
@@ -301,14 +307,14 @@ void Conv::norm_relu_pool_gradients(const float* packed, float* gradients, int64
     if (!spec_.groups && !normalizes_batches()) {
         kernels().norm_relu_pool_sums({of, grad_out, nullptr, sums_.data(), nullptr});
         kernels().norm_relu_pool_backward({of, grad_out, nullptr, nullptr, nullptr, grad_conv, grad_row_, nullptr});
-        for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
+        add_bias_gradients(gradients);
         return;
     }
     if (normalizes_batches()) {
         std::fill(sums_.begin(), sums_.end(), 0.0);
         kernels().norm_relu_pool_backward(
             {of, grad_out, batch_scale_.data(), slope_.data(), offset_.data(), grad_conv, grad_row_, sums_.data()});
-        for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
+        add_bias_gradients(gradients);
         return;
     }
     const int64_t per_group = spec_.outputs / spec_.groups;
@@ -336,7 +342,7 @@ void Conv::norm_relu_pool_gradients(const float* packed, float* gradients, int64
     std::fill(sums_.begin(), sums_.end(), 0.0);
     kernels().norm_relu_pool_backward(
         {of, grad_out, scale_.data(), slope.data(), offset.data(), grad_conv, grad_row_, sums_.data()});
-    for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);
+    add_bias_gradients(gradients);
 }
 
 }  // namespace ddlsim::train

@@ -64,6 +64,7 @@ private:
     void finish(const float* packed, int64_t image, const Sink& out, bool training);
     void take_batch_sums(const float* packed, float* gradients, int64_t num_images);
     float* conv_gradient(int64_t slot) const;
+    void add_bias_gradients(float* gradients) const;
     void norm_relu_pool_gradients(const float* packed, float* gradients, int64_t image, int64_t slot);
     template <class Visit>
     void each_value(const Visit& visit) const;

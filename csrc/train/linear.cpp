@@ -90,8 +90,9 @@ void Linear::backward(const float* packed, float* gradients, const float* inputs
                            .num_columns = columns_,
                            .num_steps = num_items});
         for (int64_t o = 0; o < columns_; ++o) gradients[bias_at_ + o] = 0;
-        for (int64_t n = 0; n < num_items; ++n)
-            for (int64_t o = 0; o < columns_; ++o) gradients[bias_at_ + o] += grad[n * columns_ + o];
+        if (spec_.bias >= 0)
+            for (int64_t n = 0; n < num_items; ++n)
+                for (int64_t o = 0; o < columns_; ++o) gradients[bias_at_ + o] += grad[n * columns_ + o];
     }
     if (!wants_inputs) return;
     const int64_t items = padded(num_items);

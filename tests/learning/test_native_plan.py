@@ -238,6 +238,30 @@ def test_a_node_trains_to_the_same_bits_whatever_the_plan_did_before():
     assert not torch.equal(found[0], found[1])
 
 
+@pytest.mark.parametrize("norm", [None, nn.GroupNorm(2, 4), nn.BatchNorm2d(4)])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_layers_without_bias_learn_none(isa, norm, optimizer):
+    def build():
+        conv = [nn.Conv2d(2, 4, 3, padding=1, bias=False), *([copy.deepcopy(norm)] if norm else []), nn.ReLU()]
+        return SplitModel(nn.Sequential(*conv, nn.Flatten()), nn.Linear(4 * 36, 3, bias=False))
+
+    torch.manual_seed(4)
+    workspace, training = workspace_of(build), local_training(optimizer=optimizer, learning_rate=0.01)
+    images, labels, rates = torch.randn(12, 2, 6, 6), torch.randint(0, 3, (12,)), [0.01] * 6
+    batches = Batches.of([np.arange(4) + 4 * (step % 3) for step in range(6)])
+    start = workspace.flat.clone()
+    seen = [(images[batch], labels[batch]) for batch in batches]
+    local_steps(workspace, seen, training, lambda x, y: F.cross_entropy(workspace.module(x), y), None, rates=rates)
+    expected = workspace.flat.clone()
+    with torch.no_grad():
+        outputs = workspace.module.eval()(images)
+    workspace.flat.copy_(start)
+    plan = plan_of(workspace, (2, 6, 6))
+    plan.train(images, labels, batches, training, None, None, rates)
+    torch.testing.assert_close(workspace.flat, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(plan.outputs(plan.features(images)), outputs, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("core", "what"),
     [
