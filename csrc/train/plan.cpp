@@ -59,7 +59,9 @@ Plan::Plan(const Network& network) : network_(network) {
     values_ = Floats(num_values_);
 }
 
+// A training that diverged leaves NaN between the layers' own values, where zeros belong: NaN times zero is NaN.
 void Plan::load(const float* flat, bool core, bool head) {
+    std::fill(values_.data() + (core ? 0 : core_values_), values_.data() + (head ? num_values_ : core_values_), 0.0f);
     if (core)
         for (Conv& conv : convs_) {
             conv.pack(flat, values_.data());

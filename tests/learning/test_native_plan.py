@@ -1,6 +1,7 @@
 """Native plans compute what PyTorch computes: gradients, trainings, features and outputs, on every instruction set."""
 
 import copy
+import math
 
 import numpy as np
 import pytest
@@ -236,6 +237,31 @@ def test_a_node_trains_to_the_same_bits_whatever_the_plan_did_before():
         found.append(workspace.flat.clone())
     assert torch.equal(found[0], found[2])
     assert not torch.equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("held", [math.nan, math.inf, 1e30])
+def test_a_training_that_diverged_leaves_nothing_to_the_next(isa, held):
+    core = [
+        nn.Conv2d(1, 6, 5, padding=2),
+        nn.GroupNorm(2, 6),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 20, 5, padding=2),
+    ]
+    workspace = workspace_of(
+        lambda: SplitModel(
+            nn.Sequential(*copy.deepcopy(core), nn.ReLU(), nn.Flatten(), nn.Linear(20 * 36, 9), nn.ReLU()),
+            nn.Linear(9, 3),
+        )
+    )
+    images, labels, batches = torch.randn(8, 1, 12, 12), torch.randint(0, 3, (8,)), Batches.of([np.arange(8)] * 2)
+    start, plan, found = workspace.flat.clone(), plan_of(workspace, (1, 12, 12)), []
+    for values in (start, torch.full_like(start, held), start):
+        workspace.flat.copy_(values)
+        plan.train(images, labels, batches, SGD, None, None, [0.1, 0.1])
+        found.append((workspace.flat.clone(), plan.outputs(plan.features(images))))
+    assert not found[1][0].isfinite().all()
+    assert torch.equal(found[2][0], found[0][0]) and torch.equal(found[2][1], found[0][1])
 
 
 @pytest.mark.parametrize("norm", [None, nn.GroupNorm(2, 4), nn.BatchNorm2d(4)])
