@@ -82,9 +82,15 @@ def draws_noise(module: nn.Module) -> bool:
 
 
 def own_dropouts(module: nn.Module, device: torch.device | None = None) -> dict[str, OwnDropout]:
-    """Puts an OwnDropout in the place of every nn.Dropout; returns them by name, in the order of the module."""
-    places = [(name, child.p) for name, child in module.named_modules() if type(child) is nn.Dropout]
-    made = {name: OwnDropout(probability, device) for name, probability in places}
+    """Puts an OwnDropout in the place of every nn.Dropout; returns them by name, in the order of the module. One that
+    stands in several places becomes as many.
+    """
+    found: dict[tuple[int, str], tuple[str, float]] = {}  # by what holds it, which may itself stand in several places
+    for name, child in module.named_modules(remove_duplicate=False):
+        if type(child) is nn.Dropout:
+            holder, _, key = name.rpartition(".")
+            found.setdefault((id(module.get_submodule(holder)), key), (name, child.p))
+    made = {name: OwnDropout(probability, device) for name, probability in found.values()}
     for name, dropout in made.items():
         module.set_submodule(name, dropout)
     return made

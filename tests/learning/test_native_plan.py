@@ -305,6 +305,14 @@ def test_other_layers_stay_with_pytorch(core, what):
         network_of(module, Layout("net", module))
 
 
+def test_a_layer_that_comes_twice_stays_with_pytorch():
+    layer = nn.Linear(4, 4)
+    core = nn.Sequential(nn.Flatten(), nn.Sequential(layer, nn.ReLU()), nn.Sequential(layer, nn.ReLU()))
+    module = SplitModel(core, nn.Linear(4, 2))
+    with pytest.raises(NoPlan, match="comes several times"):
+        network_of(module, Layout("net", module))
+
+
 def test_images_that_do_not_fit_have_no_plan():
     workspace = workspace_of(lambda: MODELS["cifar_cnn"]().build((3, 32, 32), 10))
     with pytest.raises(NoPlan, match="does not fit"):

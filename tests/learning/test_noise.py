@@ -64,6 +64,27 @@ def test_dropouts_of_a_module_are_replaced_and_differ():
     assert not torch.equal(dropouts[0](torch.ones(50)), first)
 
 
+def in_two_places():
+    """One nn.Dropout as two layers."""
+    dropout = nn.Dropout(0.5)
+    core = nn.Sequential(nn.Flatten(), nn.Linear(72, 16), nn.ReLU(), dropout, nn.Linear(16, 16), nn.ReLU(), dropout)
+    return SplitModel(core, nn.Sequential(nn.Linear(16, 3)))
+
+
+def test_a_dropout_in_several_places_is_replaced_in_all(make_learner, monkeypatch):
+    assert list(own_dropouts(in_two_places())) == ["core.3", "core.6"]
+    found = []
+    for native in ("1", "0", "0"):
+        monkeypatch.setenv("DDLSIM_NATIVE_TRAINING", native)
+        learner = make_learner(builders={"net": in_two_places})
+        trained = learner.train(0, learner.init_models(0)[0], 5, rng(0))
+        learner.jobs.force_params(trained)
+        assert next(iter(learner.paths)) == ("native" if native == "1" else "one by one")
+        found.append(torch.cat([params.values() for params in trained]))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
+    assert torch.equal(found[1], found[2])
+
+
 def test_every_step_draws_other_masks_and_neighbors_do_not_hang_together():
     dropout = OwnDropout(0.5)
     first, second = (dropout(torch.ones(100_000)).double() for _ in range(2))

@@ -202,8 +202,9 @@ def _layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
     if type(module) is not nn.Sequential:
         yield name, module
         return
-    for child_name, child in module.named_children():
-        yield from _layers(child, f"{name}.{child_name}")
+    for child_name, child in module._modules.items():  # named_children leaves out what comes again
+        if child is not None:
+            yield from _layers(child, f"{name}.{child_name}")
 
 
 class _Reader:
@@ -228,6 +229,8 @@ class _Reader:
         taker = self._TAKERS.get(type(layer))
         if taker is None:
             raise NoPlan(f"{name} is a {type(layer).__name__}")
+        if any(f"{name}.{own}" not in self._columns for own, _ in layer.named_parameters()):
+            raise NoPlan(f"{name}, a {type(layer).__name__}, comes several times")
         fault = "has hooks" if layer._forward_hooks or layer._forward_pre_hooks else taker(self, name, layer)  # type: ignore[operator]
         if fault:
             raise NoPlan(f"{name}, a {type(layer).__name__}, {fault}")
@@ -346,6 +349,8 @@ class _Reader:
         if type(layer) is nn.Dropout or layer.p >= 1:
             return "draws from a generator that all threads share" if layer.p < 1 else "drops everything"
         drawn = layer.p, self._numbers[id(layer)]
+        if any(drawn in each["dropouts"] for each in self._linears) or drawn in self._feature_dropouts:
+            return "comes several times"
         if self._linears:
             self._linears[-1]["dropouts"].append(drawn)
         else:
