@@ -49,6 +49,12 @@ def test_the_largest_operator_is_what_counts():
     assert found == 2 * 4 * 36 * 4  # ReLU: 4 channels in, 4 out; the weights are the same for one image and two
 
 
+def test_a_core_that_computes_nothing_is_measured(make_learner, as_on_a_gpu):
+    learner = as_on_a_gpu(make_learner(builders={"linear": lambda: MODELS["linear"]().build((2, 6, 6), 3)}))
+    (tested,) = learner.value(learner.test(learner.init_models(1, whole=True), 0))
+    assert np.isfinite(tested.loss) and learner.paths["stacked"]["evaluation"] == 1
+
+
 def test_an_image_of_gn_lenet_takes_what_its_first_normalization_does():
     architecture = read_architecture("own", lambda: MODELS["gn_lenet"]().build((3, 32, 32), 10))
     workspace = ModelWorkspace(architecture, torch.device("cpu"))

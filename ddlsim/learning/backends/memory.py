@@ -177,4 +177,4 @@ def bytes_an_image(call: Callable[[torch.Tensor], torch.Tensor], images: torch.T
         call(two_images)
     alike = len(of_one.found) == len(of_two.found)
     added = [two - one for one, two in zip(of_one.found, of_two.found, strict=True)] if alike else of_two.found
-    return max(1, *added), made
+    return max([1, *added]), made
