@@ -43,6 +43,10 @@ class Algorithm(Part, ABC):
     averages: ClassVar[bool] = True
     """Whether models or vectors of several nodes are averaged, by `node.combine`, `average`, `mix` or `moved`."""
 
+    steps_apart: ClassVar[bool] = False
+    """Whether each local step is a training of its own (`after_step` of `node.train`): then nothing that spans several
+    steps can be had, `training.proximal` and `training.accumulate`."""
+
     answers_when_finished: ClassVar[bool] = False
     """Whether peers may pull from a node that has finished its last round."""
 

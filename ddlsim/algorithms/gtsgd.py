@@ -32,7 +32,7 @@ since each step is corrected alone.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ddlsim.algorithms.base import Algorithm
 from ddlsim.evaluation.candidates import EvaluationCandidates
@@ -59,6 +59,7 @@ class GTSGD(Algorithm):
         shared_init: whether all nodes start from the same model.
     """
 
+    steps_apart: ClassVar[bool] = True
     shared_init: bool = True
 
     @property

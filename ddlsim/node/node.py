@@ -184,7 +184,7 @@ class Node:
             after_step: what is done to the model after every step, at no simulated time, such as the correction of its
                 gradient by a control variate. Each step is then a pass of its own over the samples, so that it draws
                 its mini-batch from all of them, and with training.optimizer_state `fresh` it has a new optimizer. Not
-                with an objective that collects class means.
+                with an objective that collects class means; see Algorithm.steps_apart.
             proximal: mu of a term `mu / 2 |w - w_0|^2` in the loss, with the given model as w_0; beside
                 training.proximal.
             control: what is added to every gradient: a control variate, over the trained values of a model of one

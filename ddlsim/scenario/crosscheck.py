@@ -133,6 +133,13 @@ def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         yield ("training", "weight_decay_on"), text
     if training.label_smoothing and not scenario.learned.has_classes:
         yield ("training", "label_smoothing"), f"needs a class per sample, but {_subject(scenario)}"
+    for key, common, why in (
+        ("proximal", 0.0, "it would hold each step to the model that the step began with, and do nothing"),
+        ("accumulate", 1, "every mini-batch makes an update"),
+    ):
+        if scenario.algorithm.steps_apart and getattr(training, key) != common:
+            text = f"expected {common:g}: {scenario.algorithm_name} corrects every local step by itself, so that {why}"
+            yield ("training", key), text
     if training.schedule is not None:
         known, warmup = scenario.rounds, training.schedule.warmup
         if training.schedule.per == "round" and warmup >= known:

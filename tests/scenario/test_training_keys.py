@@ -114,6 +114,12 @@ def test_what_is_wrong_is_said_with_its_place(overrides, words):
     assert words in problem(*overrides)
 
 
+@pytest.mark.parametrize(("key", "value", "common"), [("proximal", 0.5, 0), ("accumulate", 2, 1)])
+def test_what_spans_several_steps_is_refused_where_each_is_a_training(key, value, common):
+    with pytest.raises(ScenarioProblems, match=f"training.{key}: expected {common}: gtsgd corrects every local step"):
+        load(SMOKE, ("algorithm={name: gtsgd}", f"training.{key}={value}"))
+
+
 def test_smoothed_labels_need_classes():
     with pytest.raises(
         ScenarioProblems, match=r"training.label_smoothing: needs a class per sample, but synthetic_regression"
