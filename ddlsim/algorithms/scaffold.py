@@ -6,8 +6,8 @@ server their mean c; both begin at 0. From the server's model x a node takes K s
 
     c_i+ = c_i - c + (x - y) / (K a),
 
-and sends y - x and c_i+ - c_i. The server sets x := x + eta_g mean(y - x) and c := c + |S| / N mean(c_i+ - c_i), where
-S are those of the N nodes that were heard, and sends both back. K a is the sum of the learning rates of the round's
+and sends y - x and c_i+. The server sets x := x + eta_g mean(y - x) and c := c + |S| / N mean(c_i+ - c_i), where S are
+those of the N nodes that were heard, and sends both back. K a is the sum of the learning rates of the round's
 updates, so schedules are right. Each message holds a control variate beside the model: twice the bytes but for buffers.
 
 Where we differ, or the paper leaves it open:
@@ -16,6 +16,9 @@ Where we differ, or the paper leaves it open:
   A node that gets no answer goes on from its own y, with the c that it had; what it lacked in x is then in its next
   y - x, which it takes against the last x that it got.
 - Nodes that are away keep their c_i, as those do that the paper does not sample in a round; c counts them in.
+- A node sends c_i+, from which the server takes what it last heard of that node, in the place of c_i+ - c_i: so c stays
+  the mean of what it has heard of all, whatever messages and answers were lost, and when a node has lost its state. A
+  difference that is lost would be missing in c for good, and nodes would end beside the minimum.
 - Buffers (BatchNorm statistics) are averaged with the model; they have no control variates.
 - With momentum or Adam, x - y over the rates is no gradient, and the variates are those of updates; the paper has SGD.
 - Clipping acts before the correction, weight decay after it.
@@ -26,7 +29,7 @@ On the complete graph, where its mixing weights are 1 / N, it computes the model
 says so.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import Gt, Le
@@ -48,12 +51,14 @@ class State:
         start: the last x from the server.
         control: c_i; None: 0.
         common: c; None: 0.
+        heard: of the server: by node the c_i that it has last heard.
     """
 
     model: "Params"
     start: "Params"
     control: "Params | None" = None
     common: "Params | None" = None
+    heard: "dict[int, Params]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +72,6 @@ class Scaffold(Algorithm):
     has_server: ClassVar[bool] = True
     global_rate: Annotated[float, Gt(0), Le(1000)] = 1.0
 
-    @property
-    def sums_only(self) -> bool:
-        """See Algorithm."""
-        return True
-
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=False)
         return State(model, model)
@@ -83,7 +83,12 @@ class Scaffold(Algorithm):
                 count = len(inbox)
                 moves = {message.src: message.payload["move"] for message in inbox}
                 state.model = node.moved(state.model, moves, self.global_rate / count)
-                changes = {message.src: message.payload["control"] for message in inbox}
+                controls = {message.src: message.payload["control"] for message in inbox}
+                changes = {
+                    peer: node.merge([own, state.heard[peer]], [1.0, -1.0]) if peer in state.heard else own
+                    for peer, own in controls.items()
+                }
+                state.heard |= controls
                 state.common = node.moved(state.common, changes, 1 / node.num_nodes)
                 node.send([m.src for m in inbox], round_num, model=state.model, control=state.common)
             return
@@ -98,7 +103,7 @@ class Scaffold(Algorithm):
         change = gradient if common is None else node.merge([gradient, common], [1.0, -1.0])
         state.control = change if control is None else node.merge([control, change], [1.0, 1.0])
         move = node.merge([state.model, state.start], [1.0, -1.0])
-        node.send(node.peers(round_num), round_num, move=move, control=change)
+        node.send(node.peers(round_num), round_num, move=move, control=state.control)
         inbox = yield node.receive(round_num, wait=True)
         for message in inbox:
             state.model = state.start = message.payload["model"]
