@@ -84,7 +84,7 @@ class Aggregation(Part):
 
 def tolerated(asked: int | float, count: int, most: int) -> int:
     """How many of `count` rows are taken to be attackers', at most `most` and never below 0."""
-    found = int(asked * count) if isinstance(asked, float) else asked
+    found = int(asked * count + 1e-9) if isinstance(asked, float) else asked  # 0.29 * 100 is 28.999999999999996
     return max(0, min(found, most))
 
 

@@ -90,6 +90,7 @@ def test_cosine_clipping_trusts_by_the_cosine():
 
 def test_a_share_is_rounded_down_and_a_number_is_limited():
     assert [tolerated(0.25, n, 9) for n in (3, 4, 8)] == [0, 1, 2]
+    assert tolerated(0.29, 100, 99) == 29 and tolerated(0.35, 180, 99) == 63
     assert tolerated(5, 4, 1) == 1 and tolerated(2, 4, -1) == 0
 
 
