@@ -6,8 +6,8 @@ server their mean c; both begin at 0. From the server's model x a node takes K s
 
     c_i+ = c_i - c + (x - y) / (K a),
 
-and sends y - x and c_i+. The server sets x := x + eta_g mean(y - x) and c := c + |S| / N mean(c_i+ - c_i), where S are
-those of the N nodes that were heard, and sends both back. K a is the sum of the learning rates of the round's
+and sends y - x and c_i+ - c_i. The server sets x := x + eta_g mean(y - x) and c := c + |S| / N mean(c_i+ - c_i), where
+S are those of the N nodes that were heard, and sends both back. K a is the sum of the learning rates of the round's
 updates, so schedules are right. Each message holds a control variate beside the model: twice the bytes but for buffers.
 
 Where we differ, or the paper leaves it open:
@@ -16,9 +16,9 @@ Where we differ, or the paper leaves it open:
   A node that gets no answer goes on from its own y, with the c that it had; what it lacked in x is then in its next
   y - x, which it takes against the last x that it got.
 - Nodes that are away keep their c_i, as those do that the paper does not sample in a round; c counts them in.
-- A node sends c_i+, from which the server takes what it last heard of that node, in the place of c_i+ - c_i: so c stays
-  the mean of what it has heard of all, whatever messages and answers were lost, and when a node has lost its state. A
-  difference that is lost would be missing in c for good, and nodes would end beside the minimum.
+- With `sends: variates` a node sends c_i+, from which the server takes what it last heard of that node: so c stays the
+  mean of what it has heard of all, whatever messages and answers were lost, and when a node has lost its state. With
+  `changes` a difference that is lost is missing in c for good, and nodes end beside the minimum.
 - Buffers (BatchNorm statistics) are averaged with the model; they have no control variates.
 - With momentum or Adam, x - y over the rates is no gradient, and the variates are those of updates; the paper has SGD.
 - Clipping acts before the correction, weight decay after it.
@@ -30,7 +30,7 @@ says so.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from annotated_types import Gt, Le
 
@@ -67,10 +67,18 @@ class Scaffold(Algorithm):
 
     Args:
         global_rate: eta_g, above 0: how far the server goes towards the nodes' mean.
+        sends: of its control variate a node sends it as it is (`variates`) or, as in the paper, what has changed
+            (`changes`), which can be summed by secure aggregation, and which losses of messages spoil.
     """
 
     has_server: ClassVar[bool] = True
     global_rate: Annotated[float, Gt(0), Le(1000)] = 1.0
+    sends: Literal["variates", "changes"] = "variates"
+
+    @property
+    def sums_only(self) -> bool:
+        """See Algorithm."""
+        return self.sends == "changes"
 
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=False)
@@ -83,12 +91,7 @@ class Scaffold(Algorithm):
                 count = len(inbox)
                 moves = {message.src: message.payload["move"] for message in inbox}
                 state.model = node.moved(state.model, moves, self.global_rate / count)
-                controls = {message.src: message.payload["control"] for message in inbox}
-                changes = {
-                    peer: node.merge([own, state.heard[peer]], [1.0, -1.0]) if peer in state.heard else own
-                    for peer, own in controls.items()
-                }
-                state.heard |= controls
+                changes = self._changes(node, state, {message.src: message.payload["control"] for message in inbox})
                 state.common = node.moved(state.common, changes, 1 / node.num_nodes)
                 node.send([m.src for m in inbox], round_num, model=state.model, control=state.common)
             return
@@ -103,11 +106,21 @@ class Scaffold(Algorithm):
         change = gradient if common is None else node.merge([gradient, common], [1.0, -1.0])
         state.control = change if control is None else node.merge([control, change], [1.0, 1.0])
         move = node.merge([state.model, state.start], [1.0, -1.0])
-        node.send(node.peers(round_num), round_num, move=move, control=state.control)
+        sent = change if self.sends == "changes" else state.control
+        node.send(node.peers(round_num), round_num, move=move, control=sent)
         inbox = yield node.receive(round_num, wait=True)
         for message in inbox:
             state.model = state.start = message.payload["model"]
             state.common = message.payload["control"]
+
+    def _changes(self, node: "Node", state: State, sent: "dict[int, Params]") -> "dict[int, Params]":
+        """What has changed in the c_i of the nodes that were heard."""
+        if self.sends == "changes":
+            return sent
+        before, state.heard = state.heard, state.heard | sent
+        return {
+            peer: node.merge([own, before[peer]], [1.0, -1.0]) if peer in before else own for peer, own in sent.items()
+        }
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
         return None if node.is_server else EvaluationCandidates([(state.model,)])

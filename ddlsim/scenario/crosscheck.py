@@ -189,7 +189,10 @@ def _secure(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     place, most = ("secure_aggregation",), scenario.nodes.count - (not scenario.algorithm.has_server)
     if not scenario.algorithm.sums_only:
         text = f"hides single models, and {scenario.algorithm_name}, with these options, needs them: it compares or "
-        yield place, text + "chooses among them. Use one of: fedavg, fedprox, fedsim, dpsgd, el, dfedavgm"
+        text += (
+            "chooses among them. Use one of: fedavg, fedprox, fedsim, dpsgd, el, dfedavgm, scaffold (sends: changes)"
+        )
+        yield place, text
     if isinstance(settings.threshold, int) and settings.threshold > most:
         yield (
             (*place, "threshold"),

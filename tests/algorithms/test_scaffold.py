@@ -56,11 +56,12 @@ def play_with_server(algorithm, rounds, heard=lambda round_num, node: True):
     return seen
 
 
+@pytest.mark.parametrize("sends", ["variates", "changes"])
 @pytest.mark.parametrize("global_rate", [1.0, 0.5])
-def test_scaffold_is_algorithm_1_with_option_2(global_rate):
+def test_scaffold_is_algorithm_1_with_option_2(global_rate, sends):
     nodes, _, x = nodes_and_start()
     c, own = np.zeros_like(x), np.zeros((NODES, len(x)))
-    for found in play_with_server(Scaffold(global_rate=global_rate), 8):
+    for found in play_with_server(Scaffold(global_rate=global_rate, sends=sends), 8):
         models, then = [], []
         for node in nodes:
             y = x
@@ -102,6 +103,13 @@ def test_lost_messages_do_not_move_the_point_where_scaffold_ends():
     best = np.linalg.solve(curvatures.sum(0), np.einsum("nij,nj->i", curvatures, centers))
     found = play_with_server(Scaffold(), 400, lambda round_num, node: round_num >= 40 or (round_num + node) % 3)
     assert found[-1].server["model"] == pytest.approx(best, abs=1e-9)
+
+
+def test_changes_that_are_lost_are_missing_for_good():
+    found = play_with_server(Scaffold(sends="changes"), 400, lambda round_num, node: round_num or node)
+    curvatures, centers = quadratics(NODES)
+    best = np.linalg.solve(curvatures.sum(0), np.einsum("nij,nj->i", curvatures, centers))
+    assert np.abs(found[-1].server["model"] - best).max() > 1e-3
 
 
 def test_on_the_complete_graph_gradient_tracking_with_local_steps_is_scaffold():

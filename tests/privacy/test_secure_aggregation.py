@@ -213,7 +213,7 @@ BASE = {
     "topology": {"name": "complete"},
     "evaluation": {"every": 1},
 }
-SUMS = ("fedavg", "fedsim", "dpsgd", "gtsgd", "sgp")
+SUMS = ("fedavg", {"name": "scaffold", "sends": "changes"}, "fedsim", "dpsgd", "gtsgd", "sgp")
 
 
 def scenario(algorithm="dpsgd", **changes):
