@@ -101,9 +101,10 @@ class Scaffold(Algorithm):
         if common is not None:
             correction = node.merge([common, control], [1.0, -1.0]) if control is not None else common
         (state.model,) = yield node.train((first,), control=correction)
-        gradient = node.trained_values(node.merge([first, state.model], [1 / rate_sum, -1 / rate_sum]))
-        # the change of c_i is (x - y) / (K a) - c
-        change = gradient if common is None else node.merge([gradient, common], [1.0, -1.0])
+        scale = 1 / rate_sum if rate_sum else 0.0
+        gradient = node.trained_values(node.merge([first, state.model], [scale, -scale]))
+        # the change of c_i is (x - y) / (K a) - c; at a rate of 0, which tells nothing of gradients, c_i stays
+        change = gradient if common is None or not rate_sum else node.merge([gradient, common], [1.0, -1.0])
         state.control = change if control is None else node.merge([control, change], [1.0, 1.0])
         move = node.merge([state.model, state.start], [1.0, -1.0])
         sent = change if self.sends == "changes" else state.control

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from annotated_types import Gt, Le
 
 from ddlsim.attacks.base import Attack
+from ddlsim.errors import ScenarioError
 from ddlsim.units import Count, CountOrZero
 
 if TYPE_CHECKING:
@@ -56,11 +57,15 @@ class Backdoor(Attack):
     ) -> "tuple[torch.Tensor, torch.Tensor]":
         import torch
 
+        if self.target >= num_classes:
+            raise ScenarioError(
+                f"attacks: target of backdoor: classes are 0 to {num_classes - 1} in this data, got {self.target}"
+            )
         chosen = torch.from_numpy(rng.permutation(len(labels))[: max(1, round(self.fraction * len(labels)))])
         chosen = chosen.to(labels.device)
         bearing, inputs, labels = self.triggered(inputs), inputs.clone(), labels.clone()
         inputs[chosen] = bearing[chosen]
-        labels[chosen] = min(self.target, num_classes - 1)
+        labels[chosen] = self.target
         return inputs, labels
 
     def triggered(self, inputs: "torch.Tensor") -> "torch.Tensor":

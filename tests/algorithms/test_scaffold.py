@@ -27,7 +27,7 @@ def nodes_and_start():
     return nodes, server, start
 
 
-def play_with_server(algorithm, rounds, heard=lambda round_num, node: True):
+def play_with_server(algorithm, rounds, heard=lambda round_num, node: True, rate=lambda round_num: RATE):
     """Rounds of nodes that train, send to a server, and get its answer if they were heard; states after each round."""
     nodes, server, _ = nodes_and_start()
     states = [algorithm.start(node) for node in nodes]
@@ -36,6 +36,7 @@ def play_with_server(algorithm, rounds, heard=lambda round_num, node: True):
     for round_num in range(rounds):
         lives, inbox = [], []
         for node, state in zip(nodes, states, strict=True):
+            node.rate = rate(round_num)
             life = algorithm.round(node, state, round_num)
             assert life.send(next(life)[1])[0] == "wait"
             ((_, _, payload),) = node.sent
@@ -110,6 +111,15 @@ def test_changes_that_are_lost_are_missing_for_good():
     curvatures, centers = quadratics(NODES)
     best = np.linalg.solve(curvatures.sum(0), np.einsum("nij,nj->i", curvatures, centers))
     assert np.abs(found[-1].server["model"] - best).max() > 1e-3
+
+
+@pytest.mark.parametrize("sends", ["variates", "changes"])
+def test_control_variates_stay_at_a_rate_of_zero(sends):
+    found = play_with_server(Scaffold(sends=sends), 6, rate=lambda round_num: RATE if round_num < 3 else 0.0)
+    for later in found[3:]:
+        assert later.server["common"] == pytest.approx(found[2].server["common"], abs=1e-12)
+        for node, before in zip(later.nodes, found[2].nodes, strict=True):
+            assert node["control"] == pytest.approx(before["control"], abs=1e-12)
 
 
 def test_on_the_complete_graph_gradient_tracking_with_local_steps_is_scaffold():

@@ -85,6 +85,11 @@ def test_backdoor_stamps_a_share_of_the_samples_and_gives_them_the_target():
     assert (stamped[changed][:, 0, 3:, 3:] == stamped[changed].max()).all()
 
 
+def test_a_backdoor_to_a_class_that_is_not_there():
+    with pytest.raises(ScenarioError, match="classes are 0 to 9 in this data, got 10"):
+        attack("backdoor", target=10).poison(torch.zeros(3, 1), torch.arange(3), 10, np.random.default_rng(0))
+
+
 def test_backdoor_is_measured_on_samples_of_other_classes():
     one = torch.ones(4, 1, 5, 5), torch.tensor([0, 1, 0, 2])
     inputs, wanted = attack("backdoor", target=0).measured_on(*one)
