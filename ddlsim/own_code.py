@@ -18,6 +18,7 @@ import traceback
 import weakref
 from contextlib import suppress
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -263,7 +264,9 @@ def _module(path: Path) -> tuple[str, ModuleType]:
             f"{shown_path(path)}: {what}. The path is relative to the scenario's file, or with --set to the working "
             "directory."
         ) from error
-    return _run(path, source)
+    made = _run(path, source)
+    _refuse_neighbors_of_others(path, source)
+    return made
 
 
 def texts() -> dict[str, bytes]:
@@ -303,3 +306,22 @@ def _run(path: Path, source: bytes) -> tuple[str, ModuleType]:
         raise ScenarioError(f"importing {shown_path(path)} raises {told_of}") from error
     _loaded[path] = digest, module
     return _loaded[path]
+
+
+def _refuse_neighbors_of_others(path: Path, source: bytes) -> None:
+    """Raises ScenarioError if a file imports a neighbor, and gets that of another file that was loaded before."""
+    folders = {known.parent for known in _loaded} - {path.parent}
+    nodes = list(ast.walk(ast.parse(source)))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    for name in dict.fromkeys(name.partition(".")[0] for name in names):
+        ours = [each for each in (path.parent / f"{name}.py", path.parent / name / "__init__.py") if each.is_file()]
+        with suppress(ImportError, ValueError):  # of a name that is none, or a module without a place
+            spec = getattr(sys.modules.get(name), "__spec__", None) or (find_spec(name) if ours else None)
+            found = Path(getattr(spec, "origin", None) or "")
+            if ours and (found.parent.parent if found.name == "__init__.py" else found.parent) in folders:
+                raise ScenarioError(
+                    f"{shown_path(path)} imports {name} and gets {shown_path(found)}, which lies beside another file "
+                    f"that was loaded before, instead of {shown_path(ours[0])}. Give one of them another name, or run "
+                    "each in a process of its own."
+                )

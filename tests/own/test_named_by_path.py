@@ -192,3 +192,20 @@ def test_the_directory_goes_by_the_class(write, here):
     runs.run(load(write(), ["learning=none"]))
     (made,) = (here / "runs" / "s").iterdir()
     assert made.name.startswith("Mine-s0-")
+
+
+@pytest.mark.parametrize("text", ["import beside_them", "def f():\n    from beside_them import HOW"])
+def test_a_neighbor_of_another_file_is_not_taken_for_one_s_own(write, here, monkeypatch, text):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for folder in ("one", "other"):
+        write(text, folder=folder)
+        (here / folder / "beside_them.py").write_text(f"HOW = {folder!r}\n")
+    load("one/s.yaml")
+    told = r"mine\.py imports beside_them and gets one/beside_them\.py, .*another name"
+    try:
+        with pytest.raises(ScenarioError, match=told):
+            load("other/s.yaml")
+        (here / "other" / "beside_them.py").unlink()
+        load("other/s.yaml")
+    finally:
+        sys.modules.pop("beside_them", None)
