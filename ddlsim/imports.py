@@ -33,7 +33,9 @@ def is_installed(value: Any) -> bool:
 
 
 def is_installed_module(name: str) -> bool:
-    """As `is_installed`, of a module by its name."""
+    """As `is_installed`, of a module by its name; `__main__` is the user's, also where `python -m` runs a package."""
+    if name == "__main__":
+        return False
     if name.partition(".")[0] in ("torch", "ddlsim", "builtins", "numpy") or name in sys.builtin_module_names:
         return True
     file = getattr(sys.modules.get(name), "__file__", None) or getattr(_spec(name), "origin", None)

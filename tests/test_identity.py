@@ -4,6 +4,7 @@ import importlib
 import linecache
 import subprocess
 import sys
+from importlib.util import find_spec
 from itertools import count
 
 import numpy as np
@@ -102,6 +103,13 @@ def test_a_class_is_another_model_when_a_global_of_its_methods_is(cell, change):
     assert first.identified and first.digest == again.digest
     assert given_model(cell(change)["Net"]).digest != first.digest
     assert given_model(cell(SETUP)["Net"]).digest == first.digest
+
+
+def test_code_of_main_is_looked_into_also_where_a_package_runs_it(cell, monkeypatch):
+    """As with `python -m pytest`."""
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", find_spec("pytest.__main__"))
+    first = given_model(cell(SETUP)["Net"])
+    assert given_model(cell("WIDTH = 64")["Net"]).digest != first.digest
 
 
 def test_a_module_is_another_one_when_a_global_of_its_forward_or_an_attribute_is(cell):
