@@ -80,6 +80,8 @@ def with_core_and_head(
         if not isinstance(module, nn.Module):
             raise ScenarioError(f"model: build of {name} returns {_what(module)}, expected a torch.nn.Module.")
         refuse_lazy(module, name)
+        if not tried:
+            module.float()  # as it is trained: in another precision it would not take the sample
         if _has_parts(module):
             if not tried:
                 _check_forward(module, name, sample_shape, dtype)

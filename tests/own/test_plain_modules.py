@@ -87,6 +87,14 @@ def test_a_forward_that_does_more_than_core_and_head_is_refused(zeros):
         cut(lambda: Between(zeros))()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_a_forward_in_another_precision_is_looked_at_as_well(dtype):
+    with pytest.raises(ScenarioError, match="computes something else than head"):
+        cut(lambda: Between().to(dtype))()
+    with pytest.raises(ScenarioError, match="cannot be cut before '0'"):
+        cut(lambda: nn.Sequential(nn.Linear(5, 3), nn.Softmax(1)).to(dtype))()
+
+
 def test_a_head_of_zeros_stays_one():
     module = SplitModel(nn.Linear(5, 4), nn.Linear(4, 3))
     nn.init.zeros_(module.head.weight)
