@@ -80,7 +80,7 @@ def read_architecture(
         task: what is learned; its loss and metrics are tried on that sample; None: a classification.
 
     Raises:
-        ScenarioError: if it does not fit the samples, or see Layout.
+        ScenarioError: if it does not fit the samples or trains complex numbers, or see Layout.
     """
     (module,) = draw(build, seed)
     for key, values in (*module.named_parameters(), *module.named_buffers()):
@@ -89,6 +89,11 @@ def read_architecture(
                 f"model: {key} of {name} is on the device {values.device}. Modules are built on the CPU, and their "
                 "values go to the device of the run (compute_device): leave out `device=` and `.to(...)` where it is "
                 "made."
+            )
+        if values.is_complex() and values.requires_grad:
+            raise ScenarioError(
+                f"model: {key} of {name} is complex ({values.dtype}), and nodes train and send real numbers (float32). "
+                "Keep its real and imaginary parts as two parameters, or as one with torch.view_as_complex in forward."
             )
     module = module.float()
     layout = Layout(name, module, buffers)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddlsim.errors import DataMissing, DdlsimError
+from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.models.split import SplitModel
 
@@ -106,3 +106,23 @@ def test_an_error_that_a_model_raises_with_a_text_of_its_own_is_not_rewritten():
     build = lambda: SplitModel(nn.Sequential(nn.Linear(2, 2), Stale()), nn.Linear(2, 2))  # noqa: E731
     with pytest.raises(DataMissing, match=r"^the compiled module is stale$"):
         read_architecture("net", build, samples=(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64)))
+
+
+class Rotated(nn.Module):
+    """Complex weights of no imaginary part would do for this forward as well."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, 2, dtype=torch.complex64))
+
+    def forward(self, inputs):
+        return torch.abs(inputs.to(torch.complex64) @ (self.weight + 0j))
+
+
+def test_complex_parameters_are_refused_unless_they_are_frozen():
+    def build(trained=True):
+        return SplitModel(Rotated().requires_grad_(trained), nn.Linear(2, 2))
+
+    with pytest.raises(ScenarioError, match=r"core\.weight of net is complex \(torch\.complex64\).* as two parameters"):
+        read_architecture("net", build)
+    assert read_architecture("net", lambda: build(False)).constants["core.weight"].is_complex()
