@@ -264,9 +264,11 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
 
 
 def changed(tree: Tree, changes: Sequence[tuple[tuple[str, ...], Tree]]) -> Tree:
-    """A tree with values put at paths, as `--set` does."""
-    # Names first: a new name drops the old part's keys, and must not drop what another override gives.
-    for path, value in sorted(changes, key=lambda change: change[0][-1] != "name"):
+    """A tree with values put at paths, as `--set` does: a key goes before the whole that it stands in, whatever their
+    order.
+    """
+    # Of keys side by side names first: a new name drops the old part's keys, and must not drop what is given beside it.
+    for path, value in sorted(changes, key=lambda change: (len(change[0]), change[0][-1] != "name")):
         tree = put(tree, path, value)
         within = ("fallback", *path)
         # A number given on the command line holds with the fallback too; only the data has to be the fallback's.

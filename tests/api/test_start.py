@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ddlsim
-from ddlsim.api.start import _mode
+from ddlsim.api.start import _mode, resolve
 from ddlsim.errors import ScenarioError
 from ddlsim.scenario import from_mapping
 from ddlsim.topologies.fixed_graphs import Ring
@@ -21,6 +21,10 @@ def test_a_name_of_a_scenario_with_changed_keys_is_run(tmp_path):
     assert run.status == "done" and run.summary["seed"] == 5
     assert run.scenario["rounds"] == 3 and run.scenario["nodes"]["clusters"] == [2, 2]
     assert run.scenario["algorithm"]["name"] == "el" and run.scenario["topology"] == {"name": "ring"}
+
+
+def test_an_algorithm_that_is_named_leaves_the_keys_that_are_set():
+    assert resolve("smoke", {"algorithm.heads": 3}, algorithm="facade").algorithm.heads == 3
 
 
 def test_a_mapping_can_extend_a_scenario_by_its_name(tmp_path):

@@ -77,6 +77,12 @@ def test_override_of_the_name_drops_the_old_parts_keys_whatever_the_order(write)
     assert scenario.topology == RandomRegular(degree=6)
 
 
+def test_override_of_a_key_is_not_undone_by_that_of_its_part_whatever_the_order(write):
+    scenario = load(write(), ["topology.degree=6", "topology={name: random_regular, degree: 2}"])
+    assert scenario.topology == RandomRegular(degree=6)
+    assert load(write(), ["topology={name: random_regular, degree: 2}", "topology.name=ring"]).topology == Ring()
+
+
 def test_override_of_the_same_name_keeps_the_keys(write):
     name = write(more="topology: {degree: 2, name: random_regular}\n")
     assert load(name, ["topology.name=random_regular"]).topology.degree == 2

@@ -142,17 +142,18 @@ def test_names_of_a_sweep_file_that_are_one_directory_are_refused(ddlsim):
 
 
 @pytest.mark.parametrize(
-    ("axes", "seeds"),
-    [
-        (["training.learning_rate=0.1,0.2", "training.learning_rate=0.3"], None),
-        (["algorithm.fanout=2,3", "algorithm={name: el}"], None),
-        (["seed=1,2"], [0]),
-    ],
+    ("axes", "seeds"), [(["training.learning_rate=0.1,0.2", "training.learning_rate=0.3"], None), (["seed=1,2"], [0])]
 )
 def test_axes_that_undo_each_other_are_refused(ddlsim, axes, seeds):
     base = Base("base", read_tree(Path("base.yaml")), (), Path("out"))
     with pytest.raises(ScenarioError, match=r"runs of the sweep would be the same: '.*' and '.*'"):
         points(base, list(map(parse_grid, axes)), seeds)
+
+
+def test_an_axis_of_whole_parts_leaves_the_keys_that_another_one_gives(ddlsim):
+    base = Base("base", read_tree(Path("base.yaml")), (), Path("out"))
+    found = points(base, list(map(parse_grid, ["algorithm.fanout=2,3", "algorithm={name: el}"])), None)
+    assert [point.scenario.algorithm.fanout for point in found] == [2, 3]
 
 
 def test_an_axis_of_parts_that_undoes_another_one_is_refused(ddlsim):
