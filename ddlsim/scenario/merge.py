@@ -4,7 +4,9 @@ A mapping is merged key by key, but one that gives a `name` for a named part rep
 part that stood there belong to another one. Everything else replaces what was there.
 """
 
-from ddlsim.scenario.parts import PART_PATHS
+from typing import Any
+
+from ddlsim.scenario.parts import PART_PATHS, table
 from ddlsim.scenario.problems import Mark
 from ddlsim.scenario.shorthand import is_training, with_long_names
 from ddlsim.scenario.tree import Tree
@@ -42,11 +44,17 @@ def _put(tree: Tree | None, rest: tuple[str, ...], value: Tree, path: tuple[str,
         tree = with_long_names(tree)
     here = dict(tree.value) if tree is not None and tree.is_mapping else {}
     key = rest[0]
-    if rest == ("name",) and is_part(path) and "name" in here and here["name"].value != value.value:
+    renames = rest == ("name",) and is_part(path) and "name" in here
+    if renames and _meant(path, here["name"].value) != _meant(path, value.value):
         here = {}
     here[key] = _put(here.get(key), rest[1:], value, (*path, key))
     mark, at = (tree.mark, tree.key) if tree is not None else (value.mark, value.key)
     return Tree(here, mark, at)
+
+
+def _meant(path: tuple[str, ...], name: Any) -> Any:
+    """The name that another name of a part stands for."""
+    return table(path[-1]).aliases.get(name, name) if isinstance(name, str) else name
 
 
 def has(tree: Tree, path: tuple[str, ...]) -> bool:

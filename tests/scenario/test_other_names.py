@@ -25,6 +25,13 @@ def test_another_name_that_people_type_means_the_same_scenario(write, typed, mea
     jsonschema.validate(YAML(typ="safe").load(value), part)
 
 
+def test_another_name_for_the_part_that_is_there_leaves_its_keys(write):
+    file = write(more="topology: {name: random_regular, degree: 2}\n")
+    assert load(file, ["topology.name=regular"]).topology.degree == 2
+    assert load(file, ["topology={name: regular, degree: 6}", "topology.name=random_regular"]).topology.degree == 6
+    assert load(write(more="topology: {name: ba, edges: 2}\n"), ["topology.name=regular"]).topology.degree == 4
+
+
 def test_a_name_that_is_nearly_one_that_people_type_is_led_to_it(problems):
     (told,) = problems(sets=["topology.name=fuly_connected"])
     assert "Did you mean 'fully_connected'?" in told
