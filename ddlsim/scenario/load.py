@@ -7,7 +7,7 @@ from typing import Any
 
 from ddlsim.errors import ScenarioError
 from ddlsim.scenario.find import find
-from ddlsim.scenario.merge import at_place, has, merge, put
+from ddlsim.scenario.merge import at_place, changes_alike, merge, put
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
 from ddlsim.scenario.own_parts import with_given_parts, with_whole_paths
 from ddlsim.scenario.problems import Mark, Problem, ScenarioProblems, in_order
@@ -270,10 +270,10 @@ def changed(tree: Tree, changes: Sequence[tuple[tuple[str, ...], Tree]]) -> Tree
     # Of keys side by side names first: a new name drops the old part's keys, and must not drop what is given beside it.
     for path, value in sorted(changes, key=lambda change: (len(change[0]), change[0][-1] != "name")):
         tree = put(tree, path, value)
-        within = ("fallback", *path)
         # A number given on the command line holds with the fallback too; only the data has to be the fallback's.
-        if path[0] not in ("fallback", "data", "extends") and has(tree, within):
-            tree = put(tree, within, at_place(value, value.mark))
+        own = path[0] in ("fallback", "data", "extends") or tree.child("fallback") is None
+        if not own and changes_alike(merge(from_plain(DEFAULTS, tree.mark), tree), path):
+            tree = put(tree, ("fallback", *path), at_place(value, value.mark))
     return tree
 
 

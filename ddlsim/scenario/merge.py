@@ -59,12 +59,35 @@ def _meant(path: tuple[str, ...], name: Any) -> Any:
 
 def has(tree: Tree, path: tuple[str, ...]) -> bool:
     """Whether a tree gives a value at this path, the long one, or below it."""
+    return _at(tree, path) is not None
+
+
+def changes_alike(tree: Tree, path: tuple[str, ...]) -> bool:
+    """Whether what is put at a path belongs into the fallback as well: this gives a value there, or by the same name
+    the part that has the key.
+
+    Args:
+        tree: a scenario laid over the defaults.
+        path: the long one.
+    """
+    if has(tree, ("fallback", *path)):
+        return True
+    for depth in range(1, len(path)):
+        if path[:depth] in PART_PATHS:
+            own, other = (_at(tree, (*start, *path[:depth], "name")) for start in ((), ("fallback",)))
+            if own is not None and other is not None:
+                return bool(_meant(path[:depth], own.value) == _meant(path[:depth], other.value))
+    return False
+
+
+def _at(tree: Tree, path: tuple[str, ...]) -> Tree | None:
+    """The value at this path, the long one; None: there is none."""
+    found: Tree | None = tree
     for depth, key in enumerate(path):
-        below = (with_long_names(tree) if is_training(path[:depth]) else tree).child(key)
-        if below is None:
-            return False
-        tree = below
-    return True
+        if found is None:
+            return None
+        found = (with_long_names(found) if is_training(path[:depth]) else found).child(key)
+    return found
 
 
 def at_place(tree: Tree, mark: Mark) -> Tree:

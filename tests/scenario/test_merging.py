@@ -116,6 +116,23 @@ def test_override_holds_in_the_fallback_too_except_for_its_data(write):
     assert (other.rounds, other.seed) == (5, 3)
 
 
+def test_override_of_a_parts_key_holds_where_the_fallback_gives_the_same_part_by_its_name(write):
+    more = """
+    fallback:
+      algorithm: {name: facade, warmup_rounds: 2}
+      model: {name: gn_lenet}
+      topology: {name: regular, dynamic: false}
+      training: {optimizer: sgd}
+    """
+    sets = ["algorithm.heads=5", "model.hidden=[7]", "topology.degree=6", "training.momentum=0.5"]
+    scenario = load(write(more=more), sets)
+    other = with_fallback(scenario)
+    assert (other.algorithm.heads, other.algorithm.warmup_rounds) == (5, 2)
+    assert scenario.model.hidden == (7,) and type(other.model).__name__ == "GNLeNet"
+    assert other.topology == RandomRegular(degree=6, dynamic=False)
+    assert other.training.optimizer.momentum == 0.5
+
+
 def test_override_inside_the_fallback(write):
     scenario = load(write(more=FALLBACK), ["fallback.rounds=9"])
     assert (scenario.rounds, with_fallback(scenario).rounds) == (3, 9)
