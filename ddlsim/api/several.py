@@ -174,8 +174,8 @@ def sweep(
         grid: dotted key -> values: {"algorithm": ["el", Facade(heads=2)], "training.learning_rate": [0.1, 0.01]}.
         seeds: per combination; None: the scenario's own.
         out: folder of the runs; by default runs/sweep-<scenario>.
-        options: further arguments of `ddlsim.run`, the same for all: `data`, `force`, ...; algorithm, model, data or
-            topology not where the grid has them.
+        options: further arguments of `ddlsim.run`, the same for all: `data`, `force`, ...; algorithm, model, data,
+            topology or seed not where the grid has them.
     Returns:
         All runs, told apart by the keys of the grid.
     Raises:
@@ -185,27 +185,38 @@ def sweep(
     from itertools import product
 
     from ddlsim.api.start import resolve, run
+    from ddlsim.sweeps.points import refuse_same_scenarios
 
     axes = _axes({} if grid is None else grid)
-    drawn = [None] if seeds is None else listed("sweep: seeds", seeds, "[0, 1, 2] or range(3)")
+    every = [None] if seeds is None else listed("sweep: seeds", seeds, "[0, 1, 2] or range(3)")
+    drawn = [seed for place, seed in enumerate(every) if seed not in every[:place]]
     empty = [key for key, values in axes.items() if not values]
     if empty or not drawn:
         raise ScenarioError(f"sweep: {', '.join(empty) or 'seeds'}: expected at least one value.")
     points = [(seed, dict(zip(axes, values, strict=True))) for seed in drawn for values in product(*axes.values())]
-    given = {key: options.pop(key) for key in KEYS if options.get(key) is not None}
-    twice = [key for key in axes if key in given]
-    if twice:
-        raise ScenarioError(f"sweep: {twice[0]} is given twice, in the grid and as {twice[0]}=. Give it once.")
+    given = {key: options.pop(key) for key in (*KEYS, "seed") if options.get(key) is not None}
+    _refuse_given_twice(axes, given, seeds is not None)
     changed = {**(set or {}), **given}
     checked = [resolve(scenario, {**changed, **changes}, seed=seed) for seed, changes in points]
     folder = Path(out) if out is not None else Path("runs") / f"sweep-{checked[0].name}"
     names = [_names(key, values) for key, values in axes.items()]
     labels = [",".join(label) for label in product(*names)] * len(drawn)
+    refuse_same_scenarios((f"{label} seed {one.seed}", one) for one, label in zip(checked, labels, strict=True))
     found = []
     for (seed, _), one, label in zip(points, checked, labels, strict=True):
         place = (folder / label if label else folder) / ("run" if seed is None else f"seed-{seed}")
         found.append(run(one, out=place, progress=progress, **options))  # type: ignore[arg-type]
     return Comparison(found)
+
+
+def _refuse_given_twice(axes: Mapping[str, Any], given: Mapping[str, Any], seeds: bool) -> None:
+    """Raises ScenarioError if the grid has a key that an argument gives, or both `seed` and `seeds` are given."""
+    twice = [key for key in axes if key in given]
+    if twice:
+        raise ScenarioError(f"sweep: {twice[0]} is given twice, in the grid and as {twice[0]}=. Give it once.")
+    if seeds and ("seed" in given or "seed" in axes):
+        where = "in the grid" if "seed" in axes else "as seed="
+        raise ScenarioError(f"sweep: seeds are given twice, as seeds= and {where}. Give them once.")
 
 
 def _axes(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:

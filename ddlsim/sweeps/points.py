@@ -197,7 +197,7 @@ def points(
     drawn: Sequence[int | None] = seeds or [None]
     found = [point_of(base, combination, seed) for seed in drawn for combination in combinations]
     _refuse_shared_directories(found)
-    _refuse_same_scenarios(found)
+    refuse_same_scenarios((point.name, point.scenario) for point in found if point.scenario is not None)
     return found
 
 
@@ -214,22 +214,24 @@ def _refuse_shared_directories(found: Iterable[Point]) -> None:
         raise ScenarioError(f"{len(shared)} runs of the sweep have the name {shared[0]!r}. Give every value once.")
 
 
-def _refuse_same_scenarios(found: Iterable[Point]) -> None:
-    """Raises ScenarioError if two runs would be the same under names that say otherwise."""
+def refuse_same_scenarios(found: Iterable[tuple[str, "Scenario"]]) -> None:
+    """Raises ScenarioError if two runs would be the same under names that say otherwise.
+
+    Args:
+        found: the name of each with its scenario.
+    """
     from ddlsim.scenario.model import to_plain
 
-    known: dict[str, list[Point]] = {}
-    for point in found:
-        if point.scenario is None:
-            continue
-        alike = known.setdefault(json.dumps(to_plain(point.scenario), sort_keys=True), [])
-        same = next((other for other in alike if other.scenario == point.scenario), None)
+    known: dict[str, list[tuple[str, Scenario]]] = {}
+    for name, scenario in found:
+        alike = known.setdefault(json.dumps(to_plain(scenario), sort_keys=True), [])
+        same = next((other for other, known in alike if known == scenario), None)
         if same is not None:
             raise ScenarioError(
-                f"runs of the sweep would be the same: {same.name!r} and {point.name!r}. Two axes give one key, or one "
-                "gives a whole part whose keys another gives: name the part first, or give keys that differ."
+                f"runs of the sweep would be the same: {same!r} and {name!r}. A value stands there twice, two axes "
+                "give one key, or one gives a whole part whose keys another gives: name the part first, or give others."
             )
-        alike.append(point)
+        alike.append((name, scenario))
 
 
 def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Point:

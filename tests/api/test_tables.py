@@ -124,6 +124,30 @@ def test_a_sweep_has_a_run_per_combination_and_runs_only_what_is_missing(scenari
     assert len(again) == 1 and len(began) == 8
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"grid": {"seed": [1, 2]}, "seeds": [5]}, "seeds are given twice, as seeds= and in the grid"),
+        ({"seeds": [1, 2], "seed": 7}, "seeds are given twice, as seeds= and as seed="),
+        ({"grid": {"seed": [1, 2]}, "seed": 7}, "seed is given twice, in the grid and as seed="),
+        (
+            {"grid": {"algorithm": ["el", "el"]}},
+            "would be the same: 'algorithm=el-1 seed 0' and 'algorithm=el-2 seed 0'",
+        ),
+    ],
+)
+def test_runs_of_a_sweep_that_would_not_be_what_they_are_called_are_refused(scenario, tmp_path, given, text):
+    with pytest.raises(ScenarioError, match=text):
+        ddlsim.sweep(scenario(learning="none"), out=tmp_path / "sweep", **given)
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_sweep_runs_a_seed_once_and_takes_one_for_all(scenario, tmp_path):
+    assert len(ddlsim.sweep(scenario(learning="none"), seeds=[1, 1], out=tmp_path / "one")) == 1
+    (only,) = ddlsim.sweep(scenario(learning="none"), {"rounds": [1]}, seed=7, out=tmp_path / "seven").runs
+    assert only.scenario["seed"] == 7
+
+
 def test_a_sweep_takes_arrays_as_a_run_does(scenario, tmp_path):
     x, y = np.arange(96, dtype="float32").reshape(32, 3), np.arange(32) % 2
     pair = (x, y)
