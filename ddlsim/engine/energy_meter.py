@@ -4,7 +4,8 @@ Counted here and not from records, because only the engine knows what was begun 
 departure cuts short has cost its device the time until then, and of its steps the same share.
 
 A device that computes several things at once (it scores a peer's model while it trains) computes during their union,
-and does the steps of all. Idle is a node that is online, has rounds to go, and computes nothing.
+and does the steps of all. Idle is a node that is online, has rounds to go, and computes nothing; after its rounds it
+may still compute what others ask for.
 """
 
 from collections.abc import Callable
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 class DeviceMeter:
     """One node's device; times are simulated seconds, and never earlier than those of a call before."""
 
-    __slots__ = ("_begun", "_busy_s", "_busy_until_s", "_online_s", "_online_since_s", "_steps")
+    __slots__ = ("_begun", "_busy_before_s", "_busy_s", "_busy_until_s", "_idle_s", "_online_since_s", "_steps")
 
     def __init__(self) -> None:
         self._steps, self._busy_s, self._busy_until_s = 0.0, 0.0, 0.0
         self._begun: list[tuple[float, float, float]] = []  # start, end, steps of what has not ended
-        self._online_s = 0.0
+        self._idle_s, self._busy_before_s = 0.0, 0.0  # of earlier stays
         self._online_since_s: float | None = 0.0
 
     def computes(self, steps: float, start_s: float, duration_s: float) -> None:
@@ -51,11 +52,11 @@ class DeviceMeter:
 
     def through(self, now_s: float) -> None:
         """The node has no rounds left, or has left: it is idle no more."""
-        self._online_s, self._online_since_s = self.online_s(now_s), None
+        self._idle_s, self._online_since_s = self.idle_s(now_s), None
 
     def came(self, now_s: float) -> None:
         """The node is there again."""
-        self._online_since_s = now_s
+        self._online_since_s, self._busy_before_s = now_s, self.computing_s(now_s)
 
     def steps(self, now_s: float) -> float:
         """Steps until now; of what has not ended the share that has passed."""
@@ -68,9 +69,13 @@ class DeviceMeter:
         """Seconds of computing until now."""
         return self._busy_s - max(0.0, self._busy_until_s - now_s)
 
-    def online_s(self, now_s: float) -> float:
-        """Seconds until now in which the node was online and had rounds to go."""
-        return self._online_s + (0.0 if self._online_since_s is None else now_s - self._online_since_s)
+    def idle_s(self, now_s: float) -> float:
+        """Seconds until now in which the node was online, had rounds to go and computed nothing; what it computes for
+        others after its rounds takes none of them away."""
+        if self._online_since_s is None:
+            return self._idle_s
+        busy_s = self.computing_s(now_s) - self._busy_before_s
+        return self._idle_s + max(0.0, now_s - self._online_since_s - busy_s)
 
     def _settle(self, now_s: float) -> None:
         """What has ended is only a number."""
@@ -121,12 +126,12 @@ class EnergyMeter:
         now_s, count = self._now_s(), len(self.devices)
         traffic = self._network.traffic if traffic is None else traffic
         computing_s = np.array([device.computing_s(now_s) for device in self.devices])
-        online_s = np.array([device.online_s(now_s) for device in self.devices])
+        idle_s = np.array([device.idle_s(now_s) for device in self.devices])
         sent, received = (
             np.bincount(nodes, traffic.on_the_wire, count).astype(np.int64) for nodes in (traffic.src, traffic.dst)
         )
         steps = np.array([device.steps(now_s) for device in self.devices])
-        return Work(steps, computing_s, np.maximum(0.0, online_s - computing_s), sent, received)
+        return Work(steps, computing_s, idle_s, sent, received)
 
     def joules(self, work: Work) -> dict[str, np.ndarray]:
         """By what they were spent on, see energy/joules.py."""

@@ -13,7 +13,7 @@ def test_a_departure_ends_what_is_computed_and_charges_its_share():
     device = DeviceMeter()
     device.computes(8, 1.0, 4.0)
     device.left(2.0)
-    assert (device.steps(9.0), device.computing_s(9.0), device.online_s(9.0)) == (2.0, 1.0, 2.0)
+    assert (device.steps(9.0), device.computing_s(9.0), device.idle_s(9.0)) == (2.0, 1.0, 1.0)
 
 
 def test_what_is_computed_at_once_takes_the_time_of_the_union_and_the_steps_of_all():
@@ -23,6 +23,25 @@ def test_what_is_computed_at_once_takes_the_time_of_the_union_and_the_steps_of_a
     assert (device.computing_s(2.5), device.steps(2.5)) == (2.5, 2.5 + 1.0)
     device.computes(1, 10.0, 1.0)
     assert (device.computing_s(20.0), device.steps(20.0)) == (6.0, 11.0)
+
+
+def test_what_a_node_computes_for_others_after_its_rounds_leaves_its_idle_time():
+    device = DeviceMeter()
+    device.computes(5, 0.0, 5.0)
+    device.computes(2, 9.0, 2.0)
+    device.through(10.0)
+    device.computes(1, 12.0, 4.0)
+    assert (device.idle_s(10.0), device.idle_s(20.0), device.computing_s(20.0)) == (4.0, 4.0, 11.0)
+
+
+def test_idle_time_is_that_of_all_stays():
+    device = DeviceMeter()
+    device.computes(3, 0.0, 3.0)
+    device.left(4.0)
+    assert (device.idle_s(4.0), device.idle_s(9.0)) == (1.0, 1.0)
+    device.came(10.0)
+    device.computes(3, 11.0, 3.0)
+    assert (device.idle_s(11.5), device.idle_s(15.0)) == (2.0, 3.0)
 
 
 def test_steps_that_take_no_time_are_done_at_once():
