@@ -4,6 +4,7 @@ A task is asked for everything that depends on what is learned: the loss that tr
 has, what an evaluation counts, what becomes of these counts, and whether more or less of it is better.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -125,6 +126,9 @@ class Task(Part, ABC):
         """
 
     def values(self, statistics: np.ndarray, loss: float) -> tuple[float, ...]:
-        """`measures` in the order of `metrics`, as they are recorded."""
+        """`measures` in the order of `metrics`, as they are recorded: with a loss that is no finite number the model
+        has diverged, see Metric.number.
+        """
         found: Any = self.measures(statistics, loss)
-        return tuple(metric.number(float(found[metric.name])) for metric in self.metrics)
+        values = [(metric, float(found[metric.name])) for metric in self.metrics]
+        return tuple(value if math.isfinite(loss) else metric.number(value) for metric, value in values)

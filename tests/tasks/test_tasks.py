@@ -80,6 +80,14 @@ def test_a_manifest_without_a_metric_is_read_by_its_task():
 
 def test_a_diverged_error_is_infinite_and_shares_stay():
     assert MSE.number(math.nan) == math.inf and math.isnan(ACCURACY.number(math.nan))
+    assert as_task("regression").values(np.zeros(0), math.nan) == (math.inf,)
+
+
+def test_an_error_that_no_sample_defines_is_none_and_not_that_of_a_diverged_model():
+    padded = torch.full((1, 2, 3), -100)
+    counts = as_task("next_token").statistics(torch.zeros(1, 2, 3, 4), padded)
+    assert all(map(math.isnan, as_task("next_token").values(counts[0].numpy(), 0.0)))
+    assert as_task("next_token").values(np.array([math.nan, 1, 2]), math.nan)[0] == math.inf
 
 
 @pytest.mark.parametrize(
