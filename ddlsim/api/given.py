@@ -96,6 +96,17 @@ def changes_of(changes: Mapping[str, Any]) -> dict[str, Any]:
     return {key: part_of(key, value) if key in KEYS else value for key, value in changes.items()}
 
 
+def scenario_of(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """A scenario that Python code gives as a mapping, with what it gives for a model or data as a part. As in a file, a
+    mapping without a name is keys of the part below, but for arrays.
+    """
+    return {key: value if _only_keys(value) else changes_of({key: value})[key] for key, value in mapping.items()}
+
+
+def _only_keys(value: Any) -> bool:
+    return isinstance(value, Mapping) and not {"name", "train", "test"} & value.keys()
+
+
 def register(given: Mapping[str, Any]) -> list[Any]:
     """Makes classes known by the names under which a run that is resumed has them.
 

@@ -7,7 +7,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ddlsim.api.given import changes_of, kind_of, listed, register
+from ddlsim.api.given import changes_of, kind_of, listed, register, scenario_of
 from ddlsim.api.run import Run
 from ddlsim.errors import ScenarioError
 
@@ -139,7 +139,7 @@ def resolve(
     if set is not None and not isinstance(set, Mapping):
         raise ScenarioError(f"set: expected a mapping of dotted keys to values, got a {type(set).__name__}.")
     chosen = {key: value for key, value in given.items() if value is not None}
-    whole = changes_of(scenario) if isinstance(scenario, Mapping) else scenario
+    whole = scenario_of(scenario) if isinstance(scenario, Mapping) else scenario
     return from_python(whole, changes_of({**(set or {}), **chosen}))
 
 

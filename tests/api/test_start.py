@@ -32,6 +32,15 @@ def test_a_mapping_can_extend_a_scenario_by_its_name(tmp_path):
     assert run.scenario["name"] == "smoke" and run.scenario["rounds"] == 1
 
 
+def test_a_mapping_without_a_name_changes_keys_of_the_part_that_it_lies_on_as_in_a_file():
+    found = resolve(
+        {"extends": "smoke", "algorithm": {"heads": 3}, "model": {"hidden": [8]}, "topology": {"degree": 2}}
+    )
+    assert (found.algorithm.heads, found.algorithm.warmup_rounds) == (3, 1)
+    assert (found.model.hidden, found.topology.degree) == ((8,), 2)
+    assert resolve({"extends": "shakespeare_lstm", "data": {"text": "mini"}}).data.text == "mini"
+
+
 def test_a_scenario_object_is_run_with_changes(scenario, tmp_path):
     run = ddlsim.run(from_mapping(scenario(**ONLY_NETWORK)), set={"rounds": 1}, out=tmp_path / "run")
     assert run.scenario["rounds"] == 1
