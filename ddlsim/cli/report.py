@@ -1,6 +1,8 @@
 """ddlsim report: one run in depth, as text, as one HTML file or as figures; and its page while it goes on."""
 
+from collections import Counter
 from contextlib import nullcontext, suppress
+from os.path import commonpath
 from pathlib import Path
 from threading import Event
 from typing import Annotated
@@ -94,11 +96,26 @@ def _as_text(runs: list[Path], plots: Path | None) -> None:
 def _plots(runs: list[Path], plots: Path, damaged: list[DdlsimError]) -> None:
     """Figures of each run in a folder of its own; of those that are damaged it has been told already."""
     from ddlsim.report.plots import save_plots
+
+    for run, below in _folders(runs).items():
+        with suppress(RecordsDamaged) if damaged else nullcontext():
+            for path in save_plots(run, plots / below):
+                typer.echo(path)
+
+
+def _folders(runs: list[Path]) -> dict[Path, Path]:
+    """Each run with the folder of its figures: its path below what was given, or, where others have the same one, below
+    the folder that all of these lie in.
+    """
     from ddlsim.report.reading import find_runs
 
+    found: dict[Path, Path] = {}
     for given in runs:
         for run in find_runs([given]):
-            below = run.name if run == given else run.relative_to(given)
-            with suppress(RecordsDamaged) if damaged else nullcontext():
-                for path in save_plots(run, plots / below):
-                    typer.echo(path)
+            found.setdefault(run, Path(run.name) if run == given else run.relative_to(given))
+    times = Counter(found.values())
+    alike = [run.resolve() for run, below in found.items() if times[below] > 1]
+    if alike:
+        common = Path(commonpath(alike))
+        found = {run: below if times[below] == 1 else run.resolve().relative_to(common) for run, below in found.items()}
+    return found

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from ddlsim import runs
 from ddlsim.cli import app
+from ddlsim.cli.report import _folders
 from ddlsim.errors import DataMissing
 from ddlsim.executors.options import Executor
 from ddlsim.runs.checkpoint import Every
@@ -240,6 +241,16 @@ def test_figures_from_the_command_line(ddlsim, tmp_path):
     assert ddlsim("report", str(tmp_path), "--plots", str(tmp_path / "all")).exit_code == 0
     assert (tmp_path / "all" / "cell" / "seed-1" / "samples.png").is_file()
     assert (tmp_path / "all" / "seed-1" / "samples.png").is_file()
+
+
+def test_figures_of_runs_of_one_name_have_folders_of_their_own(tmp_path):
+    runs = [tmp_path / place for place in ("x/a/seed-0", "x/b/seed-0", "x/b/seed-1")]
+    for run in runs:
+        run.mkdir(parents=True)
+        (run / "manifest.json").write_text("{}")
+    places = [Path("a/seed-0"), Path("b/seed-0"), Path("seed-1")]
+    assert _folders(runs) == dict(zip(runs, places, strict=True))
+    assert list(_folders([tmp_path / "x/a", tmp_path / "x/b"]).values()) == places
 
 
 def test_list_goes_on_beyond_scenarios_that_cannot_be_read(ddlsim, tmp_path):
