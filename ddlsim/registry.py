@@ -56,7 +56,7 @@ class Registry(Mapping[str, type]):
     def __getitem__(self, name: str) -> type:
         if own_code.is_place(name):
             return self._kept(own_code.short(name), self._load_place(name))
-        name = self.aliases.get(name, name)
+        name = self.meant(name)
         if name in self._entries:
             return self._load(self._entries[name])
         plugins = self._find_plugins()
@@ -86,6 +86,10 @@ class Registry(Mapping[str, type]):
     def own_names(self) -> list[str]:
         """The names that ddlsim itself defines."""
         return list(self._entries)
+
+    def meant(self, name: str) -> str:
+        """The name that another name for it stands for; any other name as it is."""
+        return self.aliases.get(name, name)
 
     def aliases_of(self, name: str) -> list[str]:
         """Other names that stand for this one."""

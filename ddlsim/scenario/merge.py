@@ -6,6 +6,7 @@ part that stood there belong to another one. Everything else replaces what was t
 
 from typing import Any
 
+from ddlsim.scenario.own_parts import with_whole_path
 from ddlsim.scenario.parts import PART_PATHS, table
 from ddlsim.scenario.problems import Mark
 from ddlsim.scenario.shorthand import is_training, with_long_names
@@ -45,16 +46,17 @@ def _put(tree: Tree | None, rest: tuple[str, ...], value: Tree, path: tuple[str,
     here = dict(tree.value) if tree is not None and tree.is_mapping else {}
     key = rest[0]
     renames = rest == ("name",) and is_part(path) and "name" in here
-    if renames and _meant(path, here["name"].value) != _meant(path, value.value):
+    if renames and _meant(path, here["name"]) != _meant(path, value):
         here = {}
     here[key] = _put(here.get(key), rest[1:], value, (*path, key))
     mark, at = (tree.mark, tree.key) if tree is not None else (value.mark, value.key)
     return Tree(here, mark, at)
 
 
-def _meant(path: tuple[str, ...], name: Any) -> Any:
-    """The name that another name of a part stands for."""
-    return table(path[-1]).aliases.get(name, name) if isinstance(name, str) else name
+def _meant(path: tuple[str, ...], name: Tree) -> Any:
+    """The name that a name of a part stands for; of a class in a file that with the whole path."""
+    found = with_whole_path(name).value
+    return table(path[-1]).meant(found) if isinstance(found, str) else found
 
 
 def has(tree: Tree, path: tuple[str, ...]) -> bool:
@@ -76,7 +78,7 @@ def changes_alike(tree: Tree, path: tuple[str, ...]) -> bool:
         if path[:depth] in PART_PATHS:
             own, other = (_at(tree, (*start, *path[:depth], "name")) for start in ((), ("fallback",)))
             if own is not None and other is not None:
-                return bool(_meant(path[:depth], own.value) == _meant(path[:depth], other.value))
+                return bool(_meant(path[:depth], own) == _meant(path[:depth], other))
     return False
 
 

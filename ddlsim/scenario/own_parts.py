@@ -73,23 +73,21 @@ def with_whole_paths(tree: Tree) -> Tree:
     found = {}
     for key, child in tree.value.items():
         if key in parts.TABLES:
-            child = _with_whole_path(child)
+            child = with_whole_path(child)
         elif key in ("network", "training", "fallback"):
             child = with_whole_paths(child)
         found[key] = child
     return Tree(found, tree.mark, tree.key)
 
 
-def _with_whole_path(tree: Tree) -> Tree:
+def with_whole_path(tree: Tree) -> Tree:
     """A part, or a name in the list of a mixed model."""
     if own_code.is_place(tree.value):
         folder = Path.cwd() if tree.mark.line is None else Path(tree.mark.source).parent
         return Tree(own_code.absolute(tree.value, folder), tree.mark, tree.key)
     if isinstance(tree.value, list):
-        return Tree([_with_whole_path(child) for child in tree.value], tree.mark, tree.key)
+        return Tree([with_whole_path(child) for child in tree.value], tree.mark, tree.key)
     if tree.is_mapping:
-        inside = {
-            key: _with_whole_path(child) if key in ("name", "models") else child for key, child in tree.children()
-        }
+        inside = {key: with_whole_path(child) if key in ("name", "models") else child for key, child in tree.children()}
         return Tree(inside, tree.mark, tree.key)
     return tree

@@ -29,7 +29,17 @@ def test_another_name_for_the_part_that_is_there_leaves_its_keys(write):
     file = write(more="topology: {name: random_regular, degree: 2}\n")
     assert load(file, ["topology.name=regular"]).topology.degree == 2
     assert load(file, ["topology={name: regular, degree: 6}", "topology.name=random_regular"]).topology.degree == 6
+    child = write("extends: test.yaml\ntraining: {optimizer: sgd, momentum: 0.5}\n", "child.yaml")
+    assert load(child, ["training.optimizer=SGD"]).training.optimizer.momentum == 0.5
     assert load(write(more="topology: {name: ba, edges: 2}\n"), ["topology.name=regular"]).topology.degree == 4
+
+
+def test_another_path_of_the_file_that_is_there_leaves_its_keys(write, here):
+    write("from ddlsim.models.mlp import MLP\n\n\nclass Mine(MLP):\n    pass\n", "mine.py")
+    (here / "below").mkdir()
+    text = (here / write()).read_text().replace("{name: mlp}", "{name: ../mine.py:Mine, hidden: [7]}")
+    file = write(text, "below/test.yaml")
+    assert load(file, ["model.name=mine.py:Mine"]).model.hidden == (7,)
 
 
 def test_a_name_that_is_nearly_one_that_people_type_is_led_to_it(problems):

@@ -47,6 +47,10 @@ class OptimizerTable(Registry):
             raise KeyError(name)
         return part_of(found[name.lower()])
 
+    def meant(self, name: str) -> str:
+        """See Registry."""
+        return name if own_code.is_place(name) or name in self._given else name.lower()
+
     def __iter__(self) -> Iterator[str]:
         names = [*self._entries, *self._find_plugins(), *_of_torch()]
         return iter(dict.fromkeys(names))
