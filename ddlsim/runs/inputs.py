@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _DEALT = ("data.path", "partition.path")
 """Files of which the samples that nodes get are compared, and no bytes, where samples are read."""
-_KEYS = ("path", "file", "uplinks", "downlinks", "pretrained")
+_KEYS = ("path", "file", "changes", "uplinks", "downlinks", "pretrained")
 """Keys under which files are named, one or a list of them."""
 _FOLDERS = ("pretrained",)
 """Those of them under which a folder may be named, all of whose files count."""

@@ -107,6 +107,19 @@ def test_a_run_does_not_come_back_for_other_traces_of_the_same_names(given, tmp_
         runs.run(scenario, out=tmp_path / "net")
 
 
+def test_changes_of_links_are_inputs(given, tmp_path):
+    table, changes = tmp_path / "links.csv", tmp_path / "changes.csv"
+    table.write_text("node,uplink_mbps,downlink_mbps,latency_ms\n0,1,1,1\n1,1,1,1\n")
+    changes.write_text("node,time_s,uplink_mbps,downlink_mbps\n0,0.01,2,2\n")
+    links = {"name": "table", "file": str(table), "changes": str(changes)}
+    keys = {"learning": "none", "partition": {"name": "random"}, "network": {"links": links}}
+    scenario = from_mapping(to_plain(given[0]) | keys)
+    runs.run(scenario, out=tmp_path / "net")
+    changes.write_text("node,time_s,uplink_mbps,downlink_mbps\n0,0.01,0.1,0.1\n")
+    with pytest.raises(ScenarioError, match=r"network.links.changes: .*changes.csv is not what the run was made on"):
+        runs.run(scenario, out=tmp_path / "net")
+
+
 @pytest.mark.parametrize("folder", [False, True])
 @pytest.mark.parametrize("listed", [False, True])
 def test_weights_that_models_begin_with_are_inputs(given, tmp_path, folder, listed):
