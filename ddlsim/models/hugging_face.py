@@ -5,6 +5,7 @@ the next token, or on their mean, for a label per text. So an output layer never
 """
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,8 +42,8 @@ class HuggingFace(TextModel):
         """A fresh model with random weights, or those of the folder.
 
         Raises:
-            ScenarioError: there is no such kind, the configuration does not fit it, or it predicts each next token
-                while it sees it.
+            ScenarioError: there is no such kind, the configuration does not fit it, the folder holds another one, or it
+                predicts each next token while it sees it.
             DataMissing, DataDamaged: the folder is not there, or holds no model.
         """
         from torch import nn
@@ -63,7 +64,11 @@ class HuggingFace(TextModel):
         """The model without an output layer."""
         transformers = _transformers()
         if self.pretrained != NONE:
-            return _from_folder(transformers, Path(self.pretrained).expanduser(), self.config)
+            model = _from_folder(transformers, Path(self.pretrained).expanduser(), self.config)
+            if self.architecture not in ("gpt2", model.config.model_type):  # gpt2: it need not be said
+                text = f"{self.pretrained} holds a {model.config.model_type}, got {self.architecture}"
+                raise ScenarioError(f"model.architecture: {text}. Leave it out, or name another folder.")
+            return model
         known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
         if self.architecture not in known:
             near = difflib.get_close_matches(self.architecture, known, n=3)
@@ -71,8 +76,12 @@ class HuggingFace(TextModel):
             raise ScenarioError(f"model.architecture: transformers has no model type {self.architecture!r}.{meant}")
         sizes = {"vocab_size": self.tokens or UNKNOWN_TOKENS, "is_decoder": self.predicts == "each", "use_cache": False}
         try:
+            usual = transformers.AutoConfig.for_model(self.architecture)
             config = transformers.AutoConfig.for_model(self.architecture, **{**sizes, **self.config})
+            _refuse_unknown(self.config, config, usual, self.architecture)
             return transformers.AutoModel.from_config(config)
+        except ScenarioError:
+            raise
         except Exception as error:  # configurations check themselves in many ways
             raise ScenarioError(f"model.config: {self.architecture}: {type(error).__name__}: {error}") from error
 
@@ -84,6 +93,17 @@ def _from_folder(transformers: "ModuleType", folder: Path, config: dict[str, Val
         return transformers.AutoModel.from_pretrained(folder, local_files_only=True, use_cache=False, **config)
     except Exception as error:  # damaged files fail in any way they like
         raise DataDamaged(f"model.pretrained: {folder} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _refuse_unknown(given: Mapping[str, Value], config: Any, usual: Any, architecture: str) -> None:
+    """Raises ScenarioError if a configuration has kept a key as a mere attribute, which `usual` has not: no model of it
+    looks there.
+    """
+    unknown = next((key for key in given if hasattr(config, key) and not hasattr(usual, key)), None)
+    if unknown is not None:
+        near = difflib.get_close_matches(unknown, [*usual.to_dict(), *type(usual).attribute_map], n=3)
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise ScenarioError(f"model.config: {architecture} has no key {unknown!r}.{meant}")
 
 
 def _refuse_seeing_ahead(states: Any, architecture: str) -> None:

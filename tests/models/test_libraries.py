@@ -91,11 +91,16 @@ def test_a_model_from_a_folder_has_its_weights(tmp_path):
     own.save_pretrained(tmp_path)
     built = HuggingFace(pretrained=str(tmp_path)).fitted(30, (12,)).build((12,), 30)
     assert torch.equal(built.core[0].model.wte.weight, own.wte.weight)
+    with pytest.raises(ScenarioError, match=r"architecture: .* holds a gpt2, got llama"):
+        HuggingFace(architecture="llama", pretrained=str(tmp_path)).fitted(30, (12,)).build((12,), 30)
 
 
 def test_transformers_is_asked_for_what_it_has(tmp_path):
     pytest.importorskip("transformers")
     with pytest.raises(ScenarioError, match=r"no model type 'gpt22'\. Did you mean gpt2"):
         HuggingFace(architecture="gpt22").fitted(30, ()).build((12,), 3)
+    with pytest.raises(ScenarioError, match=r"gpt2 has no key 'n_layers'\. Did you mean n_layer"):
+        HuggingFace(config={**SMALL, "n_layers": 1}).fitted(30, ()).build((12,), 3)
+    assert HuggingFace(config={**SMALL, "num_hidden_layers": 1, "attn_implementation": "eager"}).build((12,), 3)
     with pytest.raises(DataMissing, match=r"has no config\.json"):
         HuggingFace(pretrained=str(tmp_path)).fitted(30, ()).build((12,), 3)
