@@ -125,7 +125,8 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run"
     from ddlsim.topologies.base import forget, neighbors
 
     num_nodes, has_server = scenario.nodes.count, scenario.algorithm.has_server
-    scenario.topology.check(num_nodes)
+    if not has_server:
+        scenario.topology.check(num_nodes)
     forget()
     graph = star(num_nodes)
     drawn = partial(neighbors, scenario.topology, num_nodes, seed=scenario.seed)

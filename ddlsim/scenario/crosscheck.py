@@ -46,7 +46,7 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         yield from _attacked(("attacks", number), attack, scenario)
     for place, part in (
         (("partition",), scenario.partition),
-        (("topology",), scenario.topology),
+        (("topology",), None if scenario.algorithm.has_server else scenario.topology),
         (("network", "links"), scenario.network.links),
         (("devices",), scenario.devices),
         (("churn",), scenario.churn),

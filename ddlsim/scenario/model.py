@@ -219,7 +219,7 @@ class Scenario(Section):
         shift: how a cluster's samples differ from another's.
         validation: which samples are set aside for choices during training.
         training: what one round of local training is.
-        topology: which nodes may exchange messages.
+        topology: which nodes may exchange messages; not heeded by algorithms with a server, which all nodes reach.
         network: how messages travel.
         devices: how fast nodes compute.
         churn: when nodes are away; null: never.

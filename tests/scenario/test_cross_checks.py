@@ -1,5 +1,7 @@
 import pytest
 
+from ddlsim.scenario import load
+
 
 @pytest.mark.parametrize(
     ("more", "told"),
@@ -57,6 +59,13 @@ def test_losses_of_classes_need_classes(problems, algorithm):
 def test_nodes_and_clusters_that_an_algorithm_names_must_be_there(problems, algorithm, told):
     (found,) = problems(sets=[f"algorithm={{name: {algorithm}}}"])
     assert f"algorithm.{told}" in found
+
+
+def test_a_topology_that_a_server_takes_the_place_of_refuses_nothing(write, problems):
+    few = ["nodes.clusters=[3]", "learning=none"]
+    assert load(write(), [*few, "algorithm={name: fedavg}"]).nodes.count == 3
+    (found,) = problems(sets=[*few, "algorithm={name: el}"])
+    assert "topology.degree: must be below the number of nodes (3)" in found
 
 
 def test_odd_degree_on_an_odd_number_of_nodes(problems):
