@@ -13,12 +13,16 @@ import torch
 from torch import nn
 
 from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.learning.dropout import draws_from_torch
 from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.layout import Buffers, Layout, named_tensors
 from ddlsim.learning.task_check import check_task
 from ddlsim.tasks import Task, label_of, task_named
 
 Build = Callable[[], nn.Module]
+
+_FEW = 4
+"""Samples on which a module is tried in training: BatchNorm takes no single one."""
 
 UNTRAINED = "untrained values"
 """Purpose of the stream that seeds the draw of an architecture's constants."""
@@ -34,6 +38,7 @@ class Architecture:
         seed: of the draw that the constants are from.
         constants: name -> values of what is in no row.
         local: first values of the part `local`, float32 [P_local].
+        draws_shared: whether training draws from torch's generator, which all threads share (dropout.py).
     """
 
     build: Build
@@ -41,6 +46,7 @@ class Architecture:
     seed: int
     constants: Mapping[str, torch.Tensor]
     local: torch.Tensor
+    draws_shared: bool = False
 
     def draw(self, seed: int, count: int = 1) -> list[nn.Module]:
         """Fresh modules, drawn one after the other with torch's default initialization."""
@@ -98,10 +104,27 @@ def read_architecture(
     module = module.float()
     layout = Layout(name, module, buffers)
     constants = {key: values.clone() for key, values in layout.constants(module).items()}
-    found = Architecture(build, layout, seed, constants, layout.flatten_local(module))
+    local, draws_shared = layout.flatten_local(module), False
     if samples is not None:
         _check_outputs(name, module, *samples, num_outputs, task or task_named("classification"))
-    return found
+        draws_shared = _draws_shared(name, build, seed, samples[0])
+    return Architecture(build, layout, seed, constants, local, draws_shared)
+
+
+def _draws_shared(name: str, build: Build, seed: int, inputs: Inputs) -> bool:
+    """Whether training a module draws from torch's generator.
+
+    Raises:
+        ScenarioError: if predictions do, which no run could repeat.
+    """
+    (module,) = draw(build, seed)
+    module, some = module.float(), inputs[:_FEW].cpu()
+    if draws_from_torch(module.eval(), some):
+        raise ScenarioError(
+            f"model: {name} draws random numbers when it predicts, too, so no run could be repeated. Let its forward "
+            "draw in training alone (self.training)."
+        )
+    return draws_from_torch(module.train(), some)
 
 
 def _check_outputs(

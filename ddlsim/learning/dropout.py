@@ -4,9 +4,13 @@ torch's dropout draws from one generator of the whole process, whose numbers go 
 whether a value is kept depends on the training's seed, the number of the dropout in its module, the step and the
 value's place alone: a counter, no state. The numbers are those of SplitMix64 (Steele, Lea, Flood, "Fast splittable
 pseudorandom number generators", OOPSLA 2014); native plans draw the same masks (csrc/train/dropout.h).
+
+What a forward draws from torch's generator itself (functional dropout, attention with dropout, torch.randn_like) cannot
+be had otherwise: such trainings are computed one after the other, each with the generator seeded by its own job.
 """
 
 from collections.abc import Collection
+from contextlib import suppress
 
 import torch
 from torch import nn
@@ -79,6 +83,21 @@ def draws_noise(module: nn.Module) -> bool:
             "be repeated. Use nn.Dropout in models."
         )
     return any(child.p for child in found)
+
+
+def draws_from_torch(module: nn.Module, inputs: torch.Tensor) -> bool:
+    """Whether a forward pass, in the mode that a module is in, draws from torch's generator beside its nn.Dropout.
+
+    Args:
+        module: on the CPU; its dropouts are replaced, and its buffers may change.
+        inputs: samples [n, ...] for it; if it cannot take them, what was drawn until then counts.
+    """
+    own_dropouts(module)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        with suppress(Exception):  # what is wrong with it is told elsewhere
+            module(inputs)
+        return not torch.equal(before, torch.get_rng_state())
 
 
 def own_dropouts(module: nn.Module, device: torch.device | None = None) -> dict[str, OwnDropout]:

@@ -83,7 +83,7 @@ class LocalTrainings:
             batches = draw_batches(rng, samples, settings.batch_size, steps, settings.drop_last)
         else:
             private, batches = self._private_steps(self._privacy, node, steps, rng, objective)
-        noisy = settings.augmentation != "none" or architecture.layout.draws_noise
+        noisy = settings.augmentation != "none" or architecture.layout.draws_noise or architecture.draws_shared
         seed = int(rng.integers(2**63 - 1)) if noisy else None
         last_pass = min(steps, self.steps_per_epoch(node))
         data = node if self._poisoned is None else self._poisoned.data_of(node, terms.round_num)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from ddlsim.errors import ScenarioError
 from ddlsim.learning.dropout import OwnDropout, draws_noise, mask, own_dropouts, seed_dropouts
@@ -83,6 +84,37 @@ def test_a_dropout_in_several_places_is_replaced_in_all(make_learner, monkeypatc
         found.append(torch.cat([params.values() for params in trained]))
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
     assert torch.equal(found[1], found[2])
+
+
+class Functional(SplitModel):
+    """What draws from torch's generator: dropout in forward, or noise on its inputs."""
+
+    def __init__(self, always=False):
+        super().__init__(nn.Sequential(nn.Flatten(), nn.Linear(72, 16), nn.ReLU()), nn.Linear(16, 3))
+        self.always = always
+
+    def forward(self, inputs):
+        if self.always:
+            inputs = inputs + torch.rand_like(inputs)
+        return self.head(functional.dropout(self.core(inputs), 0.5, self.training))
+
+
+def test_what_forward_draws_from_the_generator_of_all_threads_is_each_trainings_own(make_learner):
+    def train(nodes, threads):
+        learner = make_learner(threads=threads, builders={"net": Functional})
+        torch.rand(threads)  # wherever the generator stands
+        trained = {node: learner.train(node, learner.init_models(node)[0], 5, rng(node)) for node in nodes}
+        learner.jobs.force_params([params for model in trained.values() for params in model])
+        return {node: torch.cat([params.values() for params in model]).clone() for node, model in trained.items()}
+
+    found, again = train((0, 1, 2), 2), train((2, 0, 1), 1)
+    assert all(torch.equal(found[node], again[node]) for node in found)
+    assert make_learner(builders={"net": net}).architectures["net"].draws_shared is False
+
+
+def test_a_forward_that_draws_when_it_predicts_is_refused(make_learner):
+    with pytest.raises(ScenarioError, match="net draws random numbers when it predicts, too"):
+        make_learner(builders={"net": lambda: Functional(always=True)})
 
 
 def test_every_step_draws_other_masks_and_neighbors_do_not_hang_together():

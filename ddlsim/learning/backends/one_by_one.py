@@ -87,7 +87,8 @@ class OneByOneBackend:
             private,
         )
         try:
-            local_steps(workspace, *steps)
+            with self._workers.drawing(job.seed if workspace.draws_shared else None):
+                local_steps(workspace, *steps)
         except ValueError as error:
             if "Expected more than 1 value per channel" in str(error) and min(map(len, job.batches)) == 1:
                 raise _of_one_sample(job.node) from error

@@ -7,9 +7,9 @@ thread per node also fixes the order of every floating-point sum: the same numbe
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import torch
@@ -39,7 +39,7 @@ class Workers:
         self.architectures = architectures
         self.device = device
         self._local = threading.local()
-        self._build_lock = threading.Lock()
+        self._drawing = threading.Lock()
         self._threads = threads
         self._worth: dict[Hashable, int] = {}  # by kind of job how many threads it keeps busy
         self._pool = None
@@ -86,9 +86,22 @@ class Workers:
         """This thread's module of an architecture."""
         workspaces = self._local.__dict__.setdefault("workspaces", {})
         if architecture not in workspaces:
-            with self._build_lock:  # module constructors draw from torch's global generator
+            with self._drawing:  # module constructors draw from torch's global generator
                 workspaces[architecture] = ModelWorkspace(self.architectures[architecture], self.device)
         return workspaces[architecture]
+
+    @contextmanager
+    def drawing(self, seed: int | None) -> Iterator[None]:
+        """torch's generators draw from a seed, and no other thread draws meanwhile; None: nothing is drawn."""
+        if seed is None:
+            yield
+            return
+        devices = [self.device] if self.device.type == "cuda" else []
+        with self._drawing, torch.random.fork_rng(devices=devices):
+            torch.default_generator.manual_seed(seed)
+            if devices:
+                torch.cuda.manual_seed(seed)
+            yield
 
     def close(self) -> None:
         """Ends the threads."""

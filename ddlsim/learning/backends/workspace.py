@@ -40,6 +40,7 @@ class ModelWorkspace:
 
     def __init__(self, architecture: Architecture, device: torch.device):
         self.layout = architecture.layout
+        self.draws_shared = architecture.draws_shared
         self.flat = torch.zeros(self.layout.size, device=device)
         self.local = architecture.local.to(device, copy=True)
         self._first_local = architecture.local.to(device)
