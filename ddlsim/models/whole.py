@@ -1,5 +1,6 @@
 """A module that does not say what its core and head are: the head is its last linear layer, the core all the rest."""
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 
@@ -91,8 +92,12 @@ def with_core_and_head(
         if tried:
             return WholeModel(module, linear)
         expected = _outputs(module, sample_shape, dtype)
+        trained = [_in_training(module, sample_shape, dtype) for _ in range(2)]
         whole = WholeModel(module, linear)
-        if expected is not None and not _same(expected, _outputs(whole, sample_shape, dtype)):
+        differs = expected is not None and not _same(expected, _outputs(whole, sample_shape, dtype))
+        if trained[0] is not None and _same(*trained):  # else it goes by numbers that are not torch's
+            differs |= not _same(trained[0], _in_training(whole, sample_shape, dtype))
+        if differs:
             raise ScenarioError(
                 f"model: {name} has no submodules core and head, and cannot be cut before {linear!r}, its last linear "
                 "layer: head(core(x)) differs from what the module computes, since something comes after that layer. "
@@ -163,13 +168,9 @@ def _outputs(module: nn.Module, shape: Sequence[int], dtype: torch.dtype, count:
     if any(each.device.type != "cpu" for each in module.parameters()):
         return None
     training = module.training
-    sample = torch.zeros(count, *shape, dtype=dtype)
-    if dtype.is_floating_point:
-        values = count * math.prod(shape)
-        sample = torch.linspace(-2 * count, 2 * count, 3 * values)[:values].sin().reshape(sample.shape).to(dtype)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            found = module.eval()(sample)
+            found = module.eval()(_samples(shape, dtype, count))
     except Exception:  # why the module cannot take the sample is told where architectures are read
         return None
     finally:
@@ -181,6 +182,25 @@ def _outputs(module: nn.Module, shape: Sequence[int], dtype: torch.dtype, count:
             "expected a tensor of outputs."
         )
     return found
+
+
+def _in_training(module: nn.Module, shape: Sequence[int], dtype: torch.dtype) -> object:
+    """What a module in training makes of a few samples, with the same random numbers every time; None as `_outputs`."""
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            return copy.deepcopy(module).train()(_samples(shape, dtype, _SAMPLES))
+    except Exception:
+        return None
+
+
+def _samples(shape: Sequence[int], dtype: torch.dtype, count: int) -> torch.Tensor:
+    """Samples [count, ...] to try a module on."""
+    found = torch.zeros(count, *shape, dtype=dtype)
+    if not dtype.is_floating_point:
+        return found
+    values = count * math.prod(shape)
+    return torch.linspace(-2 * count, 2 * count, 3 * values)[:values].sin().reshape(found.shape).to(dtype)
 
 
 def _same(expected: object, found: object) -> bool:

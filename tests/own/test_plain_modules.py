@@ -124,6 +124,7 @@ class ReusedLinear(nn.Module):
     ("build", "text"),
     [
         (lambda: nn.Sequential(nn.Linear(5, 3), nn.Softmax(1)), "cannot be cut before '0', its last linear layer"),
+        (lambda: nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.5)), "cannot be cut before '0', its last linear layer"),
         (ReusedLinear, "cannot be cut before 'fc'"),
         (lambda: nn.Conv1d(1, 1, 1), r"Conv1d without submodules core and head.* return SplitModel\(core, head\)"),
         (lambda: None, r"build of Net returns nothing \(None\), expected a torch.nn.Module"),
