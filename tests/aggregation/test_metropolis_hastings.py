@@ -19,6 +19,11 @@ def test_weights_of_neighbors_that_sent_nothing_fall_to_the_node_itself():
     assert row(0, ((1, 2, 3), (0,), (0,), (0,)), received=[2]) == {0: 0.75, 2: 0.25}
 
 
+def test_more_messages_than_neighbors_leave_the_node_a_weight_of_its_own():
+    found = row(0, ((1, 2), (0,), (0,), (), (), ()), received=[1, 2, 3, 4, 5])  # of several rounds' graphs
+    assert found == pytest.approx(dict.fromkeys(range(6), 1 / 6))
+
+
 def test_weights_are_uniform_on_a_regular_graph():
     for weights in rows(neighbors(RandomRegular(degree=4), 10, 0, 0)):
         assert list(weights.values()) == pytest.approx([0.2] * 5)
