@@ -4,7 +4,8 @@ Source: de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires, Sharma, "Epidemic Lear
 with Randomized Communication", NeurIPS 2023. `oracle` uses the topology's graph of the round, known to all (with the
 topology random_regular that is EL-Oracle, and what the FACADE paper calls EL). `local` lets every node draw its own
 `fanout` receivers; as in the authors' code, the others get an empty notice, so that a receiver knows when a round is
-complete. Models of peers that are away, and those that are lost or too late, are left out of the mean.
+complete; in `mode: async` nobody waits for that, and there are none. Models of peers that are away, and those that are
+lost or too late, are left out of the mean.
 
 The final all-reduce is FACADE's, not this paper's. Its bytes count like all others, which the published curves leave
 out. In `mode: async` it waits for no node, and is a mean over the final models that have come so far.
@@ -65,7 +66,10 @@ class EpidemicLearning(Algorithm):
             drawn = node.rng("receivers").choice(node.others(), min(self.fanout, node.num_nodes - 1), replace=False)
             receivers = {int(peer) for peer in drawn}
             node.send(sorted(receivers), round_num, model=state.model)
-            node.send([peer for peer in node.others() if peer not in receivers], round_num)
+            if (
+                node.synchronous
+            ):  # else a notice would take the place of a model that its receiver has not looked at yet
+                node.send([peer for peer in node.others() if peer not in receivers], round_num)
             inbox = yield node.receive(round_num, node.others())
         state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox if "model" in m.payload})
 

@@ -104,6 +104,11 @@ class Node:
         return self._run.rounds
 
     @property
+    def synchronous(self) -> bool:
+        """Whether rounds wait for messages (`mode: sync`)."""
+        return self._run.synchronous
+
+    @property
     def local_steps(self) -> int:
         """This node's mini-batch steps per round (training.local_steps, or training.epochs over its samples)."""
         if self._local_steps is None:

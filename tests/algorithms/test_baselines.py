@@ -25,6 +25,14 @@ def test_el_local_sends_the_model_to_fanout_nodes_and_a_notice_to_the_rest():
     assert state.model == 9.0
 
 
+def test_el_local_sends_no_notices_where_nobody_waits():
+    node, el = NumberNode(num_nodes=6), EpidemicLearning(variant="local", fanout=2)
+    node.synchronous = False  # only the newest message of a sender counts there, and would be an empty one
+    answer(el.round(node, el.start(node), 0), (12.0,), [])
+    ((receivers, _, payload),) = node.sent
+    assert len(receivers) == 2 and payload == {"model": 12.0}
+
+
 def test_dpsgd_weights_are_metropolis_hastings():
     node, dpsgd = NumberNode(), DPSGD()
     state = dpsgd.start(node)  # node 1 has degree 2, node 0 degree 1, node 2 degree 2: both edges weigh 1/3

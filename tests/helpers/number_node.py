@@ -18,7 +18,7 @@ class NumberNode:
         self.rounds = 6
         self._streams: dict[str, np.random.Generator] = {}
         self.measured: list[tuple[str, object, int]] = []
-        self.round_num = 0
+        self.round_num, self.synchronous = 0, True
         self.sent: list[tuple[tuple[int, ...], int, dict]] = []
         self.recorded: list[tuple[str, object, int]] = []
         self.published: list[tuple[int, dict]] = []
