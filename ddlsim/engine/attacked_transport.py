@@ -38,7 +38,8 @@ class AttackedTransport(NetworkTransport):
         self._sent: dict[tuple[Path, int], Known] = {}  # what nodes would have sent, the newest of each
         self._forged_last: dict[tuple[Path, int], Known] = {}  # what attacked nodes have sent, after all forging
         self._received: dict[int, dict[tuple[Path, int], Known]] = {}  # attacked node -> what reached it
-        self._forged: WeakKeyDictionary[Params, dict[int | None, Params]] = WeakKeyDictionary()
+        # Parameters -> (sender, receiver) -> what is sent in their place; several nodes may have the same ones.
+        self._forged: WeakKeyDictionary[Params, dict[tuple[int, int | None], Params]] = WeakKeyDictionary()
         super().__init__(*args)
 
     # -- the port --------------------------------------------------------------------------------------------------
@@ -130,9 +131,10 @@ class AttackedTransport(NetworkTransport):
         round_num: int,
         forging: "Sequence[tuple[Attack, tuple[int, ...]]]",
     ) -> "Params":
-        """What a node sends in the place of parameters; the same again for the same."""
-        made = self._forged.setdefault(own, {})
-        if receiver not in made:
+        """What a node sends in the place of parameters; the same again for the same, but for what another one sends."""
+        as_before = not any(isinstance(attack, Sybil) for attack, _ in forging)
+        made = self._forged.setdefault(own, {}) if as_before else {}
+        if (sender, receiver) not in made:
             place, found = (path, own.size), own
             start = self._members[sender].node.started_from(own)
             for attack, nodes in forging:
@@ -143,9 +145,9 @@ class AttackedTransport(NetworkTransport):
                 known, accomplices, center = self._known(attack, nodes, sender, place, receiver, round_num)
                 seed = int(self._run.rng("attack", sender).integers(2**63 - 1)) if self._compute.draws_numbers else 0
                 found = self._compute.attack(attack, found, known, start, center, seed, self._sizes(nodes, accomplices))
-            made[receiver] = found
+            made[sender, receiver] = found
             self._forged_last.setdefault(place, {})[sender] = found
-        return made[receiver]
+        return made[sender, receiver]
 
     def _sizes(self, nodes: Sequence[int], accomplices: int) -> tuple[int, int, int]:
         """Nodes of the run, of the attack, and of the attack around a receiver."""

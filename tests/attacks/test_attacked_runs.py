@@ -16,6 +16,7 @@ from ddlsim import runs
 from ddlsim.aggregation import AGGREGATIONS
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.attacks import ATTACKS
+from ddlsim.engine.attacked_transport import AttackedTransport
 from ddlsim.scenario import ScenarioProblems, load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
@@ -140,6 +141,39 @@ def test_free_riders_do_not_train_and_flooding_is_wasted(tmp_path):
         3 * own, rel=0.01
     )  # handed to the network; what flies at the end has not all been sent
     assert quiet["bytes"]["wasted"] == 0 and loud["bytes"]["wasted"] > 0
+
+
+@pytest.fixture
+def forged(monkeypatch):
+    """Of each forgery: round, place, sender, the row in whose place it is, the one that is sent, the first sybil's."""
+    rows, forge = [], AttackedTransport._forge
+
+    def noted(self, sender, own, path, receiver, round_num, forging):
+        row = forge(self, sender, own, path, receiver, round_num, forging)
+        firsts = self._forged_last.get((path, own.size), {})
+        rows.append((round_num, path, sender, own, row, firsts.get(forging[0][1][0]) if forging else None))
+        return row
+
+    monkeypatch.setattr(AttackedTransport, "_forge", noted)
+    return rows
+
+
+def test_nodes_with_the_same_model_forge_each_its_own(tmp_path, forged):
+    kinds = [
+        f"{{name: free_rider, send: {send}, nodes: {nodes}}}" for send, nodes in (("stale", [0]), ("random", [1, 2]))
+    ]
+    run(tmp_path / "run", "fedavg", "mean", kinds)
+    for of_round in ([row for row in forged if row[0] == number] for number in (0, 1)):
+        assert [row[2] for row in of_round] == [0, 1, 2] and len(
+            {row[3] for row in of_round}
+        ) == 1  # the server's model
+        assert len({row[4] for row in of_round}) == 3
+
+
+def test_sybils_that_got_nothing_new_send_what_the_first_has_sent_last(tmp_path, forged):
+    run(tmp_path / "run", "gossip", "mean", ["{name: sybil, nodes: [4, 5, 6, 7]}"], "rounds=6")
+    followed = [row for row in forged if row[2] != 4 and row[5] is not None]
+    assert followed and all(row[4] is row[5] for row in followed)
 
 
 def test_withheld_messages_are_waited_for_up_to_the_deadline(tmp_path):
