@@ -115,8 +115,9 @@ class PrivateSender:
         return walk(payload, release)
 
     def forget(self) -> None:
-        """The node has lost its state: it begins from a first model again."""
+        """The node has lost its state: it begins from the models that it draws next."""
         self._sent.clear()
+        self._starts.clear()
 
     def _release(self, params: "Params", path: Path) -> "Params":
         place = (path, params.part)

@@ -87,10 +87,11 @@ def test_places_in_a_payload_are_streams_of_their_own_and_numbers_leave_as_they_
     assert (found["age"], private.releases) == (4, 3)
 
 
-def test_a_node_that_has_lost_its_state_begins_with_its_first_model_again(sender):
+def test_a_node_that_has_lost_its_state_begins_with_the_model_that_it_draws_then(sender):
     private, computing = sender()
     private.starts_with([(handle(1),)])
     private.protect({"model": handle(7)})
     private.forget()
+    private.starts_with([(handle(2),)])
     private.protect({"model": handle(9)})
-    assert computing.asked[-1][:3] == (True, 9, 1) and private.releases == 2
+    assert computing.asked[-1][:3] == (True, 9, 2) and private.releases == 2
