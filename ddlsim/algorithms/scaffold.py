@@ -19,7 +19,7 @@ Where we differ, or the paper leaves it open:
 - With `sends: variates` a node sends c_i+, from which the server takes what it last heard of that node: so c stays the
   mean of what it has heard of all, whatever messages and answers were lost, and when a node has lost its state. With
   `changes` a difference that is lost is missing in c for good, and nodes end beside the minimum.
-- Buffers (BatchNorm statistics) are averaged with the model; they have no control variates.
+- Buffers (BatchNorm statistics) are averaged with the model, whatever eta_g; they have no control variates.
 - With momentum or Adam, x - y over the rates is no gradient, and the variates are those of updates; the paper has SGD.
 - Clipping acts before the correction, weight decay after it.
 
@@ -88,9 +88,7 @@ class Scaffold(Algorithm):
         if node.is_server:
             inbox = yield node.receive(round_num, wait=True)
             if inbox:
-                count = len(inbox)
-                moves = {message.src: message.payload["move"] for message in inbox}
-                state.model = node.moved(state.model, moves, self.global_rate / count)
+                state.model = self._moved(node, state.model, {m.src: m.payload["move"] for m in inbox})
                 changes = self._changes(node, state, {message.src: message.payload["control"] for message in inbox})
                 state.common = node.moved(state.common, changes, 1 / node.num_nodes)
                 node.send([m.src for m in inbox], round_num, model=state.model, control=state.common)
@@ -113,6 +111,14 @@ class Scaffold(Algorithm):
         for message in inbox:
             state.model = state.start = message.payload["model"]
             state.common = message.payload["control"]
+
+    def _moved(self, node: "Node", model: "Params", moves: "dict[int, Params]") -> "Params":
+        """The server's x after the nodes' moves; eta_g stretches those of trained values alone."""
+        moved = node.moved(model, moves, self.global_rate / len(moves))
+        if self.global_rate == 1:
+            return moved
+        averaged = node.moved(model, moves, 1 / len(moves))
+        return node.with_trained_values(averaged, node.trained_values(moved))
 
     def _changes(self, node: "Node", state: State, sent: "dict[int, Params]") -> "dict[int, Params]":
         """What has changed in the c_i of the nodes that were heard."""

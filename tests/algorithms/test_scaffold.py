@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from number_network import QuadraticNode, play, quadratics
-from number_node import NumberNode, message
+from number_node import NumberNode, answer, message
 
 from ddlsim.algorithms.fedprox import FedProx
 from ddlsim.algorithms.gtsgd import GTSGD
@@ -77,6 +77,19 @@ def test_scaffold_is_algorithm_1_with_option_2(global_rate, sends):
         for node in range(NODES):
             assert found.nodes[node]["model"] == pytest.approx(x, abs=1e-12)
             assert found.nodes[node]["control"] == pytest.approx(own[node], abs=1e-12)
+
+
+def test_buffers_are_averaged_whatever_the_global_rate():
+    server = NumberNode(SERVER, NODES, tuple(range(NODES)), ((np.array([0.0, 1.0]),),))  # a weight and a variance
+    server.is_server = True
+    server.trained_values = lambda params: params[:1]
+    server.with_trained_values = lambda params, values: np.append(values, params[1])
+    scaffold = Scaffold(global_rate=2.0)
+    state = scaffold.start(server)
+    moves = [np.array([2.0, -0.9]), np.array([4.0, -0.5])]
+    inbox = [message(node, move=move, control=np.zeros(1)) for node, move in enumerate(moves)]
+    answer(scaffold.round(server, state, 0), inbox)
+    assert state.model == pytest.approx([6.0, 0.3])
 
 
 def test_scaffold_ends_where_the_mean_gradient_is_zero_and_fedavg_does_not():

@@ -20,12 +20,6 @@ class QuadraticNode(NumberNode):
     def neighbors(self, round_num):
         return self._graph
 
-    def trained_values(self, params):
-        return params
-
-    def with_trained_values(self, params, values):
-        return values
-
     def learning_rates(self):
         return [self.rate] * self.local_steps
 

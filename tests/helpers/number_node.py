@@ -58,6 +58,12 @@ class NumberNode:
     def merge(self, sources, weights):
         return sum(source * weight for source, weight in zip(sources, weights, strict=True))
 
+    def trained_values(self, params):
+        return params
+
+    def with_trained_values(self, params, values):
+        return values
+
     def train(self, model, steps=None, only=None, steps_of_round=None):
         return (
             ("train", model, steps, only) if steps_of_round is None else ("train", model, steps, only, steps_of_round)
