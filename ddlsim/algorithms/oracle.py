@@ -61,15 +61,15 @@ class Oracle(GossipPull):
     def similarity_measure(self, node: "Node | None") -> Similarity:
         return Similarity(self.monitored_similarity)
 
-    def remember(self, node: "Node", state: State) -> bool:
-        """Whether this node is one of the deluded."""
-        if node.true_cluster != self.deluded_cluster:
+    def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
+        peers = node.cluster_members(node.true_cluster)
+        if round_num >= self.delusion_start and self.is_deluded(node):
+            peers = tuple(peer for peer in node.others() if peer not in peers)
+        return draw(node.rng("sampled peers"), peers, self.sampled_peers)
+
+    def is_deluded(self, node: "Node") -> bool:
+        """Whether this node is one of the deluded, from `delusion_start` on; asked anew, since the keys may change."""
+        if not self.deluded or node.true_cluster != self.deluded_cluster:
             return False
         cluster = sorted((*node.cluster_members(node.true_cluster), node.id))
         return node.id in draw(stream(node.seed, "deluded nodes"), cluster, self.deluded)
-
-    def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
-        peers = node.cluster_members(node.true_cluster)
-        if state.memory and round_num >= self.delusion_start:
-            peers = tuple(peer for peer in node.others() if peer not in peers)
-        return draw(node.rng("sampled peers"), peers, self.sampled_peers)

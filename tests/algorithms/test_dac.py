@@ -132,11 +132,11 @@ def test_cosine_of_the_last_update_sends_what_the_training_began_with():
 def test_oracle_stays_in_its_cluster_and_the_deluded_leave_it():
     oracle = Oracle(deluded=2, deluded_cluster=1, delusion_start=3, sampled_peers=2)
     nodes = [NumberNode(node_id, num_nodes=12) for node_id in range(12)]
-    states = [oracle.start(node) for node in nodes]
-    assert sum(state.memory for state in states) == 2
-    for node, state in zip(nodes, states, strict=True):
+    assert sum(oracle.is_deluded(node) for node in nodes) == 2
+    for node in nodes:
+        state = oracle.start(node)
         for round_num in (2, 3):
-            away = state.memory and round_num == 3
+            away = oracle.is_deluded(node) and round_num == 3
             assert {peer % 2 for peer in oracle.choose(node, state, round_num)} == {(node.id + away) % 2}
 
 

@@ -138,6 +138,14 @@ def test_an_algorithm_changes_for_all_nodes_in_the_same_round(tmp_path):
     assert rows(tmp_path / "branch") != rows(tmp_path / "run")
 
 
+def test_nodes_are_deluded_from_the_branching_round_on(tmp_path):
+    run(tmp_path / "run", ("algorithm={name: oracle, sampled_peers: 1, delusion_start: 0}", "rounds=5"))
+    changes = ["algorithm.deluded=2", "algorithm.deluded_cluster=1"]  # both of its nodes, 6 and 7
+    runs.resume(tmp_path / "run", from_round=2, set=changes, out=tmp_path / "branch")
+    pulled = {(row["round"], row["node"]): row["value"] for row in rows(tmp_path / "branch", "pulled_from")}
+    assert [pulled[completed, 6] == 7 for completed in (1, 2, 4, 5)] == [True, True, False, False]
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
