@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 
 from ddlsim.attacks.no_work import Sybil
 from ddlsim.engine.transport import NetworkTransport
-from ddlsim.messages.message import PUSH, RESPONSE, SCORE_REQUEST, Message
-from ddlsim.messages.payload import Path, content_bytes, is_parameters, walk
+from ddlsim.messages.message import PUSH, RESPONSE, SCORE_REQUEST, SECURE, Message
+from ddlsim.messages.payload import Path, is_parameters, walk
 
 if TYPE_CHECKING:
     from ddlsim.attacks.attackers import Attackers, Conduct
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
 
 JUNK = "junk"
+FLOODED = (PUSH, RESPONSE, SCORE_REQUEST, SECURE)
+"""Kinds of messages beside which junk is sent."""
 
 Known = dict[int, "Params"]
 """Node -> parameters."""
@@ -60,7 +62,6 @@ class AttackedTransport(NetworkTransport):
             self._learn(sender, payload)
         for group, changed in self._outgoing(sender, receivers, round_num, PUSH, payload):
             super()._push(sender, group, round_num, changed)
-        self._flood(sender, receivers, round_num, payload)
 
     def _private(self, sender: int, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """What forges clips and noises nothing."""
@@ -88,8 +89,14 @@ class AttackedTransport(NetworkTransport):
             self._learn(sender, payload)
         for group, changed in self._outgoing(sender, receivers, round_num, kind, payload):
             found += super()._messages(sender, group, round_num, kind, changed, keys)
-        self._flood(sender, receivers, round_num, payload)
         return found
+
+    def _send(self, messages: list[Message]) -> None:
+        """Messages, and the junk beside them, which goes by what they weigh as they are."""
+        junk = [made for message in messages if (made := self._junk(message)) is not None]
+        super()._send(messages)
+        if junk:
+            super()._send(junk)
 
     def _delivered(self, message: Message) -> None:
         if message.kind == JUNK:
@@ -213,12 +220,15 @@ class AttackedTransport(NetworkTransport):
                 self.fail(Message(conduct.node, receiver, round_num, kind, {}, 0))
         return tuple(left)
 
-    def _flood(self, sender: int, receivers: tuple[int, ...], round_num: int, payload: Mapping[str, Any]) -> None:
-        conduct = self._attackers.of(sender)
-        factor = 0.0 if conduct is None else conduct.flood(round_num)
-        if factor and receivers:
-            size = round(factor * (content_bytes(payload) + self.network.header_bytes))
-            self._send([Message(sender, receivers, round_num, JUNK, {JUNK: None}, size, self.network.header_bytes)])
+    def _junk(self, message: Message) -> Message | None:
+        """What a flooding node sends beside a message; nothing beside requests and scores, which are small."""
+        conduct = self._attackers.of(message.src) if message.kind in FLOODED else None
+        factor = 0.0 if conduct is None else conduct.flood(message.round_num)
+        if not factor:
+            return None
+        header_bytes = self.network.header_bytes
+        size = round(factor * (message.payload_bytes + header_bytes))
+        return Message(message.src, message.dst, message.round_num, JUNK, {JUNK: None}, size, header_bytes)
 
     def forget(self, node: int) -> None:
         """A node has lost its state."""
