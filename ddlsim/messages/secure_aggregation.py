@@ -43,7 +43,8 @@ NEWS = (None, "others_public_keys", "others_encrypted_shares", "users_of_the_sum
 def threshold(settings: "SecureAggregation", users: int) -> int:
     """How many users must be left after every stage, t, at least 2: one input alone would be no sum."""
     asked = settings.threshold
-    return max(2, asked if isinstance(asked, int) else int(asked * users) + 1)
+    # the product is rounded: 0.29 * 100 is 28.999999999999996
+    return max(2, asked if isinstance(asked, int) else int(asked * users + 1e-9) + 1)
 
 
 def sum_bits(users: int, value_bits: int) -> int:

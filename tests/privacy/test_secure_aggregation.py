@@ -201,6 +201,7 @@ def test_with_churn_and_losses_a_sum_has_enough_inputs_or_none(seed, lossy):
 def test_a_sum_needs_two_users_or_the_share_that_was_asked_for():
     assert [threshold(SecureAggregation(threshold=2 / 3), users) for users in (1, 2, 3, 4, 6, 9)] == [2, 2, 3, 3, 5, 7]
     assert threshold(SecureAggregation(threshold=0.5), 6) == 4
+    assert threshold(SecureAggregation(threshold=0.29), 100) == 30
     assert threshold(SecureAggregation(threshold=4), 3) == 4
 
 
