@@ -25,8 +25,10 @@ def aggregate(jobs: Sequence[AggregateSpec]) -> None:
         for job in (jobs[place] for place in places):
             rows, combination = _combined(job)
             if combination.mixing is None:
+                # by place: several nodes may have sent the row that the node itself has
                 kept = None if combination.kept is None else rows[combination.kept]
-                trims.append((job.target, [row for row in rows if row is not kept], combination.cut, kept))
+                others = [row for place, row in enumerate(rows) if place != combination.kept]
+                trims.append((job.target, others, combination.cut, kept))
             elif len(combination.mixing) == 1:
                 sums.append((job.target, rows, combination.mixing[0]))
             else:

@@ -15,9 +15,10 @@ PART = Part("net", "model", (Entry("w", (70,), 0, 70, True), Entry("buffer", (3,
 
 
 def outcome(name, values, own=0, start=None, **keys):
-    """A rule applied to rows [n, 73]."""
-    rows = Rows(torch.device("cpu"))
-    held = [rows.store(PART, torch.as_tensor(row, dtype=torch.float32)) for row in values]
+    """A rule applied to rows [n, 73]; what comes several times in a list is one row."""
+    rows, values = Rows(torch.device("cpu")), list(values)
+    stored = {id(row): rows.store(PART, torch.as_tensor(row, dtype=torch.float32)) for row in values}
+    held = [stored[id(row)] for row in values]
     begun = None if start is None else rows.store(PART, torch.as_tensor(start, dtype=torch.float32))
     made = rows.new(PART)
     spec = AggregateSpec(
@@ -44,6 +45,12 @@ def test_median_is_that_of_every_column(values):
 def test_bridge_keeps_the_nodes_own_row(values):
     expected = reference.trimmed_mean(values[1:], 1, values[0])
     torch.testing.assert_close(outcome("bridge", values), expected, atol=1e-6, rtol=0)
+
+
+def test_bridge_trims_rows_of_others_that_are_the_nodes_own(values):
+    own, *others = values
+    expected = reference.trimmed_mean(torch.stack([own, own, *others]), 1, own)
+    torch.testing.assert_close(outcome("bridge", [own, own, own, *others]), expected, atol=1e-6, rtol=0)
 
 
 def test_krum_takes_one_row_to_the_bit(values):
