@@ -85,7 +85,7 @@ class AttackedTransport(NetworkTransport):
             return super()._messages(sender, receivers, round_num, kind, payload, keys)
         found: list[Message] = []
         receivers = tuple(receivers)
-        if self._senders and kind == RESPONSE:
+        if self._senders or kind == SCORE_REQUEST:  # answers without noise are known since they were published
             self._learn(sender, payload)
         for group, changed in self._outgoing(sender, receivers, round_num, kind, payload):
             found += super()._messages(sender, group, round_num, kind, changed, keys)
@@ -102,7 +102,7 @@ class AttackedTransport(NetworkTransport):
         if message.kind == JUNK:
             self.network.unused(message)
             return
-        if "neighbors" in self._knowing and message.kind in (PUSH, RESPONSE):
+        if "neighbors" in self._knowing and message.kind in (PUSH, RESPONSE, SCORE_REQUEST):
             self._receive(message)
         super()._delivered(message)
 

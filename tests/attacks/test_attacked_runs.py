@@ -187,6 +187,15 @@ def test_sybils_that_got_nothing_new_send_what_the_first_has_sent_last(tmp_path,
     assert followed and all(row[4] is row[5] for row in followed)
 
 
+@pytest.mark.parametrize(
+    "attack", ["alie, knowledge: own", "foe, knowledge: neighbors", "foe, knowledge: all", "dissensus"]
+)
+def test_models_that_peers_are_to_score_are_forged_and_known(tmp_path, attack):
+    attacks = [f"{{name: {attack}, nodes: [1, 2, 3]}}"]
+    for place, more in enumerate(((), ("privacy={clip: 1.0, noise_multiplier: 0.0}",))):
+        check(run(tmp_path / str(place), "dac", "mean", attacks, "algorithm.variant=text", *more))
+
+
 def test_withheld_messages_are_waited_for_up_to_the_deadline(tmp_path):
     kept = ["{name: withholding, nodes: [1]}"]
     at_once = run(tmp_path / "at_once", "dpsgd", "mean", kept)
