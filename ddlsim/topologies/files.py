@@ -1,7 +1,7 @@
 """Graphs from files, with errors that name the file, the line and what was expected."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import ScenarioError
 
@@ -15,7 +15,7 @@ def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
     """The undirected graph of an edge list: `node node`, `node node bandwidth_mbps latency_ms`, or networkx's dialect.
 
     Raises:
-        ScenarioError: if a line is none of these; says which.
+        ScenarioError: if a line is none of these, or has other values than an earlier one of the same edge; says which.
     """
     import networkx as nx
 
@@ -31,22 +31,37 @@ def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
         try:
             if len(words) in (2, 4) and "{" not in line:
                 attributes = dict(zip(EDGE_ATTRIBUTES, map(float, words[2:]), strict=False))
-                graph.add_edge(int(words[0]), int(words[1]), **attributes)
+                edges = [(int(words[0]), int(words[1]), attributes)]
             else:
-                graph.add_edges_from(nx.parse_edgelist([line], nodetype=int).edges(data=True))
+                edges = list(nx.parse_edgelist([line], nodetype=int).edges(data=True))
         except (TypeError, ValueError) as error:
             raise ScenarioError(
                 f"{key}: {path}:{number}: expected 'node node' or 'node node bandwidth_mbps latency_ms', got "
                 f"{line.strip()!r}."
             ) from error
+        for one, other, attributes in edges:
+            _add_edge(graph, one, other, attributes, f"{key}: {path}:{number}")
     return graph
+
+
+def _add_edge(graph: "nx.Graph", one: int, other: int, attributes: dict[str, Any], place: str) -> None:
+    """Adds an edge; the same one again must have the same capacity and latency, which are those of both directions."""
+    if graph.has_edge(one, other):
+        before, now = (tuple(map(found.get, EDGE_ATTRIBUTES)) for found in (graph.edges[one, other], attributes))
+        if before != now:
+            raise ScenarioError(
+                f"{place}: expected {' and '.join(EDGE_ATTRIBUTES)} of the edge {one} {other} as given before, "
+                f"{before}, got {now}. An edge carries both ways alike; leave one of them out."
+            )
+    graph.add_edge(one, other, **attributes)
 
 
 def read_graphml(path: str, key: str = "topology.path") -> "nx.Graph":
     """The undirected graph of a GraphML file, node ids as integers.
 
     Raises:
-        ScenarioError: if networkx cannot read it, it is directed, or ids are no whole numbers.
+        ScenarioError: if networkx cannot read it, it is directed, ids are no whole numbers, or two edges of the same
+            nodes have other values.
     """
     import xml.etree.ElementTree as ElementTree
 
@@ -59,9 +74,15 @@ def read_graphml(path: str, key: str = "topology.path") -> "nx.Graph":
     if graph.is_directed():
         raise ScenarioError(f"{key}: the graph in {path} is directed; links carry both ways (edgedefault).")
     try:
-        return nx.Graph(nx.relabel_nodes(graph, {node: int(node) for node in graph}))
+        found = nx.relabel_nodes(graph, {node: int(node) for node in graph})
     except ValueError as error:
         raise ScenarioError(f"{key}: node ids in {path} must be whole numbers from 0: {error}") from error
+    if not found.is_multigraph():
+        return found
+    simple: nx.Graph[int] = nx.create_empty_copy(nx.Graph(found))
+    for one, other, attributes in found.edges(data=True):
+        _add_edge(simple, one, other, attributes, f"{key}: {path}")
+    return simple
 
 
 def check_node_ids(path: str, graph: "nx.Graph", num_nodes: int) -> None:

@@ -163,11 +163,29 @@ def test_file_graphml_keeps_link_attributes(tmp_path):
         ("0 1\n1 3\n", r"exactly the nodes 0\.\.2; it lacks 2 and has 3"),
         ("0 1\n1 2 fast\n", r"net\.txt:2: expected 'node node'"),
         ("0 1\n1 2\n2 2\n", "links node 2 to itself"),
+        (
+            "0 1 100 5\n1 2 9 9\n1 0 10 5\n",
+            r"net\.txt:3: .* the edge 1 0 .* before, \(100\.0, 5\.0\), got \(10\.0, 5\.0\)",
+        ),
+        ("0 1 100 5\n1 0\n1 2\n", r"net\.txt:2: .* got \(None, None\)"),
     ],
 )
 def test_bad_edge_lists_say_what_is_wrong(tmp_path, text, message):
     with pytest.raises(ScenarioError, match=message):
         make("file", path=write(tmp_path / "net.txt", text)).check(3)
+
+
+def test_an_edge_may_come_twice_if_both_are_alike(tmp_path):
+    path = write(tmp_path / "net.txt", "0 1 100 5\n1 0 100 5\n")
+    assert make("file", path=path).graph(2, 0, 0).edges[0, 1] == {"bandwidth_mbps": 100.0, "latency_ms": 5.0}
+    both = nx.MultiGraph([(0, 1, {"latency_ms": 5.0}), (0, 1, {"latency_ms": 5.0}), (1, 2, {})])
+    nx.write_graphml(both, tmp_path / "alike.graphml")
+    found = make("file", path=str(tmp_path / "alike.graphml"), format="graphml").graph(3, 0, 0)
+    assert sorted(found.edges) == [(0, 1), (1, 2)] and not found.is_multigraph()
+    both.add_edge(0, 1, latency_ms=6.0)
+    nx.write_graphml(both, tmp_path / "unlike.graphml")
+    with pytest.raises(ScenarioError, match=r"unlike\.graphml: .* the edge 0 1 "):
+        make("file", path=str(tmp_path / "unlike.graphml"), format="graphml").check(3)
 
 
 def test_file_in_two_pieces_is_refused_unless_meant(tmp_path):
