@@ -95,6 +95,11 @@ class Attack(Part):
     start_round: CountOrZero = field(default=0)
 
     @property
+    def needs_messages(self) -> bool:
+        """Whether it does nothing where an algorithm sends nothing."""
+        return self.forges
+
+    @property
     def knows(self) -> Knowledge:
         """What the attacker knows."""
         return "own"

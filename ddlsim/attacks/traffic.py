@@ -19,6 +19,10 @@ class Flooding(Attack):
 
     factor: Annotated[float, Gt(0), Le(1e6)] = 10.0
 
+    @property
+    def needs_messages(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True, kw_only=True)
 class Withholding(Attack):
@@ -33,3 +37,7 @@ class Withholding(Attack):
 
     probability: Annotated[float, Ge(0), Le(1)] = 1.0
     delay_s: Annotated[float, Ge(0), Lt(END_OF_TIME_S)] = 0.0
+
+    @property
+    def needs_messages(self) -> bool:
+        return not self.delay_s

@@ -250,8 +250,8 @@ def _attacked(place: Place, attack: Any, scenario: Scenario) -> Iterator[tuple[P
         yield (*place, "start_round"), text
     if attack.needs_classes and not scenario.learned.has_classes:
         yield (*place, "name"), f"needs classes, but {_subject(scenario)}"
-    if attack.forges and scenario.algorithm.exchanges == "nothing":
-        text = f"changes what is sent, and {scenario.algorithm_name} sends nothing"
+    if attack.needs_messages and scenario.algorithm.exchanges == "nothing":
+        text = f"acts on what is sent, and {scenario.algorithm_name} sends nothing"
         yield (*place, "name"), text
 
 

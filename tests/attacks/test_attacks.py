@@ -144,9 +144,12 @@ def test_wrong_attacks_are_told_with_their_place(attacks, words):
         load(SMOKE, (f"attacks={attacks}",))
 
 
-def test_attacks_on_messages_need_an_algorithm_that_sends():
+@pytest.mark.parametrize("name", ["alie", "flooding", "withholding"])
+def test_attacks_on_messages_need_an_algorithm_that_sends(name):
     with pytest.raises(ScenarioError, match="sends nothing"):
-        load(SMOKE, ("attacks=[{name: alie, nodes: 0.2}]", "algorithm={name: local}"))
+        load(SMOKE, (f"attacks=[{{name: {name}, nodes: 0.2}}]", "algorithm={name: local}"))
+    for other in ("label_flip", "withholding, delay_s: 1.0"):  # which act on training
+        load(SMOKE, (f"attacks=[{{name: {other}, nodes: 0.2}}]", "algorithm={name: local}"))
 
 
 def test_rules_need_an_algorithm_that_averages_and_an_own_model():
