@@ -6,7 +6,8 @@ Algorithm 1. Where we differ:
 - The paper averages i and j atomically: both become (x_i + x_j) / 2 at one instant, x_i + x_j stays what it was. Here
   the two halves happen apart, as messages take time: i pulls what j has now and averages; it pushes what it had itself,
   and j averages that in when it next ends its training. What j has learned in between is in j's half and not in i's:
-  the sum is kept up to the local updates and averages of that time. If j does not answer, neither half happens.
+  the sum is kept up to the local updates and averages of that time. If j does not answer, neither half happens. What
+  i pushes is lost if i pushes again before j has looked, or is more than protocol.staleness rounds behind j.
 - The paper's gradient is computed while averaging goes on beside it, and is added to the averaged model. Here a node
   trains, then averages: the same cycle, cut at another place, with local_steps steps in a row.
 - A node that joins a run under way starts from the model of a neighbor; in the paper all are there from the start.
