@@ -10,7 +10,8 @@ Algorithm 1. Where we differ:
   i pushes is lost if i pushes again before j has looked, or is more than protocol.staleness rounds behind j.
 - The paper's gradient is computed while averaging goes on beside it, and is added to the averaged model. Here a node
   trains, then averages: the same cycle, cut at another place, with local_steps steps in a row.
-- A node that joins a run under way starts from the model of a neighbor; in the paper all are there from the start.
+- A node that joins a run under way, or has lost its state, starts from the model of a neighbor; in the paper all are
+  there from the start.
 - No deadlock can arise: a pull is answered while the peer trains, so the graph need not be bipartite.
 
 No node waits for the round of another, in either mode; a pull waits for one answer, which has a deadline if the

@@ -50,6 +50,9 @@ class Algorithm(Part, ABC):
     answers_when_finished: ClassVar[bool] = False
     """Whether peers may pull from a node that has finished its last round."""
 
+    joins_anew: ClassVar[bool] = False
+    """Whether a node does `join` after every absence, and not only where it begins afresh."""
+
     may_change: ClassVar[frozenset[str]] = frozenset()
     """Keys that `ddlsim resume --set` may change in a run under way: `round` reads them anew, and neither what a node
     remembers nor what `start` made of it has their shape or their meaning."""
@@ -68,7 +71,9 @@ class Algorithm(Part, ABC):
         """A node's state before its first round, or after it has lost its state; takes no simulated time."""
 
     def join(self, node: "Node", state: Any, round_num: int) -> "Steps":
-        """What a node does that joins a run under way, before its first round. Default: nothing."""
+        """What a node does before its next round that joins a run under way, or comes back without its state (or with
+        it, see `joins_anew`). Default: nothing.
+        """
         return
         yield
 

@@ -4,7 +4,8 @@ Source: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-efficien
 decentralized data", AISTATS 2017, Algorithm 1 with all clients in every round (C = 1). The average is of whole models,
 BatchNorm statistics included, over the nodes whose models come: those that are away are left out. A round ends with the
 new average, which is what is tested; where it does not come in time, a node goes on with its own model. In the first
-round all have the same model, so no node needs to fetch it.
+round all have the same model, so no node needs to fetch it; one that joins later, or returns, first fetches the average
+that the others begin its round with.
 
 Rounds are synchronous by definition: in `mode: async` too the server waits for the models of a round and a node for the
 new average, up to protocol.deadline_s. A node that went on without the answer would train a second chain of models,
@@ -18,15 +19,17 @@ from ddlsim.algorithms.base import Algorithm
 from ddlsim.evaluation.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
+    from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.node.node import Node, Steps, Verb
 
 
 @dataclass
 class State:
-    """A node's memory: its model, whole, as a tuple of one; the server's has no parts."""
+    """A node's memory: its model, whole, as a tuple of one (the server's has no parts); the server's: the average."""
 
     model: "Model" = ()
+    average: "Params | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,7 @@ class FedAvg(Algorithm):
 
     may_change: ClassVar[frozenset[str]] = frozenset({"weights"})
     has_server: ClassVar[bool] = True
+    joins_anew: ClassVar[bool] = True
     weights: Literal["samples", "uniform"] = "samples"
 
     @property
@@ -52,15 +56,26 @@ class FedAvg(Algorithm):
         (model,) = node.init_models(whole=True, own=False)
         return State(model)
 
+    def join(self, node: "Node", state: State, round_num: int) -> "Steps":
+        """A node fetches the average, if there is one and the server answers in time."""
+        answers = yield node.pull(node.peers(round_num), round_num)
+        for answer in answers:
+            if answer.payload:
+                state.model = (answer.payload["model"],)
+
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         if node.is_server:
+            if state.average is None:
+                node.publish(round_num)
+            else:
+                node.publish(round_num, model=state.average)
             inbox = yield node.receive(round_num, wait=True)
             if inbox:
                 shares = {m.src: m.payload["samples"] if self.weights == "samples" else 1 for m in inbox}
                 total = sum(shares.values())
                 weights = {peer: share / total for peer, share in shares.items()}
-                average = node.combine({m.src: m.payload["model"] for m in inbox}, weights)
-                node.send([m.src for m in inbox], round_num, model=average)
+                state.average = node.combine({m.src: m.payload["model"] for m in inbox}, weights)
+                node.send([m.src for m in inbox], round_num, model=state.average)
             return
         (model,) = state.model = yield self.local_training(node, state)
         node.send(node.peers(round_num), round_num, model=model, samples=node.num_samples)

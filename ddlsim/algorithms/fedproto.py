@@ -6,7 +6,8 @@ distance of features from the global prototype of their class (nothing for class
 the class means of the features seen in the last local epoch, as training went; the server takes plain means over the
 nodes that hold a class. Tested with the classifier, as the number that code tracks. A message holds a prototype for
 each of the node's classes, with its label. Nodes that are away are left out of the means; where none come in time, a
-node keeps those it has. As with FedAvg, a node waits for the prototypes of its round in either mode.
+node keeps those it has. One that joins later, or returns, first fetches those of then. As with FedAvg, a node waits for
+the prototypes of its round in either mode.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """A node's memory: its model, and the global prototypes it has; the server's model has no parts."""
+    """A node's memory, and the server's: its model (without parts), and the global prototypes it has."""
 
     model: "Model" = ()
     prototypes: "dict[int, Params]" = field(default_factory=dict)
@@ -45,6 +46,7 @@ class FedProto(Algorithm):
     may_change: ClassVar[frozenset[str]] = frozenset({"proto_weight"})
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
     has_server: ClassVar[bool] = True
+    joins_anew: ClassVar[bool] = True
     needs_core: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
     proto_weight: Annotated[float, Ge(0)] = 0.1
@@ -55,11 +57,19 @@ class FedProto(Algorithm):
         (model,) = node.init_models()
         return State(model)
 
+    def join(self, node: "Node", state: State, round_num: int) -> "Steps":
+        """A node fetches the global prototypes, if the server answers in time."""
+        answers = yield node.pull(node.peers(round_num), round_num)
+        for answer in answers:
+            state.prototypes = answer.payload["prototypes"]
+
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         if node.is_server:
+            node.publish(round_num, prototypes=state.prototypes, labels=list(state.prototypes))
             inbox = yield node.receive(round_num, wait=True)
-            means = self._average(node, {m.src: m.payload["prototypes"] for m in inbox})
-            node.send([m.src for m in inbox], round_num, prototypes=means, labels=list(means))
+            if inbox:
+                means = state.prototypes = self._average(node, {m.src: m.payload["prototypes"] for m in inbox})
+                node.send([m.src for m in inbox], round_num, prototypes=means, labels=list(means))
             return
         objective = Objective(self.local_loss, targets=state.prototypes, class_means=True)
         state.model, means = yield node.train(state.model, objective=objective)

@@ -4,7 +4,8 @@ itself.
 A node trains, sends its head, and goes on with the plain mean of all heads that the server got. It is tested with the
 head that it has trained itself, before the new mean comes, as MAPL's code does (Mukherjee, 2023). Cores may be of any
 architecture, as long as heads are alike. Nodes that are away are left out of the mean; where no mean comes in time, a
-node goes on with its own head. As with FedAvg, a node waits for the mean of its round in either mode.
+node goes on with its own head. One that joins later, or returns, first fetches the mean of then. As with FedAvg, a node
+waits for the mean of its round in either mode.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from ddlsim.algorithms.base import Algorithm
 from ddlsim.evaluation.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
+    from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.objective import Objective
     from ddlsim.node.node import Node, Steps
@@ -21,10 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """A node's memory: the model it goes on with, and the one that it trained last; the server's have no parts."""
+    """A node's memory: the model it goes on with, and the one that it trained last; the server's have no parts, but it
+    keeps the mean head."""
 
     model: "Model" = ()
     trained: "Model" = ()
+    mean: "Params | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,7 @@ class MeanHeads(Algorithm):
 
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
     has_server: ClassVar[bool] = True
+    joins_anew: ClassVar[bool] = True
     needs_core: ClassVar[bool] = True
 
     def objective(self) -> "Objective | None":
@@ -50,13 +55,24 @@ class MeanHeads(Algorithm):
         (model,) = node.init_models()
         return State(model, model)
 
+    def join(self, node: "Node", state: State, round_num: int) -> "Steps":
+        """A node fetches the mean of heads, if there is one and the server answers in time."""
+        answers = yield node.pull(node.peers(round_num), round_num)
+        for answer in answers:
+            core, head = state.model
+            state.model = core, answer.payload.get("head", head)
+
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         if node.is_server:
+            if state.mean is None:
+                node.publish(round_num)
+            else:
+                node.publish(round_num, head=state.mean)
             inbox = yield node.receive(round_num, wait=True)
             if inbox:
                 heads = {m.src: m.payload["head"] for m in inbox}
-                mean = node.combine(heads, dict.fromkeys(heads, 1 / len(heads)))
-                node.send([m.src for m in inbox], round_num, head=mean)
+                state.mean = node.combine(heads, dict.fromkeys(heads, 1 / len(heads)))
+                node.send([m.src for m in inbox], round_num, head=state.mean)
             return
         core, head = state.trained = yield node.train(state.model, objective=self.objective())
         node.send(node.peers(round_num), round_num, head=head)

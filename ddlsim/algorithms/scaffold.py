@@ -72,6 +72,7 @@ class Scaffold(Algorithm):
     """
 
     has_server: ClassVar[bool] = True
+    joins_anew: ClassVar[bool] = True
     global_rate: Annotated[float, Gt(0), Le(1000)] = 1.0
     sends: Literal["variates", "changes"] = "variates"
 
@@ -84,8 +85,19 @@ class Scaffold(Algorithm):
         ((model,),) = node.init_models(whole=True, own=False)
         return State(model, model)
 
+    def join(self, node: "Node", state: State, round_num: int) -> "Steps":
+        """A node fetches x and c, if the server answers in time."""
+        answers = yield node.pull(node.peers(round_num), round_num)
+        for answer in answers:
+            state.model = state.start = answer.payload["model"]
+            state.common = answer.payload.get("control")
+
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         if node.is_server:
+            if state.common is None:
+                node.publish(round_num, model=state.model)
+            else:
+                node.publish(round_num, model=state.model, control=state.common)
             inbox = yield node.receive(round_num, wait=True)
             if inbox:
                 state.model = self._moved(node, state.model, {m.src: m.payload["move"] for m in inbox})

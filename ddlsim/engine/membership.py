@@ -1,7 +1,8 @@
 """The members of a run: which nodes take part now, where nodes begin that come late, and when the run is over.
 
 A node whose first absence begins at time 0 is a newcomer: until that ends it does not exist. It has no state, no node
-waits for it and it is not evaluated; when it joins it starts afresh (and may ask others first, see Algorithm.join).
+waits for it and it is not evaluated; when it joins it starts afresh (and may ask others first, see Algorithm.join, as
+may one that returns without its state).
 
 Where late comers begin. Synchronous: in the round after the one that the others are in, whether they return or join.
 Asynchronous: a node that returns goes on where it left; a newcomer begins at the median of the rounds that the others

@@ -146,15 +146,15 @@ class Simulation:
 
     def _life(self, member: Member) -> Generator[simpy.Event, Any, None]:
         rounds = self._run.rounds
-        newcomer = not member.joined
-        if newcomer:
+        joins = not member.joined
+        if joins:
             yield self._returned[member.id]
         else:
             self._start_afresh(member)
         while member.round_num < self._last_round:
             algorithm = self._algorithm_of(member.round_num)
             stage = algorithm.round if member.round_num < rounds else algorithm.finish
-            if newcomer:
+            if joins:
                 stage = algorithm.join
             member.node.round_num = member.round_num
             steps, outcome = stage(member.node, member.state, member.round_num), None
@@ -168,10 +168,11 @@ class Simulation:
             except simpy.Interrupt:
                 steps.close()
                 yield self._returned[member.id]
+                joins = joins or self._churn.state_lost or algorithm.joins_anew
                 continue
             except StopIteration:
-                if newcomer:
-                    newcomer = False
+                if joins:
+                    joins = False
                     continue
             if member.best is not None:
                 self._validate(member, member.best)

@@ -105,7 +105,7 @@ class Node:
 
     @property
     def synchronous(self) -> bool:
-        """Whether rounds wait for messages (`mode: sync`)."""
+        """Whether rounds wait for messages (mode `sync`)."""
         return self._run.synchronous
 
     @property

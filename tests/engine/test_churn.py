@@ -172,6 +172,24 @@ def test_newcomer_that_leaves_while_it_asks_asks_again_when_it_is_back():
     assert sim.members[1].state == {"asked": [2.75], "rounds": [3, 4]}
 
 
+@pytest.mark.parametrize(
+    ("lost", "anew", "asked"), [(False, False, []), (False, True, [3, 4]), (True, False, [3, 4]), (True, True, [3, 4])]
+)
+def test_who_returns_asks_where_it_begins_afresh_or_its_algorithm_says_so(lost, anew, asked):
+    class Asking(Counting):
+        joins_anew = anew
+
+        def join(self, node, state, round_num):
+            found.append(round_num)
+            return
+            yield
+
+    found = []
+    algorithm = Asking(2)
+    simulate(algorithm, {1: [(0.5, 2.5), (3.25, 3.5)]}, state_lost=lost)
+    assert (found, algorithm.rounds_done[1]) == (asked, [4])
+
+
 def test_asynchronous_run_waits_for_a_node_that_is_briefly_away_at_its_end():
     algorithm = Counting(2)
     sim = simulate(algorithm, {1: [(3.5, 7.0)]}, synchronous=False)
