@@ -149,8 +149,8 @@ def _over(values: np.ndarray | None, records: Records) -> dict:
         return {"all": None, "std": None, "clusters": None, "clusters_std": None}
     clusters = metrics.over_clusters(values, records.node_cluster)
     there = values[~np.isnan(values)]
-    std = float(there.std()) if len(there) else None
     with np.errstate(invalid="ignore"):  # a diverged run
+        std = float(there.std()) if len(there) else None
         squares = (values - clusters[records.node_cluster]) ** 2
     of_clusters = np.sqrt(metrics.over_clusters(squares, records.node_cluster))
     return {"all": metrics.over_nodes(values), "std": std, "clusters": clusters, "clusters_std": of_clusters}

@@ -1,4 +1,5 @@
 import json
+import math
 import re
 from dataclasses import replace
 
@@ -119,6 +120,15 @@ def test_a_diverged_seed_is_told(matrix):
     result = table._result(matrix, matrix.cells[0], own)
     assert result == Result(matrix.cells[0], (1, 2), None, None, ())
     assert "diverged" in console_table(matrix, [result])
+
+
+@pytest.mark.parametrize("spread", ["seeds", "nodes"])
+def test_an_infinite_error_of_a_seed_is_told_as_diverged(matrix, spread):
+    from ddlsim.reproduce import table
+
+    own = [(1, summary(math.inf, [math.inf, 1.0]) | {"std": None}), (2, summary(1.0, [1.0, 1.0]) | {"std": 0.0})]
+    result = table._result(replace(matrix, spread=spread), matrix.cells[0], own)
+    assert result == Result(matrix.cells[0], (1, 2), None, None, ())
 
 
 def test_a_cluster_without_a_value_is_told(matrix):
