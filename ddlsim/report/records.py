@@ -237,12 +237,15 @@ class Records:
         """All complete evaluations, one per evaluated round; one that a crash cut short is left out. Those of a run
         that is done, or that a callback has stopped, are whole, though nodes that never came are in none."""
         measured = self.rows.get(self.metric)
+        nothing = np.zeros(0, dtype=int)
+        none = Evaluations(nothing, nothing.astype(float), {}, self.metric)
         if measured is None:
-            nothing = np.zeros(0, dtype=int)
-            return Evaluations(nothing, nothing.astype(float), {}, self.metric)
+            return none
         rounds, count = np.unique(measured.round, return_counts=True)
         if self.status not in ("done", "stopped") and count[-1] < self.num_nodes:
             rounds = rounds[:-1]
+        if not len(rounds):
+            return none
         names = (
             self.metric,
             *(metric.name for metric in self.also_measured),

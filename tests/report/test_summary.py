@@ -85,6 +85,18 @@ def test_a_run_that_has_just_begun_is_summarized_without_numbers(make_run):
     assert "running" in table(summary, terminal=False)
 
 
+def test_a_run_in_the_middle_of_its_first_evaluation_is_summarized_without_numbers(make_run):
+    begun = [row for row in make_run.rows() if row["round"] <= 2 and row["node"] == 0]
+    peeked = {"time_s": 20.0, "node": 0, "round": 2, "name": "accuracy_lowest_test_loss", "value": 0.6}
+    data = {"name": "cifar10", "fallback": False, "tested": [[10, 100]]}
+    f1 = {"name": "f1_macro", "share": True}
+    f1_rows = [{**peeked, "name": "f1_macro"}]
+    run = make_run(rows=[*begun, peeked, *f1_rows], traffic=None, status="interrupted", data=data, also_measured=[f1])
+    summary = summarize(run)
+    assert (summary["evaluated_round"], summary["accuracy"]["all"], summary["f1_macro"]["all"]) == (None, None, None)
+    assert summary["labels"] == ["SAMPLED: nodes were tested on 10 of 100 samples of each test set"]
+
+
 def test_spread_of_a_cluster_is_over_its_nodes(make_run):
     rows = make_run.rows({2: [(3, 3), (3, 3), (2, 2)], 4: [(3, 4), (5, 4), (3, 3)]})
     accuracy = summarize(make_run(rows=rows))["accuracy"]
