@@ -67,6 +67,13 @@ def without(values: np.ndarray, nodes: Sequence[int]) -> np.ndarray:
     return kept
 
 
+def clusters_with_honest_nodes(node_cluster: Ints, attacked: Sequence[int]) -> np.ndarray:
+    """The clusters over which fairness is defined, ascending; all of them where every node attacks."""
+    clusters = np.asarray(node_cluster)
+    honest = np.unique(np.delete(clusters, list(attacked)))
+    return honest if len(honest) else np.unique(clusters)
+
+
 def class_rates(confusion: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One-against-the-rest rates of every class.
 

@@ -75,7 +75,8 @@ def rounds(records: "Records") -> Columns:
         of_clusters = metrics.over_clusters(own, records.node_cluster)
         columns |= {f"{metric}_{cluster}": curve for cluster, curve in enumerate(of_clusters.T)}
         if metric == "accuracy":
-            columns["fair_accuracy"] = np.asarray(metrics.fair_accuracy(of_clusters, records.fair_lambda))
+            judged = of_clusters[:, records.judged_clusters]
+            columns["fair_accuracy"] = np.asarray(metrics.fair_accuracy(judged, records.fair_lambda))
     return columns
 
 

@@ -139,6 +139,11 @@ class Records:
         return found
 
     @property
+    def judged_clusters(self) -> np.ndarray:
+        """The clusters that have an honest node, over which fairness is defined, int [at most K]."""
+        return metrics.clusters_with_honest_nodes(self.node_cluster, np.flatnonzero(self.attacked).tolist())
+
+    @property
     def judged_nodes(self) -> str:
         """The nodes that curves, targets and comparisons are of, in words."""
         return "honest nodes" if self.attacked.any() else "all nodes"

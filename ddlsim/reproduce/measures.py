@@ -79,7 +79,7 @@ def _highest_fair_accuracy(summary: dict[str, Any], directory: Path) -> float | 
     if not len(records.evaluations) or records.metric != "accuracy":
         return None
     per_cluster = metrics.over_clusters(records.evaluations.quality, records.node_cluster)
-    fair = metrics.fair_accuracy(per_cluster, records.fair_lambda)
+    fair = metrics.fair_accuracy(per_cluster[:, records.judged_clusters], records.fair_lambda)
     return None if np.isnan(fair).all() else 100 * float(np.nanmax(fair))
 
 

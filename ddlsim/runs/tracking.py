@@ -70,5 +70,6 @@ def _point(evaluation: Evaluation, fair_lambda: float) -> Point:
         **{f"{metric}_{cluster}": float(value) for cluster, value in enumerate(clusters)},
     }
     if metric == "accuracy":
-        found["fair_accuracy"] = float(metrics.fair_accuracy(clusters, fair_lambda))
+        judged = metrics.clusters_with_honest_nodes(evaluation.node_cluster, evaluation.attacked)
+        found["fair_accuracy"] = float(metrics.fair_accuracy(clusters[judged], fair_lambda))
     return Point(evaluation.round, {name: value for name, value in found.items() if math.isfinite(value)})

@@ -136,7 +136,7 @@ class Aim:
         if self.over == "nodes":
             found = float(metrics.over_nodes(values))
         elif self.over == "fairness":
-            found = float(metrics.fair_accuracy(clusters, records.fair_lambda))
+            found = float(metrics.fair_accuracy(clusters[records.judged_clusters], records.fair_lambda))
         else:
             found = float(np.nanmax(clusters) if self.metric.falling else np.nanmin(clusters))
         return found if math.isfinite(found) else math.inf if self.metric.falling else -math.inf

@@ -2,8 +2,16 @@ import json
 
 import pytest
 
+from ddlsim.report import columns
+from ddlsim.report.comparing.curves import measure_of
+from ddlsim.report.reading import read
+from ddlsim.report.sections.quality import fairness
+from ddlsim.report.sections.tables import curve
 from ddlsim.report.summary import summarize
 from ddlsim.report.summary_table import loud_lines, table
+from ddlsim.reproduce.measures import MEASURES
+from ddlsim.sweeps.search_space import Aim
+from ddlsim.tasks.metric import ACCURACY
 
 KEYS = (
     "schema_version status scenario algorithm nodes rounds seed device data accuracy fair_accuracy demographic_parity "
@@ -147,3 +155,15 @@ def test_a_run_that_ended_before_its_first_evaluation_says_so(make_run):
     text = table(summarize(make_run(rows=[], status="interrupted")), terminal=False)
     assert "NOT FINISHED: status interrupted, never evaluated" in text
     assert "4 (not evaluated)" in text and "None" not in text
+
+
+def test_fair_accuracy_is_the_same_everywhere_where_all_nodes_of_a_cluster_attack(make_run):
+    run = make_run(attacks=[{"name": "sign_flip", "nodes": [2]}])  # cluster 1; the others have 0.9 at the end
+    records, fair = read(run), pytest.approx(2 / 3 * 0.9 + 1 / 3)
+    assert summarize(run)["honest"]["fair_accuracy"] == fair
+    assert measure_of(records, "fair_accuracy")[-1] == fair
+    assert columns.rounds(records)["fair_accuracy"][-1] == fair
+    assert curve(records, None).rows[-1][-1] == "93.33"
+    assert fairness(records)[0].figure.series[0].values[-1] == fair
+    assert MEASURES["highest_fair_accuracy"].value({}, run) == pytest.approx(100 * (2 / 3 * 0.9 + 1 / 3))
+    assert Aim("fair_accuracy", ACCURACY, "accuracy", "fairness").curve(records, True)[-1][1] == fair

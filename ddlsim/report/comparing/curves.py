@@ -150,7 +150,7 @@ def measure_of(records: Records, y: str | None = None) -> np.ndarray:
     if measure == "worst_node":
         return worst(values, axis=1)
     if measure == "fair_accuracy" and records.metric == "accuracy":
-        return np.asarray(metrics.fair_accuracy(clusters, records.fair_lambda))
+        return np.asarray(metrics.fair_accuracy(clusters[:, records.judged_clusters], records.fair_lambda))
     head, _, number = measure.rpartition("_")
     if head == "cluster" and number.isdigit() and int(number) < len(sizes):
         return clusters[:, int(number)]

@@ -74,7 +74,7 @@ def fairness(records: Records) -> list[Section]:
     if records.metric != "accuracy" or records.node_cluster.max() == 0:
         return []
     fair_lambda = records.fair_lambda
-    per_cluster = metrics.over_clusters(evaluations.quality, records.node_cluster)
+    per_cluster = metrics.over_clusters(evaluations.quality, records.node_cluster)[:, records.judged_clusters]
     series = [
         Series("fair accuracy", metrics.fair_accuracy(per_cluster, fair_lambda), 0),
         Series("gap, best to worst cluster", np.ptp(per_cluster, axis=1), 1, dash=1),

@@ -27,7 +27,7 @@ def curve(records: Records, target: float | None) -> Table:
     reached = None if target is None else metrics.first_reaching(everyone, target, metric.falling)
     fair = None
     if metric == ACCURACY:
-        fair = metrics.fair_accuracy(per_cluster, records.fair_lambda)
+        fair = metrics.fair_accuracy(per_cluster[:, records.judged_clusters], records.fair_lambda)
     rows = []
     for index in thinned(len(evaluations), reached):
         rows.append(
