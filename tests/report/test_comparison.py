@@ -24,6 +24,17 @@ def test_seeds_share_a_row_with_mean_and_population_deviation(two_seeds):
     assert row["numbers"]["accuracy_all"] == pytest.approx({"mean": 0.81, "std": 0.01})
 
 
+def test_a_mean_over_fewer_runs_than_the_row_has_says_so(make_run):
+    without_node_2 = [row for row in make_run.rows() if row["node"] != 2]  # the only one of cluster 1
+    runs = [make_run("s0", seed=0), make_run("s1", seed=1, rows=without_node_2)]
+    (row,) = json.loads(compare(runs, "json"))["rows"]
+    assert row["numbers"]["accuracy_1"] == pytest.approx({"mean": 0.6, "std": 0.0, "runs": 1})
+    assert "runs" not in row["numbers"]["accuracy_0"]
+    told = "accuracy_1, fair_accuracy, demographic_parity, equalized_odds: over 1 of 2 runs, others have none"
+    assert "  60.00 (1/2)  " in compare(runs) and f"facade: {told}" in compare(runs)
+    assert next(csv.DictReader(io.StringIO(compare(runs, "csv"))))["labels"] == told
+
+
 def test_published_numbers_stand_beside(two_seeds):
     (row,) = json.loads(compare(two_seeds, "json"))["rows"]
     assert row["published"] == pytest.approx(

@@ -42,8 +42,9 @@ class Target:
 class Row:
     """Runs that differ in nothing but their seed, or in what they were not to be told apart by.
 
-    `numbers` holds per metric the mean and the population standard deviation over runs (None where no run has it);
-    accuracies are fractions. Costs to the target are over the runs that reached it, `reached` of `len(seeds)`.
+    `numbers` holds per metric the mean and the population standard deviation over runs (None where no run has it), and
+    as `runs` over how many, where some have none; accuracies are fractions. Costs to the target are over the runs that
+    reached it, `reached` of `len(seeds)`.
     """
 
     scenario: str
@@ -79,6 +80,17 @@ class Row:
     def has_fairness(self) -> bool:
         """Whether fairness over classes is defined."""
         return "demographic_parity" in self.numbers
+
+    @property
+    def partial(self) -> list[str]:
+        """What is not over all runs: sentences; costs to the target are told by `reached`."""
+        found: dict[int, list[str]] = {}
+        for name, number in self.numbers.items():
+            if number is not None and "runs" in number and not name.startswith("target_"):
+                found.setdefault(number["runs"], []).append(name)
+        return [
+            f"{', '.join(names)}: over {k} of {len(self.seeds)} runs, others have none" for k, names in found.items()
+        ]
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
@@ -192,6 +204,8 @@ def _numbers(runs: list[dict[str, float | None]]) -> dict[str, dict | None]:
     for name in dict.fromkeys(name for run in runs for name in run):
         values = [value for run in runs if (value := run.get(name)) is not None]
         numbers[name] = {"mean": float(np.mean(values)), "std": float(np.std(values))} if values else None
+        if 0 < len(values) < len(runs):
+            numbers[name] |= {"runs": len(values)}
     return numbers
 
 

@@ -119,12 +119,12 @@ def _cell(row: Row, metric: str, as_text) -> str:
     if to_target and row.target is not None and not row.reached:
         return "not reached"
     text = as_text(number["mean"] if number else None)
-    if number and (row.reached if to_target else len(row.seeds)) > 1 and (number["std"] or metric not in COSTS):
+    if number and number.get("runs", len(row.seeds)) > 1 and (number["std"] or metric not in COSTS):
         text += f" ± {as_text(number['std'])}"
     if metric in row.published and not row.data.endswith(FALLBACK):
         text += f" [{as_text(row.published[metric])}]"
-    if to_target and 0 < row.reached < len(row.seeds):
-        text += f" ({row.reached}/{len(row.seeds)})"
+    if number and "runs" in number:
+        text += f" ({number['runs']}/{len(row.seeds)})"
     return text
 
 
@@ -149,6 +149,7 @@ def notes_of(rows: list[Row]) -> list[str]:
         run = f"{row.scenario} {row.algorithm} {row.settings}".strip()
         if row.attacked:
             notes.append(f"{row.setting or run}: of honest nodes, {row.attacked} others attack them")
+        notes += [f"{row.setting or run}: {text}" for text in row.partial]
         if row.mixed:
             notes.append(f"{row.setting}: averaged over runs that differ in {', '.join(row.mixed)}")
         if row.data.endswith(FALLBACK):
@@ -173,7 +174,7 @@ def _csv(rows: list[Row]) -> tuple[list[str], list[list]]:
         for metric in metrics:
             number = row.numbers.get(metric) or {"mean": None, "std": None}
             line += [number["mean"], number["std"], row.published.get(metric)]
-        lines.append([*line, "; ".join(row.labels)])
+        lines.append([*line, "; ".join([*row.labels, *row.partial])])
     return [*header, "labels"], lines
 
 
