@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ddlsim.report.records import Records
+    from ddlsim.tasks.metric import Metric
 
 # Okabe and Ito's palette: distinct for color-blind readers; dashes tell the lines apart in print.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -74,6 +75,11 @@ def new_figure(records: "Records"):
     title = f"{about.get('scenario')}, {about.get('algorithm')}, seed {about.get('seed')}"
     axes.set_title(f"{title}, FALLBACK DATA {data.get('name')}" if data.get("fallback") else title, fontsize=10)
     return figure, axes
+
+
+def quality_scale(metric: "Metric", values: np.ndarray) -> str:
+    """The scale of an axis of these values: a metric's own, unless none of them can be drawn on it (all diverged)."""
+    return metric.axis_scale if (np.isfinite(values) & (values > 0)).any() else "linear"
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from ddlsim.errors import ScenarioError
 from ddlsim.report.comparing.curves import check_alike
 from ddlsim.report.comparing.groups import Group, group, settings_of
 from ddlsim.report.contacts import merge_accuracy
-from ddlsim.report.frame import COLORS, DASHES, need_matplotlib, styles
+from ddlsim.report.frame import COLORS, DASHES, need_matplotlib, quality_scale, styles
 from ddlsim.report.records import Records
 
 if TYPE_CHECKING:
@@ -120,7 +120,9 @@ def sweep_figure(runs: Sequence[Records], key: str) -> "Figure":
                 linestyle="none" if categories else DASHES[number % len(DASHES)],
             )
         positive = not categories and all(value > 0 for line in lines for value in line)
-        axes.set(xlabel=key, xscale="log" if positive else "linear", yscale=metric.axis_scale)
+        axes.set(xlabel=key, xscale="log" if positive else "linear")
+        shown = np.array([outcome[index] for line in lines for found in line.values() for outcome in found])
+        axes.set_yscale(quality_scale(metric, shown))
         if categories:
             axes.set_xticks(range(len(categories)), categories)
             axes.set_xlim(-0.5, len(categories) - 0.5)

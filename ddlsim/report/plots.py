@@ -14,7 +14,7 @@ from ddlsim.report.comparing.curves import Axis
 from ddlsim.report.comparing.lines import axis_of
 from ddlsim.report.contacts import contact_figures
 from ddlsim.report.distribution import class_counts, distribution_figure
-from ddlsim.report.frame import COLORS, DASHES, need_matplotlib, new_figure, written_below
+from ddlsim.report.frame import COLORS, DASHES, need_matplotlib, new_figure, quality_scale, written_below
 from ddlsim.report.payload_table import contents_figure, read_contents
 from ddlsim.report.reading import read
 from ddlsim.report.records import Records
@@ -91,7 +91,7 @@ def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
     )
     axes.set_xlabel(label)
     axes.set_ylabel(metric.axis)
-    axes.set_yscale(metric.axis_scale)
+    axes.set_yscale(quality_scale(metric, evaluations.quality))
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
@@ -113,7 +113,7 @@ def spread_figure(records: Records) -> "Figure":
         mean, std = np.nanmean(values[known], axis=1), np.nanstd(values[known], axis=1)
         axes.plot(evaluations.round[known], mean, dash, color=color, label=f"cluster {cluster}", linewidth=1.8)
         axes.fill_between(evaluations.round[known], mean - std, mean + std, color=color, alpha=0.15, linewidth=0)
-    axes.set(xlabel="rounds", ylabel=metric.axis, yscale=metric.axis_scale)
+    axes.set(xlabel="rounds", ylabel=metric.axis, yscale=quality_scale(metric, evaluations.quality))
     axes.grid(alpha=0.3)
     axes.legend()
     return figure

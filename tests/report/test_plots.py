@@ -3,6 +3,7 @@ import sys
 import pytest
 
 from ddlsim.errors import DataMissing, ScenarioError
+from ddlsim.report.panels import sweep_figure
 from ddlsim.report.plots import communication_figure, heads_figure, quality_figure, save_plots, spread_figure
 from ddlsim.report.reading import read
 
@@ -66,3 +67,17 @@ def test_figures_that_cannot_be_written_are_one_error(make_run, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ScenarioError, match=r"--plots: expected to write to .*file, got: .*\. Name another path\."):
         save_plots(make_run(), tmp_path / "file")
+
+
+def test_figures_of_a_run_whose_errors_are_all_infinite_are_drawn(make_run, tmp_path):
+    pytest.importorskip("matplotlib")
+    mse = {"name": "mse", "higher_is_better": False}
+    rows = [
+        {"time_s": 10.0, "node": node, "round": completed, "name": "mse", "value": float("inf")}
+        for completed in (2, 4)
+        for node in range(3)
+    ]
+    run = make_run(rows=rows, metric=mse)
+    names = {path.stem for path in save_plots(run, tmp_path / "figures")}
+    assert {"mse_rounds", "mse_time", "mse_bytes", "spread"} <= names
+    sweep_figure([read(run)], "algorithm.heads").savefig(tmp_path / "sweep.png")
