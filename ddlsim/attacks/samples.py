@@ -85,4 +85,9 @@ class Backdoor(Attack):
         import torch
 
         others = (labels != self.target).nonzero().flatten()
+        if not len(others):
+            raise ScenarioError(
+                f"attacks: target of backdoor: expected test samples of other classes, to measure success on, got a "
+                f"test set of class {self.target} alone. Use another target, or test sets of several classes."
+            )
         return self.triggered(inputs[others]), torch.full_like(labels[others], self.target)

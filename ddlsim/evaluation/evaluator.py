@@ -217,7 +217,10 @@ class Evaluator:
             for node, (model, kept) in models.items()
         ]
         for node, tested in zip(models, self._compute.resolve(jobs), strict=True):
-            self._recorder.row(snapshots[node].time_s, node, completed, "backdoor_success", tested[0][0][0])
+            confusion = tested[0].confusion  # all of its samples count as the target
+            assert confusion is not None, "a backdoor needs classes"
+            success = float(metrics.accuracy(confusion))
+            self._recorder.row(snapshots[node].time_s, node, completed, "backdoor_success", success)
 
     def _candidates(self, snapshot: Snapshot, serving: EvaluationCandidates) -> tuple[EvaluationCandidates, Any]:
         """What is tested of a node, and what it keeps of its trainings beside."""

@@ -96,6 +96,11 @@ def test_backdoor_is_measured_on_samples_of_other_classes():
     assert len(inputs) == 2 and wanted.tolist() == [0, 0]
 
 
+def test_a_backdoor_to_the_only_class_of_a_test_set_is_refused():
+    with pytest.raises(ScenarioError, match="got a test set of class 2 alone"):
+        attack("backdoor", target=2).measured_on(torch.ones(3, 1, 5, 5), torch.tensor([2, 2, 2]))
+
+
 def test_shares_nest_and_are_the_same_in_every_attack():
     few = attack("alie", nodes=0.2).members(CLUSTERS, seed=3)
     many = attack("label_flip", nodes=0.5).members(CLUSTERS, seed=3)
