@@ -81,13 +81,15 @@ class Backdoor(Attack):
         return found
 
     def measured_on(self, inputs: "torch.Tensor", labels: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
-        """Test samples of other classes with the trigger, and the target as the label of each."""
+        """Test samples of other classes (at every position, if they have several) with the trigger, and the target as
+        their labels.
+        """
         import torch
 
-        others = (labels != self.target).nonzero().flatten()
+        others = (labels != self.target).reshape(len(labels), -1).all(1).nonzero().flatten()
         if not len(others):
             raise ScenarioError(
                 f"attacks: target of backdoor: expected test samples of other classes, to measure success on, got a "
-                f"test set of class {self.target} alone. Use another target, or test sets of several classes."
+                f"test set with class {self.target} in every sample. Use another target, or other test sets."
             )
         return self.triggered(inputs[others]), torch.full_like(labels[others], self.target)

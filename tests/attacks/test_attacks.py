@@ -96,8 +96,14 @@ def test_backdoor_is_measured_on_samples_of_other_classes():
     assert len(inputs) == 2 and wanted.tolist() == [0, 0]
 
 
+def test_backdoor_is_measured_on_sequences_without_the_target():
+    inputs, labels = torch.arange(8).view(4, 2), torch.tensor([[0, 1], [1, 2], [2, 2], [0, 0]])
+    found, wanted = attack("backdoor", target=0, size=1).measured_on(inputs, labels)
+    assert found.tolist() == [[2, 0], [4, 0]] and wanted.tolist() == [[0, 0], [0, 0]]  # token 0 is the trigger
+
+
 def test_a_backdoor_to_the_only_class_of_a_test_set_is_refused():
-    with pytest.raises(ScenarioError, match="got a test set of class 2 alone"):
+    with pytest.raises(ScenarioError, match="got a test set with class 2 in every sample"):
         attack("backdoor", target=2).measured_on(torch.ones(3, 1, 5, 5), torch.tensor([2, 2, 2]))
 
 
