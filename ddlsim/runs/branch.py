@@ -153,7 +153,7 @@ def branch(planned: Branch, out: Path | None, anyway: bool, options: Options) ->
             found = _usable_checkpoint(planned, console.message)
             if found is not None and not anyway:
                 refuse_others(planned.parent, found[1].made_with, made_with(scenario, device))
-            learner = make_learner(scenario, prepared, device, options, console.message)
+            learner = make_learner(planned.stages[0].scenario, prepared, device, options, console.message)
             try:
                 with directories.run_directory(path, console.message, lambda held: _spare(held, planned)) as place:
                     manifest = start_manifest(scenario, prepared, device, None, options.command)

@@ -97,7 +97,8 @@ def go_on(directory: Path, options: Options, anyway: bool = False) -> dict:
             prepared = load_same_data(scenario, manifest, options.data_dir, options.download)
             data_s = time.perf_counter() - started
             console.message(f"{directory}: repeating {state.rounds} rounds without training, then going on.")
-            learner = make_learner(scenario, prepared, device, options, console.message)
+            first = stages[0].scenario if stages else scenario
+            learner = make_learner(first, prepared, device, options, console.message)
             assert not isinstance(learner, SizeLearner), "only a run that learns has checkpoints"
             try:
                 repetition = Repetition(checkpoint, state, learner)

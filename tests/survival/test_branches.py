@@ -76,6 +76,15 @@ def test_a_slower_network_holds_from_the_branching_round_on(parent, tmp_path):
     assert summary["labels"] == [f"branched from {parent} after round 3: network.links.uplink_mbps 100.0 -> 0.5"]
 
 
+@pytest.mark.parametrize("every", [KEEP, Every()], ids=["checkpoint-before", "no-checkpoint"])
+def test_a_training_changes_in_no_round_before_the_branching_one(tmp_path, every):
+    run(tmp_path / "run", (*EL, "rounds=8", "evaluation.every=1"), every)
+    runs.resume(tmp_path / "run", from_round=3, set=["training.learning_rate=0.001"], out=tmp_path / "branch")
+    before, after = rows(tmp_path / "run", "accuracy"), rows(tmp_path / "branch", "accuracy")
+    assert [row for row in before if row["round"] <= 3] == [row for row in after if row["round"] <= 3]
+    assert before != after
+
+
 @pytest.mark.parametrize("settings", [EL, FACADE], ids=["el", "facade"])
 def test_more_rounds_end_as_a_run_that_had_them_from_the_start(tmp_path, settings):
     run(tmp_path / "short", settings)
