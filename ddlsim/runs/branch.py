@@ -122,7 +122,7 @@ def plan_branch(directory: Path, from_round: int | None, overrides: Sequence[str
             f"--from-round {until}: the run has {after.rounds} rounds, so nothing that changes after the last one can "
             "be seen. Branch at an earlier round, or add rounds: --set rounds=..."
         )
-    stages = (*(stage for stage in earlier if stage.until < until), Stage(before, until))
+    stages = earlier if earlier and earlier[-1].until == until else (*earlier, Stage(before, until))
     given = tuple(Stage(_with_rounds(stage.scenario, after.rounds), stage.until) for stage in stages)
     return Branch(directory, manifest, given, after, changed, before.rounds)
 
@@ -193,9 +193,8 @@ def _last_round(directory: Path, scenario: "Scenario") -> int:
 
 
 def _branches_before(planned: Branch) -> list[dict[str, Any]]:
-    """What the manifest of the earlier run says of branchings that are still part of the new one."""
-    kept = {stage.until for stage in planned.stages[:-1]}
-    return [about for about in planned.manifest.get("branches", ()) if about.get("from_round") in kept]
+    """What the manifest of the earlier run says of its own branchings, all of which are part of the new one."""
+    return list(planned.manifest.get("branches", ()))
 
 
 def _is_same(path: Path, planned: Branch) -> bool:

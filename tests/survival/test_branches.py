@@ -198,6 +198,16 @@ def test_a_branch_of_a_branch_follows_all_three_scenarios(parent, tmp_path):
         runs.resume(tmp_path / "one", from_round=1, out=tmp_path / "three")
 
 
+def test_a_branch_of_a_branch_at_its_first_round_is_that_of_the_earlier_run(parent, tmp_path):
+    slow, other = "network.links.uplink_mbps=1", "training.learning_rate=0.001"
+    runs.resume(parent, from_round=2, set=[slow], out=tmp_path / "one", checkpoint_every=KEEP)
+    runs.resume(tmp_path / "one", from_round=2, set=[other], out=tmp_path / "two")
+    runs.resume(parent, from_round=2, set=[slow, other], out=tmp_path / "at-once")
+    assert rows(tmp_path / "two") == rows(tmp_path / "at-once")
+    branches = json.loads((tmp_path / "two" / "manifest.json").read_text())["branches"]
+    assert [list(about["changed"]) for about in branches] == [[slow.split("=")[0]], [other.split("=")[0]]]
+
+
 def test_nodes_that_are_away_by_the_new_churn_alone_leave_and_those_by_the_old_alone_return(tmp_path):
     old = "churn={name: schedule, offline: [{node: 1, start_s: 0.1, end_s: 9.0}, {node: 3, start_s: 9.0, end_s: 10.0}]}"
     new = "churn={name: schedule, offline: [{node: 2, start_s: 0.0, end_s: 1.5}, {node: 4, start_s: 0.2, end_s: .inf}]}"
