@@ -17,8 +17,9 @@ from ddlsim.runs import directory as directories
 from ddlsim.runs.checkpoint import State, checkpoints_of, copy_checkpoint, read_state, remove_checkpoints
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
 from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_others
+from ddlsim.runs.inputs import file_digests, same_files
 from ddlsim.runs.life import Life
-from ddlsim.runs.manifest import made_with, start_manifest
+from ddlsim.runs.manifest import made_with, start_manifest, told_with
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import Repetition
@@ -43,7 +44,7 @@ class Branch:
         stages: what it follows up to the branching round.
         scenario: what it follows from there on.
         changed: key -> its value before and after.
-        was_rounds: how many rounds the earlier run was to have.
+        before: what the earlier run followed, one after the other.
     """
 
     parent: Path
@@ -51,12 +52,17 @@ class Branch:
     stages: tuple[Stage, ...]
     scenario: "Scenario"
     changed: "Mapping[str, tuple[Any, Any]]"
-    was_rounds: int
+    before: "tuple[Scenario, ...]"
 
     @property
     def from_round(self) -> int:
         """The round after which it goes its own way."""
         return self.stages[-1].until
+
+    @property
+    def followed(self) -> "tuple[Scenario, ...]":
+        """Its scenarios one after the other."""
+        return (*(stage.scenario for stage in self.stages), self.scenario)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -80,13 +86,14 @@ class Branch:
         """Whether the run can begin with a checkpoint of the earlier one."""
         if state.completed > self.from_round:
             return False
-        if self.scenario.rounds == self.was_rounds:
+        was_rounds = self.before[-1].rounds
+        if self.scenario.rounds == was_rounds:
             return True
         # How many rounds there are steers the nodes of our algorithms in the last one and after it; a schedule of the
         # learning rate, and perhaps an algorithm from outside, in all of them.
-        if self.scenario.training.schedule is not None or origins(self.scenario):
+        if self.scenario.training.schedule is not None or origins(*self.followed):
             return False
-        return state.furthest < min(self.scenario.rounds, self.was_rounds) - 1
+        return state.furthest < min(self.scenario.rounds, was_rounds) - 1
 
 
 def plan_branch(directory: Path, from_round: int | None, overrides: Sequence[str]) -> Branch:
@@ -124,7 +131,7 @@ def plan_branch(directory: Path, from_round: int | None, overrides: Sequence[str
         )
     stages = earlier if earlier and earlier[-1].until == until else (*earlier, Stage(before, until))
     given = tuple(Stage(_with_rounds(stage.scenario, after.rounds), stage.until) for stage in stages)
-    return Branch(directory, manifest, given, after, changed, before.rounds)
+    return Branch(directory, manifest, given, after, changed, (*(stage.scenario for stage in earlier), before))
 
 
 def branch(planned: Branch, out: Path | None, anyway: bool, options: Options) -> dict[str, Any]:
@@ -148,16 +155,19 @@ def branch(planned: Branch, out: Path | None, anyway: bool, options: Options) ->
                 console.message(f"{path} holds this branch already.")
                 return finished
             device = computes_on(scenario, options)
-            prepared = load_same_data(scenario, planned.manifest, options.data_dir, options.download)
+            prepared = load_same_data(scenario, planned.manifest, options.data_dir, options.download, planned.stages)
             data_s = time.perf_counter() - started
             found = _usable_checkpoint(planned, console.message)
-            if found is not None and not anyway:
-                refuse_others(planned.parent, found[1].made_with, made_with(scenario, device))
+            if not anyway:
+                now = made_with(planned.before, device)
+                then = told_with(planned.manifest) if found is None else found[1].made_with
+                refuse_others(planned.parent, then, now if found else {key: now.get(key) for key in then})
             learner = make_learner(planned.stages[0].scenario, prepared, device, options, console.message)
             try:
                 with directories.run_directory(path, console.message, lambda held: _spare(held, planned)) as place:
                     manifest = start_manifest(scenario, prepared, device, None, options.command)
                     manifest["executor"] = about_executor(learner)
+                    manifest |= {"files_read": file_digests(*planned.followed), "plugins": origins(*planned.followed)}
                     manifest["data"] |= {key: planned.manifest["data"].get(key) for key in ("fallback", "missing")}
                     manifest["branches"] = [*_branches_before(planned), planned.about]
                     manifest["labels"] += [planned.label] if planned.changed else []
@@ -198,15 +208,17 @@ def _branches_before(planned: Branch) -> list[dict[str, Any]]:
 
 
 def _is_same(path: Path, planned: Branch) -> bool:
-    """Whether a directory holds this very branch."""
+    """Whether a directory holds this very branch, with the same code of parts from outside, and of the same files."""
     from ddlsim.scenario import to_yaml
 
     try:
         texts = {stage.file: to_yaml(stage.scenario) for stage in planned.stages}
         texts["scenario.yaml"] = to_yaml(planned.scenario)
-        return all((path / name).read_text(encoding="utf-8") == text for name, text in texts.items())
+        if any((path / name).read_text(encoding="utf-8") != text for name, text in texts.items()):
+            return False
     except (OSError, ValueError):
         return False
+    return directories.same_code(path, *planned.followed) and same_files(path, *planned.followed)
 
 
 def _spare(path: Path, planned: Branch) -> None:

@@ -74,14 +74,23 @@ def complete_summary(directory: Path) -> dict[str, Any] | None:
 def same_scenario(directory: Path, scenario: "Scenario") -> bool:
     """Whether the directory's run was of this very scenario, with the same code of parts from outside."""
     from ddlsim.scenario import to_yaml
-    from ddlsim.scenario.own_parts import origins
 
     try:
         if (directory / "scenario.yaml").read_text(encoding="utf-8") != to_yaml(scenario):
             return False
         if any(directory.glob("scenario.until-*.yaml")):  # a branched run has begun in another way
             return False
-        codes = [_code(origin) for origin in origins(scenario)]
+    except (OSError, ValueError):
+        return False
+    return same_code(directory, scenario)
+
+
+def same_code(directory: Path, *scenarios: "Scenario") -> bool:
+    """Whether the directory's run was made with the code that parts from outside have now."""
+    from ddlsim.scenario.own_parts import origins
+
+    try:
+        codes = [_code(origin) for origin in origins(*scenarios)]
         if not codes:
             return True
         told = json.loads((directory / "manifest.json").read_text()).get("plugins", ())

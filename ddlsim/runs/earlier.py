@@ -1,7 +1,7 @@
 """An earlier run that another process goes on from: what it was, and whether this process computes as it did."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from ddlsim.scenario import parts
 
 if TYPE_CHECKING:
     from ddlsim.data import Outline, PreparedData
+    from ddlsim.runs.stages import Stage
     from ddlsim.scenario import Scenario
 
 
@@ -61,17 +62,23 @@ def refuse_others(directory: Path, then: Mapping[str, str | None], now: Mapping[
 
 
 def load_same_data(
-    scenario: "Scenario", manifest: Mapping[str, Any], data_dir: Path | None, download: bool
+    scenario: "Scenario",
+    manifest: Mapping[str, Any],
+    data_dir: Path | None,
+    download: bool,
+    stages: "Sequence[Stage]" = (),
 ) -> "PreparedData | Outline":
     """The run's data; never its fallback's, which the scenario of a run on it names as its own.
 
+    Args:
+        stages: what a branched run follows before `scenario`.
     Raises:
         ScenarioError: if it is other data than the run's, or dealt in another way, or a file that the scenario names
             has changed.
         DataMissing: if it is not there.
     """
     prepared = prepare(load_data(scenario, data_dir, fallback=False, download=download))
-    other = other_inputs(manifest, scenario, prepared)
+    other = other_inputs(manifest, scenario, prepared, [stage.scenario for stage in stages])
     if other:
         raise ScenarioError(f"{other}. Put back what the run was made on; --data-dir names the folder of its data.")
     return prepared

@@ -6,7 +6,7 @@ back, only where they hold what they held then.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,20 +23,27 @@ _FOLDERS = ("pretrained",)
 """Those of them under which a folder may be named, all of whose files count."""
 
 
-def file_digests(scenario: "Scenario") -> dict[str, str]:
-    """The files that a scenario names, of those that are there: "key path" -> SHA-256."""
+def file_digests(*scenarios: "Scenario") -> dict[str, str]:
+    """The files that scenarios name, of those that are there: "key path" -> SHA-256."""
     from ddlsim.scenario.model import to_plain
 
-    return {f"{key} {path}": _digest(found) for key, path, found in _named("", to_plain(scenario))}
+    named = (each for scenario in scenarios for each in _named("", to_plain(scenario)))
+    return {f"{key} {path}": _digest(found) for key, path, found in named}
 
 
-def other_inputs(manifest: Mapping[str, Any], scenario: "Scenario", prepared: "PreparedData | Outline") -> str:
+def other_inputs(
+    manifest: Mapping[str, Any],
+    scenario: "Scenario",
+    prepared: "PreparedData | Outline",
+    before: "Sequence[Scenario]" = (),
+) -> str:
     """What would be read now that is not what a run was made on, in words; empty: nothing.
 
     Args:
         manifest: of the run; what an older one does not tell is not compared.
         scenario: of the run, or of a branch of it.
         prepared: what nodes get now.
+        before: what a branched run follows before that.
     """
     then, now, found = manifest["data"], prepared.about, []
     files = manifest.get("files_read") or {}
@@ -44,7 +51,7 @@ def other_inputs(manifest: Mapping[str, Any], scenario: "Scenario", prepared: "P
         found.append((f"data: {scenario.data_name}", then.get("sha256"), now.get("sha256")))
     elif then.get("dealt") and then["dealt"] != now.get("dealt"):
         found.append(("partition: what nodes get of the data", then["dealt"], now.get("dealt")))
-    for name, digest in file_digests(scenario).items():
+    for name, digest in file_digests(*before, scenario).items():
         by_bytes = "sha256" not in now or name.split(" ", 1)[0] not in _DEALT
         if by_bytes and files.get(name, digest) != digest:
             found.append((name.replace(" ", ": ", 1), files[name], digest))
@@ -53,11 +60,11 @@ def other_inputs(manifest: Mapping[str, Any], scenario: "Scenario", prepared: "P
     )
 
 
-def same_files(directory: Path, scenario: "Scenario") -> bool:
-    """Whether the files that a scenario names are, byte by byte, those that the run in a directory has read."""
+def same_files(directory: Path, *scenarios: "Scenario") -> bool:
+    """Whether the files that scenarios name are, byte by byte, those that the run in a directory has read."""
     try:
         then = json.loads((directory / "manifest.json").read_text(encoding="utf-8")).get("files_read") or {}
-        return all(then.get(name, digest) == digest for name, digest in file_digests(scenario).items())
+        return all(then.get(name, digest) == digest for name, digest in file_digests(*scenarios).items())
     except (OSError, ValueError, AttributeError):
         return False
 

@@ -65,6 +65,7 @@ class Life:
 
     def __post_init__(self) -> None:
         self.callbacks = Callbacks(self.options.callbacks)
+        self.followed = (*(stage.scenario for stage in self.stages), self.scenario)
 
     @property
     def path(self) -> Path:

@@ -2,18 +2,17 @@
 
 import json
 import os
-import platform
 import resource
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.executors.versions import PACKAGES, version_of, versions
+from ddlsim.executors.versions import PACKAGES, versions
 from ddlsim.host import cpu_name, num_cores
 from ddlsim.runs.directory import write_json
 from ddlsim.runs.inputs import file_digests
@@ -53,9 +52,7 @@ def start_manifest(
     if scenario.evaluation.precision != "float32" and not labels:
         labels.append(f"tested in {scenario.evaluation.precision}: evaluation.precision")
     return {
-        "ddlsim": version_of("ddlsim"),
-        "python": platform.python_version(),
-        **{name: found for name in PACKAGES if (found := version_of(name)) is not None},
+        **versions(),
         "device": _device_name(device),
         "threads": num_cores(),
         "cpu": cpu_name(),
@@ -91,16 +88,27 @@ def _plain(value: Any) -> Any:
     return None if value is None else np.asarray(value, dtype=np.int64).tolist()
 
 
-def made_with(scenario: "Scenario", device: str) -> dict[str, str | None]:
-    """What must be the same for two processes to compute the same bits."""
+def made_with(scenarios: "Sequence[Scenario]", device: str) -> dict[str, str | None]:
+    """What must be the same for two processes to compute the same bits.
+
+    Args:
+        scenarios: what is run, one after the other.
+        device: see `computes_on`.
+    """
     from ddlsim.scenario.own_parts import origins
 
-    return {
-        **versions(),
-        "plugins": json.dumps([_without_text(origin) for origin in origins(scenario)], sort_keys=True),
-        "device": _device_name(device),
-        "cpu": cpu_name(),
-    }
+    return {**versions(), "plugins": _told(origins(*scenarios)), "device": _device_name(device), "cpu": cpu_name()}
+
+
+def told_with(manifest: Mapping[str, Any]) -> dict[str, str | None]:
+    """As `made_with`, as far as the manifest of a run tells it."""
+    keys = ("ddlsim", "code", "python", *PACKAGES, "device", "cpu")
+    return {key: manifest[key] for key in keys if key in manifest} | {"plugins": _told(manifest.get("plugins") or ())}
+
+
+def _told(plugins: Iterable[dict[str, Any]]) -> str:
+    """What tells the code of parts from outside from another."""
+    return json.dumps([_without_text(origin) for origin in plugins], sort_keys=True)
 
 
 def _without_text(origin: dict[str, Any]) -> dict[str, Any]:

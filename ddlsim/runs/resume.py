@@ -87,18 +87,18 @@ def go_on(directory: Path, options: Options, anyway: bool = False) -> dict:
     need_given_parts(directory, manifest)
     scenario = load(directory / "scenario.yaml")
     stages = read_stages(directory)
+    followed = (*(stage.scenario for stage in stages), scenario)
     console = Progress(scenario.name, scenario.rounds, mode=options.progress)
     try:
         with interruptible() as interrupts, directories.reopened(directory) as place:
             checkpoint, state = _newest_whole(directory, scenario, console.message)
             device = computes_on(scenario, options)
             if not anyway:
-                refuse_others(directory, state.made_with, made_with(scenario, device))
-            prepared = load_same_data(scenario, manifest, options.data_dir, options.download)
+                refuse_others(directory, state.made_with, made_with(followed, device))
+            prepared = load_same_data(scenario, manifest, options.data_dir, options.download, stages)
             data_s = time.perf_counter() - started
             console.message(f"{directory}: repeating {state.rounds} rounds without training, then going on.")
-            first = stages[0].scenario if stages else scenario
-            learner = make_learner(first, prepared, device, options, console.message)
+            learner = make_learner(followed[0], prepared, device, options, console.message)
             assert not isinstance(learner, SizeLearner), "only a run that learns has checkpoints"
             try:
                 repetition = Repetition(checkpoint, state, learner)

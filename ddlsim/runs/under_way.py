@@ -151,7 +151,7 @@ def _begin_checkpoints(life: Life, recorder: "Recorder") -> None:
         life.learner,
         recorder,
         life.scenario.rounds,
-        made_with(life.scenario, life.device),
+        made_with(life.followed, life.device),
         lambda: life.earlier_s + time.perf_counter() - life.started,
         life.console.message,
         began.rounds if began else 0,

@@ -58,10 +58,13 @@ def places(scenario: Any) -> list[tuple[type, str]]:
     return [(cls, place) for cls in classes if (place := own_code.place_of(cls)) is not None]
 
 
-def origins(scenario: Any) -> list[dict[str, Any]]:
-    """What a manifest says of every part of a scenario that is not ddlsim's own."""
-    found = (parts.table(key).about(part) for key, part in named_parts(scenario))
-    return [about for about in found if about is not None]
+def origins(*scenarios: Any) -> list[dict[str, Any]]:
+    """What a manifest says of every part of scenarios that is not ddlsim's own; what several have stands there once."""
+    found: list[dict[str, Any]] = []
+    for scenario in scenarios:
+        about = (parts.table(key).about(part) for key, part in named_parts(scenario))
+        found += [each for each in about if each is not None and (scenario is scenarios[0] or each not in found)]
+    return found
 
 
 def with_whole_paths(tree: Tree) -> Tree:

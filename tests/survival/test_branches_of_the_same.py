@@ -1,0 +1,74 @@
+"""A branch begins as the run did: with its code and its files, or not at all."""
+
+import pytest
+from torn_runs import SMOKE, outcome
+
+from ddlsim import runs
+from ddlsim.errors import ScenarioError
+from ddlsim.runs.checkpoint import ALL, Every
+from ddlsim.scenario import load
+
+MINE = """
+from dataclasses import dataclass
+from ddlsim.algorithms.dpsgd import DPSGD
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(DPSGD):
+    '''D-PSGD.'''
+"""
+AWAY = """
+from dataclasses import dataclass
+from ddlsim.churn.schedule import Churn
+
+@dataclass(frozen=True, kw_only=True)
+class Away(Churn):
+    '''Node 3 is away for a while.'''
+
+    def absences(self, num_nodes, seed):
+        return {3: [(0.3, 0.6)]}
+"""
+SMALL = ("model={name: mlp, hidden: [8]}", "rounds=4", "evaluation.every=1")
+SLOWER = ["network.links.uplink_mbps=1"]
+
+
+def run(out, *settings, every=None):
+    runs.run(load(SMOKE, (*SMALL, *settings)), out=out, checkpoint_every=every or Every())
+
+
+def test_a_branch_without_a_checkpoint_is_not_begun_with_other_code(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    run(tmp_path / "run", f"algorithm={{name: {file}:Mine}}")
+    file.write_text(f"{MINE}    mixes_twice = True\n")
+    with pytest.raises(ScenarioError, match="made with something else: plugins was"):
+        runs.resume(tmp_path / "run", from_round=2, set=SLOWER, out=tmp_path / "branch")
+    assert not (tmp_path / "branch").exists()
+    assert runs.resume(tmp_path / "run", from_round=2, set=SLOWER, out=tmp_path / "branch", anyway=True)
+
+
+def test_a_branch_of_older_code_does_not_come_back(tmp_path):
+    file, out = tmp_path / "mine.py", tmp_path / "branch"
+    for number, text in enumerate((MINE, f"{MINE}    mixes_twice = True\n")):
+        file.write_text(text)
+        runs.run(load(SMOKE, (*SMALL, f"algorithm={{name: {file}:Mine}}")), out=tmp_path / "run")
+        runs.resume(tmp_path / "run", from_round=2, set=SLOWER, out=out)
+        assert (tmp_path / "branch.earlier-1").exists() == (number == 1)
+
+
+def test_a_branch_is_not_begun_with_another_file_of_what_it_leaves_behind(tmp_path):
+    trace = tmp_path / "online.csv"
+    trace.write_text("node,start_s,end_s\n" + "".join(f"{node},0,99\n" for node in range(8)))
+    run(tmp_path / "run", f"churn={{name: trace, path: {trace}}}")
+    trace.write_text(trace.read_text().replace("3,0,99", "3,0.4,99"))
+    with pytest.raises(ScenarioError, match=r"churn.path: .*online.csv is not what the run was made on"):
+        runs.resume(tmp_path / "run", from_round=2, set=["churn=null"], out=tmp_path / "branch")
+
+
+@pytest.mark.parametrize("every", [Every(), Every(rounds=1, keep=ALL)], ids=["no-checkpoint", "checkpoint"])
+def test_a_branch_may_leave_a_part_from_outside_behind(tmp_path, every):
+    file = tmp_path / "away.py"
+    file.write_text(AWAY)
+    run(tmp_path / "run", f"churn={{name: {file}:Away}}", every=every)
+    runs.resume(tmp_path / "run", from_round=2, set=["churn=null"], out=tmp_path / "branch", checkpoint_every=every)
+    runs.resume(tmp_path / "run", from_round=2, set=["churn=null"], out=tmp_path / "at-once")
+    assert outcome(tmp_path / "branch")["metrics.jsonl"] == outcome(tmp_path / "at-once")["metrics.jsonl"]
