@@ -112,9 +112,12 @@ def _told(plugins: Iterable[dict[str, Any]]) -> str:
 
 
 def _without_text(origin: dict[str, Any]) -> dict[str, Any]:
-    """What tells a part's code from another; its SHA-256 stands for its text, wherever that came from."""
+    """What tells a part's code from another; its SHA-256 stands for its text, wherever that came from, and for what its
+    repository says, which other files change as well.
+    """
+    untold = {"source", "path"} if origin.get("source") is not None else set()
     return {
-        key: value for key, value in origin.items() if key not in ("source", "path") or origin.get("source") is None
+        key: value for key, value in origin.items() if key not in untold | ({"git"} if origin.get("sha256") else set())
     }
 
 
