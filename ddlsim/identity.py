@@ -235,6 +235,14 @@ def about(cls: type) -> dict[str, Any]:
     }
 
 
+def about_editable(cls: type) -> dict[str, Any]:
+    """What a manifest says of a class of a package beside its version: nothing, but where the package is none that is
+    copied when it is installed (`pip install -e`), whose code changes under one version, its SHA-256, as in `about`.
+    """
+    sha256 = imports.digest_of(getattr(cls, "made", cls).__module__)
+    return {"sha256": sha256 if _is_as_written(cls) else None} if sha256 else {}
+
+
 def _is_as_written(cls: type) -> bool:
     """Whether the functions of a class, or the function that it stands for, run what stands in their file now."""
     made = getattr(cls, "made", cls)

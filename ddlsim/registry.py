@@ -141,7 +141,8 @@ class Registry(Mapping[str, type]):
         if point is None:
             return {**found, **identity.about(type(part))}
         package = getattr(point, "dist", None)
-        return {**found, "distribution": package and package.name, "version": package and package.version}
+        of_package = {"distribution": package and package.name, "version": package and package.version}
+        return {**found, **of_package, **identity.about_editable(type(part))}
 
     def _known_name(self, cls: type) -> str | None:
         place = own_code.place_of(cls) or self._names_by_definition.get((cls.__module__, cls.__qualname__))

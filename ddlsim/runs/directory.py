@@ -90,13 +90,18 @@ def same_code(directory: Path, *scenarios: "Scenario") -> bool:
     from ddlsim.scenario.own_parts import origins
 
     try:
-        codes = [_code(origin) for origin in origins(*scenarios)]
-        if not codes:
+        now = origins(*scenarios)
+        if not now:
             return True
         told = json.loads((directory / "manifest.json").read_text()).get("plugins", ())
-        return all(any(code[2:]) for code in codes) and codes == [_code(origin) for origin in told]
+        return all(map(_is_told, now)) and [*map(_code, now)] == [*map(_code, told)]
     except (OSError, ValueError, AttributeError):
         return False
+
+
+def _is_told(origin: dict[str, Any]) -> bool:
+    """Whether it is known which state of a part's code this is."""
+    return any(origin.get(key) for key in (("sha256",) if "sha256" in origin else ("distribution", "version")))
 
 
 def _code(origin: dict[str, Any]) -> tuple:

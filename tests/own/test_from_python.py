@@ -1,6 +1,8 @@
 """Parts as objects and classes from Python, such as those of a notebook, where a file has names."""
 
+import importlib
 import json
+import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -99,6 +101,24 @@ def test_the_manifest_tells_package_and_version_of_an_entry_point(tmp_path, monk
     point = SimpleNamespace(load=lambda: Quiet, dist=SimpleNamespace(name="mine-pkg", version="1.2"))
     monkeypatch.setitem(ALGORITHMS._find_plugins(), "quiet", point)
     runs.run(from_mapping(mapping(algorithm={"name": "quiet"})), out=tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["plugins"] == [
-        {"kind": "algorithm", "name": "quiet", "distribution": "mine-pkg", "version": "1.2"}
-    ]
+    (found,) = json.loads((tmp_path / "run" / "manifest.json").read_text())["plugins"]
+    assert len(found.pop("sha256")) == 64  # this file lies in no package that is copied when it is installed
+    assert found == {"kind": "algorithm", "name": "quiet", "distribution": "mine-pkg", "version": "1.2"}
+
+
+def test_a_package_that_is_edited_where_it_lies_is_run_again(tmp_path, monkeypatch):
+    file = tmp_path / "edited_in_place.py"
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def loaded(width):
+        file.write_text(
+            f"from ddlsim.algorithms.el import EpidemicLearning as Base\nclass Quiet(Base):\n    width = {width}\n"
+        )
+        sys.modules.pop("edited_in_place", None)
+        cls = importlib.import_module("edited_in_place").Quiet
+        point = SimpleNamespace(load=lambda: cls, dist=SimpleNamespace(name="mine-pkg", version="1.2"))
+        monkeypatch.setitem(ALGORITHMS._find_plugins(), "quiet", point)
+        runs.run(from_mapping(mapping(algorithm={"name": "quiet"})), out=tmp_path / "run")
+        return (tmp_path / "run.earlier-1").exists()
+
+    assert [loaded(1), loaded(1), loaded(22)] == [False, False, True]
