@@ -23,6 +23,9 @@ null is as the variant has it:
     stopped_serves  best             best               best               best
     stopped_compared served          last               served             served
 
+The rule `max` of listo_zec_2022 is that of the authors' code since August 2023. In its versions of 2022, with which the
+paper's numbers were most likely made, the estimate of the peer drawn last counts: `two_hop: last` does so.
+
 `facade` is how the FACADE paper (Biswas et al., SaTML 2025) ran DAC. Its published runs re-seed the sampler identically
 in every round, so that a node meets only a handful of peers; `frozen_sampling: true` does the same.
 
@@ -151,10 +154,11 @@ def _given(value: Option | None) -> Option:
 
 @dataclass
 class Memory:
-    """What a node knows of the others, and with which probabilities it last drew."""
+    """What a node knows of the others, with which probabilities it last drew, and which peers, one after the other."""
 
     knowledge: Deferred
     drawn_by: dict[int, float]
+    drawn: Sequence[int] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +174,7 @@ class DAC(GossipPull):
         tau_growth: of `sigmoid`, per round.
         scaling: `min_max` spreads similarities over 0..1 before the softmax.
         two_hop: which estimate of a third node counts: that of the most alike peer (`max`), of the least alike one
-            (`min`), or none (`none`).
+            (`min`), of the one drawn last (`last`), or none (`none`).
         chained_estimates: whether estimates are passed on, beside what was measured.
         unknown_peers: `zero_similarity` (as likely as similarity 0 makes them) or `floor` (as likely as `floor` says).
         floor: probability added to every peer before normalizing, with `floor`.
@@ -255,7 +259,8 @@ class DAC(GossipPull):
         weights = sampling.probabilities(scores, tau, _given(self.unknown_peers), self.scaling, self.floor)
         state.memory.drawn_by = dict(zip(others, weights.tolist(), strict=True))
         rng = stream(node.seed, "sampled peers", node.id) if self.frozen_sampling else node.rng("sampled peers")
-        return sampling.draw(rng, others, _given(self.sampled_peers), weights)
+        state.memory.drawn = sampling.draw_in_turn(rng, others, _given(self.sampled_peers), weights)
+        return sorted(state.memory.drawn)
 
     def weigh(
         self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
@@ -285,11 +290,13 @@ class DAC(GossipPull):
         return self._recorded(node, scores, round_num)
 
     def _learn(self, node: "Node", state: State, received: Mapping[int, dict], measured: Deferred) -> None:
-        before, own = state.memory.knowledge, node.id
+        before, own, drawn = state.memory.knowledge, node.id, state.memory.drawn
         tables = {peer: payload["table"] for peer, payload in received.items() if "table" in payload}
 
         def after() -> Knowledge:
             scores = measured()
+            late = [peer for peer in scores if peer not in drawn]  # drawn in earlier rounds
+            scores = {peer: scores[peer] for peer in (*late, *drawn) if peer in scores}
             known = {peer: table() for peer, table in tables.items() if peer in scores}
             return before().learn(own, scores, known, self.two_hop, self.chained_estimates)
 

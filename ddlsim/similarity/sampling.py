@@ -58,13 +58,20 @@ def draw(rng: np.random.Generator, peers: Sequence[int], count: int, weights: np
         count: how many; all of them if there are not so many.
         weights: their probabilities, summing to 1; None: uniform.
     """
+    return sorted(draw_in_turn(rng, peers, count, weights))
+
+
+def draw_in_turn(
+    rng: np.random.Generator, peers: Sequence[int], count: int, weights: np.ndarray | None = None
+) -> list[int]:
+    """The same peers in the order in which they were drawn; where all of any probability are, those come first."""
     count = min(count, len(peers))
     candidates = np.array(peers, dtype=np.int64)
     if weights is None or not count:
-        return sorted(int(peer) for peer in rng.choice(candidates, count, replace=False)) if count else []
+        return rng.choice(candidates, count, replace=False).tolist() if count else []
     likely = np.flatnonzero(weights > 0)
     if len(likely) >= count:
-        return sorted(int(peer) for peer in rng.choice(candidates, count, replace=False, p=weights))
+        return rng.choice(candidates, count, replace=False, p=weights).tolist()
     unlikely = np.setdiff1d(np.arange(len(candidates)), likely)
     filled = np.concatenate([likely, rng.choice(unlikely, count - len(likely), replace=False)])
-    return sorted(int(candidates[index]) for index in filled)
+    return candidates[filled].tolist()

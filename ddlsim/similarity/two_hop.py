@@ -5,7 +5,10 @@ takes k's similarity to j as an estimate of its own, unless it has ever measured
 a similarity to j:
 
 - `max`: the estimate of the peer that is most similar to the node counts, as in the texts of both papers and in the
-  first code;
+  first code since August 2023;
+- `last`: that of the peer that was drawn last counts, however similar it is. This is what the first code did before
+  (it sorted the peers by their place among those drawn), from its first version of 2022 on, so most likely what made
+  the first paper's numbers;
 - `min`: that of the least similar peer counts. This is what the code behind "On the effects of similarity metrics in
   decentralized deep learning under distributional shift" does (a reversed comparison), and so its published numbers.
 
@@ -19,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-TwoHop = Literal["max", "min", "none"]
+TwoHop = Literal["max", "min", "last", "none"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Knowledge:
 
         Args:
             own: the node.
-            measured: peer -> similarity, of this round.
+            measured: peer -> similarity, of this round; for `last` in the order in which the peers were drawn.
             tables: peer -> the table of that peer, for peers in `measured`.
             rule: which estimate counts if several peers have a similarity to a node; `none`: no estimates.
             chained: whether estimates are passed on.
@@ -59,7 +62,9 @@ class Knowledge:
             return Knowledge(scores, direct)
         # From the estimate that counts least to the one that counts most, since later ones overwrite. Of equals the
         # lower id counts.
-        believed = sorted(tables, key=lambda peer: (measured[peer] if rule == "max" else -measured[peer], -peer))
+        believed = [peer for peer in measured if peer in tables]
+        if rule != "last":
+            believed.sort(key=lambda peer: (measured[peer] if rule == "max" else -measured[peer], -peer))
         for peer in believed:
             table = tables[peer]
             known = (np.nan_to_num(table.scores) > 0) if chained else table.measured

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ddlsim.aggregation import weights as merges
-from ddlsim.similarity.sampling import draw, probabilities, sigmoid_tau
+from ddlsim.similarity.sampling import draw, draw_in_turn, probabilities, sigmoid_tau
 from ddlsim.similarity.two_hop import Knowledge, table_bytes
 
 NAN = float("nan")
@@ -52,6 +52,15 @@ def test_draw_is_without_replacement_and_fills_up():
     assert picks.count(3) == 0 and 0.68 < picks.count(9) / 400 < 0.82
 
 
+def test_the_order_of_a_draw_is_kept_where_it_is_asked_for():
+    weights = np.array([0.005, 0.005, 0.99])
+    turns = [draw_in_turn(np.random.default_rng(seed), [3, 5, 9], 2, weights) for seed in range(50)]
+    assert sum(turn[0] == 9 for turn in turns) > 40
+    assert [sorted(turn) for turn in turns] == [
+        draw(np.random.default_rng(s), [3, 5, 9], 2, weights) for s in range(50)
+    ]
+
+
 def knowing(measured: dict, heard: dict | None = None) -> Knowledge:
     known = Knowledge.nothing(6)
     for peer, score in (measured | (heard or {})).items():
@@ -67,6 +76,14 @@ def test_whose_word_counts(rule, told):
     known = knowing({}).learn(0, {1: 5.0, 2: 3.0}, tables, rule, chained=False)
     assert known.scores[4] == told
     assert not known.measured[4]
+
+
+@pytest.mark.parametrize(("drawn", "told"), [((1, 2, 3), 9.0), ((3, 2, 1), 7.0)])
+def test_the_word_of_the_peer_drawn_last_counts_however_alike(drawn, told):
+    tables = {1: knowing({4: 7.0}), 2: knowing({4: 9.0}), 3: knowing({5: 1.0})}  # 3 does not know node 4
+    scores = {1: 5.0, 2: 3.0, 3: 1.0}
+    known = knowing({}).learn(0, {peer: scores[peer] for peer in drawn}, tables, "last", chained=True)
+    assert known.scores[4] == told and known.scores[5] == 1.0
 
 
 def test_what_was_measured_is_not_overruled_by_hearsay():
