@@ -6,6 +6,9 @@ round a random order that all nodes know, and a node asks each peer for what a l
 what the peer had before its turn or what its turn made. It waits for just those drawn peers that have an earlier
 turn, so the run ends with the same models and still overlaps what can overlap.
 
+A node's first training comes before its first exchange: before round 0, or before the round in which it joins a run
+under way or begins afresh after it has lost its state. So no peer merges a model that is as it was drawn.
+
 A peer that is drawn while it is away, or whose answer is lost or too late, is neither compared nor merged, and no
 other is drawn in its place.
 
@@ -65,12 +68,14 @@ class State:
         start: where that started; None if the algorithm does not look at it.
         last: what its last training began with; likewise.
         memory: what it knows of the others.
+        trained: whether it has trained at all.
     """
 
     model: "Params"
     start: "Params | None" = None
     last: "Params | None" = None
     memory: Any = None
+    trained: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +86,7 @@ class GossipPull(Algorithm):
         sampled_peers: peers pulled from per round, m.
         merge: what a model weighs: `fedavg` (its node's training samples), `fedsim` (its score, where the algorithm
             gives scores) or `uniform`.
-        schedule: `immediate` (a turn is exchange and training, after a first training before round 0),
+        schedule: `immediate` (a turn is exchange and training, after a first training before a node's first round),
             `merge-then-train` (all exchange, then all train, likewise after a first training) or `train-then-merge`.
         order: what a peer answers with: `turns` (what it had before or after its turn, whichever a loop over the nodes
             in the round's random order would see), `at_once` (what it had when the exchange began) or `newest`.
@@ -164,7 +169,7 @@ class GossipPull(Algorithm):
         return state
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
-        if self.schedule == "train-then-merge" or round_num == 0:
+        if self.schedule == "train-then-merge" or not state.trained:
             yield from self._train(node, state)
         self._offer(node, state, round_num, 0)
         yield from self._exchange(node, state, round_num)
@@ -219,6 +224,7 @@ class GossipPull(Algorithm):
     def _train(self, node: "Node", state: State) -> "Steps":
         begun_with = state.model
         (state.model,) = yield node.train((state.model,))
+        state.trained = True
         if state.last is not None:
             state.last = begun_with
 

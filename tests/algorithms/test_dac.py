@@ -103,10 +103,21 @@ def test_table_travels_with_four_bytes_and_a_bit_per_node():
 def test_immediate_schedule_trains_within_the_turn():
     node, dac = NumberNode(num_nodes=8), DAC(variant="listo_zec_2022", two_hop="none")
     state = dac.start(node)
+    state.trained = True
     inbox = [message(3, model=6.0, samples=30)]
     verbs = answer(dac.round(node, state, 1), inbox, later([0.5]), (5.0,))
     assert [verb[0] for verb in verbs] == ["pull", "losses", "train"]
     assert [(stage, payload["model"]) for _, stage, payload in node.published] == [(0, 10.0), (1, 5.0)]
+
+
+@pytest.mark.parametrize("schedule", ["immediate", "merge-then-train"])
+def test_a_node_that_begins_in_a_later_round_trains_before_it_offers_a_model(schedule):
+    node, gossip = NumberNode(), RandomGossip(schedule=schedule)
+    state = gossip.start(node)
+    verbs = answer(gossip.round(node, state, 5), (12.0,), [], (13.0,))
+    assert [verb[0] for verb in verbs] == ["train", "pull", "train"]
+    assert node.published[0] == (5, 0, {"model": 12.0, "samples": 30})
+    assert [verb[0] for verb in answer(gossip.round(node, state, 6), [], (14.0,))] == ["pull", "train"]
 
 
 def test_fedsim_weighs_by_the_probabilities_of_the_draw_and_oneself_by_their_largest():
