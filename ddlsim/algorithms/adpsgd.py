@@ -10,8 +10,8 @@ Algorithm 1. Where we differ:
   i pushes is lost if i pushes again before j has looked, or is more than protocol.staleness rounds behind j.
 - The paper's gradient is computed while averaging goes on beside it, and is added to the averaged model. Here a node
   trains, then averages: the same cycle, cut at another place, with local_steps steps in a row.
-- A node that joins a run under way, or has lost its state, starts from the model of a neighbor; in the paper all are
-  there from the start.
+- A node that joins a run under way, or has lost its state, starts from the model of a neighbor, and until it has that
+  tells those that ask that it has none: neither half happens. In the paper all are there from the start.
 - No deadlock can arise: a pull is answered while the peer trains, so the graph need not be bipartite.
 
 No node waits for the round of another, in either mode; a pull waits for one answer, which has a deadline if the
@@ -19,17 +19,17 @@ protocol has one, and fails at once if the peer is away.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddlsim.algorithms.base import Algorithm
 from ddlsim.evaluation.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from ddlsim.learning.bank import Params
     from ddlsim.messages.message import Message
-    from ddlsim.node.node import Node, Steps
+    from ddlsim.node.node import Node, Steps, Verb
 
 
 @dataclass
@@ -52,27 +52,31 @@ class ADPSGD(Algorithm):
 
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=not self.shared_init)
-        state = State(model)
-        self._show(node, state)
-        return state
+        node.publish(node.rounds)  # nothing yet: it may have to join first
+        return State(model)
 
     def join(self, node: "Node", state: State, round_num: int) -> "Steps":
         """A newcomer takes over the model of one neighbor, if that answers: averaging needs models that are alike."""
-        answers = yield node.pull(node.random_peer(round_num), round_num)
-        for answer in answers:
+        for answer in (yield from self._ask(node, round_num)):
             state.model = answer.payload["model"]
         self._show(node, state)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        self._show(node, state)
         (state.model,) = yield node.train((state.model,))
         chosen_by = yield node.receive(round_num, wait=False)
         self._average(node, state, chosen_by)
-        answers = yield node.pull(node.random_peer(round_num), round_num)
+        answers = yield from self._ask(node, round_num)
         node.send([answer.src for answer in answers], round_num, model=state.model)
         self._average(node, state, answers)
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:
         return EvaluationCandidates([(state.model,)])
+
+    def _ask(self, node: "Node", round_num: int) -> "Generator[Verb, Any, list[Message]]":
+        """The answer of one random neighbor, if it has a model to show."""
+        answers = yield node.pull(node.random_peer(round_num), round_num)
+        return [answer for answer in answers if "model" in answer.payload]
 
     def _average(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
         """One pair after another, in the order of node ids: each is an averaging of its own."""

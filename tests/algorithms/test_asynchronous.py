@@ -64,5 +64,23 @@ def test_adpsgd_pushes_nothing_to_a_neighbor_that_did_not_answer():
 def test_adpsgd_shows_its_newest_model_to_peers_of_any_round():
     node, adpsgd = NumberNode(), ADPSGD()
     answer(adpsgd.round(node, adpsgd.start(node), 0), (12.0,), [], [message(0, model=4.0)])
-    assert [payload["model"] for _, payload in node.published] == [10.0, 12.0, 8.0]
+    assert [payload.get("model") for _, payload in node.published] == [None, 10.0, 12.0, 8.0]
     assert {round_num for round_num, _ in node.published} == {node.rounds}
+
+
+def test_adpsgd_shows_no_model_before_it_has_joined():
+    node, adpsgd = NumberNode(), ADPSGD()
+    state = adpsgd.start(node)
+    join = adpsgd.join(node, state, 5)
+    next(join)
+    assert [payload for _, payload in node.published] == [{}]
+    with pytest.raises(StopIteration):
+        join.send([message(0, model=4.0)])
+    assert state.model == 4.0 and node.published[-1][1] == {"model": 4.0}
+
+
+def test_adpsgd_neither_averages_with_nor_pushes_to_a_neighbor_that_has_no_model_yet():
+    node, adpsgd = NumberNode(), ADPSGD()
+    state = adpsgd.start(node)
+    answer(adpsgd.round(node, state, 0), (12.0,), [], [message(0)])
+    assert state.model == 12.0 and [peers for peers, _, _ in node.sent] == [()]
