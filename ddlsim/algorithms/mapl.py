@@ -12,10 +12,10 @@ published code. Where the two differ `variant` chooses, both for the losses (see
 
 A node asks its candidates for their classifiers, and those that it then gives weight to for their prototypes. In the
 code candidates are all nodes in all rounds; in the thesis the neighbors of positive weight (`candidates`). How many
-samples a node has, for the confidence, it tells with its first prototypes. Models are tested after local training,
-before anything is mixed, as in the code. MAPL+ (`share_backbone`) mixes the cores' trained values as well, BatchNorm
-statistics stay; all nodes then need one architecture. It too is tested with the core that the node has trained, whose
-BatchNorm statistics and head belong to it; the thesis does not say.
+samples a node has, for the confidence, it tells with the first that is asked of it. Models are tested after local
+training, before anything is mixed, as in the code. MAPL+ (`share_backbone`) mixes the cores' trained values as well,
+BatchNorm statistics stay; all nodes then need one architecture. It too is tested with the core that the node has
+trained, whose BatchNorm statistics and head belong to it; the thesis does not say.
 
 The published code normalizes CIFAR-10 by ImageNet's mean and deviation, and Fashion-MNIST by MNIST's; images here lie
 in -1..1. It replaces GoogLeNet's last layer after that network's own initialization (uniform, +-1/32); here that layer
@@ -26,7 +26,7 @@ falls to oneself when prototypes are mixed.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt
@@ -40,14 +40,15 @@ SMALLEST_WEIGHT = 1e-6
 """Of an edge; also the resolution of records."""
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Generator, Iterable, Mapping
 
     import torch
     from torch import nn
 
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
-    from ddlsim.node.node import Node, Steps
+    from ddlsim.messages.message import Message
+    from ddlsim.node.node import Node, Steps, Verb
 
 
 @dataclass
@@ -132,15 +133,11 @@ class MAPL(Algorithm):
             shared["core"] = node.trained_values(core)
         node.publish(round_num, stage=0, **shared, classifier=node.classifier(head), samples=node.num_samples)
         if round_num >= self.warmup_rounds:
-            inbox = yield node.pull(self._candidates(node, state), round_num, keys=("classifier",))
-            others = {m.src: m.payload["classifier"] for m in inbox if "classifier" in m.payload}
+            received = yield from self._pull(node, state, self._candidates(node, state), ("classifier",), round_num)
+            others = {peer: payload["classifier"] for peer, payload in received.items()}
             state.weights = self._learn_graph(node, state, others)
             node.record("collaboration", [round(float(weight), 6) for weight in state.weights], round_num)
-        inbox = []
-        for keys, peers in self._wanted(node, state, shared).items():
-            inbox += yield node.pull(peers, round_num, keys=keys)
-        received = {m.src: m.payload for m in inbox if "prototypes" in m.payload}
-        state.samples |= {peer: payload["samples"] for peer, payload in received.items() if "samples" in payload}
+        received = yield from self._pull(node, state, _neighbors(node, state.weights), tuple(shared), round_num)
         prototypes = self._mix(node, state, prototypes, {peer: own["prototypes"] for peer, own in received.items()})
         if self.share_backbone:
             mixed = self._mix(node, state, shared["core"], {peer: own["core"] for peer, own in received.items()})
@@ -172,13 +169,21 @@ class MAPL(Algorithm):
     def _candidates(self, node: "Node", state: State) -> tuple[int, ...]:
         return node.others() if self.candidates == "all" else _neighbors(node, state.weights)
 
-    def _wanted(self, node: "Node", state: State, shared: "Mapping[str, Params]") -> dict[tuple[str, ...], list[int]]:
-        """Keys to ask for, and the peers to ask: numbers of samples only of peers that have not sent theirs."""
+    def _pull(
+        self, node: "Node", state: State, peers: "Iterable[int]", keys: tuple[str, ...], round_num: int
+    ) -> "Generator[Verb, Any, dict[int, dict[str, Any]]]":
+        """What peers have of these keys, by node id. Those that have not told how many samples they have are asked for
+        that, too.
+        """
         wanted: dict[tuple[str, ...], list[int]] = {}
-        for peer in _neighbors(node, state.weights):
-            keys = tuple(shared) if peer in state.samples else (*shared, "samples")
-            wanted.setdefault(keys, []).append(peer)
-        return wanted
+        for peer in peers:
+            wanted.setdefault(keys if peer in state.samples else (*keys, "samples"), []).append(peer)
+        inbox: list[Message] = []
+        for asked, group in wanted.items():
+            inbox += yield node.pull(group, round_num, keys=asked)
+        received = {m.src: m.payload for m in inbox if keys[0] in m.payload}
+        state.samples |= {peer: payload["samples"] for peer, payload in received.items() if "samples" in payload}
+        return received
 
     def _learn_graph(self, node: "Node", state: State, classifiers: "Mapping[int, Params]") -> np.ndarray:
         """Algorithm 2, lines 1 to 8. Peers that did not answer count as unlike; those whose

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from number_node import message
 
 from ddlsim.algorithms.mapl import MAPL, _project
 
@@ -25,6 +26,9 @@ class GraphNode:
 
     def combine(self, models, weights):
         return sum(models[peer] * weights[peer] for peer in sorted(models))
+
+    def pull(self, peers, round_num, keys):
+        return list(peers), keys
 
 
 def state(weights=(0.25, 0.25, 0.25, 0.25), samples=(100, 100, 100, 100)):
@@ -112,3 +116,14 @@ def test_projection_is_euclidean():
 def test_a_peer_whose_classifier_has_diverged_counts_as_unlike():
     with_nan, with_zero = learn(MAPL(), COSINES | {3: float("nan")}), learn(MAPL(), COSINES | {3: 0.0})
     assert with_nan == pytest.approx(with_zero)
+
+
+def test_the_first_classifiers_bring_the_numbers_of_samples_that_their_confidence_needs():
+    newcomer = state(samples=(100,))
+    steps = MAPL()._pull(GraphNode(COSINES), newcomer, (1, 2, 3), ("classifier",), 0)
+    assert next(steps) == ([1, 2, 3], ("classifier", "samples"))
+    with pytest.raises(StopIteration) as ended:
+        steps.send([message(1, classifier=1.0, samples=400), message(2, classifier=2.0, samples=50), message(3)])
+    assert set(ended.value.value) == {1, 2} and newcomer.samples == {0: 100, 1: 400, 2: 50}
+    steps = MAPL()._pull(GraphNode(COSINES), newcomer, (1, 2, 3), ("classifier",), 1)
+    assert next(steps) == ([1, 2], ("classifier",)) and steps.send([]) == ([3], ("classifier", "samples"))
