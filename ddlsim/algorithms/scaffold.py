@@ -13,8 +13,9 @@ updates, so schedules are right. Each message holds a control variate beside the
 Where we differ, or the paper leaves it open:
 
 - A round ends with the new x, which is tested; in the first all nodes have the same x and c = 0, so none fetches it.
-  A node that gets no answer goes on from its own y, with the c that it had; what it lacked in x is then in its next
-  y - x, which it takes against the last x that it got.
+  A node that gets no answer goes on from its own y, with the c that it had.
+- A node sends y, from which the server takes x as that is by then: so nothing counts twice or is missing, whether a
+  message was lost or its answer.
 - Nodes that are away keep their c_i, as those do that the paper does not sample in a round; c counts them in.
 - With `sends: variates` a node sends c_i+, from which the server takes what it last heard of that node: so c stays the
   mean of what it has heard of all, whatever messages and answers were lost, and when a node has lost its state. With
@@ -48,14 +49,12 @@ class State:
 
     Args:
         model: what the node has now; the server's x.
-        start: the last x from the server.
         control: c_i; None: 0.
         common: c; None: 0.
         heard: of the server: by node the c_i that it has last heard.
     """
 
     model: "Params"
-    start: "Params"
     control: "Params | None" = None
     common: "Params | None" = None
     heard: "dict[int, Params]" = field(default_factory=dict)
@@ -83,13 +82,13 @@ class Scaffold(Algorithm):
 
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=False)
-        return State(model, model)
+        return State(model)
 
     def join(self, node: "Node", state: State, round_num: int) -> "Steps":
         """A node fetches x and c, if the server answers in time."""
         answers = yield node.pull(node.peers(round_num), round_num)
         for answer in answers:
-            state.model = state.start = answer.payload["model"]
+            state.model = answer.payload["model"]
             state.common = answer.payload.get("control")
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
@@ -100,7 +99,8 @@ class Scaffold(Algorithm):
                 node.publish(round_num, model=state.model, control=state.common)
             inbox = yield node.receive(round_num, wait=True)
             if inbox:
-                state.model = self._moved(node, state.model, {m.src: m.payload["move"] for m in inbox})
+                moves = {m.src: node.merge([m.payload["model"], state.model], [1.0, -1.0]) for m in inbox}
+                state.model = self._moved(node, state.model, moves)
                 changes = self._changes(node, state, {message.src: message.payload["control"] for message in inbox})
                 state.common = node.moved(state.common, changes, 1 / node.num_nodes)
                 node.send([m.src for m in inbox], round_num, model=state.model, control=state.common)
@@ -116,12 +116,11 @@ class Scaffold(Algorithm):
         # the change of c_i is (x - y) / (K a) - c; at a rate of 0, which tells nothing of gradients, c_i stays
         change = gradient if common is None or not rate_sum else node.merge([gradient, common], [1.0, -1.0])
         state.control = change if control is None else node.merge([control, change], [1.0, 1.0])
-        move = node.merge([state.model, state.start], [1.0, -1.0])
         sent = change if self.sends == "changes" else state.control
-        node.send(node.peers(round_num), round_num, move=move, control=sent)
+        node.send(node.peers(round_num), round_num, model=state.model, control=sent)
         inbox = yield node.receive(round_num, wait=True)
         for message in inbox:
-            state.model = state.start = message.payload["model"]
+            state.model = message.payload["model"]
             state.common = message.payload["control"]
 
     def _moved(self, node: "Node", model: "Params", moves: "dict[int, Params]") -> "Params":

@@ -86,10 +86,22 @@ def test_buffers_are_averaged_whatever_the_global_rate():
     server.with_trained_values = lambda params, values: np.append(values, params[1])
     scaffold = Scaffold(global_rate=2.0)
     state = scaffold.start(server)
-    moves = [np.array([2.0, -0.9]), np.array([4.0, -0.5])]
-    inbox = [message(node, move=move, control=np.zeros(1)) for node, move in enumerate(moves)]
+    models = [np.array([2.0, 0.1]), np.array([4.0, 0.5])]
+    inbox = [message(node, model=model, control=np.zeros(1)) for node, model in enumerate(models)]
     answer(scaffold.round(server, state, 0), inbox)
     assert state.model == pytest.approx([6.0, 0.3])
+
+
+@pytest.mark.parametrize("global_rate", [1.0, 0.5])
+def test_a_model_that_the_server_has_counted_moves_it_no_further_where_the_answer_was_lost(global_rate):
+    server = NumberNode(SERVER, 1, (0,), ((0.0,),))
+    server.is_server = True
+    scaffold = Scaffold(global_rate=global_rate)
+    state = scaffold.start(server)
+    for round_num in range(40):  # the node heard nothing, and has not trained since
+        answer(scaffold.round(server, state, round_num), [message(0, model=1.0, control=0.0)])
+        assert state.model <= 1.0
+    assert state.model == pytest.approx(1.0)
 
 
 def test_scaffold_ends_where_the_mean_gradient_is_zero_and_fedavg_does_not():
