@@ -15,7 +15,7 @@ from torch import nn
 from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.learning.dropout import draws_from_torch
 from ddlsim.learning.inputs import Inputs
-from ddlsim.learning.layout import Buffers, Layout, named_tensors
+from ddlsim.learning.layout import MODEL, Buffers, Layout, named_tensors
 from ddlsim.learning.task_check import check_task
 from ddlsim.tasks import Task, label_of, task_named
 
@@ -108,6 +108,7 @@ def read_architecture(
     if samples is not None:
         _check_outputs(name, module, *samples, num_outputs, task or task_named("classification"))
         draws_shared = _draws_shared(name, build, seed, samples[0])
+        _refuse_hidden_state(name, build, seed, layout, samples[0])
     return Architecture(build, layout, seed, constants, local, draws_shared)
 
 
@@ -125,6 +126,42 @@ def _draws_shared(name: str, build: Build, seed: int, inputs: Inputs) -> bool:
             "draw in training alone (self.training)."
         )
     return draws_from_torch(module.train(), some)
+
+
+def _refuse_hidden_state(name: str, build: Build, seed: int, layout: Layout, inputs: Inputs) -> None:
+    """Raises ScenarioError if a module in training goes by what is in no row: nodes that the same thread trains one
+    after the other would share it, and results depend on the number of threads.
+    """
+    (module,) = draw(build, seed)
+    module, some = module.float().train(), inputs[:_FEW].cpu()
+    rows = [entry.name for entry in (*layout.parts[MODEL].entries, *layout.local.entries)]
+    kept = {key: values.detach().clone() for key, values in named_tensors(module).items()}
+    try:
+        first = _in_training(module, some)
+        now = named_tensors(module)
+        buffers = [key for key in layout.constants(module) if not isinstance(now[key], nn.Parameter)]
+        moved = [key for key in buffers if not now[key].equal(kept[key])]
+        with torch.no_grad():
+            for key in rows:
+                now[key].copy_(kept[key])
+        same = torch.allclose(first, _in_training(module, some), atol=1e-6, rtol=1e-5, equal_nan=True)
+    except Exception:  # what is wrong with it is told elsewhere
+        return
+    if moved or not same:
+        what = f"{name} in training gives something else when it is called again with the same values and samples"
+        if moved:
+            what = f"the buffer {moved[0]} of {name} changes in training, outside state_dict()"
+        raise ScenarioError(
+            f"model: {what}: all nodes of a thread would share what has changed. Keep it in a buffer of state_dict() "
+            "(register_buffer, without persistent=False), and draw random numbers from torch alone."
+        )
+
+
+def _in_training(module: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+    """What a module makes of inputs, with the same random numbers every time."""
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return module(inputs)
 
 
 def _check_outputs(

@@ -117,6 +117,36 @@ def test_a_forward_that_draws_when_it_predicts_is_refused(make_learner):
         make_learner(builders={"net": lambda: Functional(always=True)})
 
 
+class Counting(nn.Module):
+    """Multiplies by how often it has been called in training, counted in an attribute or a buffer."""
+
+    def __init__(self, buffer: bool, persistent: bool = False):
+        super().__init__()
+        self.calls = 0
+        if buffer:
+            del self.calls
+            self.register_buffer("calls", torch.tensor(0), persistent=persistent)
+
+    def forward(self, x):
+        self.calls = self.calls + self.training
+        return x * (1 + self.calls)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "told"), [(True, "buffer core.2.calls of net changes"), (False, "net in training gives something else")]
+)
+def test_what_changes_in_training_outside_state_dict_is_refused_since_nodes_would_share_it(make_learner, buffer, told):
+    def build(persistent=False):
+        return SplitModel(
+            nn.Sequential(nn.Flatten(), nn.Linear(72, 16), Counting(buffer, persistent), nn.Dropout()), nn.Linear(16, 3)
+        )
+
+    with pytest.raises(ScenarioError, match=told):
+        make_learner(builders={"net": build})
+    if buffer:
+        make_learner(builders={"net": lambda: build(persistent=True)})
+
+
 def test_every_step_draws_other_masks_and_neighbors_do_not_hang_together():
     dropout = OwnDropout(0.5)
     first, second = (dropout(torch.ones(100_000)).double() for _ in range(2))
