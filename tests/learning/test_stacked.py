@@ -258,6 +258,12 @@ def test_a_node_alone_with_its_batch_sizes_is_stacked_too(pair):
     assert not told(learner)
 
 
+def test_a_node_alone_with_an_odd_number_of_words_of_its_own_is_stacked_too(pair):
+    plain, stacked = pair(builders={"net": counting})
+    assert_equal_models(train_all(stacked, nodes=(0,)), train_all(plain, nodes=(0,)))
+    assert plain.architectures["net"].layout.local.size == 3 and not told(stacked)
+
+
 def test_diverged_models_are_stacked_too(pair):
     plain, stacked = pair()
     values = []

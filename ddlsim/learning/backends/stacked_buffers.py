@@ -161,7 +161,9 @@ def _of_type(rows: torch.Tensor, entry: Entry) -> torch.Tensor:
     columns = rows[:, entry.start : entry.stop]
     if entry.dtype == torch.float32:
         return columns
-    return columns.contiguous().view(entry.dtype)[:, : torch.Size(entry.shape).numel()]
+    # a copy: columns of one row count as contiguous, with the strides of the matrix
+    words = columns.clone(memory_format=torch.contiguous_format)
+    return words.view(entry.dtype)[:, : torch.Size(entry.shape).numel()]
 
 
 def _as_words(values: torch.Tensor, entry: Entry) -> torch.Tensor:
