@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.learning.dropout import draws_from_torch
@@ -101,6 +102,7 @@ def read_architecture(
                 f"model: {key} of {name} is complex ({values.dtype}), and nodes train and send real numbers (float32). "
                 "Keep its real and imaginary parts as two parameters, or as one with torch.view_as_complex in forward."
             )
+    _refuse_statistics_of_batches(name, module)
     module = module.float()
     layout = Layout(name, module, buffers)
     constants = {key: values.clone() for key, values in layout.constants(module).items()}
@@ -126,6 +128,17 @@ def _draws_shared(name: str, build: Build, seed: int, inputs: Inputs) -> bool:
             "draw in training alone (self.training)."
         )
     return draws_from_torch(module.train(), some)
+
+
+def _refuse_statistics_of_batches(name: str, module: nn.Module) -> None:
+    """Raises ScenarioError if a BatchNorm predicts with the statistics of the samples at hand."""
+    for key, each in module.named_modules():
+        if isinstance(each, _BatchNorm) and each.running_mean is None and type(each).__module__.startswith("torch."):
+            raise ScenarioError(
+                f"model: {key} of {name} is a BatchNorm without running statistics (track_running_stats=False): what "
+                "it predicts for a sample depends on the samples beside it, so on evaluation.batch_size or the memory "
+                "of a GPU. Let it keep them (model.buffers: local leaves them with each node), or use nn.GroupNorm."
+            )
 
 
 def _refuse_hidden_state(name: str, build: Build, seed: int, layout: Layout, inputs: Inputs) -> None:

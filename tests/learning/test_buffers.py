@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from ddlsim.errors import ScenarioError
 from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.layout import Layout
 from ddlsim.models.split import SplitModel
@@ -187,3 +188,12 @@ def test_a_buffer_with_two_names_has_one_entry():
     norm = nn.BatchNorm1d(3)
     layout = Layout("net", SplitModel(nn.Sequential(norm, norm), nn.Linear(3, 2)))
     assert layout.parts["core"].size == 6 + 6
+
+
+def test_batch_norm_without_running_statistics_is_refused_since_predictions_would_depend_on_the_batch(make_learner):
+    def build(norm):
+        return SplitModel(nn.Sequential(nn.Conv2d(2, 4, 3), norm, nn.Flatten()), nn.Linear(64, 3))
+
+    with pytest.raises(ScenarioError, match=r"core.1 of net is a BatchNorm without running statistics"):
+        make_learner(builders={"net": lambda: build(nn.BatchNorm2d(4, track_running_stats=False))})
+    make_learner(builders={"net": lambda: build(nn.InstanceNorm2d(4))})
