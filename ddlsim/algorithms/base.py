@@ -32,7 +32,9 @@ class Algorithm(Part, ABC):
     """Whether it keeps core and head apart; models that are nothing but a head are refused then."""
 
     has_server: ClassVar[bool] = False
-    """Whether there is one more node, the last, that all others are linked with (`node.is_server`)."""
+    """Whether there is one more node, the last, that all others are linked with (`node.is_server`). Who joins or
+    returns then does the round after that of the others, and a pull is answered with what is of its round, in either
+    mode."""
 
     waits: ClassVar[bool] = True
     """Whether a round of a synchronous run waits for messages of other nodes."""

@@ -9,7 +9,7 @@ class PullStore:
     """Publications of one node, each for a round and a stage of it, and the requests that wait for one.
 
     Args:
-        synchronous: whether a pull waits for a publication of its round.
+        synchronous: whether a pull waits for a publication of its round, see Run.in_step.
     """
 
     def __init__(self, synchronous: bool):

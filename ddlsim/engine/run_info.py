@@ -29,6 +29,7 @@ class Run:
         completed_by_all: rounds that as many nodes have completed as take part now, so that progress, checkpoints and
             records go on under churn; the engine keeps it up to date. A slow node may be behind it where nodes that
             were ahead have left or stopped.
+        in_step: whether nodes do their rounds together: in synchronous runs, and in either mode with a server.
     """
 
     seed: int
@@ -44,6 +45,7 @@ class Run:
     def __post_init__(self) -> None:
         self.num_nodes = len(self.node_cluster)
         self.server = self.num_nodes if self.has_server else None
+        self.in_step = self.synchronous or self.has_server
         self._streams: dict[tuple[str, int], np.random.Generator] = {}
         self._turns: dict[int, np.ndarray] = {}
         self._graph: tuple[int, Graph] = (-1, ())

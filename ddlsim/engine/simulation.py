@@ -64,7 +64,7 @@ class Simulation:
         self._returned: dict[int, simpy.Event] = {}
         for member in members:
             member.node = Node(member.id, ports, member.best)
-        self.membership = Membership(members, ports.run.synchronous)
+        self.membership = Membership(members, ports.run.in_step)
         self.any_on_the_way_to = self.membership.any_on_the_way_to
         self._compute.launch_full(self.membership.num_training)
         for member in churn.newcomers:
@@ -303,7 +303,7 @@ class Simulation:
     def come(self, member: Member) -> None:
         """A node comes back stale, or afresh; a newcomer joins."""
         member.round_num = self.membership.first_round_of(member)
-        if self._run.synchronous or not member.joined:
+        if self._run.in_step or not member.joined:
             member.first_round = member.round_num
             self.transport.opens(member.id, max(member.first_round, member.completed_rounds))
         self.membership.came(member)

@@ -345,7 +345,7 @@ class NetworkTransport:
 
     def _store(self, node: int) -> PullStore:
         if node not in self._stores:
-            self._stores[node] = PullStore(self._run.synchronous)
+            self._stores[node] = PullStore(self._run.in_step)
         return self._stores[node]
 
     def _answer(self, request: Message) -> None:

@@ -68,3 +68,12 @@ def test_before_the_first_average_the_server_has_none_to_give(algorithm):
     before = vars(state).copy()
     answer(algorithm.join(node, state, 0), [message(9)])
     assert vars(state) == before
+
+
+def test_whoever_returns_does_the_round_of_the_others_in_asynchronous_runs_too(tmp_path):
+    churn = f"churn={{name: schedule, offline: [{', '.join(AWAY)}]}}"
+    network_only = (*SMALL, "algorithm={name: fedavg}", "learning=none", churn)
+    for mode in ("sync", "async"):
+        runs.run(load(SMOKE, (*network_only, f"mode={mode}")), out=tmp_path / mode)
+    for name in ("metrics.jsonl", "communication.jsonl", "links.jsonl"):
+        assert (tmp_path / "async" / name).read_bytes() == (tmp_path / "sync" / name).read_bytes()
