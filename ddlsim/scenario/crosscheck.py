@@ -34,6 +34,9 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     yield from _task(scenario)
     if scenario.model.only_size and scenario.learning != "none":
         yield ("model", "name"), "is only a size and cannot learn. Choose another model, or set learning: none"
+    elif scenario.model.only_size and scenario.algorithm.has_extra_parts:
+        beside = f"{scenario.algorithm_name} trains parts beside the model, whose sizes follow from its layers"
+        yield ("model", "name"), f"is only a size, and {beside}. Choose another model"
     yield from _parts_shared(scenario)
     yield from _training(scenario)
     yield from _privacy(scenario)

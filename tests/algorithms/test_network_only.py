@@ -137,6 +137,7 @@ def test_learning_none_is_an_option_of_the_command_line(tmp_path, monkeypatch):
     ("changes", "told"),
     [
         (["model={name: sizes}"], "model.name: is only a size and cannot learn"),
+        (["learning=none", "model={name: sizes}", "algorithm={name: mapl}"], "model.name: is only a size, and mapl"),
         (["learning=none", "evaluation.stop_at_target=true"], "stop_at_target: needs an accuracy"),
     ],
 )
