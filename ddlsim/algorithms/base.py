@@ -37,7 +37,8 @@ class Algorithm(Part, ABC):
     mode."""
 
     waits: ClassVar[bool] = True
-    """Whether a round of a synchronous run waits for messages of other nodes."""
+    """Whether a round of a synchronous run waits for messages of other nodes. Where none does, a node that returns goes
+    on where it left, in either mode."""
 
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "models"
     """What travels: models or large parts of them, a few vectors, or nothing."""

@@ -139,6 +139,7 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run"
         synchronous=scenario.mode == "sync",
         staleness=scenario.protocol.staleness,
         has_server=has_server,
+        waits=scenario.algorithm.waits,
     )
 
 

@@ -4,7 +4,8 @@ A node whose first absence begins at time 0 is a newcomer: until that ends it do
 waits for it and it is not evaluated; when it joins it starts afresh (and may ask others first, see Algorithm.join, as
 may one that returns without its state).
 
-Where there is a server, nodes do their rounds together in either mode: what follows says `synchronous` for that, too.
+Where there is a server, nodes do their rounds together in either mode, and where an algorithm waits for nobody, in
+neither: what follows says `synchronous` where they do, see Run.in_step.
 
 Where late comers begin. Synchronous: in the round after the one that the others are in, whether they return or join.
 Asynchronous: a node that returns goes on where it left; a newcomer begins at the median of the rounds that the others

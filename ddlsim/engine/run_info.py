@@ -24,12 +24,14 @@ class Run:
         synchronous: whether rounds wait for messages.
         staleness: rounds that a message may be older than its receiver's, where nothing is waited for.
         has_server: whether there is one more node, the last, that serves the others.
+        waits: whether a round of a synchronous run waits for messages, see Algorithm.waits.
 
     Attributes:
         completed_by_all: rounds that as many nodes have completed as take part now, so that progress, checkpoints and
             records go on under churn; the engine keeps it up to date. A slow node may be behind it where nodes that
             were ahead have left or stopped.
-        in_step: whether nodes do their rounds together: in synchronous runs, and in either mode with a server.
+        in_step: whether nodes do their rounds together: in synchronous runs of algorithms that wait, and in either mode
+            with a server.
     """
 
     seed: int
@@ -40,12 +42,13 @@ class Run:
     synchronous: bool = True
     staleness: int = 5
     has_server: bool = False
+    waits: bool = True
     completed_by_all: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.num_nodes = len(self.node_cluster)
         self.server = self.num_nodes if self.has_server else None
-        self.in_step = self.synchronous or self.has_server
+        self.in_step = (self.synchronous and self.waits) or self.has_server
         self._streams: dict[tuple[str, int], np.random.Generator] = {}
         self._turns: dict[int, np.ndarray] = {}
         self._graph: tuple[int, Graph] = (-1, ())

@@ -205,7 +205,7 @@ class Scenario(Section):
         rounds: communication rounds of each node.
         mode: sync: a round waits for its messages; async: a node takes what has arrived. The run ends when all that are
             online are through; async: nodes that are away are waited for, up to twice the time until then. With a
-            server rounds wait in either mode.
+            server rounds wait in either mode; those of gossip and adpsgd in neither.
         protocol: how long a node waits, and what it does with late messages.
         learning: real: nodes train; none: only the network runs: models are sizes, no data is needed, none stops early.
         compute_device: where training is computed: auto, cpu or cuda.

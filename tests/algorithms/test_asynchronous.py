@@ -1,10 +1,22 @@
 """Gossip learning and AD-PSGD by hand."""
 
+import json
+from pathlib import Path
+
 import pytest
 from number_node import NumberNode, answer, message
 
+from ddlsim import runs
 from ddlsim.algorithms.adpsgd import ADPSGD
 from ddlsim.algorithms.gossip import GossipLearning
+from ddlsim.scenario import load
+
+SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SLOW_AND_AWAY = (
+    *("learning=none", "nodes.clusters=[3, 1]", "topology={name: ring}", "energy={watts: 1}"),
+    "devices={name: per_node, step_times_s: [0.2, 0.05, 0.05, 0.05]}",
+    "churn={name: schedule, offline: [{node: 0, start_s: 1.5, end_s: 1.75}]}",
+)
 
 
 def test_gossip_sends_to_one_neighbor_and_waits_for_nobody():
@@ -84,3 +96,11 @@ def test_adpsgd_neither_averages_with_nor_pushes_to_a_neighbor_that_has_no_model
     state = adpsgd.start(node)
     answer(adpsgd.round(node, state, 0), (12.0,), [], [message(0)])
     assert state.model == 12.0 and [peers for peers, _, _ in node.sent] == [()]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("algorithm", ["gossip", "adpsgd"])
+def test_a_slow_node_that_returns_goes_on_where_it_left_in_either_mode(algorithm, mode, tmp_path):
+    runs.run(load(SMOKE, (*SLOW_AND_AWAY, f"mode={mode}", f"algorithm={{name: {algorithm}}}")), out=tmp_path / "run")
+    steps = [json.loads(line)["steps"] for line in (tmp_path / "run" / "energy.jsonl").read_text().splitlines()]
+    assert steps == pytest.approx([6 * 5 + 2.5, 30, 30, 30], abs=0.3)  # half a training is lost where it leaves
