@@ -137,9 +137,20 @@ void FlowNetwork::give_turn(Id slot) {
     }
 }
 
+// Whether it is to be held: others of its connection are before it, or its message is not sending yet.
+bool FlowNetwork::waits_its_turn(Id slot) const {
+    if (slot < turns_.size() && turns_[slot].before != kNone) return true;
+    return is_ack(slot) && acks_[slot].partner != kNone && flows_[acks_[slot].partner].state != kSending;
+}
+
+// The acknowledgements of a message that sends now, or has ended without sending.
+void FlowNetwork::start_held(Id ack) {
+    if (ack != kNone && is_ack(ack) && flows_[ack].state == kHeld) start(ack);
+}
+
 void FlowNetwork::start(Id slot) {
     Flow& flow = flows_[slot];
-    if (slot < turns_.size() && turns_[slot].before != kNone) {
+    if (waits_its_turn(slot)) {
         flow.state = kHeld;
         return;
     }
@@ -162,6 +173,7 @@ void FlowNetwork::start(Id slot) {
         }
     }
     started_.push_back(slot);
+    if (slot < acks_.size()) start_held(acks_[slot].partner);
 }
 
 // The flow in `slot` now stands at `position` in the list of `link`.
@@ -337,7 +349,7 @@ bool FlowNetwork::step(Time until, std::vector<Id>& ended) {
             } else {
                 const bool is_message = !is_ack(slot);
                 finish(slot);
-                part(slot);
+                start_held(part(slot));
                 if (is_message) ended.push_back(slot);
             }
         }

@@ -11,8 +11,8 @@
 //   share under one unit (2^-16 byte/s) per flow: rounds down to zero, the flow stalls
 //   end beyond 292 years of simulated time: never
 //   acknowledgements    bytes that go back while a message is sent: a flow of its own, from receiver to sender, that
-//                       nothing waits for; it begins with the message, is counted as headers, and ends with it if
-//                       that is aborted
+//                       nothing waits for; it begins when the message begins to send, is counted as headers, and
+//                       ends with it if that is aborted
 //   in order            a message that is sent in order takes bandwidth when all earlier ones of its pair that are sent
 //                       in order have ended, as over one connection
 //   slow start          a message with a round-trip time is sent no faster than its window allows (windows.h)
@@ -164,6 +164,8 @@ private:
     void sort_by_sending(std::vector<Id>& slots) const;
     void expect_soon() const;
     void abort_overdue();
+    bool waits_its_turn(Id slot) const;
+    void start_held(Id ack);
     void start(Id slot);
     Rate path_capacity(const Flow& flow) const;
     void grow_windows();

@@ -181,6 +181,18 @@ def test_an_aborted_message_takes_its_acknowledgements_along():
     assert network.num_sending == 0
 
 
+def test_a_message_that_waits_for_its_turn_is_not_acknowledged_yet():
+    env = simpy.Environment()
+    network = Network(env, 2, 1e6, 1e6, fidelity="tcp", tcp=Tcp(initial_window=0))
+    messages = [Message(0, 1, 0, "push", {}, 1448 * 500, 0) for _ in range(3)]
+    network.add_headers(messages)
+    network.send(messages)
+    env.run(until=0.5)  # of the first 757 kB at 1 MB/s
+    assert network.use().ack_bytes.tolist() == [0, 250 * 66]
+    assert network.remove_node(1) == 3
+    assert network.use().aborted_bytes.tolist() == [500_000, 0]
+
+
 def test_acknowledgements_count_as_headers_of_the_way_back():
     env = simpy.Environment()
     network = Network(env, 2, 1e6, 1e6, fidelity="tcp")
