@@ -164,8 +164,9 @@ class NetworkTransport:
         self._answer_waiting(node)
 
     def finished(self, node: int) -> None:
-        """A node has no round left to do: what comes from now on is of no use."""
+        """A node has no round left to do: what comes from now on is of no use, and it publishes nothing more."""
         self._mailboxes.close(node)
+        self._turn_away(node)
         if self._secure is not None:
             self._secure.aggregator_left(node)
 
@@ -180,11 +181,7 @@ class NetworkTransport:
         aborted = self.network.remove_node(node)
         if self._secure is not None:
             self._secure.user_left(node)
-        if node in self._stores:
-            for request, stay in self._stores[node].take_waiting():
-                self.network.unused(request)
-                if self._still_asks(request, stay):
-                    self.fail(request)
+        self._turn_away(node)
         self._mailboxes.clear(node)
         return aborted
 
@@ -354,6 +351,8 @@ class NetworkTransport:
         payload = self._store(node).answer_to(request)
         if payload is None:
             self._store(node).wait(request, self._members[request.src].stay)
+            if self._members[node].finished:  # it came when there was no round left for it
+                self._turn_away(node)
             return
         if request.keys is not None:
             payload = {key: payload[key] for key in request.keys if key in payload}
@@ -366,6 +365,13 @@ class NetworkTransport:
                 self._answer(request)
             else:
                 self.network.unused(request)
+
+    def _turn_away(self, node: int) -> None:
+        """The pulls that a node has not answered never will be."""
+        for request, stay in self._stores[node].take_waiting() if node in self._stores else ():
+            self.network.unused(request)
+            if self._still_asks(request, stay):
+                self.fail(request)
 
     def _still_asks(self, request: Message, stay: int) -> bool:
         """Whether who has made a request in this stay has not left since: a node that returns asks anew."""

@@ -305,3 +305,17 @@ def test_a_slow_node_pulls_what_was_published_in_its_round_though_one_that_was_a
     staged = Staged()
     simulate(staged, {3: [(1.5, math.inf)]}, rounds=4)
     assert staged.pulled == [0, 1, 2, 3]
+
+
+def test_nobody_waits_for_the_answer_of_a_node_that_came_too_late_for_the_last_round():
+    class Asking(Counting):
+        def round(self, node, state, round_num):
+            node.publish(round_num, number=round_num)
+            yield node.sleep(0.75)
+            answers = yield node.pull([1 - node.id], round_num)
+            self.rounds_done[node.id].append((round_num, [answer.payload["number"] for answer in answers]))
+            yield node.sleep(0.25)
+
+    asking = Asking(2)
+    simulate(asking, {1: [(1.125, 2.5)]}, rounds=3)  # it is back in the middle of the last round
+    assert asking.rounds_done == [[(0, [0]), (1, []), (2, [])], [(0, [0])]]
