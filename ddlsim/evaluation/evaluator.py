@@ -216,8 +216,8 @@ class Evaluator:
             self._compute.test([model], int(self._test_set[node]), BACKDOOR, kept)
             for node, (model, kept) in models.items()
         ]
-        for node, tested in zip(models, self._compute.resolve(jobs), strict=True):
-            confusion = tested[0].confusion  # all of its samples count as the target
+        for node, ((_, _, confusion),) in zip(models, self._compute.resolve(jobs), strict=True):
+            # All of its samples count as the target.
             assert confusion is not None, "a backdoor needs classes"
             success = float(metrics.accuracy(confusion))
             self._recorder.row(snapshots[node].time_s, node, completed, "backdoor_success", success)

@@ -52,7 +52,8 @@ def test_what_is_no_range_is_a_choice():
 def test_fair_accuracy_weighs_accuracy_as_the_scenario_says():
     values = {"accuracy": np.array([[0.9, 0.5]])}
     evaluations = Evaluations(round=np.array([1]), time_s=np.array([1.0]), values=values)
-    run = SimpleNamespace(evaluations=evaluations, node_cluster=np.array([0, 1]), fair_lambda=0.1)
+    clusters = np.array([0, 1])
+    run = SimpleNamespace(evaluations=evaluations, node_cluster=clusters, judged_clusters=clusters, fair_lambda=0.1)
     aim = Aim("fair_accuracy", ACCURACY, "accuracy", "fairness")
     assert aim.curve(run, ended=True) == [(1, pytest.approx(0.1 * 0.7 + 0.9 * 0.6))]
 
