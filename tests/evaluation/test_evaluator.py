@@ -9,7 +9,7 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.evaluation.evaluator import Evaluated, Evaluator, Schedule, _lowest
-from ddlsim.learning.tested import Tested
+from ddlsim.learning import tested
 from ddlsim.scenario import load
 from ddlsim.tasks.classification import Classification
 from ddlsim.tasks.metric import metric_named
@@ -60,11 +60,9 @@ def test_the_run_stops_at_the_evaluation_that_its_report_calls_the_first_to_reac
 @pytest.mark.parametrize("metric", ["accuracy", "f1_macro"])
 def test_a_backdoors_success_is_a_share_of_samples_whatever_nodes_are_judged_by(metric):
     task, nothing, rows = Classification(metric=metric), SimpleNamespace(any_chosen=False, write=None), []
-    confusion = np.array(
-        [[3, 1], [0, 0]]
-    )  # of four samples of the target, as the trigger's count, three are taken for it
-    tested = [Tested(task.values(confusion, 1.0), 1.0, confusion)]
-    compute = SimpleNamespace(test=lambda *_: None, resolve=lambda jobs: [tested for _ in jobs])
+    confusion = np.array([[3, 1], [0, 0]])  # of four samples that count as the target, three are taken for it
+    found = [tested.Tested(task.values(confusion, 1.0), 1.0, confusion)]
+    compute = SimpleNamespace(test=lambda *_: None, resolve=lambda jobs: [found for _ in jobs])
     recorder = SimpleNamespace(row=lambda *row: rows.append(row))
     section = load(SMOKE).evaluation
     evaluator = Evaluator(compute, recorder, section, Schedule(1, 1, False), np.zeros(1), task, None, nothing, nothing)
