@@ -19,7 +19,7 @@ def load(name: str):
 gate, table = load("gate"), load("table")
 
 
-def report(processor: str = "Abacus 3", **ratios: float | None) -> dict:
+def report(processor: str = "Abacus 3", family: int = 7, **ratios: float | None) -> dict:
     """A report of pytest-benchmark; a bench whose ratio is None keeps none."""
     infos = {
         name: {} if ratio is None else {"ratio": ratio, "ours_s": ratio, "theirs_s": 1.0, "alternative": "torch"}
@@ -27,7 +27,7 @@ def report(processor: str = "Abacus 3", **ratios: float | None) -> dict:
     }
     return {
         "machine_info": {
-            "cpu": {"brand_raw": processor, "count": 2},
+            "cpu": {"brand_raw": processor, "family": family, "count": 2},
             "processor": "x86_64",
             "python_version": "3.11.7",
             "instruction_set": "x86-64-v4",
@@ -83,7 +83,7 @@ def test_stored_is_the_median_and_only_steady_ratios_are_gated(run, tmp_path):
 
 def test_machine_and_date_are_stored(run, stored, tmp_path):
     found = json.loads((tmp_path / "baseline.json").read_text())
-    assert found["machine"] == {"processor": "Abacus 3", "cores": 2, "instruction_set": "x86-64-v4"}
+    assert found["machine"] == {"processor": "Abacus 3", "family": 7, "cores": 2, "instruction_set": "x86-64-v4"}
     assert (found["date"], found["runs"], found["versions"]) == ("2031-02-03", 2, {"torch": "2.15.0"})
 
 
@@ -132,8 +132,9 @@ def test_of_repeated_runs_the_best_counts(run, stored):
     assert run(reports=[report(steady=0.9), report(steady=0.5)]) == 0
 
 
-def test_another_machine_holds_nothing(run, stored, capsys):
-    assert run(reports=[report("Slide Rule 2", steady=0.9)]) == 0
+@pytest.mark.parametrize("other", [("Slide Rule 2", 7), ("Abacus 3", 8)], ids=["name", "family"])
+def test_another_machine_holds_nothing(run, stored, capsys, other):
+    assert run(reports=[report(*other, steady=0.9)]) == 0
     assert "--store" in capsys.readouterr().out
 
 
