@@ -27,6 +27,7 @@ def buffers(module):
         (LeNet64(), (3, 64, 64), 10, 79_584, 40_970),
         (ResNet8(), (3, 64, 64), 41, 19_488, 293_161),
         (CifarCNN(), (3, 32, 32), 10, 62_006 - 850, 850),
+        (CifarCNN(dropout=0.5), (3, 32, 32), 10, 62_006 - 850, 850),
         (FashionCNN(), (1, 28, 28), 10, 56_714 - 650, 650),
         (FashionCNN(), (1, 28, 28), 20, 57_364 - 1_300, 1_300),
         (MLP(hidden=(512,), dropout=0.2), (1, 28, 28), 20, 784 * 512 + 512, 512 * 20 + 20),
@@ -120,8 +121,11 @@ def test_same_seed_same_initial_model():
     assert not torch.equal(first(1), first(2))
 
 
-def test_dropout_acts_only_in_training():
-    model = MLP(hidden=(64,), dropout=0.5).build((1, 4, 4), 3)
-    images = torch.ones(1, 1, 4, 4)
+@pytest.mark.parametrize(
+    ("settings", "shape"), [(MLP(hidden=(64,), dropout=0.5), (1, 4, 4)), (CifarCNN(dropout=0.5), (3, 32, 32))]
+)
+def test_dropout_acts_only_in_training(settings, shape):
+    model = settings.build(shape, 3)
+    images = torch.ones(1, *shape)
     assert torch.equal(model.eval()(images), model(images))
     assert not torch.equal(model.train()(images), model(images))
