@@ -22,7 +22,7 @@ class CifarCNN(ModelSettings):
 
     Args:
         dropout: share of the first linear layer's outputs dropped while training, 0 to below 1. The published network
-            defines one of 0.5 and does not call it; with it the DAC paper's tables come out (dac_cifar10_rotations).
+            defines one of 0.5 and does not call it (see the notes of dac_cifar10_rotations).
     """
 
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
