@@ -96,7 +96,7 @@ def builders_of(
     found = {} if model.only_size else model.builders(prepared.image_shape, prepared.num_classes)
     builders = {name: _cut(build, name, prepared, tell) for name, build in found.items()}
     if algorithm.has_extra_parts:
-        builders = {name: _extended(build, algorithm, prepared) for name, build in builders.items()}
+        builders = {name: _extended(name, build, algorithm, prepared) for name, build in builders.items()}
     return builders
 
 
@@ -137,7 +137,7 @@ def _cut(build: "Build", name: str, prepared: "PreparedData | Outline", tell: Ca
     return with_core_and_head(build, name, prepared.image_shape, getattr(torch, prepared.dtype), tell)
 
 
-def _extended(build: "Build", algorithm: "Algorithm", prepared: "PreparedData | Outline") -> "Build":
+def _extended(name: str, build: "Build", algorithm: "Algorithm", prepared: "PreparedData | Outline") -> "Build":
     """A model with the parts that an algorithm trains beside it."""
     import torch
 
@@ -146,7 +146,7 @@ def _extended(build: "Build", algorithm: "Algorithm", prepared: "PreparedData | 
     def make(latent: int) -> "Mapping[str, nn.Module]":
         return algorithm.extra_parts(latent, prepared.num_classes)
 
-    return with_extra_parts(build, make, prepared.image_shape, getattr(torch, prepared.dtype))
+    return with_extra_parts(name, build, make, prepared.image_shape, getattr(torch, prepared.dtype))
 
 
 def attackers_of(scenario: "Scenario", node_cluster: "np.ndarray") -> "Attackers | None":

@@ -6,7 +6,7 @@ with a seed of the run: a module is built many times, once per thread and once p
 these values anew.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -181,20 +181,14 @@ def _check_outputs(
     name: str, module: nn.Module, inputs: Inputs, labels: torch.Tensor, num_outputs: int, task: Task
 ) -> None:
     """Passes one sample through a module, and what comes out through the task."""
-    kind = f"{str(inputs.dtype).removeprefix('torch.')} {list(inputs.shape[1:])}"
+    kind = _kind(inputs.shape[1:], inputs.dtype)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             outputs = module.eval()(inputs[:1].cpu())
     except DdlsimError:  # says itself what is wrong, a compiled module of other sources for one
         raise
     except Exception as error:  # whatever a module of a user's does with inputs that it is not made for
-        text = " ".join(str(error).split()).rstrip(".!")
-        cure = "Choose a model that is made for such samples, or other data."
-        if "device" in text:
-            cure = "What forward makes has to be where its inputs are: torch.zeros(..., device=x.device)."
-        raise ScenarioError(
-            f"model: {name} cannot take the data's samples ({kind}): {type(error).__name__}: {text:.200}. {cure}"
-        ) from error
+        raise cannot_take(name, inputs.shape[1:], inputs.dtype, error) from error
     expected: list[int] = [1, *task.output_shape(num_outputs, tuple(labels.shape[1:]))]
     found = getattr(outputs, "shape", type(outputs).__name__)
     if found != torch.Size(expected):
@@ -205,6 +199,29 @@ def _check_outputs(
             f"{list(labels.shape[1:])}). Choose another model or another task."
         )
     check_task(task, outputs.cpu(), labels[:1].cpu())
+
+
+def cannot_take(name: str, shape: Sequence[int], dtype: torch.dtype, error: Exception) -> ScenarioError:
+    """What a model's forward raised, given a sample.
+
+    Args:
+        name: of the model.
+        shape: of the sample.
+        dtype: of the sample.
+        error: what was raised.
+    """
+    text = " ".join(str(error).split()).rstrip(".!")
+    cure = "Choose a model that is made for such samples, or other data."
+    if "device" in text:
+        cure = "What forward makes has to be where its inputs are: torch.zeros(..., device=x.device)."
+    return ScenarioError(
+        f"model: {name} cannot take the data's samples ({_kind(shape, dtype)}): "
+        f"{type(error).__name__}: {text:.200}. {cure}"
+    )
+
+
+def _kind(shape: Sequence[int], dtype: torch.dtype) -> str:
+    return f"{str(dtype).removeprefix('torch.')} {list(shape)}"
 
 
 def draw(build: Build, seed: int, count: int = 1) -> list[nn.Module]:

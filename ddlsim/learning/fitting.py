@@ -48,13 +48,16 @@ class Fitting:
                     )
 
     def classifier(self, head: Part) -> Entry:
-        """The weights of a head's last linear layer.
+        """The weights of a head's last linear layer, which may have no bias.
 
         Raises:
             DdlsimError: if the head does not end in a linear layer.
         """
         last = [entry for entry in head.entries if entry.trainable][-2:]
-        if [len(entry.shape) for entry in last] != [2, 1]:
+        dimensions = [len(entry.shape) for entry in last]
+        if dimensions[-1:] == [2]:
+            return last[-1]
+        if dimensions != [2, 1]:
             raise DdlsimError(
                 f"model: the {head.name} of {self._whose(head)} does not end in a linear layer, whose rows this "
                 "algorithm compares. Choose a model whose head does (mlp, resnet18, ...)."

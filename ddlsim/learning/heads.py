@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ddlsim.errors import DdlsimError
-from ddlsim.learning.architecture import draw
+from ddlsim.learning.architecture import cannot_take, draw
 
 
 def projection_head(latent: int, hidden: int) -> nn.Module:
@@ -55,6 +55,7 @@ def latent_size(module: nn.Module, input_shape: Sequence[int], dtype: torch.dtyp
 
 
 def with_extra_parts(
+    name: str,
     build: Callable[[], nn.Module],
     make: Callable[[int], Mapping[str, nn.Module]],
     input_shape: Sequence[int],
@@ -63,7 +64,8 @@ def with_extra_parts(
     """What makes a model with further parts beside core and head.
 
     Args:
-        build: makes the model.
+        name: of the model, for messages.
+        build: makes it.
         make: latent size -> the parts by name.
         input_shape: of one sample, e.g. (C, H, W).
         dtype: of the samples.
@@ -73,7 +75,12 @@ def with_extra_parts(
     def latent() -> int:
         with torch.device("cpu"):
             (module,) = draw(build, 0)
-            return latent_size(module, input_shape, dtype)
+            try:
+                return latent_size(module, input_shape, dtype)
+            except DdlsimError:
+                raise
+            except Exception as error:  # whatever a module of a user's does with samples that it is not made for
+                raise cannot_take(name, input_shape, dtype, error) from error
 
     def extended() -> nn.Module:
         module, parts = build(), make(latent())

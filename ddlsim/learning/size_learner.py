@@ -216,9 +216,9 @@ class SizeLearner:
         return _known([1.0] * len(others))
 
     def _classifier_sizes(self, head: "SizedPart | Part") -> tuple[int, int]:
-        """Values of the last linear layer's weights and bias."""
-        weights, bias = head.trained_sizes[-2:] if len(head.trained_sizes) > 1 else (head.size, 0)
-        return weights, bias
+        """Values of the last linear layer's weights and bias, which it may not have: weights are the more."""
+        before, last = (0, *head.trained_sizes)[-2:]
+        return (before, last) if last <= before else (last, 0)
 
     def compress(self, codec: Any, params: "Params", copy: "Params | None", seed: int) -> "Params":
         """What is decoded is as large."""

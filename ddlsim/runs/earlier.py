@@ -54,11 +54,24 @@ def refuse_others(directory: Path, then: Mapping[str, str | None], now: Mapping[
     """Raises ScenarioError if what computes now is not what computed then, see manifest.py: made_with."""
     names = sorted(key for key in {*then, *now} if then.get(key) != now.get(key))
     if names:
-        differ = "; ".join(f"{name} was {then.get(name)}, is {now.get(name)}" for name in names)
+        differ = "; ".join(_differ(name, then.get(name), now.get(name)) for name in names)
         raise ScenarioError(
             f"{directory}: the run was made with something else: {differ}. Its end may not be the one that it would "
             "have had; --anyway goes on all the same."
         )
+
+
+def _differ(name: str, then: str | None, now: str | None) -> str:
+    """What was something else then, in words; of parts from outside, what tells the code of each from another."""
+    found = []
+    if name == "plugins":
+        were, are = ({(each["kind"], each["name"]): each for each in json.loads(text or "[]")} for text in (then, now))
+        for key in sorted({*were, *are}):
+            was, has = were.get(key, {}), are.get(key, {})
+            fields = sorted(field for field in {*was, *has} if was.get(field) != has.get(field))
+            told = ", ".join(f"{field} was {was.get(field)}, is {has.get(field)}" for field in fields)
+            found += [f"the code of {' '.join(key)} ({told})"] if fields else []
+    return "; ".join(found) or f"{name} was {then}, is {now}"
 
 
 def load_same_data(

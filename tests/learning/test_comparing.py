@@ -1,11 +1,15 @@
 """Similarities in waves are those of plain PyTorch, over trained parameters only."""
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from ddlsim import kernels
+from ddlsim.errors import DdlsimError
 
 
 def flat(learner, model) -> torch.Tensor:
@@ -19,6 +23,10 @@ def flat(learner, model) -> torch.Tensor:
             if entry.trainable
         ]
     )
+
+
+def headed(head: nn.Module) -> nn.Module:
+    return nn.Sequential(OrderedDict(core=nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.Flatten()), head=head))
 
 
 def expected(metric, alpha, own, peer, start, own_last, peer_last) -> float:
@@ -108,3 +116,18 @@ def test_similarities_of_classifiers_of_a_wave_are_one_call(make_learner, monkey
     rows = [head.values().view(3, -1) for head in heads]
     expected = [F.cosine_similarity(rows[3], other).mean().item() for other in rows]
     assert jobs[2].value == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_classifier_is_the_weights_of_the_last_linear_layer(make_learner, bias):
+    learner = make_learner(builders={"headed": lambda: headed(nn.Linear(144, 3, bias=bias))})
+    head = learner.init_models(0)[0][1]
+    weights = learner.classifier(head)
+    learner.jobs.force_params((weights,))
+    assert torch.equal(weights.values(), head.values()[: 3 * 144])
+
+
+def test_a_head_without_a_last_linear_layer_has_no_classifier(make_learner):
+    learner = make_learner(builders={"headed": lambda: headed(nn.Sequential(nn.Linear(144, 3), nn.LayerNorm(3)))})
+    with pytest.raises(DdlsimError, match="does not end in a linear layer, whose rows this algorithm compares"):
+        learner.classifier(learner.init_models(0)[0][1])

@@ -93,6 +93,13 @@ def test_what_is_wrong_with_a_model_is_told(check, returned, text):
     assert code == 2 and text in said
 
 
+def test_a_model_that_does_not_fit_is_told_by_an_algorithm_that_adds_parts_as_well(check):
+    layers = "nn.Sequential(nn.Flatten(), nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 10))"
+    body = f"def build(self, image_shape, num_classes):\n    from torch import nn\n    return {layers}"
+    code, said = check(sub(body, "ModelSettings", MODEL), "model", ["algorithm={name: mapl}"])
+    assert code == 2 and "model: Sub cannot take the data's samples (float32 [1, 28, 28]): RuntimeError: mat1" in said
+
+
 def test_a_model_that_cannot_be_built_without_values_is_tried_with_them(check):
     body = """
 def build(self, image_shape, num_classes):
