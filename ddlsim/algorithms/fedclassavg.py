@@ -47,7 +47,7 @@ class FedClassAvg(MeanHeads):
         first = slice(step.batch_size)
         loss = step.task_loss(step.module.head(features[first]), step.labels[first])
         loss = loss + self.contrastive * losses.supervised_contrastive(
-            features, step.labels, self.temperature, self.variant
+            features.flatten(1), step.labels, self.temperature, self.variant
         )
         names, now = zip(*step.module.head.named_parameters(prefix="head"), strict=True)
         return loss + self.proximal / 2 * losses.proximity(now, [step.start[name] for name in names])

@@ -55,7 +55,8 @@ def build_learner(
         _require_core(scenario, {name: own["core"].size for name, own in parts.items()})
         samples = cast("Outline", prepared).samples
         training = scenario.training
-        return SizeLearner(parts, classes, samples, training.batch_size, training.drop_last, assigned)
+        latent = {name: _latent_size_of(name, build, prepared) for name, build in builders.items()}
+        return SizeLearner(parts, classes, samples, training.batch_size, training.drop_last, assigned, latent)
     import torch
 
     from ddlsim.learning.architecture import UNTRAINED
@@ -96,7 +97,10 @@ def builders_of(
     found = {} if model.only_size else model.builders(prepared.image_shape, prepared.num_classes)
     builders = {name: _cut(build, name, prepared, tell) for name, build in found.items()}
     if algorithm.has_extra_parts:
-        builders = {name: _extended(name, build, algorithm, prepared) for name, build in builders.items()}
+        builders = {
+            name: _extended(build, algorithm, prepared, _latent_size_of(name, build, prepared))
+            for name, build in builders.items()
+        }
     return builders
 
 
@@ -137,16 +141,24 @@ def _cut(build: "Build", name: str, prepared: "PreparedData | Outline", tell: Ca
     return with_core_and_head(build, name, prepared.image_shape, getattr(torch, prepared.dtype), tell)
 
 
-def _extended(name: str, build: "Build", algorithm: "Algorithm", prepared: "PreparedData | Outline") -> "Build":
+def _extended(
+    build: "Build", algorithm: "Algorithm", prepared: "PreparedData | Outline", latent_size: Callable[[], int]
+) -> "Build":
     """A model with the parts that an algorithm trains beside it."""
-    import torch
-
     from ddlsim.learning.heads import with_extra_parts
 
     def make(latent: int) -> "Mapping[str, nn.Module]":
         return algorithm.extra_parts(latent, prepared.num_classes)
 
-    return with_extra_parts(name, build, make, prepared.image_shape, getattr(torch, prepared.dtype))
+    return with_extra_parts(build, make, latent_size)
+
+
+def _latent_size_of(name: str, build: "Build", prepared: "PreparedData | Outline") -> Callable[[], int]:
+    import torch
+
+    from ddlsim.learning.heads import latent_size_of
+
+    return latent_size_of(name, build, prepared.image_shape, getattr(torch, prepared.dtype))
 
 
 def attackers_of(scenario: "Scenario", node_cluster: "np.ndarray") -> "Attackers | None":

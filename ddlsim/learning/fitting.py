@@ -59,8 +59,8 @@ class Fitting:
             return last[-1]
         if dimensions != [2, 1]:
             raise DdlsimError(
-                f"model: the {head.name} of {self._whose(head)} does not end in a linear layer, whose rows this "
-                "algorithm compares. Choose a model whose head does (mlp, resnet18, ...)."
+                f"model: the {head.name} of {self._whose(head)} does not end in a linear layer that is "
+                "trained, whose rows this algorithm compares. Choose a model whose head does (mlp, resnet18, ...)."
             )
         return last[0]
 

@@ -54,21 +54,18 @@ def latent_size(module: nn.Module, input_shape: Sequence[int], dtype: torch.dtyp
     return features.shape[1]
 
 
-def with_extra_parts(
-    name: str,
-    build: Callable[[], nn.Module],
-    make: Callable[[int], Mapping[str, nn.Module]],
-    input_shape: Sequence[int],
-    dtype: torch.dtype = torch.float32,
-) -> Callable[[], nn.Module]:
-    """What makes a model with further parts beside core and head.
+def latent_size_of(
+    name: str, build: Callable[[], nn.Module], input_shape: Sequence[int], dtype: torch.dtype
+) -> Callable[[], int]:
+    """What tells the latent size of a model, which is built and tried on the CPU when it is asked for first.
 
     Args:
         name: of the model, for messages.
         build: makes it.
-        make: latent size -> the parts by name.
         input_shape: of one sample, e.g. (C, H, W).
         dtype: of the samples.
+    Returns:
+        A function that raises ScenarioError where the model cannot take the samples, and as `latent_size`.
     """
 
     @cache
@@ -82,8 +79,22 @@ def with_extra_parts(
             except Exception as error:  # whatever a module of a user's does with samples that it is not made for
                 raise cannot_take(name, input_shape, dtype, error) from error
 
+    return latent
+
+
+def with_extra_parts(
+    build: Callable[[], nn.Module], make: Callable[[int], Mapping[str, nn.Module]], latent_size: Callable[[], int]
+) -> Callable[[], nn.Module]:
+    """What makes a model with further parts beside core and head.
+
+    Args:
+        build: makes the model.
+        make: latent size -> the parts by name.
+        latent_size: of the model.
+    """
+
     def extended() -> nn.Module:
-        module, parts = build(), make(latent())
+        module, parts = build(), make(latent_size())
         for name, part in parts.items():
             setattr(module, name, part)
         setattr(module, "extra_parts", tuple(parts))  # noqa: B010  (nn.Module types its attributes as modules)

@@ -106,6 +106,8 @@ class SizeLearner:
         batch_size: samples per step.
         drop_last: see batches.py: batches_per_pass.
         assigned: per node the name of its architecture; None: all have the only one.
+        latent_sizes: what tells how many features an architecture's core hands to its head; of one that is not there,
+            and is nothing but sizes, the head is taken for one linear layer.
     """
 
     def __init__(
@@ -116,8 +118,10 @@ class SizeLearner:
         batch_size: int,
         drop_last: bool = False,
         assigned: Sequence[str] | None = None,
+        latent_sizes: Mapping[str, Callable[[], int]] | None = None,
     ):
         self._assigned = assigned
+        self._latent_sizes = latent_sizes or {}
         self._parts = {name: tuple(own.values()) for name, own in parts.items()}
         self._whole = {name: (_whole(own),) for name, own in self._parts.items()}
         self._num_classes = num_classes
@@ -134,7 +138,7 @@ class SizeLearner:
 
     def init_models(self, seed: int, count: int = 1, whole: bool = False, node: int = 0) -> "list[Model]":
         """The same sizes for every model of the node's architecture, (model,) or (core, head, ...)."""
-        name = self._assigned[node] if self._assigned else next(iter(self._parts))
+        name = self._architecture_of(node)
         if not whole and not self._parts[name][0].size:
             raise DdlsimError(
                 f"model: {name} has no core that is trained, and this algorithm shares core and head apart. "
@@ -189,7 +193,8 @@ class SizeLearner:
         trained = tuple(self._params(params.part) if only in (None, params.part.name) else params for params in model)
         means: dict[int, Params] = {}
         if objective is not None and objective.class_means:
-            size = self._classifier_sizes(model[1].part)[0] // self._num_classes
+            told = self._latent_sizes.get(self._architecture_of(node))
+            size = told() if told else self._classifier_sizes(model[1].part)[0] // self._num_classes
             means = {label: self._params(SizedPart("class mean", size, (size,))) for label in range(self._num_classes)}
         return trained, kept, means
 
@@ -207,7 +212,16 @@ class SizeLearner:
         return self._params(params.part)
 
     def classifier(self, head: "Params") -> "Params":
-        """The weights of a head's last linear layer."""
+        """The weights of a head's last linear layer.
+
+        Raises:
+            DdlsimError: if nothing of the head is trained.
+        """
+        if not head.part.trained_sizes:
+            raise DdlsimError(
+                f"model: nothing of the {head.part.name} is trained, and this algorithm compares the rows of its last "
+                "linear layer. Choose a model whose head is trained (mlp, resnet18, ...)."
+            )
         size, _ = self._classifier_sizes(head.part)
         return self._params(SizedPart(f"{head.part.name} classifier", size, (size,)))
 
@@ -304,6 +318,9 @@ class SizeLearner:
 
     def close(self) -> None:
         """There is nothing to end."""
+
+    def _architecture_of(self, node: int) -> str:
+        return self._assigned[node] if self._assigned else next(iter(self._parts))
 
     def _params(self, part: "SizedPart | Part") -> "Params":
         return _sized(part, next(self._serials))

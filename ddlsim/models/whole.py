@@ -165,7 +165,7 @@ def _outputs(module: nn.Module, shape: Sequence[int], dtype: torch.dtype, count:
     Raises:
         ScenarioError: if its forward returns nothing.
     """
-    if any(each.device.type != "cpu" for each in module.parameters()):
+    if _has_no_values(module):
         return None
     training = module.training
     try:
@@ -186,12 +186,19 @@ def _outputs(module: nn.Module, shape: Sequence[int], dtype: torch.dtype, count:
 
 def _in_training(module: nn.Module, shape: Sequence[int], dtype: torch.dtype) -> object:
     """What a module in training makes of a few samples, with the same random numbers every time; None as `_outputs`."""
+    if _has_no_values(module):
+        return None
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             return copy.deepcopy(module).train()(_samples(shape, dtype, _SAMPLES))
     except Exception:
         return None
+
+
+def _has_no_values(module: nn.Module) -> bool:
+    """Whether a module is on the device meta, or on one where it is not tried."""
+    return any(each.device.type != "cpu" for each in module.parameters())
 
 
 def _samples(shape: Sequence[int], dtype: torch.dtype, count: int) -> torch.Tensor:

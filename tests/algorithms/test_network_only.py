@@ -60,6 +60,33 @@ def test_the_network_sees_the_same_messages_at_the_same_times_as_with_learning(t
         assert last_s[completed] == max(time_s for number, time_s in evaluated if number == completed)
 
 
+NETS = """
+from torch import nn
+class Plain(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(784, 12), nn.ReLU(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 10))
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.core = nn.Sequential(nn.Flatten(), nn.Linear(784, 12), nn.ReLU())
+        self.head = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 10, bias=False))
+    def forward(self, x):
+        return self.head(self.core(x))
+"""
+
+
+@pytest.mark.parametrize("name", ["el", "fedproto", "mapl"])  # fedproto and mapl: features, which no head's size tells
+@pytest.mark.parametrize("net", ["Plain", "Deep"])
+def test_models_of_ones_own_send_what_they_send_with_learning(tmp_path, net, name):
+    (tmp_path / "nets.py").write_text(NETS)
+    training = "training={epochs: 1, batch_size: 32, learning_rate: 0.01}"  # in which every class occurs
+    own = f"model={{name: {tmp_path}/nets.py:{net}}}", "rounds=3", "partition={name: random}", training
+    for learning in ("real", "none"):
+        run(tmp_path / learning, name, f"learning={learning}", *own)
+    records = [(tmp_path / learning / "communication.jsonl").read_bytes() for learning in ("real", "none")]
+    assert records[0] and records[0] == records[1]
+
+
 @pytest.mark.parametrize("compression", ["int8", "top_k"])
 @pytest.mark.parametrize("name", ["adpsgd", "deprl", "dpsgd", "el", "gossip"])  # facade: copies are per head
 def test_compressed_messages_have_the_same_sizes_as_with_learning(tmp_path, name, compression):

@@ -129,5 +129,5 @@ def test_the_classifier_is_the_weights_of_the_last_linear_layer(make_learner, bi
 
 def test_a_head_without_a_last_linear_layer_has_no_classifier(make_learner):
     learner = make_learner(builders={"headed": lambda: headed(nn.Sequential(nn.Linear(144, 3), nn.LayerNorm(3)))})
-    with pytest.raises(DdlsimError, match="does not end in a linear layer, whose rows this algorithm compares"):
+    with pytest.raises(DdlsimError, match="does not end in a linear layer that is trained"):
         learner.classifier(learner.init_models(0)[0][1])
