@@ -95,7 +95,7 @@ class RandomRegular(RandomTopology):
     def check(self, num_nodes: int) -> None:
         """Raise ScenarioError if no (connected) regular graph of this degree exists."""
         if self.degree >= num_nodes:
-            raise ScenarioError(f"topology.degree: must be below the number of nodes ({num_nodes}), got {self.degree}.")
+            raise _too_few_nodes("degree", self.degree, num_nodes)
         if self.degree * num_nodes % 2:
             raise ScenarioError(
                 f"topology.degree: degree x nodes must be even for a regular graph, got {self.degree} x {num_nodes}. "
@@ -172,7 +172,7 @@ class WattsStrogatz(RandomTopology):
     def check(self, num_nodes: int) -> None:
         """Raise ScenarioError if the degree is odd or too large."""
         if self.degree >= num_nodes:
-            raise ScenarioError(f"topology.degree: must be below the number of nodes ({num_nodes}), got {self.degree}.")
+            raise _too_few_nodes("degree", self.degree, num_nodes)
         if self.degree % 2:
             raise ScenarioError(f"topology.degree: must be even (half on each side of the ring), got {self.degree}.")
 
@@ -199,10 +199,18 @@ class BarabasiAlbert(RandomTopology):
     def check(self, num_nodes: int) -> None:
         """Raise ScenarioError if a node brings as many links as there are nodes."""
         if self.edges >= num_nodes:
-            raise ScenarioError(f"topology.edges: must be below the number of nodes ({num_nodes}), got {self.edges}.")
+            raise _too_few_nodes("edges", self.edges, num_nodes)
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
         """The graph of a round: `networkx.barabasi_albert_graph`."""
         import networkx as nx
 
         return self.drawn(num_nodes, round_num, seed, lambda s: nx.barabasi_albert_graph(num_nodes, self.edges, seed=s))
+
+
+def _too_few_nodes(key: str, value: int, num_nodes: int) -> ScenarioError:
+    """Also what a scenario without the section `topology` is told, so it says what else there is."""
+    return ScenarioError(
+        f"topology.{key}: must be below the number of nodes ({num_nodes}), got {value}. Choose a smaller one, another "
+        "topology (complete, ring), or more nodes."
+    )
