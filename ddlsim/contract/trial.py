@@ -153,19 +153,19 @@ class Trial:
         prepare(Loaded(real, loaded.dataset))
 
     def model(self) -> Iterator[str]:
-        """A model: it is built with values, cut into core and head, and given a sample; a task: it is tried on that."""
+        """A model: it is built with values, cut into core and head, and given samples; a task: it is tried on one."""
         import torch
 
         from ddlsim.build import builders_of
-        from ddlsim.learning.architecture import read_architecture
+        from ddlsim.learning.architecture import FEW, read_architecture
 
         model, outline = self.small.model, self.outline
         if not {"model", "task"} & self.outside.keys() or model.only_size or outline is None:
             return
         model.check(outline.image_shape)
-        samples = torch.zeros(1, *outline.image_shape, dtype=getattr(torch, outline.dtype))
+        samples = torch.zeros(FEW, *outline.image_shape, dtype=getattr(torch, outline.dtype))
         task = as_task(outline.task)
-        labels = torch.zeros(1, *outline.label_shape, dtype=getattr(torch, task.label_dtype))
+        labels = torch.zeros(FEW, *outline.label_shape, dtype=getattr(torch, task.label_dtype))
         builders = builders_of(self.small, outline, self.tell)
         for name, build in builders.items():
             found = read_architecture(name, build, 0, model.buffers, (samples, labels), outline.num_classes, task)

@@ -22,7 +22,7 @@ from ddlsim.tasks import Task, label_of, task_named
 
 Build = Callable[[], nn.Module]
 
-_FEW = 4
+FEW = 4
 """Samples on which a module is tried in training: BatchNorm takes no single one."""
 
 UNTRAINED = "untrained values"
@@ -108,7 +108,9 @@ def read_architecture(
     constants = {key: values.clone() for key, values in layout.constants(module).items()}
     local, draws_shared = layout.flatten_local(module), False
     if samples is not None:
-        _check_outputs(name, module, *samples, num_outputs, task or task_named("classification"))
+        judged = task or task_named("classification")
+        _check_outputs(name, module, *samples, num_outputs, judged)
+        _check_training(name, build, seed, *samples, judged)
         draws_shared = _draws_shared(name, build, seed, samples[0])
         _refuse_hidden_state(name, build, seed, layout, samples[0])
     return Architecture(build, layout, seed, constants, local, draws_shared)
@@ -121,7 +123,7 @@ def _draws_shared(name: str, build: Build, seed: int, inputs: Inputs) -> bool:
         ScenarioError: if predictions do, which no run could repeat.
     """
     (module,) = draw(build, seed)
-    module, some = module.float(), inputs[:_FEW].cpu()
+    module, some = module.float(), inputs[:FEW].cpu()
     if draws_from_torch(module.eval(), some):
         raise ScenarioError(
             f"model: {name} draws random numbers when it predicts, too, so no run could be repeated. Let its forward "
@@ -146,7 +148,7 @@ def _refuse_hidden_state(name: str, build: Build, seed: int, layout: Layout, inp
     after the other would share it, and results depend on the number of threads.
     """
     (module,) = draw(build, seed)
-    module, some = module.float().train(), inputs[:_FEW].cpu()
+    module, some = module.float().train(), inputs[:FEW].cpu()
     rows = [entry.name for entry in (*layout.parts[MODEL].entries, *layout.local.entries)]
     kept = {key: values.detach().clone() for key, values in named_tensors(module).items()}
     try:
@@ -199,6 +201,31 @@ def _check_outputs(
             f"{list(labels.shape[1:])}). Choose another model or another task."
         )
     check_task(task, outputs.cpu(), labels[:1].cpu())
+
+
+def _check_training(name: str, build: Build, seed: int, inputs: Inputs, labels: torch.Tensor, task: Task) -> None:
+    """Computes gradients of a few samples.
+
+    Raises:
+        ScenarioError: if there are none.
+    """
+    (module,) = draw(build, seed)
+    some = inputs[:FEW].cpu()
+    if len(some) < 2:  # too few for a BatchNorm
+        return
+    try:
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            task.loss(module.float().train()(some), labels[:FEW].cpu()).backward()
+    except Exception as error:  # whatever a module of a user's does with its gradients
+        text = " ".join(str(error).split())
+        cure = "Try loss(module.train()(samples), labels).backward() on a few samples."
+        if "does not require grad" in text:
+            cure = "Let its forward compute with its parameters, without .detach(), .data or torch.no_grad()."
+        elif "inplace" in text:
+            cure = "Let its forward compute anew what it changes in place: x = x + 1 for x.add_(1), relu for relu_."
+        raise ScenarioError(
+            f"model: {name} has no gradients in training: {type(error).__name__}: {text:.200}. {cure}"
+        ) from error
 
 
 def cannot_take(name: str, shape: Sequence[int], dtype: torch.dtype, error: Exception) -> ScenarioError:

@@ -113,11 +113,11 @@ class PrivateGradients:
     def _together(
         self, images: torch.Tensor, labels: torch.Tensor, parameters: Sequence[nn.Parameter]
     ) -> list[torch.Tensor]:
-        wanted = {id(parameter) for parameter in parameters}
-        values = {name: one.detach() for name, one in self._module.named_parameters() if id(one) in wanted}
+        names = {id(one): name for name, one in self._module.named_parameters()}
+        values = {names[id(one)]: one.detach() for one in parameters}
 
         def loss_of(values: dict[str, torch.Tensor], image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
             return self._loss(functional_call(self._module, values, (image[None],)), label[None])
 
         found = vmap(grad(loss_of), in_dims=(None, 0, 0))(values, images, labels)
-        return [found[name] for name, one in self._module.named_parameters() if id(one) in wanted]
+        return [found[names[id(one)]] for one in parameters]

@@ -83,10 +83,16 @@ def _build(self: Any, image_shape: ImageShape, num_classes: int) -> "nn.Module":
     """See ModelSettings."""
     arguments = _signature(self.made).parameters
     anything = any(each.kind is each.VAR_KEYWORD for each in arguments.values())  # torchvision's functions pass it on
+    anything &= not _has_no_init(self.made)
     given: dict[str, Any] = {"image_shape": image_shape} if "image_shape" in arguments else {}
     given |= {"num_classes": num_classes} if "num_classes" in arguments or anything else {}
     keys = {each.name for each in dataclasses.fields(self)} - {each.name for each in dataclasses.fields(ModelSettings)}
     return self.made(**{key: getattr(self, key) for key in keys}, **given)
+
+
+def _has_no_init(made: "Callable[..., nn.Module]") -> bool:
+    """Whether a class leaves its making to torch.nn.Module, which seems to take any argument and refuses them all."""
+    return isinstance(made, type) and made.__init__.__module__ == "torch.nn.modules.module"  # type: ignore[misc]
 
 
 def _signature(made: Callable[..., Any]) -> inspect.Signature:

@@ -68,13 +68,24 @@ class Forgets(nn.Linear):
 class There(Forgets):
     def forward(self, x):
         raise RuntimeError("Expected all tensors to be on the same device, but found cpu and cuda:0!")
+class Detached(Forgets):
+    def forward(self, x):
+        return nn.functional.linear(x.flatten(1), self.weight, self.bias).detach()
+class InPlace(Forgets):
+    def forward(self, x):
+        return nn.functional.linear(x.flatten(1), self.weight, self.bias).exp_().add_(1)
+class Evaluates(Forgets):
+    def forward(self, x):
+        if self.training:
+            raise ValueError("not in training")
+        return nn.functional.linear(x.flatten(1), self.weight, self.bias)
 """
 
 
 @pytest.mark.parametrize(
     ("returned", "text"),
     [
-        ("[1]", "mine.py:45: model: build of Sub returns a list, expected a torch.nn.Module"),
+        ("[1]", "mine.py:56: model: build of Sub returns a list, expected a torch.nn.Module"),
         ("None", "build of Sub returns nothing (None)"),
         ("nn.Sequential(nn.Flatten(), nn.Conv1d(1, 1, 1))", "without an nn.Linear that could be the head. Let build"),
         ("nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.Softmax(1))", "cannot be cut before '1', its last linear"),
@@ -84,7 +95,11 @@ class There(Forgets):
         ("There()", "Sub cannot take the data's samples (float32 [1, 28, 28]): RuntimeError: "),
         ("There()", ". What forward makes has to be where its inputs are"),
         ("Forgets()", "returns nothing (None), expected a tensor of outputs"),
-        ("nn.Nix()", "mine.py:49: AttributeError: module 'torch.nn' has no attribute 'Nix' (return nn.Nix())"),
+        ("Detached()", "Sub has no gradients in training: RuntimeError: element 0 of tensors does not require grad"),
+        ("Detached()", "Let its forward compute with its parameters, without .detach()"),
+        ("InPlace()", "Let its forward compute anew what it changes in place"),
+        ("Evaluates()", "Sub has no gradients in training: ValueError: not in training. Try loss(module.train()("),
+        ("nn.Nix()", "mine.py:60: AttributeError: module 'torch.nn' has no attribute 'Nix' (return nn.Nix())"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_model_is_told(check, returned, text):

@@ -34,6 +34,11 @@ def taken(buffers):
     return nn.Linear(1, buffers)
 
 
+class Plain(nn.Module):
+    def forward(self, x):
+        return x
+
+
 def nothing():
     pass
 
@@ -67,6 +72,11 @@ def test_the_arguments_of_a_module_are_keys(model):
 def test_a_function_that_makes_modules_is_a_model(model):
     assert len(list(module_of(model("{name: ./nets.py:net, depth: 1}")).parameters())) == 4
     assert len(list(module_of(model("{name: ./nets.py:of_any}")).parameters())) == 2
+
+
+def test_a_module_that_leaves_its_making_to_torch_is_given_nothing(model):
+    with pytest.raises(ScenarioError, match=r"makes a Plain \(\S*nets.py:\d+\) without submodules core and head"):
+        module_of(model("{name: ./nets.py:Plain}"))
 
 
 def test_a_module_of_an_importable_package_goes_by_its_class_path(model, monkeypatch):

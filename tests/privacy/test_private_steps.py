@@ -79,6 +79,15 @@ def test_samples_one_by_one_have_the_gradients_of_samples_together():
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(together, alone, strict=True))
 
 
+def test_gradients_come_in_the_order_of_the_parameters_that_are_asked_for():
+    images, labels = samples(4)
+    module = small_net()
+    parameters = list(module.parameters())
+    there, back = (made(module).per_sample(images, labels, asked) for asked in (parameters, parameters[::-1]))
+    assert [one.shape[1:] for one in back] == [one.shape for one in parameters[::-1]]
+    assert all(torch.equal(a, b) for a, b in zip(there, back[::-1], strict=True))
+
+
 def test_an_empty_batch_is_noise_alone():
     images, labels = samples(4)
     module = small_net()
