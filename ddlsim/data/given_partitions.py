@@ -94,8 +94,8 @@ class ByColumn(Partition):
             known = ", ".join(name for name, by_split in columns.items() if split in by_split) or "none"
             of = "" if split == "train" else f" for the {split} samples"
             raise ScenarioError(
-                f"partition.column: {dataset.origin} has no column {self.column}{of}; its columns{of}: {known}. Name "
-                "one of these, or let the data set keep it (hf: data.columns; npz: an array "
+                f"partition.column: the data ({dataset.origin}) has no column {self.column}{of}; its columns{of}: "
+                f"{known}. Name one of these, or let the data set keep it (hf: data.columns; npz: an array "
                 f"{self.column}_{split}; Python: Arrays(columns=...))."
             )
         return columns[self.column][split]

@@ -90,7 +90,8 @@ def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         domains = scenario.data.domains_for(clusters)
         if domains is None:
             text = (
-                f"deals one domain to each cluster; {data} has none. Use random, or data that has (joined, synthetic)"
+                f"deals one domain to each cluster; {data} has none. Use random, or data that has (joined, "
+                "heart_disease, synthetic_regression)"
             )
             yield ("partition", "name"), text
         elif domains != clusters:

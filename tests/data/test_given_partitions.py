@@ -50,7 +50,7 @@ def test_own_test_samples_are_of_the_node_s_values():
 @pytest.mark.parametrize(
     ("partition", "data", "text"),
     [
-        (ByColumn(column="author"), None, r"plays.npz has no column author; its columns: speaker\. Name one of these"),
+        (ByColumn(column="author"), None, r"plays.npz\) has no column author; its columns: speaker\. Name one"),
         (ByColumn(column="speaker"), spoken(columns=False), r"no column speaker; its columns: none\..*speaker_train"),
         (ByColumn(column="speaker", values_per_node=3), None, r"2 nodes with 3 values each need 6 .* has 5 of 5"),
         (ByColumn(column="speaker", min_samples=3), None, r"need 2 values .* at least 3 samples.* has 1 of 5"),
