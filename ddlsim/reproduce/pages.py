@@ -80,7 +80,7 @@ def standing(result: Result) -> str:
 def _counts(matrix: Matrix, found: Sequence[Result]) -> list[str]:
     of = Counter(_standing(matrix, result) for result in found)
     counts = [str(of[name]) for name in ("reproduced", "outside", "beside", "no number", "not run")]
-    judged = [verdict for _, verdict in verdicts(matrix, found) if verdict != "not run"]
+    judged = [verdict for _, verdict in verdicts(matrix, found) if verdict in ("holds", "does not hold")]
     shapes = f"{judged.count('holds')} of {len(judged)}" if matrix.shapes else "-"
     return [str(len(found)), *counts, shapes]
 

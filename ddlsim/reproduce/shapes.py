@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, MinLen
 from pydantic import BaseModel, ConfigDict, model_validator
 
-Verdict = Literal["holds", "does not hold", "not run"]
+Verdict = Literal["holds", "does not hold", "no value", "not run"]
 
 
 class Shape(BaseModel):
@@ -46,11 +46,14 @@ class Shape(BaseModel):
         """Whether the cells' values are as claimed.
 
         Args:
-            values: cell -> the value that is compared; None or missing: it has not been run.
+            values: cell that has been run -> the value that is compared; None: it has none (a target never reached,
+                a run that diverged).
         """
-        found = [value for cell in self.cells if (value := values.get(cell)) is not None]
-        if len(found) < len(self.cells):
+        if any(cell not in values for cell in self.cells):
             return "not run"
+        found = [value for cell in self.cells if (value := values[cell]) is not None]
+        if len(found) < len(self.cells):
+            return "no value"
         if self.order:
             return _said(all(above >= below + self.margin for above, below in pairwise(found)))
         return _said(max(found) - min(found) <= self.within)

@@ -120,7 +120,8 @@ def _is_whole(values: Mapping[str, Any]) -> bool:
 
 def verdicts(matrix: Matrix, found: Sequence[Result]) -> list[tuple[Shape, Verdict]]:
     """Every shape of the matrix with whether it holds."""
-    return [(shape, shape.judge({one.cell.name: one.value(shape.of) for one in found})) for shape in matrix.shapes]
+    run = [one for one in found if one.seeds]
+    return [(shape, shape.judge({one.cell.name: one.value(shape.of) for one in run})) for shape in matrix.shapes]
 
 
 def console_table(matrix: Matrix, found: Sequence[Result]) -> str:

@@ -16,7 +16,8 @@ from ddlsim.reproduce.shapes import Shape, unknown_cells
         ({"near": ("a", "b", "c"), "within": 7.0}, "holds"),
         ({"near": ("a", "b", "c"), "within": 6.0}, "does not hold"),
         ({"order": ("a", "none")}, "not run"),
-        ({"near": ("a", "diverged"), "within": 100.0}, "not run"),
+        ({"near": ("a", "diverged"), "within": 100.0}, "no value"),
+        ({"order": ("diverged", "none")}, "not run"),
     ],
 )
 def test_a_shape_is_an_order_or_a_nearness(keys, verdict):
