@@ -199,6 +199,8 @@ def test_cosine_of_listed_pairs(benchmark, params, threads):
 
     n, p = params.shape
     theirs = {"torch dot loop": dot_loop, named_kept("torch cosine_similarity loop"): cosine_loop}
+    # Of 248 MB ours takes what memory gives, which the host's other guests share: 0.17 of the dot loop, or 0.23.
+    benchmark.extra_info["gated"] = params.nbytes < 2**27
     compare(benchmark, lambda: cosine(params, pairs=pairs), theirs, multiply_adds=(n + len(pairs)) * p, read=n * p)
 
 
