@@ -15,8 +15,9 @@ A node remembers c_t = y_t - g(x_t), which is y without a gradient that is still
     K times x := x - a (g(x) + c_t);   z = (x_t - x) / (a K);   x_{t+1} = W x;   c_{t+1} = c_t - z + W z,
 
 which is K-GT (server step 1), and for K = 1 the two lines above, z being y_t. Both c and z are kept multiplied by a:
-then z is what a local step has changed on average, and the learning rate is not needed. W is that of Metropolis and
-Hastings on the round's graph. A message holds x and z, twice the bytes of a model. Where we differ:
+then z is what a local step has changed on average. Where a schedule changes the rate, c is scaled to the mean rate of
+the new round's steps; at a rate of 0 nodes only mix, and c stays. W is that of Metropolis and Hastings on the round's
+graph. A message holds x and z, twice the bytes of a model. Where we differ:
 
 - c starts at 0, as y_0 = g_0 has it; K-GT starts from the difference to the mean gradient of all nodes.
 - Buffers (BatchNorm statistics) are mixed with the model, not tracked.
@@ -45,10 +46,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """A node's memory: its model x, and c, the tracked gradient without its own, times the learning rate (None: 0)."""
+    """A node's memory: its model x, and c, the tracked gradient without its own (None: 0), times a learning rate."""
 
     model: "Params"
     correction: "Params | None" = None
+    rate: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +74,9 @@ class GTSGD(Algorithm):
         return State(model)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
-        start, correction = state.model, state.correction
+        rates = node.learning_rates()
+        rate = sum(rates) / len(rates)
+        start, correction = state.model, self._correction(node, state, rate)
 
         def correct(model: "Model") -> "Model":
             if correction is None:
@@ -88,8 +92,16 @@ class GTSGD(Algorithm):
         inbox = yield node.receive(round_num)
         state.model = node.mix(model, {m.src: m.payload["model"] for m in inbox}, round_num)
         mixed = node.mix(step, {m.src: m.payload["step"] for m in inbox}, round_num)
-        known = [] if correction is None else [correction]
-        state.correction = node.merge([*known, mixed, step], [1.0] * len(known) + [1.0, -1.0])
+        if rate:
+            known = [] if correction is None else [correction]
+            state.correction = node.merge([*known, mixed, step], [1.0] * len(known) + [1.0, -1.0])
+            state.rate = rate
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:
         return EvaluationCandidates([(state.model,)])
+
+    def _correction(self, node: "Node", state: State, rate: float) -> "Params | None":
+        """c at this round's learning rate."""
+        if state.correction is None or not rate:
+            return None
+        return state.correction if rate == state.rate else node.merge([state.correction], [rate / state.rate])

@@ -70,6 +70,21 @@ def test_several_local_steps_are_k_gt():
         assert models_of(states) == pytest.approx(x, abs=1e-12)
 
 
+def test_a_rate_that_changes_scales_what_is_tracked():
+    steps, rates = 3, [0.0, 0.01, 0.05, 0.05, 0.005, 0.0, 0.0, 0.02, 0.02]
+    nodes, x = nodes_on(STAR, steps)
+    w, c = mixing_matrix(STAR), np.zeros_like(x)
+    for rate, states in zip(rates, play(GTSGD(), nodes, len(rates), rate=rates.__getitem__), strict=True):
+        start = x
+        for _ in range(steps):
+            x = x - rate * (gradients(nodes, x) + c)
+        if rate:
+            z = (start - x) / (steps * rate)
+            c = c - z + w @ z
+        x = w @ x
+        assert models_of(states) == pytest.approx(x, abs=1e-12)
+
+
 @pytest.mark.parametrize("local_steps", [1, 5])
 def test_nodes_with_different_losses_end_at_the_minimum_of_the_mean_where_dpsgd_does_not(local_steps):
     found = {}

@@ -33,11 +33,16 @@ class QuadraticNode(NumberNode):
         return "train", model
 
 
-def play(algorithm, nodes, rounds, arrives=lambda round_num, src, dst: True):
-    """Rounds in which all nodes train, then send, then receive what arrives; returns the states after each round."""
+def play(algorithm, nodes, rounds, arrives=lambda round_num, src, dst: True, rate=None):
+    """Rounds in which all nodes train, then send, then receive what arrives; returns the states after each round.
+
+    With `rate`, a function of the round, the nodes' learning rates change.
+    """
     states = [algorithm.start(node) for node in nodes]
     seen = []
     for round_num in range(rounds):
+        for node in nodes if rate else ():
+            node.rate = rate(round_num)
         lives = [algorithm.round(node, state, round_num) for node, state in zip(nodes, states, strict=True)]
         for life in lives:
             verb, outcome = next(life)
