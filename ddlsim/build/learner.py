@@ -66,21 +66,22 @@ def build_learner(
         from ddlsim.learning.allocator import keep_freed_memory
 
         keep_freed_memory()
+    privacy = scenario.privacy
     learner = Learner(
         builders,
         cast("PreparedData", prepared),
         scenario.training,
         torch.device(device),
-        num_cores() if threads is None else threads,
-        scenario.evaluation.batch_size,
-        assigned,
-        stream_seed(scenario.seed, UNTRAINED),
-        buffers,
-        scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "dp_sgd" else None,
-        elsewhere,
-        attackers_of(scenario, prepared.node_cluster),
+        threads=num_cores() if threads is None else threads,
+        chunk=scenario.evaluation.batch_size,
+        assigned=assigned,
+        seed=stream_seed(scenario.seed, UNTRAINED),
+        buffers=buffers,
+        privacy=privacy if privacy is not None and privacy.kind == "dp_sgd" else None,
+        elsewhere=elsewhere,
+        attackers=attackers_of(scenario, prepared.node_cluster),
     )
-    if scenario.privacy is not None:
+    if privacy is not None:
         from ddlsim.privacy.accounting import need_opacus
 
         need_opacus()

@@ -168,21 +168,21 @@ def prepare(
     if test_samples is not None:
         about["tested"] = [list(pair) for pair in sorted(draw.taken)]
     return PreparedData(
-        node_train,
-        cluster_test,
-        cluster_validation,
-        node_validation,
-        node_cluster,
-        dataset.num_outputs,
-        dataset.sample_shape,
-        dataset.mean,
-        dataset.std,
-        about,
-        dataset.task,
-        None if own_tests is None else np.arange(len(own_tests)),
-        dataset.sample_dtype,
-        dataset.num_tokens,
-        dataset.train_labels.shape[1:],
+        node_train=node_train,
+        cluster_test=cluster_test,
+        cluster_validation=cluster_validation,
+        node_validation=node_validation,
+        node_cluster=node_cluster,
+        num_classes=dataset.num_outputs,
+        image_shape=dataset.sample_shape,
+        mean=dataset.mean,
+        std=dataset.std,
+        about=about,
+        task=dataset.task,
+        test_set=None if own_tests is None else np.arange(len(own_tests)),
+        dtype=dataset.sample_dtype,
+        num_tokens=dataset.num_tokens,
+        label_shape=dataset.train_labels.shape[1:],
     )
 
 

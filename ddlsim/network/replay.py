@@ -1,6 +1,6 @@
 """The network alone: given flows over given links, when does each one end? The engine is the one that a run uses."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 
@@ -10,8 +10,7 @@ import simpy
 from ddlsim.csv_rows import Column, Row, read_rows, refuse
 from ddlsim.errors import ScenarioError
 from ddlsim.messages.message import Message
-from ddlsim.network.access_links import read_links
-from ddlsim.network.latencies import Latency
+from ddlsim.network.access_links import LinkTable, read_links
 from ddlsim.network.network import Network
 from ddlsim.network.routed_links import Format, Routed
 from ddlsim.network.tcp import Tcp
@@ -100,35 +99,22 @@ def finish_times(
     if not links:
         return []
     index = {node: i for i, node in enumerate(sorted(links))}
-    up, down, latency = np.array([links[node] for node in index]).T
+    table = _table(links, tuple(index), physical_path)
     finish_s: list[float | None] = [None] * len(flows)
     env = simpy.Environment()
 
     def arrived(message: Message) -> None:
         finish_s[message.payload] = env.now
 
-    access_s = ms_to_s(latency)
-    latency_s: Latency = access_s
-    shared_bytes_per_s: Sequence[float] = ()
-    route = None
-    if physical_path is not None:
-        kind: Format = "graphml" if physical_path.endswith(".graphml") else "edge_list"
-        try:
-            physical = Routed(file=physical_path, format=kind, hosts=tuple(index)).draw(len(index), seed=0)
-        except ScenarioError as error:  # names a scenario's key
-            raise ScenarioError(f"--physical: {str(error).partition(': ')[2]}") from error
-        latency_s = _with_access(physical.latency_s, access_s)
-        shared_bytes_per_s, route = physical.shared_bytes_per_s, physical.route
-
     network = Network(
         env,
         len(index),
-        mbps_to_bytes_per_s(up),
-        mbps_to_bytes_per_s(down),
-        latency_s,
+        table.uplink_bytes_per_s,
+        table.downlink_bytes_per_s,
+        table.latency_s,
         on_delivery=arrived,
-        shared_bytes_per_s=shared_bytes_per_s,
-        route=route,
+        shared_bytes_per_s=table.shared_bytes_per_s,
+        route=table.route,
         fidelity="flow" if tcp is None else "tcp",
         tcp=tcp,
         seed=seed,
@@ -157,7 +143,26 @@ def finish_times(
     return finish_s
 
 
-def _with_access(between_s: Latency, access_s: np.ndarray) -> Callable[[int, int], float]:
-    """Latencies of pairs: between their places in a routed network, and of both their own links."""
+def _table(
+    links: Mapping[int, tuple[float, float, float]], nodes: tuple[int, ...], physical_path: str | None
+) -> LinkTable:
+    """The links of all nodes, in this order, and what is shared between them; see finish_times."""
+    uplink_mbps, downlink_mbps, latency_ms = np.array([links[node] for node in nodes]).T
+    uplinks, downlinks = mbps_to_bytes_per_s(uplink_mbps), mbps_to_bytes_per_s(downlink_mbps)
+    access_s = ms_to_s(latency_ms)
+    if physical_path is None:
+        return LinkTable(uplinks, downlinks, access_s)
+    kind: Format = "graphml" if physical_path.endswith(".graphml") else "edge_list"
+    try:
+        physical = Routed(file=physical_path, format=kind, hosts=nodes).draw(len(nodes), seed=0)
+    except ScenarioError as error:  # names a scenario's key
+        raise ScenarioError(f"--physical: {str(error).partition(': ')[2]}") from error
+    between_s = physical.latency_s
     assert callable(between_s)
-    return lambda src, dst: access_s[src] + between_s(src, dst) + access_s[dst]
+    return LinkTable(
+        uplinks,
+        downlinks,
+        lambda src, dst: access_s[src] + between_s(src, dst) + access_s[dst],
+        shared_bytes_per_s=physical.shared_bytes_per_s,
+        route=physical.route,
+    )
