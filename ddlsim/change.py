@@ -7,7 +7,7 @@ that all nodes do a round in the same way.
 
 from typing import TYPE_CHECKING, Any, cast
 
-from ddlsim.build import absences_of, bursts_of, codec_of, links_of, oracle_of, schedule_of
+from ddlsim.build import absences_of, bursts_of, codec_of, links_of, oracle_of, schedule_of, step_times_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -66,7 +66,7 @@ def _change_surroundings(simulation: "Simulation", before: "Scenario", after: "S
     transport.use_protocol(after.protocol)
     run.staleness = after.protocol.staleness
     if before.devices != after.devices:
-        clock.use(after.devices.draw(after.nodes.count, after.seed))
+        clock.use(step_times_of(after))
     if before.churn != after.churn:
         simulation.use_churn(absences_of(after), after.churn is not None and after.churn.state == "lost")
 

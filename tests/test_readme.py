@@ -80,3 +80,15 @@ def test_the_replay_that_the_docs_show_prints_what_they_show(tmp_path):
         (tmp_path / file).write_text(said.pop(f"cat {file}"))
     ((command, out),) = said.items()
     assert run(command, tmp_path).stdout == out
+
+
+def test_readme_quotes_the_kept_results():
+    """The row of FACADE, 30:2, as docs/results has it, with as many seeds."""
+    page = (ROOT / "docs" / "results" / "facade_table_cifar10.md").read_text()
+    accuracy, fairness = (line.split("|") for line in page.splitlines() if line.startswith("| 30_2/facade |"))
+    (quoted,) = (line.split("|") for line in README.splitlines() if line.startswith("| ours, "))
+    first = [cell.split("(")[0].split("±")[0].strip() for cell in (accuracy[3], fairness[2], fairness[4], fairness[5])]
+    majority, minority = accuracy[7].split()
+    assert [cell.strip() for cell in quoted[2:8]] == [first[0], majority, minority, *first[1:]]
+    seeds = {1: "one seed", 2: "two seeds", 3: "three seeds", 4: "four seeds"}[int(accuracy[2].split("/")[0])]
+    assert f"ours, {seeds}," in quoted[1]

@@ -27,6 +27,13 @@ def part_of(key: str, value: Any) -> Any:
     """
     if isinstance(value, str):
         return {"name": value}
+    if key == "model" and _is_mapping(value) and _makes_modules(value["name"]):
+        made = ", ".join(f"{name}={given!r}" for name, given in value.items() if name != "name")
+        name = getattr(value["name"], "__name__", "Net")
+        raise ScenarioError(
+            f"model: expected a name in the mapping, got {kind_of(value['name'])}. What makes modules is given its "
+            f"arguments in Python: model=lambda: {name}({made})."
+        )
     if isinstance(value, Part) or (isinstance(value, type) and issubclass(value, Part)) or _is_mapping(value):
         return value
     if key == "model" and (_is_module(value) or callable(value)):
@@ -125,6 +132,11 @@ def register(given: Mapping[str, Any]) -> list[Any]:
             if not _is_mapping(part):
                 parts.table(key).name_given(part if isinstance(part, type) else type(part))
     return found
+
+
+def _makes_modules(value: Any) -> bool:
+    """Whether it is a class or function that is no part."""
+    return callable(value) and not (isinstance(value, type) and issubclass(value, Part))
 
 
 def _is_mapping(value: Any) -> bool:

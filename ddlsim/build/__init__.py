@@ -10,6 +10,7 @@ from ddlsim.build.simulation import (
     links_of,
     oracle_of,
     schedule_of,
+    step_times_of,
 )
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "links_of",
     "oracle_of",
     "schedule_of",
+    "step_times_of",
 ]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ddlsim.churn.schedule import Absences
     from ddlsim.data.outline import Outline
     from ddlsim.data.prepared import PreparedData
+    from ddlsim.devices.base import StepTimeTrace
     from ddlsim.engine.clock import SimulatedClock
     from ddlsim.engine.energy_meter import EnergyMeter
     from ddlsim.engine.membership import Member
@@ -41,10 +42,11 @@ if TYPE_CHECKING:
 
 def links_of(scenario: "Scenario", has_server: bool) -> "LinkTable":
     """The links of all nodes, the server's last."""
+    from ddlsim.build.drawn import links_drawn
     from ddlsim.network.server import with_server
     from ddlsim.units import mbps_to_bytes_per_s
 
-    links = scenario.network.links.draw(scenario.nodes.count, scenario.seed)
+    links = links_drawn(scenario.network.links, scenario.nodes.count, scenario.seed)
     if not has_server:
         return links
     return with_server(links, scenario.nodes.count, float(mbps_to_bytes_per_s(scenario.network.server_mbps)))
@@ -66,7 +68,16 @@ def aggregation_of(scenario: "Scenario") -> "Aggregation | None":
 
 def absences_of(scenario: "Scenario") -> "Absences":
     """Per node when it is away."""
-    return scenario.churn.absences(scenario.nodes.count, scenario.seed) if scenario.churn else {}
+    from ddlsim.build.drawn import absences_drawn
+
+    return absences_drawn(scenario.churn, scenario.nodes.count, scenario.seed)
+
+
+def step_times_of(scenario: "Scenario") -> "np.ndarray | StepTimeTrace":
+    """Seconds per local step of all nodes."""
+    from ddlsim.build.drawn import step_times_drawn
+
+    return step_times_drawn(scenario.devices, scenario.nodes.count, scenario.seed)
 
 
 def schedule_of(scenario: "Scenario") -> "Schedule":
@@ -292,7 +303,7 @@ def build_simulation(
     run = build_run(scenario, prepared)
     members = build_members(scenario, run)
     meter = meter_of(scenario, env, network, run.server)
-    clock = SimulatedClock(env, scenario.devices.draw(num_nodes, scenario.seed), meter)
+    clock = SimulatedClock(env, step_times_of(scenario), meter)
     attackers = attackers_of(scenario, run.node_cluster)
     transport = build_transport(scenario, network, members, run, clock, learner, recorder, attackers)
     privacy_meter = privacy_meter_of(scenario, env, transport, learner)

@@ -57,6 +57,7 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
+    context: typer.Context,
     runs: Runs,
     format: Annotated[
         Format, typer.Option(help="How to print it; table and md are former names of text and markdown.")
@@ -110,6 +111,7 @@ def compare(
     from ddlsim.report.summary import read_all
     from ddlsim.report.text import printable
 
+    _refuse_unused(context, drawn=plot is not None, page=output is not None or open_it, target=at is not None)
     keys = None if group_by is None else [key.strip() for key in group_by.split(",") if key.strip()]
     if keys == []:
         raise ScenarioError("--group-by: expected dotted keys of the scenario, e.g. algorithm.name,topology.name.")
@@ -136,3 +138,23 @@ def compare(
             say(f"{plot}: {note}")
     if damaged:
         raise typer.Exit(FAILED)
+
+
+def _refuse_unused(context: typer.Context, *, drawn: bool, page: bool, target: bool) -> None:
+    """Raises ScenarioError for an option that nothing asked for would show.
+
+    Args:
+        context: of the command.
+        drawn, page, target: whether there is a figure, a page, a value whose cost is shown.
+    """
+    needs = {
+        "y": (drawn or page or target, "--at, --plot or -o"),
+        "x": (drawn or page, "--plot or -o"),
+        "band": (drawn or page, "--plot or -o"),
+        "figure": (drawn, "--plot"),
+        "over": (drawn, "--plot"),
+    }
+    for option, (used, instead) in needs.items():
+        source = context.get_parameter_source(option)
+        if not used and source is not None and source.name == "COMMANDLINE":
+            raise ScenarioError(f"--{option}: nothing here shows it; it goes with {instead}.")

@@ -1,7 +1,10 @@
 """ddlsim new: a file, a scenario and a test to begin one's own algorithm, model, data set, task or topology with."""
 
+import keyword
 import re
+import sys
 from enum import StrEnum
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from string import Template
 from typing import Annotated
@@ -42,7 +45,12 @@ def new(
     there = [str(file) for file in files if file.exists()]
     if there:
         raise ScenarioError(f"{', '.join(there)}: exists already and is not overwritten. Choose another name.")
+    if keyword.iskeyword(name) or name in sys.stdlib_module_names or name in packages_distributions():
+        what = "a word of Python" if keyword.iskeyword(name) else "a module that is installed"
+        raise ScenarioError(f"NAME: {name} is {what}, which {name}.py would stand for. Choose another name.")
     words = {"name": name, "Class": "".join(part.capitalize() for part in name.split("_"))}
+    if re.search(rf"\b{words['Class']}\b", (TEMPLATES / f"{kind.value}.py.txt").read_text(encoding="utf-8")):
+        raise ScenarioError(f"NAME: the class would be {words['Class']}, a name that {files[0]} uses. Choose another.")
     for file, ending in zip(files, ("py", "yaml", "test"), strict=True):
         text = (TEMPLATES / f"{kind.value}.{ending}.txt").read_text(encoding="utf-8")
         try:

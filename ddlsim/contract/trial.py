@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddlsim import own_code
 from ddlsim.contract.forgotten_yields import forgotten_yields
+from ddlsim.contract.one_call import CALLS
+from ddlsim.contract.places import kind_of, method
 from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
 from ddlsim.runs.loading import Loaded, load_data, prepare
 from ddlsim.scenario.crosscheck import cross_problems
@@ -46,7 +48,7 @@ def contract_problems(scenario: "Scenario", tell: Callable[[str], None] = lambda
     outside = {key: part for key, part in named_parts(scenario) if _table(key).about(part) is not None}
     trial = Trial(scenario, outside, tell)
     found = list(trial.lint())
-    for attempt in (trial.topology, trial.data, trial.read_outline, trial.model, trial.simulation):
+    for attempt in (trial.topology, trial.calls, trial.data, trial.read_outline, trial.model, trial.simulation):
         if found:
             break
         found += trial.attempted(attempt)
@@ -115,11 +117,11 @@ class Trial:
         if topology is None:
             return
         count, seed = self.small.nodes.count, self.small.seed
-        place = _method(topology, "graph")
+        place = method(topology, "graph")
         for round_num in range(ROUNDS if topology.dynamic else 1):
             graph = topology.graph(count, round_num, seed)
-            if not isinstance(graph, nx.Graph) or graph.is_directed():
-                yield f"{place} returns {_what(graph)}, expected an undirected networkx.Graph"
+            if not isinstance(graph, nx.Graph) or graph.is_directed() or graph.is_multigraph():
+                yield f"{place} returns {kind_of(graph)}, expected an undirected networkx.Graph"
                 return
             if set(graph) != set(range(count)):
                 shown = ", ".join(map(str, list(graph)[:5]))
@@ -129,6 +131,12 @@ class Trial:
                 yield f"{place} returns a graph with self-loops; a node is no neighbor of its own"
             if set(map(frozenset, graph.edges)) != set(map(frozenset, topology.graph(count, round_num, seed).edges)):
                 yield f"{place} returns another graph for the same round and seed; draw from the seed alone"
+
+    def calls(self) -> Iterator[str]:
+        """Parts that the simulation without learning does not call."""
+        for key, part in named_parts(self.scenario):
+            if key in CALLS and _table(key).about(part) is not None:
+                yield from CALLS[key](part, self.scenario)
 
     def data(self) -> Iterator[str]:
         """A data set, partition or shift: the samples are loaded and dealt."""
@@ -145,9 +153,9 @@ class Trial:
             return
         data = self.outside.get("data")
         if data is not None:
-            place = _method(data, "generate" if data.generated else "load")
+            place = method(data, "generate" if data.generated else "load")
             if not isinstance(loaded.dataset, Dataset):
-                yield f"{place} returns {_what(loaded.dataset)}, expected a ddlsim.data.Dataset"
+                yield f"{place} returns {kind_of(loaded.dataset)}, expected a ddlsim.data.Dataset"
                 return
             yield from (f"{place} {text}" for text in _contradictions(data, loaded.dataset))
         prepare(Loaded(real, loaded.dataset))
@@ -239,7 +247,7 @@ def _first_calls(simulation: "Simulation") -> Iterator[str]:
     """What `start` and `round` of an algorithm return, for two nodes of a simulation that does not go on."""
     algorithm = simulation.algorithm
     nodes = [member.node for member in simulation.members[:2]]
-    place = _method(algorithm, "start")
+    place = method(algorithm, "start")
     states = [algorithm.start(node) for node in nodes]
     if inspect.isgenerator(states[0]):
         yield f"{place} has a yield, but takes no simulated time; expected the node's state"
@@ -250,7 +258,7 @@ def _first_calls(simulation: "Simulation") -> Iterator[str]:
     steps = algorithm.round(nodes[0], states[0], 0)
     if not inspect.isgenerator(steps):
         yield (
-            f"{_method(algorithm, 'round')} returns {_what(steps)}, expected a generator: yield what takes simulated "
+            f"{method(algorithm, 'round')} returns {kind_of(steps)}, expected a generator: yield what takes simulated "
             "time, such as `(state.model,) = yield node.train((state.model,))`"
         )
 
@@ -274,7 +282,7 @@ def _watched(algorithm: "Algorithm") -> "Algorithm":
                     file = own_code.shown_path(frame.f_code.co_filename) if frame else "?"
                     line = f"{file}:{frame.f_lineno}" if frame else "?"
                     raise ScenarioError(
-                        f"{line}: {method} of {cls.__qualname__} yields {_what(verb)}, expected a verb of the node "
+                        f"{line}: {method} of {cls.__qualname__} yields {kind_of(verb)}, expected a verb of the node "
                         "that takes simulated time, such as `yield node.receive(round_num)`"
                     )
                 outcome = yield verb
@@ -297,17 +305,18 @@ def _servings(simulation: "Simulation", algorithm: "Algorithm") -> Iterator[str]
     """What the nodes of a finished simulation would answer queries with."""
     from ddlsim.evaluation.candidates import EvaluationCandidates
 
-    place = _method(algorithm, "serving")
+    place = method(algorithm, "serving")
     sizes = {len(model) for member in simulation.members[:1] for model in member.node.init_models()}
     for member in simulation.members:
         found = algorithm.serving(member.node, member.state)
         if found is None and member.node.is_server:
             continue
         if not isinstance(found, EvaluationCandidates):
-            yield f"{place} returns {_what(found)}, expected ddlsim.evaluation.candidates.EvaluationCandidates(models)"
+            expected = "ddlsim.evaluation.candidates.EvaluationCandidates(models)"
+            yield f"{place} returns {kind_of(found)}, expected {expected}"
             return
         if not isinstance(found.models, list | tuple) or not found.models:
-            yield f"{place} returns EvaluationCandidates of {_what(found.models)}, expected at least one model"
+            yield f"{place} returns EvaluationCandidates of {kind_of(found.models)}, expected at least one model"
             return
         for model in found.models:
             text = _wrong_model(model, max(sizes))
@@ -320,10 +329,10 @@ def _wrong_model(model: Any, parts: int) -> str | None:
     from ddlsim.learning.size_learner import SizedParams
 
     if not isinstance(model, tuple | list):
-        return f"{_what(model)} in the place of a model, expected a tuple of its parts, such as (state.model,)"
+        return f"{kind_of(model)} in the place of a model, expected a tuple of its parts, such as (state.model,)"
     wrong = [part for part in model if not isinstance(part, SizedParams)]
     if wrong or len(model) not in (1, parts):
-        shown = f"({', '.join(_what(part) for part in model)})"
+        shown = f"({', '.join(kind_of(part) for part in model)})"
         return f"a model {shown}, expected (model,) or (core, head, ...) as node.init_models and node.train give them"
     if len(model) == 1 and model[0].part.name != "model":
         return f"the part {model[0].part.name!r} alone, expected a whole model: (model,) or (core, head, ...)"
@@ -348,13 +357,3 @@ def _table(key: str) -> "Registry":
     from ddlsim.scenario import parts
 
     return parts.table(key)
-
-
-def _method(part: Any, name: str) -> str:
-    """ "mine.py:12: round of Mine"."""
-    place = own_code.where(getattr(type(part), name))
-    return f"{f'{place}: ' if place else ''}{name} of {type(part).__qualname__}"
-
-
-def _what(value: Any) -> str:
-    return "nothing (None)" if value is None else f"a {type(value).__name__}"

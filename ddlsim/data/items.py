@@ -72,8 +72,9 @@ def as_array(where: str, key: str, value: Any) -> np.ndarray:
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataDamaged(f"{where}: {key}: expected an array or tensor, got {told(value)}: {error}") from error
     if found.dtype == object:
+        what = "an array of objects" if isinstance(value, np.ndarray) else told(value)
         raise DataDamaged(
-            f"{where}: {key}: expected an array or tensor of numbers, got {told(value)}. Give a transform that "
+            f"{where}: {key}: expected an array or tensor of numbers, got {what}. Give a transform that "
             "makes a tensor, and samples of one shape."
         )
     return found

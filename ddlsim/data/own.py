@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ddlsim.data.dataset import Dataset, Task
+from ddlsim.data.finite import finite
 from ddlsim.errors import DataDamaged, ScenarioError
 
 MANY_CLASSES = 1000
 """So many classes may be counted from the highest label even where there are fewer samples."""
-_ROWS = 4096
-"""Samples that are looked at together where the whole array may not fit into memory."""
 
 Pair = tuple[np.ndarray, np.ndarray]
 """Samples and labels of one split."""
@@ -106,7 +105,7 @@ def as_samples(where: str, key: str, array: np.ndarray, integers: bool = True) -
     if array.dtype == np.uint8:
         return array
     with np.errstate(over="ignore"):  # told below
-        return _finite(where, key, array.astype(np.float32, copy=False))
+        return finite(where, key, array.astype(np.float32, copy=False))
 
 
 def as_labels(where: str, key: str, array: np.ndarray, task: str) -> np.ndarray:
@@ -123,7 +122,7 @@ def as_labels(where: str, key: str, array: np.ndarray, task: str) -> np.ndarray:
         if array.ndim != 1 or not np.issubdtype(array.dtype, np.number):
             raise DataDamaged(f"{where}: {key}: labels of a regression must be numbers [N], {found}.")
         with np.errstate(over="ignore"):
-            return _finite(where, key, array.astype(np.float32))
+            return finite(where, key, array.astype(np.float32))
     if task == "classification" and array.ndim == 2 and array.shape[1] > 2 and len(array) > 1 and _one_hot(array):
         raise DataDamaged(
             f"{where}: {key}: labels must be whole numbers [N], these are one-hot, {list(array.shape)}. Use "
@@ -166,24 +165,3 @@ def per_channel(values: Sequence[float], channels: int, key: str, where: str) ->
 
 def _one_hot(array: np.ndarray) -> bool:
     return bool(((array == 0) | (array == 1)).all() and (array.sum(axis=1) == 1).all())
-
-
-def _finite(where: str, key: str, array: np.ndarray) -> np.ndarray:
-    """The same array; one value that is not finite would make every model that sees it so.
-
-    Raises:
-        DataDamaged: if there is one; says where the first is.
-    """
-    wrong, first = 0, -1
-    for start in range(0, len(array), _ROWS):  # it may be memory-mapped, and larger than memory
-        finite = np.isfinite(array[start : start + _ROWS])
-        if not finite.all():
-            first = first if wrong else start * (array.size // len(array)) + int(np.argmin(finite))
-            wrong += finite.size - int(np.count_nonzero(finite))
-    if not wrong:
-        return array
-    at = np.unravel_index(first, array.shape)
-    raise DataDamaged(
-        f"{where}: {key}: {wrong} values are not finite in float32, the first is {array[at]} in sample {at[0]}. Take "
-        "these samples out, or fill in numbers."
-    )

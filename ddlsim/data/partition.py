@@ -134,8 +134,33 @@ def by_node(dealt: Sequence[np.ndarray], pool: np.ndarray, node_cluster: np.ndar
         dealt: positions in `pool`.
         pool: int64 [M].
         node_cluster: int64 [nodes].
+    Raises:
+        ScenarioError: if they are no positions, or not of as many nodes.
     """
-    owned = [np.empty(0, np.int64)] * len(dealt)
+    owned = [np.empty(0, np.int64)] * len(node_cluster)
+    if len(dealt) != len(owned):
+        raise ScenarioError(f"partition: expected the samples of {len(owned)} nodes, got those of {len(dealt)}.")
     for node, own in zip(np.argsort(node_cluster, kind="stable"), dealt, strict=True):
-        owned[node] = pool[own]
+        owned[node] = pool[check_indices(int(node), own, len(pool))]
     return owned
+
+
+def check_indices(node: int, own: np.ndarray, count: int) -> np.ndarray:
+    """The indices of a node's samples, of so many.
+
+    Raises:
+        ScenarioError: one below 0 would count from the end.
+    """
+    found = np.asarray(own)
+    if found.ndim != 1 or not (np.issubdtype(found.dtype, np.integer) or not found.size):
+        raise ScenarioError(
+            f"partition: expected the indices of node {node}'s samples, whole numbers [M], got {found.dtype} "
+            f"{list(found.shape)}."
+        )
+    wrong = found[(found < 0) | (found >= count)]
+    if len(wrong):
+        raise ScenarioError(
+            f"partition: node {node} is dealt the sample {wrong[0]} ({len(wrong)} such), expected indices of 0 to "
+            f"{count - 1}."
+        )
+    return found.astype(np.int64, copy=False)

@@ -1,10 +1,12 @@
 """The Clock port: SimPy's time, and how long devices take."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddlsim.devices.base import StepTimeTrace
+from ddlsim.errors import DdlsimError
 
 if TYPE_CHECKING:
     import simpy
@@ -51,12 +53,17 @@ class SimulatedClock:
 
         Nodes that ask one after the other for the same delay at the same instant get the same event, and go on in the
         order in which they asked: SimPy's queue has one entry for all of them.
+
+        Raises:
+            DdlsimError: it is no time.
         """
         event, now_s = self._event, self._env.now
         if seconds == self._seconds and now_s == self._begun_s:
             waiting = event.callbacks
             if waiting is not None and len(waiting) < MOST_WAITING:
                 return event
+        if not 0 <= seconds < math.inf:
+            raise DdlsimError(f"expected simulated seconds of 0 or more, got {seconds}.")
         self._begun_s, self._seconds = now_s, seconds
         self._event = event = self._env.timeout(seconds)
         return event

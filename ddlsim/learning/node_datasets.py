@@ -74,7 +74,9 @@ class NodeDatasets:
             pairs[:] = [(next(inputs), labels) for _, labels in pairs]
 
     def num_samples(self, split: str, node: int) -> int:
-        """How many samples a node may use of its own "train" or "validation" data."""
+        """How many samples a node may use of its own "train" or "validation" data; 0 where none are set aside."""
+        if split == "validation" and not self._node_validation and not self._cluster["validation"]:
+            return 0
         return len(self.local(split, node)[1])
 
     def local(self, split: str, node: int) -> Samples:

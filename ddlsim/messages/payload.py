@@ -2,14 +2,16 @@
 way out.
 
 A payload is a mapping from names of contents (`model`, `core`, `age`, ...) to leaves, or to mappings and lists of them.
-Leaves are parameters, arrays, numbers, and deferred values.
+Leaves are parameters, arrays and tensors, numbers, texts and bytes, deferred values, and objects that say their size.
 """
 
 from collections.abc import Callable, Mapping
+from numbers import Number
 from typing import Any
 
 import numpy as np
 
+from ddlsim.errors import DdlsimError
 from ddlsim.units import FLOAT32_BYTES
 
 SCALAR_BYTES = 8
@@ -26,7 +28,8 @@ def walk(value: Any, visit: Callable[[Any, Path], Any], path: Path = ()) -> Any:
     if isinstance(value, Mapping):
         return {key: walk(child, visit, (*path, key)) for key, child in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(walk(child, visit, (*path, i)) for i, child in enumerate(value))
+        made = (walk(child, visit, (*path, i)) for i, child in enumerate(value))
+        return type(value)._make(made) if hasattr(value, "_make") else type(value)(made)
     return visit(value, path)
 
 
@@ -35,14 +38,60 @@ def is_parameters(leaf: Any) -> bool:
     return hasattr(leaf, "part")
 
 
+def as_sent(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """A payload as it is when it is sent, whatever its sender changes in place afterwards.
+
+    Mappings and lists are made anew, arrays and tensors copied; the arrays can only be read, since all receivers share
+    them.
+
+    Raises:
+        DdlsimError: a leaf whose size on the wire cannot be told.
+    """
+    return {
+        name: value if is_parameters(value) else walk(value, _leaf_as_sent, (name,)) for name, value in payload.items()
+    }
+
+
+def _leaf_as_sent(leaf: Any, path: Path) -> Any:
+    if is_parameters(leaf) or leaf is None or isinstance(leaf, (Number, str, bytes, np.generic)):
+        return leaf
+    if hasattr(leaf, "wire_bytes"):  # of a deferred value, or an object that says its size
+        return leaf
+    if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
+        made = leaf.copy()
+        made.setflags(write=False)
+        return made
+    if _is_tensor(leaf):
+        return leaf.detach().clone()
+    if isinstance(leaf, bytearray):
+        return bytes(leaf)
+    what = "an array of objects" if isinstance(leaf, np.ndarray) else f"a {type(leaf).__name__}"
+    raise DdlsimError(
+        f"the content {path[0]} of a message holds {what}, whose bytes on the wire cannot be told. Send parameters, "
+        "arrays, tensors, numbers, texts, bytes, or mappings, lists and tuples of them, or an object with an "
+        "attribute wire_bytes."
+    )
+
+
 def leaf_bytes(leaf: Any) -> int:
-    """Bytes on the wire of a leaf that is sent as it is: parameters as float32, arrays, and 8 for a number."""
+    """Bytes on the wire of a leaf that is sent as it is: parameters as float32, arrays and tensors as they are, texts
+    in UTF-8, and 8 for a number.
+    """
     if is_parameters(leaf):
         return leaf.part.size * FLOAT32_BYTES
-    if isinstance(leaf, np.ndarray):
+    if isinstance(leaf, np.ndarray) or _is_tensor(leaf):
         return leaf.nbytes
+    if isinstance(leaf, str):
+        return len(leaf.encode())
+    if isinstance(leaf, bytes):
+        return len(leaf)
     wire_bytes = getattr(leaf, "wire_bytes", None)  # of a deferred value
     return SCALAR_BYTES if wire_bytes is None else wire_bytes
+
+
+def _is_tensor(leaf: Any) -> bool:
+    """Whether it is a torch.Tensor, without importing torch."""
+    return hasattr(leaf, "element_size")
 
 
 def content_bytes(value: Any) -> int:

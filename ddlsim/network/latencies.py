@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ddlsim.errors import ScenarioError
+from ddlsim.units import END_OF_TIME_S
+
 NS_PER_S = 1_000_000_000
 OF_BOTH_ENDS = -1
 
@@ -40,10 +43,11 @@ def latencies(latency_s: Latency, num_nodes: int) -> Latencies:
         num_nodes: N.
     Raises:
         ValueError: an array of another shape.
+        ScenarioError: from the function, when it is asked: what it returns is no latency.
     """
     none = np.zeros(num_nodes, dtype=np.int64)
     if callable(latency_s):
-        return Latencies(none, of_pair_ns=lambda src, dst: round(latency_s(src, dst) * NS_PER_S))
+        return Latencies(none, of_pair_ns=lambda src, dst: _pair_ns(src, dst, latency_s(src, dst)))
     table_ns = to_ns(latency_s)
     if table_ns.ndim == 0:
         return Latencies(none, int(table_ns))
@@ -59,3 +63,10 @@ def latencies(latency_s: Latency, num_nodes: int) -> Latencies:
 def to_ns(seconds: Any) -> np.ndarray:
     """Whole nanoseconds, int64."""
     return np.rint(np.asarray(seconds, dtype=float) * NS_PER_S).astype(np.int64)
+
+
+def _pair_ns(src: int, dst: int, seconds: float) -> int:
+    """What a function says of a message."""
+    if not 0 <= seconds <= END_OF_TIME_S:
+        raise ScenarioError(f"links: latency_s({src}, {dst}): expected seconds of 0 or more, got {seconds}.")
+    return round(seconds * NS_PER_S)

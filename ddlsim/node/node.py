@@ -15,9 +15,12 @@ import numpy as np
 from ddlsim import rng as random_streams
 from ddlsim.aggregation import metropolis_hastings
 from ddlsim.devices.base import FORWARD_SHARE
+from ddlsim.errors import DdlsimError
 from ddlsim.learning.terms import Terms
 from ddlsim.messages.message import PUSH, RESPONSE, SCORE
+from ddlsim.messages.payload import as_sent
 from ddlsim.node.deferred import Deferred
+from ddlsim.node.recorded import plain
 
 if TYPE_CHECKING:
     import simpy
@@ -196,7 +199,12 @@ class Node:
                 part (see `trained_values`).
             steps_of_round: mini-batches that the algorithm trains on in a whole round, which give a schedule
                 `per: step` its length; local_steps by default.
+
+        Raises:
+            DdlsimError: the model has no part `only`.
         """
+        if only is not None:
+            _check_part(only, model)
         compute, clock = self._compute, self._clock
         steps = self.local_steps if steps is None else steps
         late_s = 0.0
@@ -247,9 +255,21 @@ class Node:
             split: "train" or "validation".
             later: the outcome is a `Deferred`, for a node that has no use for the losses yet.
             takes_time: false: the device is not charged for the forward passes.
+
+        Raises:
+            DdlsimError: there are no such samples, or no mini-batch is asked for.
         """
         compute = self._compute
+        if split not in ("train", "validation"):
+            raise DdlsimError(f"node.losses: expected the split train or validation, got {split!r}.")
         one_pass = compute.batches_in(split, self.id)
+        if not one_pass:
+            raise DdlsimError(
+                f"node.losses: node {self.id} has no {split} samples. The key `validation` of a scenario sets some "
+                "aside for the split validation."
+            )
+        if batches is not None and batches < 1:
+            raise DdlsimError(f"node.losses: expected at least one mini-batch, or None for one pass, got {batches}.")
         batches = one_pass if batches is None else min(batches, one_pass)
         job = compute.losses(self.id, models, batches, self._batch_rng("loss batches"), common, split, self.kept)
         value = Deferred(lambda: compute.value(job))
@@ -352,11 +372,15 @@ class Node:
     def send(self, peers: Iterable[int], round_num: int, **payload: Any) -> None:
         """Hands one message per peer to the network.
 
-        Numbers travel as 8 bytes, arrays as they are, parameters as 4 bytes a value or as network.compression says
-        (see messages/encoder.py: it follows the parameters that are sent under one name, so different things need
-        different names, or different keys of a mapping under one).
+        Numbers travel as 8 bytes, arrays and tensors as they are, texts in UTF-8, parameters as 4 bytes a value or as
+        network.compression says (see messages/encoder.py: it follows the parameters that are sent under one name, so
+        different things need different names, or different keys of a mapping under one). What is changed in place
+        after this call, receivers do not see; what they get they share, so that they leave it as it is.
+
+        Raises:
+            DdlsimError: something whose bytes on the wire cannot be told, see messages/payload.py.
         """
-        self._transport.push(self.id, peers, round_num, payload)
+        self._transport.push(self.id, peers, round_num, as_sent(payload))
 
     def publish(self, round_num: int, *, stage: int | None = None, **payload: Any) -> None:
         """Makes this available to peers that pull, now and later.
@@ -364,9 +388,12 @@ class Node:
         Args:
             round_num: what peers that ask for this round, or an earlier one, get.
             stage: for peers that ask for a stage of the round; earlier stages stay available to those that are behind.
-            payload: what travels.
+            payload: what travels; see `send`.
+
+        Raises:
+            DdlsimError: as `send`.
         """
-        self._transport.publish(self.id, round_num, stage, payload)
+        self._transport.publish(self.id, round_num, stage, as_sent(payload))
 
     def measure(self, name: str, model: "Model", round_num: int) -> None:
         """Writes a row of how well a model does on this node's validation samples, for monitoring: costs no time."""
@@ -375,8 +402,17 @@ class Node:
     def record(self, name: str, value: Any, round_num: int) -> None:
         """Writes one row of the run's metrics; the round counts as completed. A network-only run leaves such rows out,
         since values that stand in for learning have steered what they would say.
+
+        Args:
+            name: of the rows.
+            value: a number, a text, a truth value, None, or lists and mappings (with texts as keys) of them; arrays
+                and tensors are written as lists, and NumPy's scalars as numbers.
+            round_num: the round.
+
+        Raises:
+            DdlsimError: a value that metrics.jsonl cannot hold.
         """
-        self._log.row(self._clock.now_s, self.id, round_num + 1, name, value)
+        self._log.row(self._clock.now_s, self.id, round_num + 1, name, plain(name, value))
 
     # -- models, at no simulated time ------------------------------------------------------------------------------
 
@@ -524,3 +560,13 @@ class Node:
 
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
         return self._clock.after(seconds), result
+
+
+def _check_part(only: str, model: "Model") -> None:
+    """Raises DdlsimError if a model has no part of this name."""
+    names = [params.part.name for params in model]
+    if only not in names:
+        raise DdlsimError(
+            f"node.train: expected the name of a part of the model that is given as `only`, {' or '.join(names)}, got "
+            f"{only!r}. Models in parts come from node.init_models(); with whole=True they have one part, model."
+        )

@@ -1,5 +1,6 @@
 """Callbacks: Python code that is called while a run is under way, and may end it; the contract is Callback."""
 
+import copy
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -105,10 +106,10 @@ class Callback:
     """Base of callbacks, which `ddlsim.run` and `ddlsim.resume` take; every method does nothing by default.
 
     They are called in the order in which they are given, in the process and thread of the run, whose simulated time
-    stands still meanwhile: nothing that they do changes a result. Raising `StopRun` in `on_round` or `on_evaluation`
-    ends the run at once: its status is then `stopped`, and its summary says after which round and why. Any other
-    exception ends it as failed; what was computed until then is kept. A resumed run does not call them for what it
-    repeats.
+    stands still meanwhile: nothing that they do changes a result. Raising `StopRun` in `on_start`, `on_round` or
+    `on_evaluation` ends the run at once: its status is then `stopped`, and its summary says after which round and why.
+    Any other exception ends it as failed; what was computed until then is kept. A resumed run does not call them for
+    what it repeats.
     """
 
     def on_start(self, started: Started) -> None:
@@ -151,7 +152,7 @@ class Callbacks:
         reason = None
         for each in self._given:
             try:
-                getattr(each, hook)(about)
+                getattr(each, hook)(copy.deepcopy(about))  # its own, whatever it does with it
             except StopRun as stop:
                 reason = reason or str(stop)
             except Exception as error:
@@ -164,7 +165,7 @@ class Callbacks:
         for each in self._given:
             try:
                 with suppress(StopRun):  # it has ended
-                    each.on_end(summary)
+                    each.on_end(copy.deepcopy(summary))
             except Exception as error:
                 failure = failure or _failed(each, "on_end", error)
         return failure

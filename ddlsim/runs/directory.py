@@ -116,14 +116,14 @@ def run_directory(
     """Makes and locks the directory; an earlier run in it is moved aside, never overwritten.
 
     Args:
-        wanted: a path; one that names no folder of its own, such as `.`, is taken in full.
+        wanted: a path; taken in full, since what runs may change the working directory.
         tell: takes a sentence on an earlier run that was moved aside.
         spare: called before it is moved; raises a ScenarioError if it should stay where it is.
     Raises:
         DirectoryInUse: if another process writes into it.
         ScenarioError: if it holds something else than a run, or cannot be made.
     """
-    path = wanted.resolve() if wanted.name in ("", "..") else wanted
+    path = wanted.resolve() if wanted.name in ("", "..") else wanted.absolute()
     try:
         lock = _made_and_locked(path, tell, spare)
     except OSError as error:
@@ -145,6 +145,7 @@ def reopened(path: Path) -> Iterator[RunDirectory]:
         DirectoryInUse: if another process writes into it.
         ScenarioError: if it cannot be written to.
     """
+    path = path.absolute()
     try:
         lock = acquire(path)
         if lock is None or not os.access(path, os.W_OK):

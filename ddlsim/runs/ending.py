@@ -6,6 +6,7 @@ from contextlib import suppress
 from functools import cache
 
 from ddlsim.errors import DdlsimError, RecordsFailed, WorkerLost
+from ddlsim.own_code import shown_path
 from ddlsim.runs import directory as directories
 from ddlsim.runs.checkpoint import checkpoints_of
 from ddlsim.runs.life import Life
@@ -100,9 +101,9 @@ def what_is_kept(life: Life) -> str:
     reached = life.simulation.evaluated if life.simulation else 0
     kept = f"evaluations up to round {reached} are" if reached else "nothing that can be used is"
     instead = how_to_resume(life).strip() or "Run it again; --out names another path."
-    return f"The run has failed; {kept} in {life.path}. Make room first. {instead}"
+    return f"The run has failed; {kept} in {shown_path(life.path)}. Make room first. {instead}"
 
 
 def how_to_resume(life: Life) -> str:
     """The sentence on it, if there is a checkpoint."""
-    return f" `ddlsim resume {life.path}` continues it." if checkpoints_of(life.path) else ""
+    return f" `ddlsim resume {shown_path(life.path)}` continues it." if checkpoints_of(life.path) else ""

@@ -118,7 +118,8 @@ def _begin(
                 manifest = start_manifest(scenario, prepared, device, missing, options.command)
                 manifest["executor"] = about_executor(learner)
                 parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s
-                return place.path, run_in(Life(place, *parts, options, device))
+                summary = run_in(Life(place, *parts, options, device))
+                return path if path.absolute() == place.path else place.path, summary
         finally:
             learner.close()
 

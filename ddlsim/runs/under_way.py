@@ -10,6 +10,7 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.change import change_at_once
 from ddlsim.errors import DdlsimError, RecordsFailed, ReplayFailed, WorkerLost
+from ddlsim.own_code import shown_path
 from ddlsim.runs import directory as directories
 from ddlsim.runs.callbacks import CallbackFailed, Completed, Evaluation, Started, StopRun
 from ddlsim.runs.checkpoint import Checkpoints, remove_checkpoints
@@ -33,7 +34,9 @@ def run_in(life: Life) -> dict:
     try:
         try:
             simulation = _make(life)
-            life.callbacks.tell("on_start", _started(life))
+            stop = life.callbacks.tell("on_start", _started(life))
+            if stop is not None:
+                raise StopRun(stop)
             simulation.run()
             if life.repetition is not None:
                 raise ReplayFailed(f"it ended before round {life.repetition.state.rounds}.")
@@ -64,7 +67,7 @@ def run_in(life: Life) -> dict:
                 life.recorder.close()
         raise failure
     if status == "interrupted":
-        life.console.message(f"Interrupted. What has been computed is in {life.path}.{how_to_resume(life)}")
+        life.console.message(f"Interrupted. What has been computed is in {shown_path(life.path)}.{how_to_resume(life)}")
     try:
         summary, unwritten = close(life, status)
     except WorkerLost as lost:  # before the summary was written
@@ -78,7 +81,7 @@ def run_in(life: Life) -> dict:
     of_callback = None if summary is None else life.callbacks.end(summary)
     failure = failure or of_callback
     if isinstance(failure, CallbackFailed):
-        kept = CallbackFailed(f"{failure} What the run had computed is kept in {life.path}.")
+        kept = CallbackFailed(f"{failure} What the run had computed is kept in {shown_path(life.path)}.")
         kept.__cause__, failure = failure.__cause__, kept
     if failure is not None:
         failure.run_dir = life.path  # type: ignore[attr-defined]  # where the command line puts the traceback

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ddlsim.errors import ScenarioError
 from ddlsim.part import Part, Problem
 
 if TYPE_CHECKING:
@@ -69,8 +70,16 @@ def neighbors(topology: Topology, num_nodes: int, round_num: int, seed: int) -> 
     Returns:
         Per node the sorted ids of its neighbors.
     Raises:
-        ScenarioError: if no such graph exists or no connected one is found.
+        ScenarioError: if no such graph exists or no connected one is found, or the topology cannot be hashed.
     """
+    try:
+        hash(topology)
+    except TypeError as error:
+        raise ScenarioError(
+            f"topology: {type(topology).__qualname__} cannot be hashed ({error}), and its graphs are kept by what it "
+            "is: make it a frozen dataclass (@dataclass(frozen=True, kw_only=True)) whose keys are numbers, texts and "
+            "tuples, such as tuple[int, ...] for a list in the scenario."
+        ) from None
     return _cache(num_nodes)(topology, num_nodes, round_num if topology.dynamic else 0, seed)
 
 

@@ -34,6 +34,8 @@ def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
                 edges = [(int(words[0]), int(words[1]), attributes)]
             else:
                 edges = list(nx.parse_edgelist([line], nodetype=int).edges(data=True))
+                if not edges:  # networkx leaves out what has no two words
+                    raise ValueError
         except (TypeError, ValueError) as error:
             raise ScenarioError(
                 f"{key}: {path}:{number}: expected 'node node' or 'node node bandwidth_mbps latency_ms', got "

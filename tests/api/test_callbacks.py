@@ -1,6 +1,7 @@
 """Callbacks: when each is called, how one ends the run, and what becomes of a run whose callback raises."""
 
 import json
+import os
 
 import pytest
 
@@ -107,3 +108,48 @@ def test_one_that_raises_at_the_end_leaves_a_finished_run(scenario, tmp_path):
     with pytest.raises(ddlsim.CallbackFailed, match=r"in on_end: .*no idea"):
         ddlsim.run(scenario(learning="none"), out=tmp_path / "run", callbacks=[Bad(), diary])
     assert ddlsim.load(tmp_path / "run").status == "done" and diary.told[-1] == ("end", "done")
+
+
+class Meddler(ddlsim.Callback):
+    """Writes into everything that it is given."""
+
+    def on_start(self, started):
+        started.node_cluster[:] = 0
+        started.scenario.clear()
+
+    def on_evaluation(self, evaluation):
+        evaluation.values[:] = 0
+        evaluation.node_cluster[:] = 0
+
+    def on_end(self, summary):
+        summary.clear()
+
+
+def test_what_callbacks_write_into_is_their_own(finished, tmp_path):
+    diary = Diary()
+    run = ddlsim.run(finished.scenario, out=tmp_path / "run", callbacks=[Meddler(), diary])
+    assert (run.dir / "metrics.jsonl").read_bytes() == (finished.dir / "metrics.jsonl").read_bytes()
+    assert run.summary["accuracy"] == finished.summary["accuracy"] and diary.told[-1] == ("end", "done")
+    assert run.summary["accuracy"] == json.loads((run.dir / "summary.json").read_text())["accuracy"]
+
+
+def test_one_can_end_the_run_before_its_first_round(scenario, tmp_path):
+    class Never(ddlsim.Callback):
+        def on_start(self, started):
+            raise ddlsim.StopRun("not today")
+
+    diary = Diary()
+    run = ddlsim.run(scenario(), out=tmp_path / "run", callbacks=[Never(), diary])
+    assert run.status == "stopped" and run.summary["stopped"] == {"round": 0, "reason": "not today"}
+    assert [event[0] for event in diary.told] == ["start", "end"]
+
+
+def test_a_working_directory_that_changes_meanwhile_takes_no_records_along(scenario, here):
+    class Wanderer(ddlsim.Callback):
+        def on_round(self, completed):
+            (here / "elsewhere").mkdir(exist_ok=True)
+            os.chdir(here / "elsewhere")
+
+    run = ddlsim.run(scenario(), out="run", callbacks=[Wanderer()])
+    assert run.status == "done" and run.dir == here / "run" and (here / "run" / "summary.json").is_file()
+    assert list((here / "elsewhere").iterdir()) == []

@@ -92,6 +92,13 @@ def test_what_needs_other_arguments_is_told():
         resolve("smoke", model=Wide)
 
 
+def test_a_mapping_with_a_class_of_modules_is_told_how_arguments_are_given():
+    with pytest.raises(
+        ScenarioError, match=r"model: expected a name .* got the class Net. .* model=lambda: Net\(width=4\)"
+    ):
+        resolve("smoke", model={"name": Net, "width": 4})
+
+
 def test_modules_of_other_values_are_other_scenarios(scenario):
     torch.manual_seed(0)
     one, other = (resolve(scenario(), model=Net()) for _ in range(2))

@@ -55,6 +55,12 @@ def test_every_format_names_both_algorithms(runs, format):
         (["--group-by", ","], "--group-by: expected dotted keys"),
         (["--y", "nix", "--plot", "x.svg"], "--y nix: "),
         (["--y", "nix", "--at", "0.5"], "--y nix: "),
+        (["--y", "nix"], "--y: nothing here shows it; it goes with --at, --plot or -o."),
+        (["--x", "bytes"], "--x: nothing here shows it; it goes with --plot or -o."),
+        (["--band", "ci"], "--band: nothing here shows it; it goes with --plot or -o."),
+        (["--figure", "fair"], "--figure: nothing here shows it; it goes with --plot."),
+        (["--over", "seed", "-o", "x.html"], "--over: nothing here shows it; it goes with --plot."),
+        (["--at", "70"], "compare: at 70: accuracy is a share, 0 to 1; write 0.7 for 70 %."),
     ],
 )
 def test_wrong_options_are_one_clear_error(runs, words, text, tmp_path, monkeypatch):

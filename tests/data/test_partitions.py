@@ -7,6 +7,7 @@ from ddlsim.data import PARTITIONS
 from ddlsim.data.class_clusters import ClassClusters
 from ddlsim.data.given_partitions import ByColumn, FromFile
 from ddlsim.data.label_groups import CIFAR100_SUPERCLASSES
+from ddlsim.data.partition import by_node
 from ddlsim.data.partitions import Dirichlet, Domains, LabelClusters, QuantitySkew, Random, Shards, Uniform
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
@@ -166,3 +167,19 @@ def test_label_clusters_train_on_the_labels_that_they_are_tested_on_where_sample
     dealt = partition.deal(data, pool, np.array([0, 1]), stream(0, "partition"))
     tested = partition.cluster_labels(2, 10)
     assert [sorted(set(data.train_labels[own])) for own in dealt] == [tested[0], [5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("dealt", "text"),
+    [
+        ([[0, 1], [-1, 2]], "node 1 is dealt the sample -1 (1 such), expected indices of 0 to 3"),
+        ([[0, 4], [1, 2]], "node 0 is dealt the sample 4 (1 such), expected indices of 0 to 3"),
+        ([[0.0], [1.0]], "expected the indices of node 0's samples, whole numbers [M], got float64 [1]"),
+        ([[[0]], [[1]]], "got int64 [1, 1]"),
+        ([[0]], "expected the samples of 2 nodes, got those of 1"),
+    ],
+)
+def test_what_is_dealt_are_positions_for_every_node(dealt, text):
+    with pytest.raises(ScenarioError) as raised:
+        by_node([np.array(own) for own in dealt], np.arange(10, 14), np.zeros(2, np.int64))
+    assert str(raised.value).startswith("partition: ") and text in str(raised.value)

@@ -1,9 +1,15 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
+from simpy import Environment
 
+from ddlsim.build.drawn import step_times_drawn
+from ddlsim.devices.base import Devices, StepTimeTrace
 from ddlsim.devices.step_times import Constant, LogNormal, PerNode, Table
 from ddlsim.devices.trace import Trace
-from ddlsim.errors import ScenarioError
+from ddlsim.engine.clock import SimulatedClock
+from ddlsim.errors import DdlsimError, ScenarioError
 
 
 def table(tmp_path, *rows: str) -> Table:
@@ -76,3 +82,37 @@ def test_trace_needs_each_node_from_the_start(tmp_path):
         trace(tmp_path, "0,0,1", "0.5,1,1").draw(2, seed=0)
     with pytest.raises(ScenarioError, match=r"trace\.csv:3: .* got node 0 at 0 s again"):
         trace(tmp_path, "0,0,1", "0,0,2").draw(1, seed=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(Devices):
+    """Devices of a user's."""
+
+    drawn: object = None
+
+    def draw(self, num_nodes, seed):
+        return self.drawn
+
+
+@pytest.mark.parametrize(
+    ("drawn", "text"),
+    [
+        (None, "expected numbers, got nothing (None)"),
+        ([1.0, 2.0, 3.0], "expected an array [2], one number per node, got [3]"),
+        ([1.0, np.nan], "of node 1: expected finite numbers of 0 or more, got nan"),
+        ([-1.0, np.inf], "of node 0: expected finite numbers of 0 or more, got -1.0 (2 of 2 are wrong)"),
+        (StepTimeTrace(((0.0,),), ((1.0,),)), "expected traces of 2 nodes, got 1"),
+        (StepTimeTrace(((0.0,), (1.0,)), ((1.0,), (1.0,))), "times_s of node 1: expected times in order, the first"),
+        (StepTimeTrace(((0.0,), (0.0,)), ((1.0,), (1.0, 2.0))), "step_times_s of node 1: expected an array [1]"),
+    ],
+)
+def test_step_times_that_are_none_are_told(drawn, text):
+    with pytest.raises(ScenarioError) as raised:
+        step_times_drawn(Own(drawn=drawn), 2, 0)
+    assert str(raised.value).startswith("devices: draw of Own") and text in str(raised.value)
+
+
+@pytest.mark.parametrize("seconds", [np.nan, -1.0, np.inf])
+def test_the_clock_takes_no_time_that_is_none(seconds):
+    with pytest.raises(DdlsimError, match="expected simulated seconds of 0 or more"):
+        SimulatedClock(Environment(), np.ones(1)).after(seconds)

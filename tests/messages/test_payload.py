@@ -1,8 +1,14 @@
 """One walk over what messages hold."""
 
-import numpy as np
+from collections import namedtuple
+from types import SimpleNamespace
 
-from ddlsim.messages.payload import payload_sizes, walk
+import numpy as np
+import pytest
+import torch
+
+from ddlsim.errors import DdlsimError
+from ddlsim.messages.payload import as_sent, payload_sizes, walk
 
 PAYLOAD = {"age": 3, "heads": {1: np.zeros(3, np.float32), 2: [np.zeros(2, np.int64), 7]}}
 
@@ -28,3 +34,55 @@ def test_a_leaf_may_say_what_it_takes_on_the_wire():
         wire_bytes = 5
 
     assert payload_sizes({"table": Table()}) == (("table", 5),)
+
+
+Pair = namedtuple("Pair", "one other")
+
+
+class Params:
+    part = SimpleNamespace(size=5)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "num_bytes"),
+    [
+        (torch.zeros(1000), 4000),
+        (torch.zeros(3, dtype=torch.int64), 24),
+        ("größe", 7),
+        (b"12345", 5),
+        (np.float32(1), 8),
+        (True, 8),
+        (None, 8),
+        (Params(), 20),
+        (Pair(np.zeros(2), "ab"), 18),
+        ({"deep": [torch.zeros(2), {"er": "abc"}]}, 11),
+    ],
+)
+def test_leaves_weigh_what_they_are(leaf, num_bytes):
+    assert payload_sizes(as_sent({"x": leaf})) == (("x", num_bytes),)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "what"), [({1, 2}, "a set"), ([object()], "a object"), (np.array([None]), "an array of objects")]
+)
+def test_what_has_no_size_is_refused_by_its_content(leaf, what):
+    with pytest.raises(DdlsimError, match=rf"the content table of a message holds {what}, whose bytes on the wire"):
+        as_sent({"table": leaf})
+
+
+def test_what_a_sender_changes_in_place_stays_at_home():
+    array, tensor, counts, nested = np.zeros(2), torch.zeros(2), [1], {"a": [np.ones(1)]}
+    sent = as_sent({"array": array, "tensor": tensor, "counts": counts, "nested": nested})
+    array[0], tensor[0], nested["a"][0][0] = 7, 7, 7
+    counts.append(2)
+    assert sent["array"].tolist() == [0, 0] and sent["tensor"].tolist() == [0, 0]
+    assert sent["counts"] == [1] and sent["nested"]["a"][0].tolist() == [1]
+
+
+def test_receivers_share_an_array_and_cannot_write_into_it():
+    with pytest.raises(ValueError, match="read-only"):
+        as_sent({"array": np.zeros(2)})["array"] += 1
+
+
+def test_named_tuples_stay_what_they_are():
+    assert walk({"pair": Pair(1, 2)}, lambda leaf, path: -leaf) == {"pair": Pair(-1, -2)}

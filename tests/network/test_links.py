@@ -1,12 +1,17 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
+from ddlsim.build.drawn import links_drawn
 from ddlsim.errors import ScenarioError
 from ddlsim.network import LINKS
 from ddlsim.network.access_links import (
     INTERNET_LATENCY_MS,
     Fiber,
     Internet,
+    Links,
+    LinkTable,
     Mix,
     MixPart,
     Mobile4G,
@@ -15,6 +20,8 @@ from ddlsim.network.access_links import (
     Uniform,
     Wifi6,
 )
+from ddlsim.network.latencies import latencies
+from ddlsim.network.server import with_server
 
 
 def test_uniform_converts_mbit_per_s_and_ms():
@@ -100,3 +107,53 @@ def test_a_wrong_table_says_where_and_what_was_expected(tmp_path, text, problem)
     (tmp_path / "links.csv").write_text(text)
     with pytest.raises(ScenarioError, match=problem):
         Table(file=str(tmp_path / "links.csv")).draw(2, seed=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(Links):
+    """Links of a user's."""
+
+    table: object = None
+
+    def draw(self, num_nodes, seed):
+        return self.table
+
+
+def table(up=(1.0, 2.0), down=(1.0, 2.0), latency_s=0.0, **more):
+    return LinkTable(np.array(up), np.array(down), latency_s, **more)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "text"),
+    [
+        (None, "returns nothing (None), expected a ddlsim.network.LinkTable"),
+        (table(up=(1.0,)), "uplink_bytes_per_s: expected an array [2], one number per node, got [1]"),
+        (table(down=(1.0, np.nan)), "downlink_bytes_per_s of node 1: expected numbers of 0 or more, got nan"),
+        (table(up=(-1.0, 1.0)), "uplink_bytes_per_s of node 0: expected numbers of 0 or more, got -1.0"),
+        (table(latency_s=np.nan), "latency_s: expected finite numbers of 0 or more, got nan"),
+        (
+            table(latency_s=np.array([0.1, np.nan])),
+            "latency_s of node 1: expected finite numbers of 0 or more, got nan",
+        ),
+        (table(latency_s=[-0.1, 0.1]), "latency_s of node 0: expected finite numbers of 0 or more, got -0.1"),
+        (table(latency_s=np.zeros(3)), "latency_s: expected one number, an array [2] or [2, 2], or a function"),
+        (table(shared_bytes_per_s=(np.nan,)), "shared_bytes_per_s of node 0: expected numbers of 0 or more, got nan"),
+    ],
+)
+def test_links_that_are_none_are_told(drawn, text):
+    with pytest.raises(ScenarioError) as raised:
+        links_drawn(Own(table=drawn), 2, 0)
+    assert str(raised.value).startswith("links: draw of Own") and text in str(raised.value)
+
+
+def test_a_matrix_of_latencies_holds_beside_a_server_too():
+    drawn = links_drawn(Own(table=table(latency_s=[[0.0, 0.1], [0.2, 0.0]])), 2, 0)
+    latency_s = with_server(drawn, 2, 1.0).latency_s
+    assert [latency_s(0, 1), latency_s(1, 0), latency_s(0, 2)] == [0.1, 0.2, 0.0]
+
+
+@pytest.mark.parametrize("seconds", [np.nan, -0.1, np.inf])
+def test_a_function_that_says_no_latency_is_told_with_its_nodes(seconds):
+    found = latencies(lambda src, dst: seconds, 2)
+    with pytest.raises(ScenarioError, match=rf"links: latency_s\(0, 1\): expected seconds of 0 or more, got {seconds}"):
+        found.of(0, 1)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from ddlsim.devices.base import FORWARD_SHARE
+from ddlsim.errors import DdlsimError
 from ddlsim.node.node import Node
 from ddlsim.node.ports import Ports
 
@@ -75,3 +76,34 @@ def test_losses_take_the_time_of_the_mini_batches_that_there_are(compute, asked,
 def test_a_schedule_per_step_is_as_long_as_the_rounds_with_all_their_trainings(compute, given, expected):
     node_of(compute).train((10.0,), steps=2, steps_of_round=given)
     assert compute.terms.local_steps == expected
+
+
+def part(name):
+    return SimpleNamespace(part=SimpleNamespace(name=name), serial=0)
+
+
+@pytest.mark.parametrize(
+    ("names", "only"), [(["core", "head"], "heads"), (["core", "head"], "model"), (["model"], "head")]
+)
+def test_only_a_part_that_the_model_has_is_trained(compute, names, only):
+    with pytest.raises(DdlsimError, match=rf"given as `only`, {' or '.join(names)}, got '{only}'"):
+        node_of(compute).train(tuple(map(part, names)), only=only)
+    assert compute.calls == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"batches": 0}, "at least one mini-batch, or None for one pass, got 0"),
+        ({"batches": 1, "split": "test"}, "expected the split train or validation, got 'test'"),
+    ],
+)
+def test_losses_of_nothing_are_told(compute, asked, text):
+    with pytest.raises(DdlsimError, match=text):
+        node_of(compute).losses([(10.0,)], **asked)
+
+
+def test_losses_on_validation_samples_that_there_are_not_are_told(compute):
+    compute.batches_in = lambda split, node: 0
+    with pytest.raises(DdlsimError, match=r"node 0 has no validation samples. The key `validation` of a scenario"):
+        node_of(compute).losses([(10.0,)], None, split="validation")

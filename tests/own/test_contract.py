@@ -133,6 +133,7 @@ TOPOLOGY = "import networkx as nx\nfrom ddlsim.topologies.base import Topology\n
 @pytest.mark.parametrize(
     ("returned", "text"),
     [
+        ("nx.MultiGraph([(0, 1)])", "returns a MultiGraph, expected an undirected networkx.Graph"),
         ("nx.DiGraph()", "returns a DiGraph, expected an undirected networkx.Graph"),
         ("nx.path_graph(num_nodes + 1)", "expected 0..1 (num_nodes is 2)"),
         ("nx.Graph([(0, 0), (0, 1)])", "self-loops"),
@@ -163,6 +164,8 @@ GOOD = "Dataset('d', x, y, x[:10], y[:10], 2, np.zeros(1, np.float32), np.ones(1
         (GOOD, 3, 2, "generate of Sub returns data whose num_classes is 2, but the class says 3"),
         ("(x, y)", 2, 2, "generate of Sub returns a tuple, expected a ddlsim.data.Dataset"),
         ("x.nix", 2, 2, "mine.py:42: AttributeError"),
+        (GOOD.replace("x, y, x", "x * np.nan, y, x"), 2, 2, "made: train samples: 60 values are not finite in float32"),
+        (GOOD.replace("np.ones", "np.zeros"), 2, 2, "made: expected a finite mean, and a finite std above 0"),
     ],
 )
 def test_what_is_wrong_with_a_data_set_is_told(check, returned, classes, code, text):
@@ -178,3 +181,27 @@ def test_scenarios_of_our_own_parts_are_not_tried(write, monkeypatch):
     monkeypatch.setattr(trial, "Trial", None)
     result = CliRunner().invoke(app, ["check", write(), "--set", "algorithm={name: el}"])
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "base", "body", "text"),
+    [
+        ("training.schedule", "ddlsim.learning.optimizing.schedules:Schedule",
+         "def factor(self, position, length):\n    return None", "mine.py:36: factor of Sub returns nothing (None)"),
+        ("training.schedule", "ddlsim.learning.optimizing.schedules:Schedule",
+         "def factor(self, position, length):\n    return position.nix", "mine.py:37: AttributeError"),
+        ("aggregation", "ddlsim.aggregation.base:Aggregation",
+         "def combine(self, rows):\n    return rows.weights", "mine.py:36: combine of Sub returns a ndarray, expected"),
+        ("churn", "ddlsim.churn.schedule:Churn",
+         "def absences(self, num_nodes, seed):\n    return {0: [(2, 1)]}", "churn: absences of Sub: of node 0: exp"),
+        ("devices", "ddlsim.devices.base:Devices",
+         "def draw(self, num_nodes, seed):\n    return [1.0]", "devices: draw of Sub: expected an array [2]"),
+        ("network.links", "ddlsim.network.access_links:Links",
+         "def draw(self, num_nodes, seed):\n    return 1.0", "links: draw of Sub returns a float, expected a"),
+    ],
+)  # fmt: skip
+def test_parts_that_no_trial_without_learning_calls_are_called_alone(check, key, base, body, text):
+    module, _, name = base.partition(":")
+    head = f"from {module} import {name}\n"
+    code, said = check(sub(body, name, head), key, ["algorithm={name: el}"])
+    assert code == 2 and text in said, said

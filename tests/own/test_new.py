@@ -32,8 +32,8 @@ def test_what_is_written_is_checked_and_tested_at_once(here, kind):
     assert tested.returncode == 0, tested.stdout
 
 
-@pytest.mark.parametrize("name", ["My", "a-b", "../x", "test_x", ""])
-def test_names_that_are_none_are_refused(here, name):
+@pytest.mark.parametrize("name", ["My", "a-b", "../x", "test_x", "", "json", "numpy", "class", "model_settings"])
+def test_names_that_are_none_or_stand_for_something_else_are_refused(here, name):
     result = CliRunner().invoke(app, ["new", "model", name])
     assert result.exit_code == 2 and "NAME: " in result.stderr and list(here.iterdir()) == []
 

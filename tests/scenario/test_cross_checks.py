@@ -19,6 +19,7 @@ from ddlsim.scenario import load
         ),
         ("shift: {name: rotate, degrees: [0, 1, 2]}", "7:32: shift.degrees: expected one entry for each of the 2"),
         ("partition: {name: label_clusters, labels: [[0]]}", "7:43: partition.labels: expected one list of labels"),
+        ("evaluation: {target: 70}", "7:22: evaluation.target: accuracy is a share, 0 to 1; write 0.7 for 70 %"),
         ("evaluation: {stop_at_target: true}", "7:30: evaluation.stop_at_target: needs evaluation.target_accuracy"),
         ("network: {links: {name: mix, parts: []}}", "7:37: network.links.parts: expected at least one"),
     ],

@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import dataclass
 
 import networkx as nx
 import numpy as np
@@ -161,6 +162,7 @@ def test_file_graphml_keeps_link_attributes(tmp_path):
     ("text", "message"),
     [
         ("0 1\n1 3\n", r"exactly the nodes 0\.\.2; it lacks 2 and has 3"),
+        ("0,1\n1,2\n2,0\n", r"net\.txt:1: expected 'node node' .* got '0,1'"),
         ("0 1\n1 2 fast\n", r"net\.txt:2: expected 'node node'"),
         ("0 1\n1 2\n2 2\n", "links node 2 to itself"),
         (
@@ -243,3 +245,18 @@ def test_node_ids_of_numpy_become_plain_ones():
             return nx.Graph([(0, np.int64(1)), (np.int64(1), 2)])
 
     assert {type(peer) for peers in Drawn().neighbors(3, 0, 0) for peer in peers} == {int}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed(StaticTopology):
+    """A topology with a key that cannot be hashed."""
+
+    edges: list
+
+    def graph(self, num_nodes, round_num, seed):
+        return nx.Graph(self.edges)
+
+
+def test_a_topology_that_cannot_be_hashed_is_told_what_to_do():
+    with pytest.raises(ScenarioError, match=r"topology: Listed cannot be hashed .* tuple\[int, ...\]"):
+        neighbors(Listed(edges=[(0, 1)]), 2, 0, 0)

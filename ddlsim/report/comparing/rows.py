@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ddlsim import metrics
+from ddlsim.errors import ScenarioError
 from ddlsim.report.comparing.curves import measure_of, metric_of_measure
 from ddlsim.report.comparing.groups import APART, Settings, group, settings_of
 from ddlsim.report.energy_table import emitted
@@ -188,8 +189,13 @@ def _own_target(summary: dict) -> dict[str, float | None]:
 def _to_target(records: Records, target: Target) -> dict[str, float | None]:
     """Costs at the first evaluation that is as good as the target or better."""
     measured, evaluations = measure_of(records, target.measure), records.evaluations
-    falling = metric_of_measure(target.measure or records.metric, records.judged_by).falling
-    first = metrics.first_reaching(measured, target.value, falling)
+    metric = metric_of_measure(target.measure or records.metric, records.judged_by)
+    if metric.share and target.value > 1:
+        raise ScenarioError(
+            f"compare: at {target.value:g}: {metric.words} is a share, 0 to 1; write {target.value / 100:g} for "
+            f"{target.value:g} %."
+        )
+    first = metrics.first_reaching(measured, target.value, metric.falling)
     costs = {"round": evaluations.round, "bytes": evaluations.bytes_sent, "sim_time_s": evaluations.time_s}
     if evaluations.joules is not None:
         costs["joules"] = evaluations.joules

@@ -1,0 +1,141 @@
+"""Parts that are functions of their arguments, each called on a few small values: what they return is looked at.
+
+Churn, schedules, optimizers, compressions, attacks and aggregation rules; a trial without learning calls none of these.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddlsim.contract.places import kind_of, method
+
+if TYPE_CHECKING:
+    from ddlsim.scenario import Scenario
+
+VALUES, ROWS, SAMPLES = 6, 3, 4
+FIRST_ABSENCES = 20
+SEED_BYTES = 8
+
+
+def churn_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
+    """Its first absences are those of nodes that exist, in order."""
+    from ddlsim.build.drawn import absences_drawn
+
+    for absent in absences_drawn(part, scenario.nodes.count, scenario.seed).values():
+        for _ in islice(absent, FIRST_ABSENCES):
+            pass
+    yield from ()
+
+
+def schedule_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
+    """Its factors are numbers of 0 or more, from the first position to one beyond the last."""
+    length = max(1, scenario.rounds)
+    for position in sorted({0, 1, length - 1, length}):
+        factor = part.factor(position, length)
+        if not isinstance(factor, int | float | np.number) or not 0 <= factor < math.inf:
+            shown = factor if isinstance(factor, int | float | np.number) else kind_of(factor)
+            yield f"{method(part, 'factor')} returns {shown} at {position} of {length}, expected a number of 0 or more"
+            return
+
+
+def optimizer_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
+    """It makes an optimizer of torch, whose step leaves finite values."""
+    import torch
+
+    values = torch.ones(2, VALUES // 2, requires_grad=True)
+    made = part.make([values], scenario.training.learning_rate)
+    if not isinstance(made, torch.optim.Optimizer):
+        yield f"{method(part, 'make')} returns {kind_of(made)}, expected a torch.optim.Optimizer"
+        return
+    (values * values).sum().backward()
+    made.step()
+    if not values.isfinite().all():
+        yield f"{method(part, 'make')}: the first step from ones, with a gradient of twos, leads to {values.tolist()}"
+
+
+def compression_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
+    """What it encodes takes as many bytes as it says, and is decoded to as many values."""
+    import torch
+
+    values, sizes, seeds = torch.linspace(-1, 1, 2 * VALUES).reshape(2, VALUES), (VALUES - 2, 2), (1, 2)
+    copies = torch.zeros(2, VALUES) if part.keeps_copies else None
+    encoded = part.encode(values.clone(), copies, sizes, seeds)
+    said, held = part.num_bytes(sizes), sum(each.nbytes for each in encoded) / 2
+    if said not in (held, held + SEED_BYTES):  # a seed that the receiver needs is on the wire, but no tensor
+        yield f"{method(part, 'num_bytes')} returns {said}, but encode returns {held:g} bytes a row"
+        return
+    copies = torch.zeros(2, VALUES) if part.keeps_copies else None
+    yield from _wrong_tensor(method(part, "decode"), part.decode(encoded, copies, sizes, seeds), values)
+
+
+def attack_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
+    """What it forges has the shape of what it was given; what it poisons are samples and labels."""
+    import torch
+
+    from ddlsim.attacks.base import Seen
+
+    if part.forges:
+        rows = [row.clone() for row in torch.linspace(-1, 1, ROWS * VALUES).reshape(ROWS, VALUES)]
+        start = torch.zeros(VALUES) if part.compares_updates else None
+        receiver = torch.ones(VALUES) if part.per_receiver else None
+        seen = Seen(rows[0].clone(), rows, start, receiver, 1, scenario.nodes.count, 1)
+        yield from _wrong_tensor(method(part, "forge"), part.forge(seen), rows[0])
+    if part.poisons:
+        classes = 2
+        inputs, labels = torch.zeros(SAMPLES, 1, 8, 8), torch.arange(SAMPLES) % classes
+        found = part.poison(inputs.clone(), labels.clone(), classes, np.random.default_rng(0))
+        place = method(part, "poison")
+        if not isinstance(found, tuple) or len(found) != 2 or not all(isinstance(each, torch.Tensor) for each in found):
+            yield f"{place} returns {kind_of(found)}, expected a pair of tensors (inputs, labels)"
+        elif len(found[0]) != len(found[1]) or found[0].shape[1:] != inputs.shape[1:]:
+            shapes = [list(each.shape) for each in found]
+            yield f"{place} returns inputs and labels of shapes {shapes[0]} and {shapes[1]}, expected as many of each"
+
+
+def aggregation_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
+    """How it combines rows is a Combination of just these rows."""
+    from ddlsim.aggregation.base import Combination, Rows
+
+    seen = ROWS + part.needs_start
+    apart = 1.0 - np.eye(seen)
+    found = part.combine(Rows(np.full(ROWS, 1 / ROWS), 0, apart if part.needs_distances else None))
+    place = method(part, "combine")
+    if not isinstance(found, Combination):
+        yield f"{place} returns {kind_of(found)}, expected a ddlsim.aggregation.base.Combination"
+        return
+    rows = ROWS
+    if found.mixing is not None:
+        shape = np.shape(found.mixing)
+        if len(shape) != 2 or shape[1] != seen or not np.isfinite(found.mixing).all():
+            yield f"{place}: mixing: expected finite weights [m, {seen}] for {ROWS} rows, got an array {list(shape)}"
+            return
+        rows = shape[0]
+    if found.kept is not None and not 0 <= found.kept < rows:
+        yield f"{place}: kept: expected the place of one of {rows} rows, got {found.kept}"
+    elif found.cut < 0 or 2 * found.cut >= rows:
+        yield f"{place}: cut: expected fewer than half of {rows} rows on either side, got {found.cut}"
+
+
+CALLS: "dict[str, Callable[[Any, Scenario], Iterator[str]]]" = {
+    "churn": churn_problems,
+    "schedule": schedule_problems,
+    "optimizer": optimizer_problems,
+    "compression": compression_problems,
+    "attacks": attack_problems,
+    "aggregation": aggregation_problems,
+}
+"""Key of a part -> what is wrong with one of its kind."""
+
+
+def _wrong_tensor(place: str, found: Any, like: Any) -> Iterator[str]:
+    """What is not as another tensor, in shape and numbers."""
+    import torch
+
+    if not isinstance(found, torch.Tensor):
+        yield f"{place} returns {kind_of(found)}, expected a tensor {list(like.shape)}"
+    elif found.shape != like.shape or not found.dtype.is_floating_point:
+        got = f"{list(found.shape)} of {found.dtype}"
+        yield f"{place} returns a tensor {got}, expected {list(like.shape)} of {like.dtype}"

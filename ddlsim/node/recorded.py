@@ -1,0 +1,32 @@
+"""What an algorithm records, as metrics.jsonl can hold it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ddlsim.errors import DdlsimError
+
+
+def plain(name: str, value: Any) -> Any:
+    """A value of JSON: NumPy's and torch's scalars as Python's numbers, arrays and tensors as lists.
+
+    Args:
+        name: of the rows, for the error's text.
+        value: what is to be recorded.
+    Raises:
+        DdlsimError: something else.
+    """
+    if value is None or type(value) in (bool, int, float, str):  # nearly always
+        return value
+    if hasattr(value, "tolist"):  # arrays and tensors of whatever size
+        value = value.tolist()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [plain(name, each) for each in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: plain(name, each) for key, each in value.items()}
+    call = "; call it for its value" if callable(value) else ""
+    raise DdlsimError(
+        f"node.record: {name}: expected a number, a text, a truth value, None, or arrays, lists and mappings (with "
+        f"texts as keys) of them, got a {type(value).__name__}{call}."
+    )

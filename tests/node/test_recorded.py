@@ -1,0 +1,49 @@
+"""What an algorithm records becomes JSON, or is refused with its name."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from ddlsim.errors import DdlsimError
+from ddlsim.node.deferred import Deferred
+from ddlsim.node.recorded import plain
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (3, 3),
+        (None, None),
+        ("chosen", "chosen"),
+        (np.int64(3), 3),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (torch.tensor(2), 2),
+        (torch.tensor([1.5, 2.5]), [1.5, 2.5]),
+        (np.arange(3), [0, 1, 2]),
+        ([np.float64(1.0), (2, np.int8(3))], [1.0, [2, 3]]),
+        ({"a": {"b": np.zeros((1, 2))}}, {"a": {"b": [[0.0, 0.0]]}}),
+    ],
+)
+def test_numbers_of_whatever_library_are_written_as_numbers(value, expected):
+    found = plain("x", value)
+    assert found == expected and json.loads(json.dumps(found)) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({1, 2}, "got a set."),
+        ([object()], "got a object."),
+        ({1: 2}, "got a dict."),
+        (Deferred(lambda: 1), "got a Deferred; call it for its value."),
+        (np.array([object()]), "got a object."),
+        (b"x", "got a bytes."),
+    ],
+)
+def test_what_metrics_cannot_hold_is_told_by_name(value, text):
+    with pytest.raises(DdlsimError) as raised:
+        plain("similarity", value)
+    assert str(raised.value).startswith("node.record: similarity: expected a number") and text in str(raised.value)
