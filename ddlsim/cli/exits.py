@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 from typer.core import TyperGroup
 
-from ddlsim.errors import DdlsimError
+from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.interrupts import interruptible
 
 FAILED = 1
@@ -99,12 +99,21 @@ def _drop_output() -> None:
 
 
 def message_of(error: DdlsimError) -> str:
-    """A user error's text; the problems of a scenario are counted at its end."""
+    """A user error's text, with the line of the user's own file that it came through in a run; the problems of a
+    scenario are counted at its end.
+    """
     problems = getattr(error, "problems", None)
     if not problems:
-        return str(error)
+        place = None if isinstance(error, ScenarioError) else _own_line(error)
+        return f"{place.split(': ')[0]}: {error}" if place else str(error)
     count = f"{len(problems)} error" + ("s" if len(problems) > 1 else "")
     return f"{error}\n{count}; nothing was run."
+
+
+def _own_line(error: Exception) -> str | None:
+    """What was raised, with its line in a file that a scenario names; None: it has nothing to do with one."""
+    own_code = sys.modules.get("ddlsim.own_code")
+    return own_code.told(error) if own_code else None
 
 
 def _is_click(error: Exception) -> bool:
@@ -124,7 +133,7 @@ def _tell_unexpected(error: Exception, verbose: bool) -> None:
     directory = getattr(error, "run_dir", None)
     if verbose:
         say(text)
-    line = f"{type(error).__name__}: {error}".splitlines()[0]
+    line = _own_line(error) or f"{type(error).__name__}: {error}".splitlines()[0]
     if _is_memory(error):
         line = f"not enough memory; fewer nodes, a smaller model or smaller batches need less ({line:.200})"
     log = _log(directory, text)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from typer.testing import CliRunner
 
 import ddlsim
 from ddlsim import runs
+from ddlsim.cli import app
 from ddlsim.errors import ScenarioError
 from ddlsim.scenario import digest, json_schema, load, to_yaml
 from ddlsim.scenario.model import to_plain
@@ -209,3 +211,18 @@ def test_a_neighbor_of_another_file_is_not_taken_for_one_s_own(write, here, monk
         load("other/s.yaml")
     finally:
         sys.modules.pop("beside_them", None)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("state.nix", "The run failed: mine.py:36: AttributeError: 'State' object has no attribute 'nix' (state.nix)"),
+        ("node.send(node.peers(0), 0, x={1})", "mine.py:36: the content x of a message holds a set"),
+    ],
+)
+def test_what_ends_a_run_is_told_with_the_line_of_the_file(write, line, said):
+    body = f"    def round(self, node, state, round_num):\n        {line}\n        yield node.sleep(1.0)\n"
+    path = write(f"\n@dataclass(frozen=True, kw_only=True)\nclass Sub(Mine):\n{body}")
+    words = ["run", path, "--set", "algorithm={name: ./mine.py:Sub}", "--out", "failed", "-q"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 1 and result.stderr.startswith(said), result.stderr
