@@ -27,7 +27,7 @@ def links_drawn(links: Links, num_nodes: int, seed: int) -> LinkTable:
         raise ScenarioError(f"{what} returns {_kind(found)}, expected a ddlsim.network.LinkTable.")
     for name in ("uplink_bytes_per_s", "downlink_bytes_per_s"):
         _numbers(f"{what}: {name}", getattr(found, name), (num_nodes,), infinite=True)
-    _numbers(f"{what}: shared_bytes_per_s", found.shared_bytes_per_s, None, infinite=True)
+    _numbers(f"{what}: shared_bytes_per_s", found.shared_bytes_per_s, None, infinite=True, of="link")
     if callable(found.latency_s):  # looked at message by message, see network/latencies.py
         return found
     shape = np.shape(found.latency_s)
@@ -88,7 +88,7 @@ def _in_order(what: str, absent: Iterable[Any]) -> Iterator[tuple[float, float]]
             start_s, end_s = map(float, each)
         except (TypeError, ValueError):
             raise ScenarioError(f"{what}: expected (start_s, end_s), got {each!r}.") from None
-        if not before_s <= start_s < end_s:
+        if not before_s <= start_s <= end_s:  # equal: drawn, and shorter than floats resolve
             raise ScenarioError(
                 f"{what}: expected absences (start_s, end_s) in simulated seconds, in order and apart from each "
                 f"other, got {(start_s, end_s)} after {before_s:g} s."
@@ -97,7 +97,9 @@ def _in_order(what: str, absent: Iterable[Any]) -> Iterator[tuple[float, float]]
         before_s = end_s
 
 
-def _numbers(what: str, given: Any, shape: tuple[int, ...] | None, *, infinite: bool = False) -> np.ndarray:
+def _numbers(
+    what: str, given: Any, shape: tuple[int, ...] | None, *, infinite: bool = False, of: str = "node"
+) -> np.ndarray:
     """Numbers of 0 or more, of this shape."""
     try:
         found = np.asarray(() if given is None else given, dtype=float)
@@ -110,7 +112,7 @@ def _numbers(what: str, given: Any, shape: tuple[int, ...] | None, *, infinite: 
     wrong = ~(found >= 0) | (np.isinf(found) & (not infinite))
     if wrong.any():
         place = np.argwhere(wrong)[0].tolist()
-        where = f" of node {', '.join(map(str, place))}" if place else ""
+        where = f" of {of} {', '.join(map(str, place))}" if place else ""
         more = f" ({int(wrong.sum())} of {found.size} are wrong)" if found.size > 1 else ""
         finite = "" if infinite else "finite "
         raise ScenarioError(f"{what}{where}: expected {finite}numbers of 0 or more, got {found[tuple(place)]}{more}.")

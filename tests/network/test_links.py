@@ -137,7 +137,7 @@ def table(up=(1.0, 2.0), down=(1.0, 2.0), latency_s=0.0, **more):
         ),
         (table(latency_s=[-0.1, 0.1]), "latency_s of node 0: expected finite numbers of 0 or more, got -0.1"),
         (table(latency_s=np.zeros(3)), "latency_s: expected one number, an array [2] or [2, 2], or a function"),
-        (table(shared_bytes_per_s=(np.nan,)), "shared_bytes_per_s of node 0: expected numbers of 0 or more, got nan"),
+        (table(shared_bytes_per_s=(np.nan,)), "shared_bytes_per_s of link 0: expected numbers of 0 or more, got nan"),
     ],
 )
 def test_links_that_are_none_are_told(drawn, text):
