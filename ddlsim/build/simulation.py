@@ -222,7 +222,8 @@ def privacy_meter_of(
     def releases() -> "list[Releases]":
         if privacy.kind == "dp_sgd":
             return [cast("Learner", learner).private_updates(node) for node in nodes]
-        return [Releases(privacy.noise_of_message, 1.0, transport.releases(node)) for node in nodes]
+        found = [Releases(privacy.noise_of_message, 1.0, transport.releases(node)) for node in nodes]
+        return [Releases(0.0, 1.0, 1) if transport.sent_in_clear(node) else found[node] for node in nodes]
 
     return PrivacyMeter(releases, privacy.delta, privacy.accountant, lambda: env.now)
 

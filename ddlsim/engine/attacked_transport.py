@@ -42,6 +42,7 @@ class AttackedTransport(NetworkTransport):
         self._received: dict[int, dict[tuple[Path, int], Known]] = {}  # attacked node -> what reached it
         # Parameters -> (sender, receiver) -> what is sent in their place; several nodes may have the same ones.
         self._forged: WeakKeyDictionary[Params, dict[tuple[int, int | None], Params]] = WeakKeyDictionary()
+        self._in_clear: set[int] = set()  # nodes under `privacy` that have sent what they forged without noise
         super().__init__(*args)
 
     # -- the port --------------------------------------------------------------------------------------------------
@@ -63,12 +64,17 @@ class AttackedTransport(NetworkTransport):
         for group, changed in self._outgoing(sender, receivers, round_num, PUSH, payload):
             super()._push(sender, group, round_num, changed)
 
+    def sent_in_clear(self, node: int) -> bool:
+        """As in NetworkTransport: what forges clips and noises nothing."""
+        return node in self._in_clear
+
     def _private(self, sender: int, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """What forges clips and noises nothing."""
         conduct = self._attackers.of(sender)
         if conduct is not None and any(
             attack.forges for attack, _ in conduct.active(self._members[sender].node.round_num)
         ):
+            walk(payload, lambda leaf, _: self._in_clear.add(sender) if is_parameters(leaf) else None)
             return payload
         return super()._private(sender, payload)
 

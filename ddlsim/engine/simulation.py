@@ -65,7 +65,6 @@ class Simulation:
         for member in members:
             member.node = Node(member.id, ports, member.best)
         self.membership = Membership(members, ports.run.in_step)
-        self.any_on_the_way_to = self.membership.any_on_the_way_to
         self._compute.launch_full(self.membership.num_training)
         for member in churn.newcomers:
             self._leave_network(member)
@@ -223,13 +222,21 @@ class Simulation:
             self.monitor.write_measurements()
             self._records.flush()
             self._on_round(min(completed, run.rounds), self.env.now, self.network.all_bytes_sent())
-        if monitor.due(completed):
+        if completed > monitor.evaluated and monitor.due(completed):  # else it has been measured without this node
             monitor.completed(member.id, completed, self)
             self._measure_complete()
         next_round = None if member.stopped else max(member.first_round, completed)
         self.transport.round_closed(member.id, next_round)
 
     # -- measuring (for the monitor) -------------------------------------------------------------------------------
+
+    def any_on_the_way_to(self, completed: int) -> bool:
+        """Whether a node that takes part has not yet completed so many rounds; where rounds do not wait for each other,
+        the last one is on its way until the run is over, since nodes that are away are waited for.
+        """
+        if completed >= self._last_round and not self._run.in_step:
+            return not self.membership.over(self.env.now)
+        return self.membership.any_on_the_way_to(completed)
 
     def joined(self) -> Iterator[int]:
         """All nodes that have ever been there, ascending."""

@@ -129,6 +129,10 @@ class NetworkTransport:
         """How often a node has released parameters through the Gaussian mechanism."""
         return self._senders[node].releases
 
+    def sent_in_clear(self, node: int) -> bool:
+        """Whether a node has sent parameters past that mechanism."""
+        return False
+
     def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> simpy.Event:
         """An event that happens when all that can still come has come, or at the deadline."""
         if self._secure is not None and kind == PUSH:

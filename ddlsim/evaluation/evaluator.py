@@ -154,7 +154,8 @@ class Evaluator:
     def close_complete(self, population: "Population") -> None:
         """Evaluates every open round that no node is still on the way to; absent nodes count as they are now.
 
-        Nodes that have not joined yet are left out.
+        Nodes that have not joined yet are left out. A node that comes back and completes such a round later is not
+        measured again in it, or the others would count there as they are by then.
         """
         for completed in sorted(self._open):
             if population.any_on_the_way_to(completed):

@@ -48,7 +48,8 @@ class Energy:
         found["gco2"] = None if gco2_per_kwh is None else grams(total, gco2_per_kwh)
         found["computing_s"], found["idle_s"] = (float(self.values[name].sum()) for name in ("computing_s", "idle_s"))
         if not self.by_node:
-            return found | {"node_mean": total / self.num_nodes, "node_max": None, "clusters": None, "server": None}
+            mean = total / count if self.num_nodes == count else None  # a server is in the totals, and no node
+            return found | {"node_mean": mean, "node_max": None, "clusters": None, "server": None}
         of_nodes = joules[:count]
         sizes = np.bincount(node_cluster)
         found["node_mean"], found["node_max"] = float(of_nodes.mean()), float(of_nodes.max())

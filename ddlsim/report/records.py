@@ -98,9 +98,11 @@ class Evaluations:
 
     @property
     def epsilon(self) -> np.ndarray | None:
-        """The largest epsilon of a node at each evaluation, [E]; None: there was no guarantee."""
+        """The largest epsilon of a node at each evaluation, of those that have one, [E]; nan where none has one; None:
+        there never was a guarantee.
+        """
         recorded = self.values.get("epsilon")
-        return None if recorded is None else np.nan_to_num(recorded).max(1)
+        return None if recorded is None else np.fmax.reduce(recorded, axis=1)
 
     @property
     def joules(self) -> np.ndarray | None:

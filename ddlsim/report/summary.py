@@ -214,12 +214,19 @@ def _energy(records: Records) -> dict:
 
 
 def _privacy(records: Records) -> dict:
-    """What is guaranteed, and the largest and the mean epsilon of a node at the last evaluation."""
+    """What is guaranteed, and the largest and the mean epsilon at the last evaluation, of the nodes that have one.
+
+    `unprotected` are those that have none, since they sent without noise.
+    """
     told = {name: records.scenario["privacy"].get(name) for name in ("kind", "noise_multiplier", "delta", "accountant")}
     last = records.evaluations.values.get("epsilon")
     spent = None if last is None or not len(last) else last[-1][: records.num_nodes]
+    if spent is not None and np.isnan(spent).all():
+        spent = None
     mean, most = (None, None) if spent is None else (metrics.over_nodes(spent), float(np.nanmax(spent)))
-    return {**told, "epsilon": {"mean": mean, "max": most}}
+    unprotected = records.num_nodes if spent is None and len(records.evaluations) else 0
+    unprotected = unprotected if spent is None else int(np.isnan(spent).sum())
+    return {**told, "epsilon": {"mean": mean, "max": most, "unprotected": unprotected}}
 
 
 def _secure(records: Records) -> dict:

@@ -172,9 +172,11 @@ def _privacy_lines(privacy: dict | None) -> list[tuple[str, str]]:
     unit = {"message": "a node's data, against all others", "dp_sgd": "a sample"}[privacy["kind"]]
     spent = privacy["epsilon"]
     if spent["max"] is None:
-        return [("privacy", "no guarantee" if not privacy["noise_multiplier"] else "not evaluated")]
+        lost = not privacy["noise_multiplier"] or spent.get("unprotected")
+        return [("privacy", "no guarantee" if lost else "not evaluated")]
+    without = f"; {spent['unprotected']} nodes sent without noise: no guarantee" if spent.get("unprotected") else ""
     most, mean = number_text(spent["max"], 2), number_text(spent["mean"], 2)
-    return [("privacy", f"epsilon at most {most} (mean {mean}) at delta {privacy['delta']:g}, of {unit}")]
+    return [("privacy", f"epsilon at most {most} (mean {mean}) at delta {privacy['delta']:g}, of {unit}{without}")]
 
 
 def _secure_lines(secure: dict | None) -> list[tuple[str, str]]:

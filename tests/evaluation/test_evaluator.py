@@ -1,5 +1,6 @@
 """What an evaluation makes of diverged models, and when a target counts as reached."""
 
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,3 +82,30 @@ def test_a_branch_stops_at_the_target_of_its_metric():
     assert evaluator._stop_at == 0.9
     evaluator.use(after, schedule, 5, nothing)
     assert evaluator._stop_at == 0.3
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["{name: dpsgd}", "{name: adpsgd}", "{name: gossip}", "{name: dpsgd, final_all_reduce: false}"]
+)
+@pytest.mark.parametrize("learning", ["real", "none"])
+def test_a_node_that_comes_back_behind_the_others_opens_no_round_again(tmp_path, algorithm, learning):
+    """Node 3 leaves in the first round and returns when others have done most of theirs, if not all."""
+    sets = (
+        f"algorithm={algorithm}",
+        f"learning={learning}",
+        "mode=async",
+        "churn={name: schedule, offline: [{node: 3, start_s: 0.05, end_s: 0.6}]}",
+        "rounds=4",
+        "evaluation={every: 1}",
+        "training.local_steps=2",
+    )
+    runs.run(load(SMOKE, sets), out=tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").open()]
+    name = "accuracy" if learning == "real" else "round_last_s"
+    found = [(row["round"], row["node"]) for row in rows if row["name"] == name]
+    assert found == sorted(set(found), key=lambda place: (place[0], place[1] or 0))
+    last = found[-1][0]
+    ends_s = {row["node"]: row["time_s"] for row in rows if row["name"] == name and row["round"] == last}
+    assert ends_s[3 if learning == "real" else None] > 0.6  # it is measured in the last round as it ended it
+    if learning == "real":
+        assert max(ends_s[node] for node in ends_s if node != 3) < ends_s[3]  # and the others as they ended theirs

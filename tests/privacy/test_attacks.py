@@ -1,11 +1,14 @@
 """Forged messages of private runs: attacked nodes follow no protocol, and know of others what these have released."""
 
+import json
+
 import pytest
 import torch
 
 from ddlsim import runs
 from ddlsim.attacks.others_rows import FOE
 from ddlsim.messages.gaussian import GaussianMechanism
+from ddlsim.report.summary_table import table
 from ddlsim.scenario import from_mapping
 
 CLIP = 0.01
@@ -73,3 +76,34 @@ def test_sums_are_secure_and_noised_at_once(tmp_path):
     summary = runs.run(scenario, out=tmp_path / "run")
     assert summary["secure_aggregation"]["sums"] == 2
     assert torch.isfinite(torch.tensor(summary["privacy"]["epsilon"]["max"]))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "start_round", "unprotected"), [([0, 1], 0, 2), ([0, 1], 1, 2), ([0, 1, 2, 3, 4], 0, 5), ([], 0, 0)]
+)
+def test_a_node_that_has_sent_without_noise_has_no_guarantee(tmp_path, nodes, start_round, unprotected):
+    pytest.importorskip("opacus")
+    scenario = from_mapping(
+        {
+            "rounds": 2,
+            "nodes": {"clusters": [5]},
+            "algorithm": {"name": "el", "final_all_reduce": False},
+            "model": {"name": "mlp", "hidden": [8]},
+            "data": {"name": "fashion-mnist-mini"},
+            "training": {"learning_rate": 0.05, "local_steps": 2},
+            "topology": {"name": "complete"},
+            "evaluation": {"every": 1},
+            "privacy": {"clip": 1.0, "noise_multiplier": 2.0},
+            "attacks": [{"name": "sign_flip", "nodes": nodes, "start_round": start_round}] if nodes else [],
+        }
+    )
+    summary = runs.run(scenario, out=tmp_path / "run")
+    spent = summary["privacy"]["epsilon"]
+    assert spent["unprotected"] == unprotected
+    assert (spent["max"] is None) == (unprotected == 5) and (spent["max"] == pytest.approx(spent["mean"]))
+    last = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    told = {row["node"] for row in last if row["name"] == "epsilon" and row["round"] == 2}
+    assert told == set(range(5)) - set(nodes)
+    shown = table(summary, terminal=False)
+    assert ("2 nodes sent without noise: no guarantee" in shown) == (unprotected == 2)
+    assert ("no guarantee" in shown) == bool(unprotected)

@@ -317,3 +317,15 @@ def test_latex_has_a_row_per_setting_and_notes_as_comments(settings):
     lines = compare(runs, "latex").splitlines()
     assert lines[0] == r"\begin{tabular}{lll" + "r" * (lines[2].count("&") - 2) + "}"
     assert lines[2].count("&") == lines[4].count("&") == lines[5].count("&")
+
+
+def test_a_branch_is_no_seed_of_runs_that_began_with_its_settings(settings):
+    whole, other, branch, alike = settings(["el"], (0, 1, 2, 3))
+    changed = {"network.links.uplink_mbps": [100, 1]}
+    branch.manifest["branches"] = [{"parent": "runs/a", "from_round": 3, "changed": changed}]
+    alike.manifest["branches"] = [{"parent": "runs/b", "from_round": 2, "changed": {}}]
+    first, second = group([whole, other, branch, alike])
+    assert first.seeds == [0, 1, 3] and second.seeds == [2]
+    assert second.values == {"branch": "after round 3: network.links.uplink_mbps was 100"}
+    (mixed,) = group([whole, branch], ["algorithm.name"])
+    assert mixed.mixed == ("branch",)

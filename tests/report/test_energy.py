@@ -122,3 +122,12 @@ def test_units_are_those_that_are_read_best():
         "-",
     ]
     assert [grams_text(value) for value in (0.5, 1234.0)] == ["500 mg", "1.23 kg"]
+
+
+@pytest.mark.parametrize(("counted", "mean"), [(3, 2133.333), (4, None)])
+def test_totals_that_a_server_is_in_have_no_mean_over_nodes(metered, counted, mean):
+    directory = metered()
+    total = {name: sum(one[name] for one in SPENT) for name in SPENT[0]}
+    (directory / "energy.jsonl").write_text(json.dumps({"node": None, **NODE, **total, "nodes": counted}) + "\n")
+    found = summary_of(read(directory))["energy"]
+    assert found["joules"] == 6400.0 and found["node_mean"] == (mean and pytest.approx(mean))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddlsim.report.comparing.groups import APART, Group, settings_of
+from ddlsim.report.comparing.groups import APART, Group, settings_of_run
 from ddlsim.report.records import Records
 from ddlsim.report.section import Section, Table
 from ddlsim.report.sections.about import REPEATS
@@ -74,9 +74,7 @@ def _facts(records: Records) -> dict[str, str]:
     """Everything that decides a run's result but the seed: key -> value as text."""
     hidden = [key for key in APART if key != "name"]
     facts = {
-        key: json_text(value)
-        for key, value in settings_of(records.scenario).items()
-        if key.partition(".")[0] not in hidden
+        key: json_text(value) for key, value in settings_of_run(records).items() if key.partition(".")[0] not in hidden
     }
     made = {name: records.manifest[name] for name in MADE_WITH if records.manifest.get(name) is not None}
     data = {f"data {name}": value for name, value in (records.manifest.get("data") or {}).items() if value is not None}

@@ -55,6 +55,15 @@ def settings_of(scenario: dict[str, Any], path: str = "") -> Settings:
     return found
 
 
+def settings_of_run(records: Records) -> Settings:
+    """Settings of its scenario, and under `branch` those that it began with if it was branched to others."""
+    changes = []
+    for each in records.manifest.get("branches") or ():
+        before = ", ".join(f"{key} was {was}" for key, (was, _) in each["changed"].items())
+        changes += [f"after round {each['from_round']}: {before}"] if before else []
+    return settings_of(records.scenario) | ({"branch": "; ".join(changes)} if changes else {})
+
+
 def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str | None = None) -> list[Group]:
     """Runs in groups, in the order in which they come.
 
@@ -66,7 +75,7 @@ def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str |
     Raises:
         ScenarioError: if no run has one of these keys.
     """
-    whole = [settings_of(records.scenario) for records in runs]
+    whole = [settings_of_run(records) for records in runs]
     names = [
         key
         for own in whole

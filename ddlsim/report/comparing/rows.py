@@ -9,7 +9,7 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.errors import ScenarioError
 from ddlsim.report.comparing.curves import measure_of, metric_of_measure
-from ddlsim.report.comparing.groups import APART, Settings, group, settings_of
+from ddlsim.report.comparing.groups import APART, Settings, group, settings_of_run
 from ddlsim.report.energy_table import emitted
 from ddlsim.report.published import published
 from ddlsim.report.records import Records
@@ -217,7 +217,7 @@ def _numbers(runs: list[dict[str, float | None]]) -> dict[str, dict | None]:
 
 def _settings(records: Records) -> Settings:
     """Every setting of a run, without what does not change its meaning."""
-    return {key: value for key, value in settings_of(records.scenario).items() if key.partition(".")[0] not in APART}
+    return {key: value for key, value in settings_of_run(records).items() if key.partition(".")[0] not in APART}
 
 
 def _what_differs(own: Settings, siblings: list[Settings]) -> str:
