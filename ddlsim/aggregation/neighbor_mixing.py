@@ -51,9 +51,12 @@ class NearestNeighborMixing(Aggregation):
 
 
 def _distances_of(mixing: np.ndarray, distances: np.ndarray) -> np.ndarray:
-    """Squared distances of weighted means of rows, [m, m], from those of the rows; weights sum to 1."""
+    """Squared distances of weighted means of rows, [m, m], from those of the rows; weights sum to 1.
+
+    Symmetric, and 0 between equal means, so that what is equally far ties.
+    """
     cross = mixing @ distances @ mixing.T
     spread = np.diag(cross) / 2
-    found = np.maximum(cross - spread[:, None] - spread[None, :], 0)
-    np.fill_diagonal(found, 0)
+    found = np.maximum((cross + cross.T) / 2 - (spread[:, None] + spread[None, :]), 0)
+    found[(mixing[:, None] == mixing[None]).all(axis=2)] = 0
     return found

@@ -14,10 +14,11 @@ A node remembers c_t = y_t - g(x_t), which is y without a gradient that is still
 
     K times x := x - a (g(x) + c_t);   z = (x_t - x) / (a K);   x_{t+1} = W x;   c_{t+1} = c_t - z + W z,
 
-which is K-GT (server step 1), and for K = 1 the two lines above, z being y_t. Both c and z are kept multiplied by a:
-then z is what a local step has changed on average. Where a schedule changes the rate, c is scaled to the mean rate of
-the new round's steps; at a rate of 0 nodes only mix, and c stays. W is that of Metropolis and Hastings on the round's
-graph. A message holds x and z, twice the bytes of a model. Where we differ:
+which is K-GT (server step 1), and for K = 1 the two lines above, z being y_t. Both c and z are kept and sent multiplied
+by training.learning_rate, the same on all nodes: without a schedule z is then what a local step has changed on average.
+With one, a is the mean rate of the node's own steps of the round, which may differ from its neighbors'; at a rate of 0
+its z is 0. W is that of Metropolis and Hastings on the round's graph. A message holds x and z, twice the bytes of a
+model. Where we differ:
 
 - c starts at 0, as y_0 = g_0 has it; K-GT starts from the difference to the mean gradient of all nodes.
 - Buffers (BatchNorm statistics) are mixed with the model, not tracked.
@@ -32,6 +33,7 @@ With momentum or Adam the updates are tracked in place of gradients; keep their 
 since each step is corrected alone.
 """
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -46,7 +48,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """A node's memory: its model x, and c, the tracked gradient without its own (None: 0), times a learning rate."""
+    """A node's memory: its model x, and c, the tracked gradient without its own (None: 0), times `rate`, the scenario's
+    learning rate.
+    """
 
     model: "Params"
     correction: "Params | None" = None
@@ -74,34 +78,35 @@ class GTSGD(Algorithm):
         return State(model)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        unit = node.learning_rate
         rates = node.learning_rates()
-        rate = sum(rates) / len(rates)
-        start, correction = state.model, self._correction(node, state, rate)
+        mean = math.fsum(rates) / len(rates)
+        factor = 1.0 if math.isclose(mean, unit, rel_tol=1e-12) else mean / unit
+        start, correction = state.model, self._correction(node, state, unit)
 
         def correct(model: "Model") -> "Model":
             if correction is None:
                 return model
-            corrected = node.merge([model[0], correction], [1.0, -1.0])
+            corrected = node.merge([model[0], correction], [1.0, -factor])
             return (node.with_trained_values(model[0], node.trained_values(corrected)),)
 
         (model,) = yield node.train((start,), after_step=correct)
         state.model = model  # a node that leaves from here on has done its local steps, without an exchange
-        share = 1 / node.local_steps
+        share = 1 / (factor * node.local_steps) if factor else 0.0
         step = node.merge([start, model], [share, -share])
         node.send(node.peers(round_num), round_num, model=model, step=step)
         inbox = yield node.receive(round_num)
         state.model = node.mix(model, {m.src: m.payload["model"] for m in inbox}, round_num)
         mixed = node.mix(step, {m.src: m.payload["step"] for m in inbox}, round_num)
-        if rate:
-            known = [] if correction is None else [correction]
-            state.correction = node.merge([*known, mixed, step], [1.0] * len(known) + [1.0, -1.0])
-            state.rate = rate
+        known = [] if correction is None else [correction]
+        state.correction = node.merge([*known, mixed, step], [1.0] * len(known) + [1.0, -1.0])
+        state.rate = unit
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:
         return EvaluationCandidates([(state.model,)])
 
-    def _correction(self, node: "Node", state: State, rate: float) -> "Params | None":
-        """c at this round's learning rate."""
-        if state.correction is None or not rate:
-            return None
-        return state.correction if rate == state.rate else node.merge([state.correction], [rate / state.rate])
+    def _correction(self, node: "Node", state: State, unit: float) -> "Params | None":
+        """c times the scenario's learning rate, which a branch may have changed."""
+        if state.correction is None or unit == state.rate:
+            return state.correction
+        return node.merge([state.correction], [unit / state.rate])

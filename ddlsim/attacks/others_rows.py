@@ -63,6 +63,10 @@ class ALIE(AsChosen, Attack):
 class InnerProductManipulation(AsChosen, Attack):
     """Sends a step against the mean of known updates.
 
+    An update is a known row less what the attacker's own training began with, since it cannot know what theirs did:
+    exactly the paper's where all nodes begin a round with the same model (a server), and else with the disagreement of
+    nodes in it.
+
     Args:
         epsilon: how long, as a multiple of the mean update.
         knowledge: own: the updates of the attacked nodes; neighbors: those received; all: those of all honest nodes.

@@ -3,7 +3,8 @@
 Sources: sign flip and noise as in Li, Xu, Chen, Giannakis, Ling, "RSA: Byzantine-robust stochastic aggregation
 methods", AAAI 2019; Bagdasaryan, Veit, Hua, Estrin, Shmatikov, "How to backdoor federated learning", AISTATS 2020
 (model replacement, equation 3). An update is what the node's last training has changed; what the node has not trained
-itself (another head, a vector) is sent as if its training had begun with zeros.
+itself (another head, a vector, a model that it has merged since, as in a final all-reduce) is sent as if its training
+had begun with zeros.
 """
 
 from dataclasses import dataclass

@@ -27,6 +27,16 @@ Known = dict[int, "Params"]
 """Node -> parameters."""
 
 
+class _Seen:
+    """Stands among a message's streams, so that its arrival is told; one without any goes to its mailbox at once."""
+
+    def reached(self, receiver: int, version: int) -> None:
+        """The receiver has it; what it learns of it, `AttackedTransport._delivered` notes."""
+
+
+SEEN = _Seen()
+
+
 class AttackedTransport(NetworkTransport):
     """NetworkTransport under attack; further arguments are those of it.
 
@@ -99,6 +109,10 @@ class AttackedTransport(NetworkTransport):
 
     def _send(self, messages: list[Message]) -> None:
         """Messages, and the junk beside them, which goes by what they weigh as they are."""
+        if "neighbors" in self._knowing:
+            for message in messages:
+                if any(self._attackers.of(receiver) is not None for receiver in message.receivers):
+                    message.streams = (*message.streams, (SEEN, 0))
         junk = [made for message in messages if (made := self._junk(message)) is not None]
         super()._send(messages)
         if junk:
@@ -180,18 +194,23 @@ class AttackedTransport(NetworkTransport):
         """
         sent = self._sent.get(place, {})
         if attack.per_receiver and receiver is not None:
-            around = self._run.neighbors(round_num)[receiver] if receiver != self._run.server else ()
-            rows = [sent[node] for node in sorted(around) if node in sent and self._attackers.of(node) is None]
+            server = receiver == self._run.server
+            around = range(self._run.num_nodes) if server else self._run.neighbors(round_num)[receiver]
+            rows = [sent[node] for node in sorted(around) if node in sent and self._is_honest(node)]
             accomplices = max(1, sum(node in nodes for node in around))
             center = sent.get(receiver)
             return rows or [sent[sender]], accomplices, center
-        if attack.knows == "own":
+        if attack.knows != "all":  # those under one attack collude
             known = {node: sent[node] for node in nodes if node in sent}
-        elif attack.knows == "neighbors":
-            known = {**self._received.get(sender, {}).get(place, {}), sender: sent[sender]}
+            if attack.knows == "neighbors":
+                known |= self._received.get(sender, {}).get(place, {})
         else:
-            known = {node: row for node, row in sent.items() if self._attackers.of(node) is None}
+            known = {node: row for node, row in sent.items() if self._is_honest(node)}
         return [known[node] for node in sorted(known)] or [sent[sender]], 1, None
+
+    def _is_honest(self, node: int) -> bool:
+        """Whether it is a node, no server, that is not under attack."""
+        return node != self._run.server and self._attackers.of(node) is None
 
     def _learn(self, sender: int, payload: Mapping[str, Any]) -> None:
         """What a node sends, or would send if it were honest, is known from now on to those that know it."""
@@ -200,7 +219,7 @@ class AttackedTransport(NetworkTransport):
 
     def _receive(self, message: Message) -> None:
         """What an honest node has sent to an attacked one is known to that from now on."""
-        if self._attackers.of(message.receiver) is not None and self._attackers.of(message.src) is None:
+        if self._attackers.of(message.receiver) is not None and self._is_honest(message.src):
             self._note(self._received.setdefault(message.receiver, {}), message.src, message.payload)
 
     def _note(self, known: dict[tuple[Path, int], Known], node: int, payload: Mapping[str, Any]) -> None:

@@ -339,6 +339,11 @@ class Learner:
         """What private training has released of a node's samples so far."""
         return self._trainings.releases(node)
 
+    @property
+    def learning_rate(self) -> float:
+        """The scenario's, without its schedule."""
+        return self._training.learning_rate
+
     def learning_rates(self, steps: int, kept: Kept | None, terms: Terms) -> list[float]:
         """The learning rate of every update of a training, see local_trainings.py."""
         return self._trainings.learning_rates(steps, kept, terms)

@@ -198,6 +198,11 @@ class SizeLearner:
             means = {label: self._params(SizedPart("class mean", size, (size,))) for label in range(self._num_classes)}
         return trained, kept, means
 
+    @property
+    def learning_rate(self) -> float:
+        """1; no gradient is multiplied by it."""
+        return 1.0
+
     def learning_rates(self, steps: int, kept: "Kept | None", terms: "Terms") -> list[float]:
         """All alike; no gradient is multiplied by them."""
         return [1.0] * steps

@@ -14,7 +14,7 @@ own copies and those of others.
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 from ddlsim.messages.payload import Path, Sizes, is_parameters, leaf_bytes, walk
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.layout import Part
     from ddlsim.messages.compression import Codec
+
+
+class Follower(Protocol):
+    """What is told when a message has reached a receiver."""
+
+    def reached(self, receiver: int, version: int) -> None:
+        """A message with this version has arrived."""
 
 
 @dataclass(slots=True, eq=False)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ddlsim.messages.encoder import Stream
+    from ddlsim.messages.encoder import Follower
     from ddlsim.messages.payload import Sizes
 
 PUSH, REQUEST, RESPONSE = "push", "request", "response"
@@ -41,7 +41,7 @@ class Message:
     payload: Any
     payload_bytes: int
     header_bytes: int | None = None
-    streams: "tuple[tuple[Stream, int], ...]" = ()
+    streams: "tuple[tuple[Follower, int], ...]" = ()
     keys: Sequence[str] | None = None
     sent_s: float = 0.0
     sizes: "Sizes" = ()

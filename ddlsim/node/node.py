@@ -232,6 +232,11 @@ class Node:
         event = clock.after(late_s + clock.computing_s(self.id, passes + batches * FORWARD_SHARE))
         return event, partial(self._trained, outcome, trained, kept, validation)
 
+    @property
+    def learning_rate(self) -> float:
+        """The scenario's, the same on all nodes; a schedule multiplies it."""
+        return self._compute.learning_rate
+
     def learning_rates(self, steps: int | None = None) -> list[float]:
         """The learning rate of every update of the next training (of local_steps mini-batches by default)."""
         return self._compute.learning_rates(self.local_steps if steps is None else steps, self.kept, self._terms())
@@ -516,8 +521,11 @@ class Node:
         return self._compute.trained_values(params)
 
     def with_trained_values(self, params: "Params", values: "Params") -> "Params":
-        """Parameters with other trained values; their buffers stay."""
-        return self._compute.with_trained_values(params, values)
+        """Parameters with other trained values; their buffers stay, and what their training began with."""
+        made = self._compute.with_trained_values(params, values)
+        if self._starts is not None and params.serial in self._starts:
+            self._starts[made.serial] = self._starts[params.serial]
+        return made
 
     def classifier(self, head: "Params") -> "Params":
         """The weights [classes, features] of a head's last linear layer, without bias, to be sent or compared."""

@@ -133,6 +133,10 @@ class Compute(Protocol):
         that of its last one), and per label the means of features.
         """
 
+    @property
+    def learning_rate(self) -> float:
+        """The scenario's, without its schedule."""
+
     def learning_rates(self, steps: int, kept: "Kept | None", terms: "Terms") -> list[float]:
         """The learning rate of every update of a training."""
 

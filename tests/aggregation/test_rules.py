@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ddlsim.aggregation import AGGREGATIONS
 from ddlsim.aggregation.base import Rows, tolerated
+from ddlsim.aggregation.neighbor_mixing import _distances_of
 
 SETTINGS = {"self_centered_clipping": {"radius": 3.0, "iterations": 2}}
 RULES = [AGGREGATIONS[name](**SETTINGS.get(name, {})) for name in AGGREGATIONS.own_names]
@@ -166,3 +167,14 @@ class TestByzpy:
         theirs = torch.stack(nnm.NearestNeighborMixing(f=2).pre_aggregate(list(torch.from_numpy(self.x)))).mean(0)
         found = combined(rule("nearest_neighbor_mixing", byzantine=2, then="mean"), self.x)
         assert found == pytest.approx(theirs.numpy(), abs=1e-6)
+
+
+@given(st.integers(0, 10**6), st.integers(3, 8))
+@settings(max_examples=50, deadline=None)
+def test_equal_mixtures_are_no_distance_apart_and_others_as_far_either_way(seed, n):
+    """Or rounding would break ties that the rule breaks by the order of nodes."""
+    rng = np.random.default_rng(seed)
+    mixing = rng.integers(0, 2, (n, n)) + np.eye(n)
+    mixing[-1] = mixing[0]
+    found = _distances_of(mixing / mixing.sum(axis=1, keepdims=True), sqdist(rng.normal(size=(n, 5))))
+    assert (found == found.T).all() and (np.diag(found) == 0).all() and found[0, -1] == 0

@@ -74,7 +74,7 @@ def test_a_rate_that_changes_scales_what_is_tracked():
     steps, rates = 3, [0.0, 0.01, 0.05, 0.05, 0.005, 0.0, 0.0, 0.02, 0.02]
     nodes, x = nodes_on(STAR, steps)
     w, c = mixing_matrix(STAR), np.zeros_like(x)
-    for rate, states in zip(rates, play(GTSGD(), nodes, len(rates), rate=rates.__getitem__), strict=True):
+    for rate, states in zip(rates, play(GTSGD(), nodes, len(rates), rate=lambda r, _: rates[r]), strict=True):
         start = x
         for _ in range(steps):
             x = x - rate * (gradients(nodes, x) + c)
@@ -83,6 +83,22 @@ def test_a_rate_that_changes_scales_what_is_tracked():
             c = c - z + w @ z
         x = w @ x
         assert models_of(states) == pytest.approx(x, abs=1e-12)
+
+
+def test_nodes_at_different_rates_mix_gradients_and_keep_their_sum():
+    """As with a schedule per step and unequal numbers of steps; one node comes to a rate of 0 before the others."""
+    steps, rounds = 2, 12
+    rates = RATE * np.array([[0.9**k, 0.7**k, 1.0, max(0.0, 1 - k / 8)] for k in range(rounds)])
+    nodes, x = nodes_on(STAR, steps)
+    w, c = mixing_matrix(STAR), np.zeros_like(x)
+    for rate, states in zip(rates, play(GTSGD(), nodes, rounds, rate=lambda r, node: rates[r, node]), strict=True):
+        start, each = x, rate[:, None]
+        for _ in range(steps):
+            x = x - each * (gradients(nodes, x) + c)
+        z = np.divide(start - x, steps * each, out=np.zeros_like(x), where=each > 0)
+        x, c = w @ x, c - z + w @ z
+        assert models_of(states) == pytest.approx(x, abs=1e-12)
+        assert sum(state["correction"] for state in states) == pytest.approx(np.zeros(3), abs=1e-12)
 
 
 @pytest.mark.parametrize("local_steps", [1, 5])

@@ -16,6 +16,7 @@ from ddlsim import runs
 from ddlsim.aggregation import AGGREGATIONS
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.attacks import ATTACKS
+from ddlsim.attacks.others_rows import FOE
 from ddlsim.engine.attacked_transport import AttackedTransport
 from ddlsim.scenario import ScenarioProblems, load
 
@@ -207,3 +208,28 @@ def test_network_only_runs_are_attacked_as_well(tmp_path):
     attacks = f"attacks=[{', '.join(ALL_AT_ONCE)}]"
     scenario = load(SMOKE, ("learning=none", "rounds=2", "nodes.clusters=[7, 3]", attacks))
     assert runs.run(scenario, out=tmp_path / "run")["status"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "knowledge", "rows"),
+    [
+        ("dpsgd", "neighbors", [1, 8, 8]),
+        ("random", "neighbors", None),
+        ("fedavg", "neighbors", [1, 1, 1]),
+        ("dpsgd", "all", [1, 7, 7]),
+        ("fedavg", "all", [1, 7, 7]),
+    ],
+)
+def test_an_attacker_knows_what_honest_nodes_have_sent_it_and_no_servers_average(
+    tmp_path, monkeypatch, algorithm, knowledge, rows
+):
+    seen = []
+    monkeypatch.setattr(FOE, "forge", lambda self, given: seen.append(len(given.known)) or given.own)
+    last = "" if algorithm == "fedavg" or algorithm == "random" else ", final_all_reduce: false"
+    attacks = f"attacks=[{{name: foe, nodes: [7], knowledge: {knowledge}}}]"
+    sets = (f"algorithm={{name: {algorithm}{last}}}", "topology={name: complete}", "rounds=3", attacks)
+    runs.run(load(SMOKE, sets), out=tmp_path / "run")
+    if rows is None:
+        assert max(seen) > 1  # it has drawn some peers
+    else:
+        assert seen == rows or (knowledge == "all" and seen[1:] == rows[1:])

@@ -15,6 +15,7 @@ class QuadraticNode(NumberNode):
     def __init__(self, node_id, graph, curvature, center, start, rate, local_steps=1):
         super().__init__(node_id, len(graph), graph[node_id], ((start,),))
         self.local_steps, self.rate, self._graph = local_steps, rate, graph
+        self.learning_rate = rate  # without a schedule
         self.gradient = lambda x: curvature @ (x - center)
 
     def neighbors(self, round_num):
@@ -36,13 +37,13 @@ class QuadraticNode(NumberNode):
 def play(algorithm, nodes, rounds, arrives=lambda round_num, src, dst: True, rate=None):
     """Rounds in which all nodes train, then send, then receive what arrives; returns the states after each round.
 
-    With `rate`, a function of the round, the nodes' learning rates change.
+    With `rate`, a function of the round and the node, the nodes' learning rates change.
     """
     states = [algorithm.start(node) for node in nodes]
     seen = []
     for round_num in range(rounds):
         for node in nodes if rate else ():
-            node.rate = rate(round_num)
+            node.rate = rate(round_num, node.id)
         lives = [algorithm.round(node, state, round_num) for node, state in zip(nodes, states, strict=True)]
         for life in lives:
             verb, outcome = next(life)

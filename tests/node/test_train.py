@@ -107,3 +107,13 @@ def test_losses_on_validation_samples_that_there_are_not_are_told(compute):
     compute.batches_in = lambda split, node: 0
     with pytest.raises(DdlsimError, match=r"node 0 has no validation samples. The key `validation` of a scenario"):
         node_of(compute).losses([(10.0,)], None, split="validation")
+
+
+def test_a_model_with_other_trained_values_began_where_it_began(compute):
+    """As SGP makes it, whose attackers and rules compare updates."""
+    begun, trained, made = (SimpleNamespace(serial=serial) for serial in range(3))
+    compute.with_trained_values = lambda params, values: made
+    node = node_of(compute)
+    node._starts = {trained.serial: begun}
+    assert node.with_trained_values(trained, None) is made
+    assert node.started_from(made) is begun
