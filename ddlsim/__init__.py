@@ -14,12 +14,13 @@ TYPE_CHECKING = False  # as in typing, whose import takes longer than all else h
 if TYPE_CHECKING:
     from ddlsim.api.run import Run
     from ddlsim.api.several import Comparison, compare, sweep
-    from ddlsim.api.start import Interrupted, load, resume, run
+    from ddlsim.api.start import Interrupted, check, load, resume, run
     from ddlsim.errors import DataDamaged, DataMissing, DdlsimError, ScenarioError
     from ddlsim.runs.callbacks import Callback, CallbackFailed, StopRun
 
 _PLACES = {
     "run": "api.start",
+    "check": "api.start",
     "resume": "api.start",
     "load": "api.start",
     "Interrupted": "api.start",
@@ -48,6 +49,7 @@ __all__ = [
     "Run",
     "ScenarioError",
     "StopRun",
+    "check",
     "compare",
     "load",
     "resume",

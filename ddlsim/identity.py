@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, Path)
 _WRAPPERS = (staticmethod, classmethod, functools.partial, functools.cached_property, property)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""What a module keeps of functions that were hooked on it."""
 _KINDS = (type, FunctionType, MethodType, *_WRAPPERS)
 
 
@@ -75,6 +77,10 @@ class Identity:
         usual = vars(nn.Module())
         for each in module.modules():
             own = {name: value for name, value in vars(each).items() if name not in usual}
+            for hooks in (getattr(each, name) for name in _HOOKS):
+                if hooks:
+                    self._add("hooks", len(hooks))
+                    self.value(list(hooks.values()))
             if imports.is_installed(type(each)):  # what it shows is not all that it does: heads of attention
                 self.value({name: value for name, value in own.items() if _is_plain(value)})
                 continue
@@ -124,7 +130,7 @@ class Identity:
             return
         text = own_code.source_of(code if hasattr(given, "__wrapped__") else given)[0]  # its own, not what it wraps
         self._add("text", text or "")
-        if text is None or not own_code.is_as_written(code):
+        if text is None or code.co_name == "<lambda>" or not own_code.is_as_written(code):  # a line may hold several
             self._code(code)
         self.value((given.__defaults__, given.__kwdefaults__))
         for cell in given.__closure__ or ():

@@ -356,3 +356,32 @@ def test_arrays_and_functions_of_numpy_are_known():
     assert told.known
     told.value(np.random.default_rng(0).normal)
     assert not told.known
+
+
+class Hooked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.a(x)
+
+
+def digest_of_model(given):
+    return given_model(given).sha256
+
+
+def test_lambdas_of_one_line_are_told_apart():
+    first, second = (lambda: torch.nn.Linear(4, 2)), (lambda: torch.nn.Linear(4, 2).double())  # fmt: skip
+    again = digest_of_model(first)
+    assert digest_of_model(first) == again != digest_of_model(second)
+
+
+def test_a_module_with_a_hook_is_another_one():
+    torch.manual_seed(0)
+    plain = Hooked()
+    torch.manual_seed(0)
+    hooked = Hooked()
+    assert digest_of_model(plain) == digest_of_model(hooked)
+    hooked.a.register_forward_hook(lambda module, given, found: found * 0)
+    assert digest_of_model(plain) != digest_of_model(hooked)

@@ -4,6 +4,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from ddlsim.errors import ScenarioError
@@ -137,6 +138,36 @@ def register(given: Mapping[str, Any]) -> list[Any]:
 def _makes_modules(value: Any) -> bool:
     """Whether it is a class or function that is no part."""
     return callable(value) and not (isinstance(value, type) and issubclass(value, Part))
+
+
+def refuse_other_values(directory: Path, given: Mapping[str, Any]) -> None:
+    """Raises ScenarioError for an object whose values are not those that the run in a directory has.
+
+    Args:
+        directory: of the run; without a scenario.yaml in it nothing is looked at.
+        given: key -> what `part_of` makes of it; classes and mappings with a name say no values.
+    """
+    from ddlsim.report.reading import read_yaml
+    from ddlsim.scenario import parts
+
+    path = directory / "scenario.yaml"
+    resolved = read_yaml(path) if given and path.is_file() else {}
+    for key, part in given.items():
+        if not isinstance(part, Part) or key not in resolved:
+            continue
+        now, then = parts.to_plain(key, part), resolved[key]
+        differ = [name for name in now if name != "name" and now[name] != then.get(name)]
+        if differ and now["name"] == then.get("name"):
+            if "sha256" in differ and key == "model":  # which is told with more, when the scenario is read
+                continue
+            told = ", ".join(f"{name} is {then.get(name)!r} there, {now[name]!r} here" for name in differ)
+            instead = f'Give the class or the same object; a change is set={{"{key}.{differ[0]}": ...}}.'
+            if "sha256" in differ:
+                instead = "Give the same samples again; with others it is another run."
+            raise ScenarioError(
+                f"{key}: the run in {directory} was made with another {type(part).__name__} ({told:.300}), and goes on "
+                f"with its own. {instead}"
+            )
 
 
 def _is_mapping(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Runs from Python: ddlsim.run, ddlsim.resume, ddlsim.load."""
+"""Runs from Python: ddlsim.run, ddlsim.check, ddlsim.resume, ddlsim.load."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ddlsim.api.given import changes_of, kind_of, listed, register, scenario_of
+from ddlsim.api.given import changes_of, kind_of, listed, refuse_other_values, register, scenario_of
 from ddlsim.api.run import Run
 from ddlsim.errors import ScenarioError
 
@@ -123,6 +123,28 @@ def run(
     return _ended(directory, summary)
 
 
+def check(
+    scenario: "str | Path | Mapping[str, Any] | Scenario", set: Mapping[str, Any] | None = None, **given: Any
+) -> None:
+    """Checks what `run` is given, as `ddlsim check` does: parts of one's own are tried, a few nodes for two rounds.
+
+    Args:
+        scenario, set: see `run`.
+        given: seed, algorithm, model, data or topology, see `run`.
+    Raises:
+        ScenarioError: every problem at once, with its place.
+    """
+    from ddlsim.contract.trial import contract_problems
+
+    def tell(text: str) -> None:
+        with suppress(OSError, ValueError):  # nothing reads standard error
+            print(text, file=sys.stderr)
+
+    found = contract_problems(resolve(scenario, set, **given), tell)
+    if found:
+        raise ScenarioError("\n".join(found))
+
+
 def resolve(
     scenario: "str | Path | Mapping[str, Any] | Scenario", set: Mapping[str, Any] | None = None, **given: Any
 ) -> "Scenario":
@@ -198,7 +220,10 @@ def resume(
     if from_round is not None and not isinstance(from_round, Integral):
         raise ScenarioError(f"from_round: expected a whole number, got {kind_of(from_round)}.")
     until = None if from_round is None else int(from_round)
-    held = register({"algorithm": algorithm, "model": model, "data": data, "topology": topology})
+    named = {"algorithm": algorithm, "model": model, "data": data, "topology": topology}
+    given = {key: value for key, value in named.items() if value is not None}
+    held = register(given)
+    refuse_other_values(Path(directory), dict(zip(given, held, strict=True)))
     changes = _overrides(set)
     place = Path(directory)
     branches = until is not None or bool(changes) or out is not None

@@ -218,7 +218,7 @@ class Trial:
         simulation = build(algorithm)
         simulation.run()
         if "algorithm" in self.outside:
-            yield from _servings(simulation, self.small.algorithm)
+            yield from _servings(simulation, self.small.algorithm, self.small.validation.source)
 
 
 def _smallest(scenario: "Scenario") -> "Scenario":
@@ -301,8 +301,11 @@ def _is_verb(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and hasattr(value[0], "callbacks") and callable(value[1])
 
 
-def _servings(simulation: "Simulation", algorithm: "Algorithm") -> Iterator[str]:
-    """What the nodes of a finished simulation would answer queries with."""
+def _servings(simulation: "Simulation", algorithm: "Algorithm", validation: str) -> Iterator[str]:
+    """What the nodes of a finished simulation would answer queries with.
+
+    `validation` says where samples for it are from.
+    """
     from ddlsim.evaluation.candidates import EvaluationCandidates
 
     place = method(algorithm, "serving")
@@ -317,6 +320,9 @@ def _servings(simulation: "Simulation", algorithm: "Algorithm") -> Iterator[str]
             return
         if not isinstance(found.models, list | tuple) or not found.models:
             yield f"{place} returns EvaluationCandidates of {kind_of(found.models)}, expected at least one model"
+            return
+        if len(found.models) > 1 and found.choose == "validation_loss" and validation == "none":
+            yield f"{place} chooses by validation_loss, but no samples are set aside: see the key validation"
             return
         for model in found.models:
             text = _wrong_model(model, max(sizes))

@@ -142,10 +142,21 @@ def _pair(split: str, given: Any, task: str, layout: str | None) -> Pair:
         if len(given) != 2:
             raise ScenarioError(f"{WHERE}: {split}: expected (samples, labels), got a tuple of {len(given)}.")
         x, y = given
+    elif hasattr(given, "columns"):
+        raise ScenarioError(
+            f"{WHERE}: {split}: expected (samples, labels), got one {type(given).__name__}. Give its columns apart: "
+            "(df[features].to_numpy('float32'), df[label].to_numpy())."
+        )
     elif hasattr(given, "__len__") and hasattr(given, "__getitem__") and not isinstance(given, Mapping | np.ndarray):
         x, y = read_items(WHERE, split, given)
     else:
         todo = " An iterable data set can be read into a list: list(data)." if hasattr(given, "__iter__") else ""
+        if hasattr(given, "batch_size") and hasattr(given, "dataset"):
+            todo = " Give what it loads, loader.dataset: mini-batches are drawn by the simulator."
+        if isinstance(given, np.ndarray):
+            todo = (
+                " Arrays are given as data=((x, y), (x_test, y_test)): samples and labels, for training and for tests."
+            )
         raise ScenarioError(
             f"{WHERE}: {split}: expected (samples, labels) or a data set with len() and [i], got a "
             f"{type(given).__name__}.{todo}"
@@ -182,5 +193,13 @@ def _columns(given: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]] | Non
         by_split = values if isinstance(values, Mapping) else {"train": values}
         if "train" not in by_split:
             raise ScenarioError(f"{WHERE}: columns: {name} must have values for train, got {', '.join(by_split)}.")
-        found[name] = {split: as_array(WHERE, f"columns: {name}", own).copy() for split, own in by_split.items()}
+        found[name] = {split: _column(name, own) for split, own in by_split.items()}
     return found or None
+
+
+def _column(name: str, given: Any) -> np.ndarray:
+    """The values of a column: numbers, or texts, of which pandas and NumPy also make arrays of objects."""
+    values = np.asarray(given) if hasattr(given, "__array__") and not is_tensor(given) else given
+    if isinstance(values, np.ndarray) and values.dtype == object and all(isinstance(each, str) for each in values):
+        values = values.astype(str)
+    return as_array(WHERE, f"columns: {name}", values).copy()

@@ -1,5 +1,6 @@
 """Samples one by one, as PyTorch data sets and lists give them, as arrays."""
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,9 +25,8 @@ def read_items(
     Raises:
         DataDamaged: if items are no pairs, or differ in shape or type; says which.
     """
-    tensors = getattr(data, "tensors", None)
-    if isinstance(tensors, tuple) and len(tensors) == 2:
-        return tensors
+    if _is_plain_tensors(data):
+        return data.tensors
     count = len(data)
     if count == 0:
         raise DataDamaged(f"{where}: {split}: expected at least one sample, got a {type(data).__name__} with none.")
@@ -78,6 +78,14 @@ def as_array(where: str, key: str, value: Any) -> np.ndarray:
             "makes a tensor, and samples of one shape."
         )
     return found
+
+
+def _is_plain_tensors(data: Any) -> bool:
+    """Whether it is a TensorDataset of samples and labels whose items are its tensors', without importing torch."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(data, torch.utils.data.TensorDataset):
+        return False
+    return len(data.tensors) == 2 and type(data).__getitem__ is torch.utils.data.TensorDataset.__getitem__
 
 
 def is_tensor(value: Any) -> bool:

@@ -166,6 +166,7 @@ class Simulation:
                     outcome = result()
             except simpy.Interrupt:
                 steps.close()
+                member.node.begins_again()
                 yield self._returned[member.id]
                 joins = joins or self._churn.state_lost or algorithm.joins_anew
                 continue

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from ddlsim.errors import DdlsimError
 
 if TYPE_CHECKING:
     from ddlsim.learning.job_types import Model
@@ -17,10 +19,20 @@ class EvaluationCandidates:
     Args:
         models: candidates, whole models in parts.
         choose: the data whose loss picks one of several candidates. `lowest_test_loss` peeks at the test set.
+    Raises:
+        DdlsimError: if there is no such choice, or no model.
     """
 
     models: "Sequence[Model]"
     choose: Choice = "train_loss"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.models, list | tuple) and not self.models:
+            raise DdlsimError("EvaluationCandidates: expected at least one model, such as [(state.model,)], got none.")
+        if self.choose not in get_args(Choice):
+            raise DdlsimError(
+                f"EvaluationCandidates: choose: expected {', '.join(get_args(Choice))}, got {self.choose!r}."
+            )
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from ddlsim.errors import ScenarioError
 from ddlsim.learning.dropout import draws_noise
+from ddlsim.learning.whole_models import CORE, HEAD, MODEL
 
-CORE, HEAD, MODEL, LOCAL = "core", "head", "model", "local"
+LOCAL = "local"
 
 Buffers = Literal["shared", "local"]
 """Whether floating-point buffers are merged and sent like trained parameters, or stay with each node."""

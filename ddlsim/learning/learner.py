@@ -42,6 +42,7 @@ from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.state import Kept, KeptRows
 from ddlsim.learning.terms import Terms
+from ddlsim.learning.whole_models import check_model
 from ddlsim.privacy.accounting import Releases
 
 if TYPE_CHECKING:
@@ -327,8 +328,11 @@ class Learner:
         Returns:
             The trained model, what the node keeps then (moments unless training.optimizer_state is `fresh`), and by
             label the class means, if the objective collects them.
+        Raises:
+            DdlsimError: if it is no whole model.
         """
         assert rng is not None
+        check_model("node.train", model)
         made = self._trainings.make(node, model, steps, rng, only, kept or Kept(), objective, terms)
         job = self._submit(made.spec, made.reads, made.writes)
         if self._full_waves is not None:
@@ -368,9 +372,18 @@ class Learner:
             common: the same batches for every model; otherwise each model gets its own.
             split: "train" or "validation".
             kept: what the node keeps of its trainings, see `train_towards`.
+        Raises:
+            DdlsimError: if one is no whole model, or the node has no such samples.
         """
+        for model in models:
+            check_model("losses", model)
         samples, batch_size = self.data.num_samples(split, node), self._training.batch_size
         num_batches = min(num_batches, -(-samples // batch_size))
+        if num_batches < 1:
+            raise DdlsimError(
+                f"losses: node {node} has no {split} samples. The key `validation` of a scenario sets some aside for "
+                "the split validation."
+            )
         if rng is None:
             batches = (batches_in_order(samples, batch_size, num_batches),) * len(models)
         elif common:
@@ -389,7 +402,13 @@ class Learner:
         kept: Kept | None = None,
         precision: str = "float32",
     ) -> Job:
-        """Predictions of models on an evaluation set; `kept` is what the node keeps of its trainings."""
+        """Predictions of models on an evaluation set; `kept` is what the node keeps of its trainings.
+
+        Raises:
+            DdlsimError: if one is no whole model.
+        """
+        for model in models:
+            check_model("serving", model)
         local, numbers = self._local_of(kept), tuple(map(_numbers, models))
         spec = TestSpec(models=numbers, split=split, cluster=test_set, local=_number(local), precision=precision)
         return self._submit(spec, _handles(*models, local))

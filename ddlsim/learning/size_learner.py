@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.batches import batches_per_pass
+from ddlsim.learning.whole_models import check_model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -187,6 +188,7 @@ class SizeLearner:
         terms: "Terms | None" = None,
     ) -> "tuple[Model, Kept | None, dict[int, Params]]":
         """A model as large as it was, and what the optimizer kept; with class means, those of all classes."""
+        check_model("node.train", model)
         if only is None and objective is None:
             serials = self._serials
             return tuple([_sized(params.part, next(serials)) for params in model]), kept, {}
@@ -267,6 +269,8 @@ class SizeLearner:
         kept: "Kept | None" = None,
     ) -> "Job":
         """The same loss for every model."""
+        for model in models:
+            check_model("losses", model)
         return _known([self._loss] * len(models))
 
     def test(

@@ -51,7 +51,13 @@ class GivenModel(ModelSettings):
     def build(self, image_shape: ImageShape, num_classes: int) -> nn.Module:
         """A copy of the module with its values; or a fresh one from what makes them."""
         if isinstance(self.given, nn.Module):
-            return copy.deepcopy(self.given)
+            try:
+                return copy.deepcopy(self.given)
+            except Exception as error:  # whatever its attributes raise
+                raise ScenarioError(
+                    f"model: this {type(self.given).__name__} cannot be copied for the nodes ({type(error).__name__}: "
+                    f"{' '.join(str(error).split()):.200}). Give its class, or a function that makes it."
+                ) from error
         known = dict(zip(ARGUMENTS, (image_shape, num_classes), strict=True))
         wanted = inspect.signature(self.given).parameters
         return self.given(**{name: value for name, value in known.items() if name in wanted})

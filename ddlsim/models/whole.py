@@ -92,6 +92,11 @@ def with_core_and_head(
         if tried:
             return WholeModel(module, linear)
         expected = _outputs(module, sample_shape, dtype)
+        if isinstance(expected, tuple | list | dict):
+            raise ScenarioError(
+                f"model: forward of {name} returns a {type(expected).__name__}, expected one tensor: let it return "
+                "what the loss is of, or put the values side by side and give a task that takes them apart."
+            )
         trained = [_in_training(module, sample_shape, dtype) for _ in range(2)]
         whole = WholeModel(module, linear)
         differs = expected is not None and not _same(expected, _outputs(whole, sample_shape, dtype))
@@ -100,8 +105,9 @@ def with_core_and_head(
         if differs:
             raise ScenarioError(
                 f"model: {name} has no submodules core and head, and cannot be cut before {linear!r}, its last linear "
-                "layer: head(core(x)) differs from what the module computes, since something comes after that layer. "
-                "Let build return SplitModel(core, head) (ddlsim.models.split)."
+                "layer in the order in which they are made: head(core(x)) differs from what the module computes, since "
+                "something comes after that layer, or it is not the output's. Make the output layer last, or give "
+                "SplitModel(core, head) (ddlsim.models.split); SplitModel(module, nn.Identity()) is not cut at all."
             )
         tried = True
         shown = f"{linear!r} ({whole.head.in_features} -> {whole.head.out_features})" if linear else "it is one"

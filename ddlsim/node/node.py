@@ -20,7 +20,7 @@ from ddlsim.learning.terms import Terms
 from ddlsim.messages.message import PUSH, RESPONSE, SCORE
 from ddlsim.messages.payload import as_sent
 from ddlsim.node.deferred import Deferred
-from ddlsim.node.recorded import plain
+from ddlsim.node.recorded import plain, refuse_written
 
 if TYPE_CHECKING:
     import simpy
@@ -60,6 +60,8 @@ class Node:
         "_log",
         "_peers",
         "_run",
+        "_sent_in",
+        "_sent_to",
         "_starts",
         "_times_lost",
         "_transport",
@@ -80,6 +82,7 @@ class Node:
         self._times_lost = times_lost
         self._local_steps: int | None = None  # the same in all rounds
         self._peers: tuple[int, Sequence[int]] = (-1, ())  # of the round asked for last
+        self._sent_in, self._sent_to = -1, ()  # the round that it has sent messages of last, and their receivers
         self._starts: dict[int, Params] | None = {} if self._keeps_starts(ports) else None
         self.kept: Kept | None = None  # by the learner, of its trainings
         self.round_num = 0  # the engine keeps it up to date
@@ -117,6 +120,10 @@ class Node:
         if self._local_steps is None:
             self._local_steps = self._run.local_steps(self._compute.steps_per_epoch(self.id))
         return self._local_steps
+
+    def begins_again(self) -> None:
+        """It has left, and comes back perhaps to the round that it left: what it sent then is void (for the engine)."""
+        self._sent_in = -1
 
     def settings_changed(self) -> None:
         """The run goes on with other settings: what was derived from them is derived anew (for the engine)."""
@@ -383,9 +390,13 @@ class Node:
         after this call, receivers do not see; what they get they share, so that they leave it as it is.
 
         Raises:
-            DdlsimError: something whose bytes on the wire cannot be told, see messages/payload.py.
+            DdlsimError: something whose bytes on the wire cannot be told, see messages/payload.py; or a second message
+                to the same node in one round, where nodes do their rounds together.
         """
-        self._transport.push(self.id, peers, round_num, as_sent(payload))
+        receivers = tuple(peers)
+        if self._run.in_step:
+            self._note_sent(receivers, round_num)
+        self._transport.push(self.id, receivers, round_num, as_sent(payload))
 
     def publish(self, round_num: int, *, stage: int | None = None, **payload: Any) -> None:
         """Makes this available to peers that pull, now and later.
@@ -409,14 +420,15 @@ class Node:
         since values that stand in for learning have steered what they would say.
 
         Args:
-            name: of the rows.
+            name: of the rows; not that of a metric.
             value: a number, a text, a truth value, None, or lists and mappings (with texts as keys) of them; arrays
                 and tensors are written as lists, and NumPy's scalars as numbers.
             round_num: the round.
 
         Raises:
-            DdlsimError: a value that metrics.jsonl cannot hold.
+            DdlsimError: a value that metrics.jsonl cannot hold, or a name under which the simulator writes rows.
         """
+        refuse_written(name)
         self._log.row(self._clock.now_s, self.id, round_num + 1, name, plain(name, value))
 
     # -- models, at no simulated time ------------------------------------------------------------------------------
@@ -554,6 +566,19 @@ class Node:
         if self._best is not None:
             self._best.trained(trained, validation, kept)
         return outcome
+
+    def _note_sent(self, receivers: tuple[int, ...], round_num: int) -> None:
+        """Raises DdlsimError for a second message to a node in a round: it would replace the first one there."""
+        before = self._sent_to if round_num == self._sent_in else ()
+        if before:
+            again = sorted(set(before) & set(receivers))
+            if again:
+                raise DdlsimError(
+                    f"node.send: node {self.id} has sent to node {again[0]} in round {round_num} already, and it "
+                    "gets one message of each node and round. Send all contents by one call, or publish stages of the "
+                    "round, node.publish(round_num, stage=1, ...), for node.pull(peers, round_num, stages=...)."
+                )
+        self._sent_in, self._sent_to = round_num, (*before, *receivers) if before else receivers
 
     def _keeps_starts(self, ports: "Ports") -> bool:
         """Whether something compares what the node has trained with what its training began with."""

@@ -298,6 +298,8 @@ class RunInfo(Protocol):
     num_nodes: int
     server: int | None
     synchronous: bool
+    in_step: bool
+    """Whether nodes do their rounds together, see Run in engine/run_info.py."""
     staleness: int
     node_cluster: "np.ndarray"
     completed_by_all: int

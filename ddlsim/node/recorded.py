@@ -4,6 +4,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddlsim.errors import DdlsimError
+from ddlsim.tasks.metric import KNOWN
+
+WRITTEN = frozenset(
+    {
+        *(*KNOWN, *(f"{name}_lowest_test_loss" for name in KNOWN), "test_loss", "validation_loss", "confusion"),
+        *("bytes_sent", "evaluated_head", "backdoor_success", "joules", "epsilon", "online", "aborted", "cut_off"),
+        *("stopped", "secure_sum", "secure_dropouts"),
+    }
+)
+"""Names of rows that the simulator writes, and reports read."""
+
+
+def refuse_written(name: str) -> None:
+    """Raises DdlsimError for a name under which reports would take a row for the simulator's."""
+    if name in WRITTEN:
+        raise DdlsimError(
+            f"node.record: {name}: the simulator writes rows of this name, from which reports have their figures. "
+            f"Choose another one, such as train_{name}."
+        )
 
 
 def plain(name: str, value: Any) -> Any:

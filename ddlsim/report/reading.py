@@ -35,7 +35,7 @@ def read(run_dir: str | Path) -> Records:
         return Records(
             directory=directory,
             manifest=manifest,
-            scenario=_read_yaml(directory / "scenario.yaml"),
+            scenario=read_yaml(directory / "scenario.yaml"),
             rows=found.rows,
             communication=_read_communication(directory / "communication.jsonl", len(manifest["node_cluster"])),
             links=read_links(directory / "links.jsonl"),
@@ -221,7 +221,7 @@ _MANIFEST_KINDS = (
 """What reports rely on where a manifest has it."""
 
 
-def _read_yaml(path: Path) -> dict:
+def read_yaml(path: Path) -> dict:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddlsim.errors import DataMissing
+from ddlsim.errors import DataMissing, ScenarioError
 
 if TYPE_CHECKING:
     from ddlsim.data.dataset import Dataset
@@ -71,9 +71,19 @@ def choose_device(wanted: str) -> str:
 
     Raises:
         DataMissing: if CUDA is wanted and torch sees none.
+        ScenarioError: if torch is set so that nothing can be trained in float32.
     """
     import torch
 
+    if torch.get_default_dtype() != torch.float32:
+        raise ScenarioError(
+            f"torch's default type is {torch.get_default_dtype()}, and models are trained in float32: call "
+            "torch.set_default_dtype(torch.float32) first."
+        )
+    if torch.is_inference_mode_enabled():
+        raise ScenarioError(
+            "torch is in inference mode, in which nothing is trained: leave torch.inference_mode() first."
+        )
     if wanted == "cuda" and not torch.cuda.is_available():
         raise DataMissing("compute_device: cuda is wanted, but torch sees no CUDA device. Use --device auto or cpu.")
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"

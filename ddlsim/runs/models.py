@@ -8,6 +8,7 @@ name each of the others has (`same`), and which parts an algorithm trained besid
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,6 +150,7 @@ def model_of(directory: Path, node: int, data_dir: Path | None = None, download:
     from ddlsim.scenario import load
 
     values, scenario = read_model(directory, node), load(directory / "scenario.yaml")
+    _warn_of_other_code(directory, scenario)
     image_shape, num_classes, num_tokens, label_shape = _seen(directory, scenario, data_dir, download)
     builders = scenario.model.fitted(num_tokens, label_shape).builders(image_shape, num_classes)
     assigned = scenario.model.assignment(scenario.nodes.count, scenario.seed)
@@ -163,6 +165,22 @@ def model_of(directory: Path, node: int, data_dir: Path | None = None, download:
             f"{text:.300}. Was the model's code changed since? `ddlsim export` writes the values as they are."
         ) from error
     return module.eval()
+
+
+def _warn_of_other_code(directory: Path, scenario: "Scenario") -> None:
+    """Warns if the code of the model is not what it was: the same values may predict something else there."""
+    from ddlsim.scenario import parts
+
+    now = parts.table("model").about(scenario.model) or {}
+    for then in read_manifest(directory).get("plugins") or ():
+        before, after = then.get("sha256"), now.get("sha256")
+        same = (then.get("kind"), then.get("name")) == ("model", now.get("name"))
+        if same and before and after and before != after:
+            warnings.warn(
+                f"{directory}: the code of the model {now['name']} has changed since the run (SHA-256 {before:.12} "
+                f"then, {after:.12} now), so that the kept values may predict something else than they did.",
+                stacklevel=3,
+            )
 
 
 def _seen(directory: Path, scenario: "Scenario", data_dir: Path | None, download: bool) -> tuple[Any, ...]:

@@ -74,7 +74,7 @@ def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
             judged = f"judged by {scenario.learned.judged_by.words}"
             yield ("evaluation", key), f"{_subject(scenario)}, {judged}; give {expected} instead"
     judged_by, wanted = scenario.learned.judged_by, evaluation.wanted
-    if judged_by.share and wanted is not None and wanted > 1:
+    if judged_by.share and wanted is not None and wanted > 1 and given[0] in (expected, "target"):
         yield ("evaluation", given[0]), f"{judged_by.words} is a share, 0 to 1; write {wanted / 100:g} for {wanted:g} %"
     if len(given) > 1:
         yield ("evaluation", given[1]), f"there is one target, and evaluation.{given[0]} gives it; leave one out"

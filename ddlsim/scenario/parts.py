@@ -7,7 +7,9 @@ import dataclasses
 import importlib
 import inspect
 import re
+from enum import Enum
 from functools import cache
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NotRequired, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -161,7 +163,11 @@ def to_plain(key: str, part: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, tuples and paths as plain YAML data."""
+    """Dataclasses, tuples, paths, numpy's and torch's values as plain YAML data.
+
+    Raises:
+        ScenarioError: a value that a scenario cannot hold.
+    """
     if dataclasses.is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in keys_of(type(value))}
     if isinstance(value, dict):
@@ -170,7 +176,17 @@ def plain(value: Any) -> Any:
         return [plain(child) for child in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return str(value)
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if hasattr(value, "tolist"):  # numpy and torch
+        return plain(value.tolist())
+    shown = " ".join(repr(value).split())
+    raise ScenarioError(
+        f"a scenario holds numbers, texts, truth values, and lists and mappings of them, and no {type(value).__name__} "
+        f"({shown:.80}). Name what it stands for by a text, and make it in the class's own code."
+    )
 
 
 def nested_dataclass(hint: Any) -> type | None:

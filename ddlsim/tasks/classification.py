@@ -31,8 +31,9 @@ class Classification(Task):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """See Task."""
-        return (ACCURACY,) if self.metric == "accuracy" else (F1_MACRO, ACCURACY)
+        """Accuracy, beside what nodes are judged by; F1 only where they are; and what a subclass measures."""
+        further = (each for each in self.measured if each not in Classification.measured)
+        return tuple(dict.fromkeys((self.judged_by, ACCURACY, *further)))
 
     def wrong_labels(self, labels: np.ndarray, num_classes: int) -> str:
         """See Task."""

@@ -8,6 +8,7 @@ import linecache
 import sys
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -19,6 +20,7 @@ from ddlsim.api.start import resolve
 from ddlsim.errors import ScenarioError
 from ddlsim.models.given import given_model
 from ddlsim.scenario import digest
+from ddlsim.scenario.model import to_plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,3 +258,116 @@ def test_a_last_batch_of_one_sample_and_batch_norm_is_one_clear_error(scenario, 
         ddlsim.run(scenario(rounds=1, **dealt, training=training), out=tmp_path / "bare", **given)
     kept = scenario(rounds=1, **dealt, training={**training, "drop_last": True})
     assert ddlsim.run(kept, out=tmp_path / "kept", **given).status == "done"
+
+
+class Weighted:
+    """No part, and nothing that a scenario holds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anything(DPSGD):
+    value: object = None
+
+
+@pytest.mark.parametrize(
+    ("value", "held"), [(np.float32(0.5), 0.5), (np.array([1.0, 2.0]), [1.0, 2.0]), (torch.tensor(3), 3)]
+)
+def test_values_of_numpy_and_torch_are_held_as_numbers(scenario, value, held):
+    assert to_plain(resolve(scenario(), algorithm=Anything(value=value)))["algorithm"]["value"] == held
+
+
+@pytest.mark.parametrize("value", [Weighted(), len, {"a": Weighted()}])
+def test_what_a_scenario_cannot_hold_is_told(scenario, value):
+    with pytest.raises(ScenarioError, match=r"a scenario holds numbers, texts, .* Name what it stands for by a text"):
+        resolve(scenario(), algorithm=Anything(value=value))
+
+
+def test_an_object_of_other_values_does_not_pass_for_that_of_a_run(scenario, tmp_path):
+    run = ddlsim.run(scenario(), algorithm=Quiet(times=2), out=tmp_path / "run")
+    with pytest.raises(ScenarioError, match=r"algorithm: .* another Quiet \(times is 2 there, 5 here\), .* set="):
+        ddlsim.resume(run.dir, from_round=1, algorithm=Quiet(times=5), out=tmp_path / "branch")
+    for number, same in enumerate((Quiet(times=2), Quiet)):
+        branch = ddlsim.resume(run.dir, from_round=1, algorithm=same, out=tmp_path / f"branch-{number}")
+        assert branch.status == "done"
+
+
+def test_a_module_that_cannot_be_copied_is_told_to_come_as_a_class(scenario, tmp_path):
+    net = Net()
+    net.kept = net(torch.zeros(1, 1, 28, 28)) * 1
+    with pytest.raises(ScenarioError, match=r"model: this Net cannot be copied for the nodes \(RuntimeError"):
+        ddlsim.run(scenario(), model=net, out=tmp_path / "run")
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(784, 10)
+
+    def forward(self, x):
+        found = self.layer(x.flatten(1))
+        return found, found
+
+
+def test_a_model_of_several_outputs_is_told_as_such(scenario, tmp_path):
+    with pytest.raises(ScenarioError, match=r"forward of Pair returns a tuple, expected one tensor"):
+        ddlsim.run(scenario(), model=Pair, out=tmp_path / "run")
+
+
+def test_torch_set_to_another_type_is_told_before_anything_runs(scenario, tmp_path):
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(ScenarioError, match=r"default type is torch.float64"):
+            ddlsim.run(scenario(), out=tmp_path / "run")
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.inference_mode(), pytest.raises(ScenarioError, match="torch is in inference mode"):
+        ddlsim.run(scenario(), out=tmp_path / "run")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Twice(DPSGD):
+    """Sends two messages to each neighbor in a round."""
+
+    def round(self, node, state, round_num):
+        node.send(node.peers(round_num), round_num, first=1)
+        node.send(node.peers(round_num), round_num, second=2)
+        yield node.receive(round_num)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swapped(DPSGD):
+    """Trains the parts of a model in the wrong order."""
+
+    def round(self, node, state, round_num):
+        ((core, head),) = node.init_models()
+        yield node.train((head, core))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "text"),
+    [
+        (
+            Twice,
+            r"node.send: node 0 has sent to node 1 in round 0 already, and it gets one message of each node and round",
+        ),
+        (Swapped, r"node.train: expected a whole model, .*, got \(head, core\)"),
+    ],
+)
+def test_a_check_from_python_tries_parts_as_the_command_does(scenario, algorithm, text):
+    with pytest.raises(ScenarioError, match=r"test_given.py:\d+: " + text):
+        ddlsim.check(scenario(), algorithm=algorithm)
+
+
+def test_what_keeps_its_contract_passes_a_check(scenario):
+    assert ddlsim.check(scenario(), algorithm=Quiet(times=2), seed=3) is None
+
+
+def test_other_samples_do_not_pass_for_those_of_a_run(scenario, tmp_path):
+    def samples(value):
+        x = np.full((20, 4), value, np.float32)
+        return (x, np.arange(20) % 2), (x, np.arange(20) % 2)
+
+    run = ddlsim.run(scenario(), data=samples(1.0), out=tmp_path / "run")
+    with pytest.raises(ScenarioError, match=r"data: .* Give the same samples again"):
+        ddlsim.resume(run.dir, from_round=1, data=samples(2.0), out=tmp_path / "branch")
+    assert ddlsim.resume(run.dir, from_round=1, data=samples(1.0), out=tmp_path / "branch").status == "done"

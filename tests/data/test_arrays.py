@@ -185,3 +185,73 @@ def test_wrong_arrays_are_one_clear_error(given, text):
         loaded(**given)
     assert re.search(text, str(caught.value)), str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+class Turned(TensorDataset):
+    """With a transform of its own."""
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return -x, y
+
+
+class Holder(Dataset):
+    """Keeps tensors under the name that TensorDataset has for its own."""
+
+    def __init__(self, x, y):
+        self.tensors = (x, y)
+
+    def __len__(self):
+        return len(self.tensors[0])
+
+    def __getitem__(self, index):
+        return -self.tensors[0][index], self.tensors[1][index]
+
+
+@pytest.mark.parametrize("kind", [Turned, Holder])
+def test_items_of_a_data_set_are_asked_for_where_it_has_ways_of_its_own(kind):
+    x, y = torch.arange(8.0).reshape(4, 2), torch.tensor([0, 1, 1, 0])
+    found = Arrays(train=kind(x, y), test=(x, y)).load(DataSearch())
+    assert found.train_images.ravel().tolist() == (-x).ravel().tolist()
+    assert found.test_images.ravel().tolist() == x.ravel().tolist()
+
+
+def test_means_may_be_an_array():
+    x, y = np.ones((4, 2), np.float32), np.array([0, 1, 1, 0])
+    found = Arrays(train=(x, y), test=(x, y), mean=np.array([0.0]), std=np.array([2.0])).load(DataSearch())
+    assert found.mean.tolist() == [0] and found.std.tolist() == [2]
+
+
+@pytest.mark.parametrize("texts", [["a", "b", "a", "b"], np.array(["a", "b", "a", "b"], dtype=object)])
+def test_columns_may_be_texts_of_objects_as_pandas_has_them(texts):
+    x, y = np.ones((4, 2), np.float32), np.array([0, 1, 1, 0])
+    found = Arrays(train=(x, y), test=(x, y), columns={"author": texts}).load(DataSearch())
+    assert found.columns["author"]["train"].tolist() == ["a", "b", "a", "b"]
+
+
+class Frame:
+    """What is seen of a pandas.DataFrame."""
+
+    columns = ("a", "b")
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, key):
+        raise KeyError(key)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (Frame(), "got one Frame. Give its columns apart"),
+        (
+            torch.utils.data.DataLoader(TensorDataset(torch.ones(4, 2), torch.ones(4))),
+            "Give what it loads, loader.data",
+        ),
+        (np.ones((4, 2)), "Arrays are given as data=((x, y), (x_test, y_test))"),
+    ],
+)
+def test_what_is_no_pair_is_told_how_it_is_given(given, text):
+    with pytest.raises(ScenarioError, match=re.escape(text)):
+        Arrays(train=given, test=(np.ones((4, 2)), np.zeros(4)))

@@ -39,7 +39,7 @@ def compute():
 def node_of(compute, best=None):
     """A node whose events are durations in steps."""
     clock = SimpleNamespace(computing_s=lambda node, steps: steps, after=lambda seconds: seconds)
-    run = SimpleNamespace(server=None, num_nodes=1, rounds=1, local_steps=lambda per_epoch: 4)
+    run = SimpleNamespace(server=None, num_nodes=1, rounds=1, in_step=True, local_steps=lambda per_epoch: 4)
     compute.steps_per_epoch = lambda node: 1
     return Node(0, Ports(clock, None, compute, run, None), best)
 

@@ -1,11 +1,13 @@
 """A scenario names torch.nn.Module classes, and functions that make modules, as they are."""
 
 import re
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 
+import ddlsim
 from ddlsim import runs
 from ddlsim.build import builders_of
 from ddlsim.errors import ScenarioError
@@ -118,3 +120,18 @@ def test_what_cannot_be_a_model_is_one_clear_error(model, text, said):
 def test_a_function_that_makes_nothing_is_told(model):
     with pytest.raises(ScenarioError, match=r"build of nothing returns nothing \(None\), expected a torch.nn.Module"):
         module_of(model("{name: ./nets.py:nothing}"))
+
+
+def test_values_in_changed_code_are_warned_of(here):
+    net = "from torch import nn\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10){})\n"
+    (here / "nets.py").write_text(net.format(""))
+    small = {"rounds": 1, "nodes": {"clusters": [2]}, "topology": {"name": "ring"}, "algorithm": {"name": "el"}}
+    small |= {"model": {"name": "./nets.py:net"}, "data": {"name": "fashion-mnist-mini"}}
+    small |= {"training": {"learning_rate": 0.1, "local_steps": 1}, "validation": {"source": "none"}}
+    run = ddlsim.run(small, out="run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.model(0)
+    (here / "nets.py").write_text(net.format(", nn.Tanh()"))
+    with pytest.warns(UserWarning, match=r"the code of the model .*nets.py:net has changed since the run"):
+        run.model(0)

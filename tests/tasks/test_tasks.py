@@ -14,6 +14,7 @@ from ddlsim.learning.task_check import check_task
 from ddlsim.learning.tested import Tally
 from ddlsim.tasks import TASKS, as_task
 from ddlsim.tasks.base import Task
+from ddlsim.tasks.classification import Classification
 from ddlsim.tasks.metric import ACCURACY, MSE, Metric, metric_of
 
 LOGITS = torch.tensor([[[2.0, 0.0, 0.0], [0.0, 2.0, 0.0]], [[0.0, 0.0, 2.0], [2.0, 0.0, 0.0]]])
@@ -161,3 +162,18 @@ def test_an_unknown_metric_is_told_with_those_there_are():
     task = dataclasses.dataclass(frozen=True, kw_only=True)(type("Mine", (Good,), {"metric": "hit"}))()
     with pytest.raises(ScenarioError, match=r"metric: unknown metric 'hit'.* measures hits. Choose one of these"):
         _ = task.metrics
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Errors(Classification):
+    """A classification with a metric of one's own."""
+
+    metric: str = "error"
+    measured: ClassVar = (*Classification.measured, Metric("error", higher_is_better=False))
+
+
+def test_a_metric_that_is_added_to_a_classification_is_recorded():
+    assert [metric.name for metric in Errors().metrics] == ["error", "accuracy"]
+    assert [metric.name for metric in Errors(metric="accuracy").metrics] == ["accuracy", "error"]
+    assert [metric.name for metric in Classification().metrics] == ["accuracy"]
+    assert [metric.name for metric in Classification(metric="f1_macro").metrics] == ["f1_macro", "accuracy"]

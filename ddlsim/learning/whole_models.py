@@ -1,0 +1,27 @@
+"""Models as algorithms hand them over to be trained, scored and tested: all of their parts, in order."""
+
+from typing import Any
+
+from ddlsim.errors import DdlsimError
+
+CORE, HEAD, MODEL = "core", "head", "model"
+_USUAL = {(MODEL,), (CORE, HEAD)}
+
+
+def check_model(what: str, model: Any) -> None:
+    """Raises DdlsimError unless it is (model,) or (core, head, ...): what is missing would be whatever was there last.
+
+    Args:
+        what: is done with it, for the message.
+        model: handles to rows of parameters.
+    """
+    if not isinstance(model, tuple | list):
+        got = f"a {type(model).__name__}"
+        raise DdlsimError(f"{what}: expected a model as a tuple of its parts, such as (state.model,), got {got}.")
+    names = tuple([getattr(getattr(params, "part", None), "name", type(params).__name__) for params in model])
+    if names in _USUAL or (names[:2] == (CORE, HEAD) and MODEL not in names and len(set(names)) == len(names)):
+        return
+    raise DdlsimError(
+        f"{what}: expected a whole model, (model,) or (core, head, ...) in this order, as node.init_models and "
+        f"node.train give it, got ({', '.join(names)}{',' if len(names) == 1 else ''})."
+    )
