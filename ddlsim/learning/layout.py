@@ -187,7 +187,8 @@ def _check(architecture: str, module: nn.Module, names: tuple[str, ...]) -> None
             if parameter.requires_grad and first.split(".")[0] != part:
                 raise ScenarioError(
                     f"model: {part}.{name} of {architecture} is the same tensor as {first}, but parts are trained and "
-                    "sent apart. Give each part a tensor of its own, or move both uses into one part."
+                    "sent apart. Give each part a tensor of its own, or move both uses into one part; of a module that "
+                    "was cut, SplitModel(module, nn.Identity()) (ddlsim.models.split) is all core."
                 )
     inside = {id(each) for part in names for each in named_tensors(getattr(module, part)).values()}
     kept = module.state_dict().keys()

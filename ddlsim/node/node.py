@@ -465,8 +465,13 @@ class Node:
             weights: one per source; they are not normalized.
 
         Raises:
-            DdlsimError: the sizes differ.
+            DdlsimError: the sizes differ, or there are not as many weights.
         """
+        if len(sources) != len(weights) or not len(sources):
+            raise DdlsimError(
+                f"node.merge: expected as many weights as parameters, at least one, got {len(weights)} weights of "
+                f"{len(sources)}."
+            )
         return self._compute.merge(sources, weights, self.id)
 
     def combine(self, models: "Mapping[int, Params]", weights: Mapping[int, float]) -> "Params":

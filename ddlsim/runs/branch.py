@@ -82,6 +82,11 @@ class Branch:
 
         return self.parent.with_name(f"{self.parent.name}-from-{self.from_round}-{digest(self.scenario)}")
 
+    @property
+    def scheduled(self) -> bool:
+        """Whether the learning rate follows a schedule."""
+        return self.scenario.training.schedule is not None
+
     def fits(self, state: State) -> bool:
         """Whether the run can begin with a checkpoint of the earlier one."""
         if state.completed > self.from_round:
@@ -91,7 +96,7 @@ class Branch:
             return True
         # How many rounds there are steers the nodes of our algorithms in the last one and after it; a schedule of the
         # learning rate, and perhaps an algorithm from outside, in all of them.
-        if self.scenario.training.schedule is not None or origins(*self.followed):
+        if self.scheduled or origins(*self.followed):
             return False
         return state.furthest < min(self.scenario.rounds, was_rounds) - 1
 
@@ -242,9 +247,12 @@ def _usable_checkpoint(planned: Branch, tell: "Callable[[str], None]") -> tuple[
         if planned.fits(state):
             tell(_what_is_computed(planned, state.completed))
             return checkpoint, state
+    why = "`ddlsim run --checkpoint-keep all` keeps them"
+    if planned.scenario.rounds != planned.before[-1].rounds and (origins(*planned.followed) or planned.scheduled):
+        why = "how many rounds there are may steer parts of one's own, and a schedule, from the first one on"
     tell(
         f"{planned.parent} keeps no checkpoint from which round {planned.from_round} can be reached in this way "
-        "(`ddlsim run --checkpoint-keep all` keeps them), so all rounds are computed again."
+        f"({why}), so all rounds are computed again."
     )
     return None
 

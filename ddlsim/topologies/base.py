@@ -3,6 +3,7 @@
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ddlsim.errors import ScenarioError
@@ -48,9 +49,23 @@ class Topology(Part, ABC):
         """
 
     def neighbors(self, num_nodes: int, round_num: int, seed: int) -> Neighbors:
-        """Per node the sorted ids of its neighbors in `graph`. Override where a graph object costs too much."""
-        graph = self.graph(num_nodes, round_num, seed)
-        return tuple(tuple(sorted(map(int, graph.adj[node]))) for node in range(num_nodes))  # numpy's are no JSON
+        """Per node the sorted ids of its neighbors in `graph`. Override where a graph object costs too much.
+
+        Raises:
+            ScenarioError: it is no graph of these nodes.
+        """
+        graph, found = self.graph(num_nodes, round_num, seed), None
+        with suppress(AttributeError, KeyError, TypeError, ValueError):
+            found = tuple(tuple(sorted(map(int, graph.adj[node]))) for node in range(num_nodes))  # numpy's are no JSON
+        if found is None or len(graph) != num_nodes:
+            got = f"a {type(graph).__name__}"
+            if hasattr(graph, "adj"):
+                got += f" of {len(graph)} nodes ({', '.join(map(repr, list(graph)[:3]))}, ...)"
+            raise ScenarioError(
+                f"topology: graph of {type(self).__qualname__} returns {got}, expected a networkx.Graph of the nodes "
+                f"0..{num_nodes - 1}."
+            )
+        return found
 
 
 class StaticTopology(Topology):

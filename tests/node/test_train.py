@@ -117,3 +117,9 @@ def test_a_model_with_other_trained_values_began_where_it_began(compute):
     node._starts = {trained.serial: begun}
     assert node.with_trained_values(trained, None) is made
     assert node.started_from(made) is begun
+
+
+@pytest.mark.parametrize(("sources", "weights"), [(2, [1.0]), (1, [0.5, 0.5]), (0, [])])
+def test_every_merged_model_has_a_weight(compute, sources, weights):
+    with pytest.raises(DdlsimError, match=f"node.merge: .* got {len(weights)} weights of {sources}"):
+        node_of(compute).merge([None] * sources, weights)

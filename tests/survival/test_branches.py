@@ -63,6 +63,14 @@ def test_without_a_checkpoint_a_branch_is_computed_from_the_start(tmp_path, monk
     assert "keeps no checkpoint from which round 3 can be reached" in said[0] and "computed again" in said[0]
 
 
+def test_other_rounds_under_a_schedule_are_computed_again_and_why_is_told(tmp_path, monkeypatch):
+    run(tmp_path / "run", (*EL, "training.schedule={name: step, every: 2}"))
+    said: list[str] = []
+    monkeypatch.setattr(Progress, "message", lambda self, text: said.append(text))
+    runs.resume(tmp_path / "run", from_round=3, set=["rounds=8"], out=tmp_path / "branch")
+    assert "how many rounds there are may steer parts of one's own, and a schedule, from the first one on" in said[0]
+
+
 def test_a_slower_network_holds_from_the_branching_round_on(parent, tmp_path):
     out = tmp_path / "branch"
     summary = runs.resume(parent, from_round=3, set=["network.links.uplink_mbps=0.5"], out=out)

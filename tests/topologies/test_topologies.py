@@ -260,3 +260,33 @@ class Listed(StaticTopology):
 def test_a_topology_that_cannot_be_hashed_is_told_what_to_do():
     with pytest.raises(ScenarioError, match=r"topology: Listed cannot be hashed .* tuple\[int, ...\]"):
         neighbors(Listed(edges=[(0, 1)]), 2, 0, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn(StaticTopology):
+    """A graph of a user's."""
+
+    def graph(self, num_nodes, round_num, seed):
+        return DRAWN[-1]
+
+
+DRAWN: list = []
+
+
+@pytest.mark.parametrize(
+    ("drawn", "got"),
+    [
+        (None, "a NoneType"),
+        ([(0, 1)], "a list"),
+        (nx.Graph([("a", "b"), ("b", "c")]), "a Graph of 3 nodes ('a', 'b', 'c', ...)"),
+        (nx.Graph([(1, 2), (2, 3)]), "a Graph of 3 nodes (1, 2, 3, ...)"),
+        (nx.path_graph(2), "a Graph of 2 nodes (0, 1, ...)"),
+        (nx.path_graph(4), "a Graph of 4 nodes (0, 1, 2, ...)"),
+    ],
+)
+def test_what_is_no_graph_of_the_nodes_is_told(drawn, got):
+    DRAWN.append(drawn)
+    with pytest.raises(ScenarioError) as raised:
+        Drawn().neighbors(3, 0, 0)
+    expected = f"topology: graph of Drawn returns {got}, expected a networkx.Graph of the nodes 0..2."
+    assert str(raised.value) == expected
