@@ -144,18 +144,25 @@ def fair_accuracy(cluster_accuracy: np.ndarray, fair_lambda: float = FAIR_LAMBDA
 def sampling_error(share: Floats, samples: int, population: int) -> np.ndarray:
     """How far a share counted on a simple random sample is from that of the whole population, with 95 % confidence.
 
-    Normal approximation with the correction for a finite population: 1.96 sqrt(p (1 - p) / (n - 1) (1 - n / N)); see
-    Cochran, "Sampling Techniques", 3rd edition, chapter 3.
+    The further end of Wilson's score interval ("Probable inference, the law of succession, and statistical inference",
+    JASA 1927), which holds near 0 and 1 as well, with n (N - 1) / (N - n) samples in the place of n: the variance is
+    that of a finite population (Cochran, "Sampling Techniques", 3rd edition, chapter 3).
 
     Args:
         share: p, found on the sample, 0 to 1, [...].
         samples: n, drawn without replacement, at least 2.
         population: N.
     Returns:
-        Half the width of the interval, [...].
+        The distance, [...]; 0 where the sample is the population.
     """
     share = np.asarray(share, dtype=float)
-    return 1.96 * np.sqrt(share * (1 - share) / (samples - 1) * (1 - samples / population))
+    if samples >= population:
+        return np.zeros_like(share)
+    n = samples * (population - 1) / (population - samples)
+    z2 = 1.96**2 / n
+    middle = (share + z2 / 2) / (1 + z2)
+    half = np.sqrt(z2 * (share * (1 - share) + z2 / 4)) / (1 + z2)
+    return half + np.abs(middle - share)
 
 
 def first_reaching(curve: Floats, target: float, falling: bool = False) -> int | None:
@@ -212,8 +219,8 @@ def interpolated_cost_to_target(curve: Floats, costs: Floats, target: float, fal
 class Settlement:
     """How far the nodes' choices of heads have come to rest, and whether clusters chose apart.
 
-    `settled_after` is the index of the first evaluation from which on no node's head changed: 0 if none ever changed,
-    None if a head changed at the last evaluation. `heads` is the majority head of each cluster (the lowest of equals),
+    `settled_after` is the index of the first choice from which on no node's head changed: 0 if none ever changed, None
+    if a head changed at the last one. `heads` is the majority head of each cluster (the lowest of equals),
     `agreement` the share of nodes, over all, that chose their cluster's majority head, `apart` whether no two clusters
     have the same majority head.
     """
@@ -228,7 +235,7 @@ def settlement(heads: np.ndarray, node_cluster: Ints) -> Settlement:
     """Settlement of the nodes' head choices.
 
     Args:
-        heads: head chosen per evaluation and node, [E, N], E at least 1.
+        heads: head of each node after each round in which heads were chosen, [R, N], R at least 1.
         node_cluster: the cluster of each node, [N], numbered from 0; every cluster has a node.
     """
     heads, clusters = np.asarray(heads, dtype=int), np.asarray(node_cluster)

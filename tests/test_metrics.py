@@ -163,3 +163,12 @@ def test_a_pair_of_clusters_without_a_gap_does_not_hide_anothers():
 
 def test_an_evaluation_of_diverged_nodes_gives_no_line():
     assert metrics.interpolated_cost_to_target([math.inf, 3], [10, 20], 5, falling=True) == 20
+
+
+@pytest.mark.parametrize(("share", "samples"), [(0.5, 100), (0.95, 30), (0.98, 50), (0.99, 100), (0.1, 10), (0.0, 20)])
+def test_95_percent_of_samples_are_as_near_as_the_error_says(share, samples):
+    population, rng = 2000, np.random.default_rng(0)
+    found = rng.hypergeometric(round(share * population), round((1 - share) * population), samples, 4000) / samples
+    error = metrics.sampling_error(found, samples, population)
+    assert (np.abs(found - share) <= error).mean() > 0.93
+    assert (error > 0).all() and (metrics.sampling_error(found, population, population) == 0).all()

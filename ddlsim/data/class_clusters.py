@@ -44,6 +44,10 @@ class ClassClusters(Partition):
                 f"spread: must be below samples_per_class ({self.samples_per_class}), got {self.spread}."
             )
 
+    def known_samples(self, share: int, num_clusters: int, num_classes: int) -> int:
+        """See Partition."""
+        return self.samples_per_class * len(self.cluster_labels(num_clusters, num_classes)[0])
+
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
         """See Partition."""
         return self.assign_classes(labels, clusters, rng, int(labels.max()) + 1)
@@ -81,7 +85,19 @@ class ClassClusters(Partition):
             raise ScenarioError(
                 f"partition.overlap: {num_clusters} clusters of {num_classes} classes cannot share {self.overlap}."
             )
-        starts = [round(at) for at in np.linspace(0, num_classes - width, num_clusters)]
+        if (num_classes + (num_clusters - 1) * self.overlap) % num_clusters:
+            fit = [
+                str(overlap)
+                for overlap in range(num_classes)
+                if (num_classes + (num_clusters - 1) * overlap) % num_clusters == 0
+                and overlap * num_clusters < num_classes + (num_clusters - 1) * overlap
+            ]
+            raise ScenarioError(
+                f"partition.overlap: {num_clusters} windows of equal width that share {self.overlap} classes with "
+                f"their neighbors do not cover {num_classes} classes exactly. Overlaps that do: "
+                f"{', '.join(fit) or 'none'}."
+            )
+        starts = [cluster * (width - self.overlap) for cluster in range(num_clusters)]
         return [list(range(start, start + width)) for start in starts]
 
     def _amount(self, rng: np.random.Generator) -> int:

@@ -148,7 +148,7 @@ class ImageFolder(DataSettings):
         test: list[Sample] = []
         for label in range(num_classes):
             own = [sample for sample in samples if sample[1] == label]
-            units = [path if self.split_by == "image" else path.parent for path, _ in own]
+            units = [path if self.split_by == "image" else _below_class(root, path) for path, _ in own]
             distinct = sorted(set(units))
             if len(distinct) < 2:
                 name = own[0][0].relative_to(root).parts[0]
@@ -161,6 +161,12 @@ class ImageFolder(DataSettings):
             for sample, unit in zip(own, units, strict=True):
                 (test if unit in chosen else train).append(sample)
         return train, test
+
+
+def _below_class(root: Path, path: Path) -> Path:
+    """The folder right below the class in which a file lies, however deep; the class's own if it lies in none."""
+    parts = path.relative_to(root).parts
+    return root.joinpath(*parts[:2]) if len(parts) > 2 else path.parent
 
 
 def _class_names(folder: Path) -> list[str]:

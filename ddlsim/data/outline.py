@@ -1,6 +1,6 @@
 """What is known of a data set without reading it: enough for a run that learns nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, load_dataset
 from ddlsim.data.held_out import Validation
+from ddlsim.data.partition import Partition
 from ddlsim.data.prepared import Nodes, place
 from ddlsim.tasks import Task, as_task
 
@@ -40,9 +41,17 @@ class Outline:
 
 
 def outline(
-    data: DataSettings, nodes: Nodes, validation: Validation, seed: int, search: DataSearch, task: Task | None = None
+    data: DataSettings,
+    nodes: Nodes,
+    validation: Validation,
+    seed: int,
+    search: DataSearch,
+    task: Task | None = None,
+    partition: Partition | None = None,
 ) -> Outline:
-    """What a data set looks like, dealt evenly; read only if its class does not say (a folder, a file of your own).
+    """What a data set looks like, dealt evenly, to each node as much as the partition gives it in the mean.
+
+    It is read only if its class does not say (a folder, a file of your own).
 
     Args:
         data: an entry of DATASETS.
@@ -50,6 +59,7 @@ def outline(
         seed: the scenario's seed.
         search: where data that must be read is looked for.
         task: what is learned; None: what the data set says.
+        partition: an entry of PARTITIONS; None: all samples are dealt.
     Raises:
         DataMissing: if it must be read and is not there.
     """
@@ -67,19 +77,27 @@ def outline(
             for split in dataset.splits
         ]
     node_cluster = place(nodes, seed)
-    samples = _samples(sizes, validation, len(node_cluster))
+
+    def known(share: int) -> int:
+        return share if partition is None else partition.known_samples(share, len(nodes.clusters), classes)
+
+    samples = _samples(sizes, validation, len(node_cluster), known)
     outputs, about = learned.num_outputs(classes, labels), {"origin": "not read"}
     return Outline(node_cluster, outputs, tuple(shape), samples, about, learned, dtype, tokens, labels)
 
 
-def _samples(sizes: Sequence[int], validation: Validation, num_nodes: int) -> dict[str, int]:
-    """What prepare() would deal a node; with source train, test or own all nodes of a cluster share the validation
-    set."""
+def _samples(
+    sizes: Sequence[int], validation: Validation, num_nodes: int, known: Callable[[int], int]
+) -> dict[str, int]:
+    """What prepare() would deal a node, of whose share `known` says how much it gets.
+
+    With source train, test or own all nodes of a cluster share the validation set.
+    """
     train, test = sizes[:2]
     held_out = round(validation.fraction * {"train": train, "test": test}.get(validation.source, 0))
     if validation.source == "own":
         held_out = sizes[2]
-    own = -(-(train - held_out * (validation.source == "train")) // num_nodes)
+    own = known(-(-(train - held_out * (validation.source == "train")) // num_nodes))
     if validation.source == "node":
         held_out = max(1, round(validation.fraction * own))
         own -= held_out

@@ -27,6 +27,15 @@ class Partition(Part, ABC):
         chance alone, so that samples of two pools would be dealt in two ways."""
         return None
 
+    def known_samples(self, share: int, num_clusters: int, num_classes: int) -> int:
+        """Training samples of a node in a run that reads no data, in the mean.
+
+        Args:
+            share: of a node if all samples are dealt evenly; the default, or `samples_per_node` where that is less.
+            num_clusters, num_classes: of the run.
+        """
+        return min(share, getattr(self, "samples_per_node", None) or share)
+
     def deal(
         self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
     ) -> list[np.ndarray]:

@@ -73,6 +73,11 @@ class Uniform(_OfClasses):
 
     samples_per_node: Count | None = None
 
+    def known_samples(self, share: int, num_clusters: int, num_classes: int) -> int:
+        """See Partition."""
+        found = super().known_samples(share, num_clusters, num_classes)
+        return max(1, found // num_classes) * num_classes
+
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
         """See Partition."""
         present = np.unique(labels)

@@ -49,6 +49,9 @@ class Setting:
 class Shift(Part, ABC):
     """What every entry of SHIFTS is."""
 
+    keeps_channels: ClassVar[bool] = True
+    """Whether every cluster's images have their channels in the order of the data set's mean and std."""
+
     @abstractmethod
     def apply(
         self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
@@ -239,6 +242,7 @@ class Color(Shift):
         channels: per cluster the order, letters of rgb, e.g. [rgb, bgr]; auto: rgb, brg, gbr, bgr, rbg, grb.
     """
 
+    keeps_channels: ClassVar[bool] = False
     channels: tuple[Literal["rgb", "brg", "gbr", "bgr", "rbg", "grb"], ...] | Literal["auto"] = "auto"
 
     def apply(

@@ -83,7 +83,9 @@ class Table(DataSettings):
         labels, classes = self._labels(origin, cells[self.target])
         domains = np.zeros(len(labels), np.int64)
         if self.domain is not None:
-            domains = np.unique(cells[self.domain], return_inverse=True)[1].astype(np.int64)
+            numbers = _numbers(cells[self.domain])  # 2 before 10
+            named = cells[self.domain] if numbers is None or not np.isfinite(numbers).all() else numbers
+            domains = np.unique(named, return_inverse=True)[1].astype(np.int64)
         test = _test_rows(domains, self.test_share, self.split_seed)
         apart = {self.target, self.domain, *self.leave_out}
         features = _features({column: own for column, own in cells.items() if column not in apart}, ~test)

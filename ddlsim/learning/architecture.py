@@ -16,8 +16,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.learning.dropout import draws_from_torch
 from ddlsim.learning.inputs import Inputs
-from ddlsim.learning.layout import MODEL, Buffers, Layout, named_tensors
+from ddlsim.learning.layout import Buffers, Layout, named_tensors
 from ddlsim.learning.task_check import check_task
+from ddlsim.learning.whole_models import MODEL
 from ddlsim.tasks import Task, label_of, task_named
 
 Build = Callable[[], nn.Module]

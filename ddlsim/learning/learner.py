@@ -36,13 +36,13 @@ from ddlsim.learning.job_types import (
     TestSpec,
 )
 from ddlsim.learning.jobs import Job, Jobs
-from ddlsim.learning.layout import CORE, MODEL, Buffers, Entry, Part
+from ddlsim.learning.layout import Buffers, Entry, Part
 from ddlsim.learning.local_trainings import LocalTrainings
 from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.state import Kept, KeptRows
 from ddlsim.learning.terms import Terms
-from ddlsim.learning.whole_models import check_model
+from ddlsim.learning.whole_models import CORE, MODEL, check_model
 from ddlsim.privacy.accounting import Releases
 
 if TYPE_CHECKING:

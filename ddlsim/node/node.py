@@ -82,7 +82,8 @@ class Node:
         self._times_lost = times_lost
         self._local_steps: int | None = None  # the same in all rounds
         self._peers: tuple[int, Sequence[int]] = (-1, ())  # of the round asked for last
-        self._sent_in, self._sent_to = -1, ()  # the round that it has sent messages of last, and their receivers
+        self._sent_in = -1  # the round that it has sent messages of last
+        self._sent_to: tuple[int, ...] = ()  # and their receivers
         self._starts: dict[int, Params] | None = {} if self._keeps_starts(ports) else None
         self.kept: Kept | None = None  # by the learner, of its trainings
         self.round_num = 0  # the engine keeps it up to date

@@ -325,6 +325,20 @@ class Records:
         heads[index, rows.node] = rows.value
         return rounds, heads
 
+    def head_choices(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rounds [R] in which heads were chosen, and the head that each node had by then, int [R, N]; or None.
+
+        Those before every node had chosen one are left out.
+        """
+        found = self.head_rounds()
+        if found is None:
+            return None
+        rounds, heads = found
+        last = np.maximum.accumulate(np.where(heads >= 0, np.arange(len(rounds))[:, None], -1), axis=0)
+        known = (last >= 0).all(axis=1)
+        held = np.take_along_axis(heads, np.maximum(last, 0), axis=0)
+        return (rounds[known], held[known]) if known.any() else None
+
     def _on_grid(self, rows: Rows, rounds: np.ndarray) -> np.ndarray:
         grid = np.full((len(rounds), max(self.num_nodes, rows.node.max() + 1)), np.nan)  # a server has bytes alone
         here = np.isin(rows.round, rounds) & (rows.node >= 0)

@@ -267,14 +267,17 @@ def _target(records: Records) -> dict:
 
 
 def _settlement(records: Records) -> dict | None:
-    chosen = records.heads()
-    if chosen is None:
+    """The heads of clusters, and the first evaluation from which on no node has changed its own in any round."""
+    evaluated, chosen = records.heads(), records.head_choices()
+    if evaluated is None or chosen is None:
         return None
     rounds, heads = chosen
     found = metrics.settlement(heads, records.node_cluster)
+    since = None if found.settled_after is None else rounds[found.settled_after]
+    later = evaluated[0][evaluated[0] >= since] if since is not None else ()
     return {
-        "settled": found.settled_after is not None,
-        "settled_round": None if found.settled_after is None else rounds[found.settled_after],
+        "settled": since is not None,
+        "settled_round": later[0] if len(later) else None,
         "heads": found.heads,
         "agreement": found.agreement,
         "apart": found.apart,
@@ -303,13 +306,14 @@ def _warnings(records: Records) -> list[str]:
 
 def _sampled(records: Records) -> list[str]:
     """How far results may be from those on all test samples, where nodes were tested on some (evaluation.samples)."""
-    taken = [pair for pair in (records.manifest.get("data") or {}).get("tested") or () if pair[0] < pair[1]]
+    tested = (records.manifest.get("data") or {}).get("tested") or ()
+    taken = [pair for pair in tested if pair[0] < pair[1]]
     if not taken:
         return []
     few, there = min(taken)
     sets = (
         f"{few:,} of {there:,} samples of each test set"
-        if len(taken) == 1
+        if len(tested) == 1
         else f"samples of test sets, at least {few:,}"
     )
     accuracy = records.evaluations.values.get("accuracy")

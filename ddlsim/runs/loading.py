@@ -50,7 +50,8 @@ def load_data(
 
     def read(wanted: "Scenario") -> "Dataset | Outline":
         if wanted.learning == "none":
-            return outline(wanted.data, wanted.nodes, wanted.validation, wanted.seed, search, wanted.task)
+            sections = wanted.data, wanted.nodes, wanted.validation, wanted.seed
+            return outline(*sections, search, wanted.task, wanted.partition)
         dataset = load_dataset(wanted.data, wanted.nodes, wanted.seed, search)
         return dataset if wanted.task is None else dataclasses.replace(dataset, task=wanted.task)
 

@@ -138,6 +138,12 @@ def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     if training.weight_decay_on == "weights" and not training.optimizer.decays:
         text = f"{training.optimizer.name} has no weight_decay that could be left out of biases; expected all"
         yield ("training", "weight_decay_on"), text
+    if training.augmentation != "none" and not scenario.shift.keeps_channels:
+        text = (
+            "needs channels in their order, by whose mean and std it pads and scales, and this shift gives clusters "
+            "another; expected none"
+        )
+        yield ("training", "augmentation"), text
     if training.label_smoothing and not scenario.learned.has_classes:
         yield ("training", "label_smoothing"), f"needs a class per sample, but {_subject(scenario)}"
     for key, common, why in (
@@ -301,6 +307,13 @@ def _validation(scenario: Scenario) -> Iterator[tuple[Place, str]]:
             yield ("validation", "seed"), f"chooses among samples, and source {source} leaves nothing to choose"
         elif source == "node" and scenario.partition.dealt_at_random(1, 1) is None:
             yield ("validation", "seed"), "with source node it needs a partition that deals at random: random, domains"
+    length, stride = (getattr(scenario.data, key, None) for key in ("length", "stride"))
+    if source in ("train", "node") and length and stride and stride < length:
+        text = (
+            f"samples of {scenario.data_name} overlap (data.stride {stride} is below data.length {length}): what is "
+            f"set aside would be trained on all the same. Use test, or a stride of at least {length}"
+        )
+        yield ("validation", "source"), text
     if sizes is None:
         return
     fraction, train, nodes = scenario.validation.fraction, sizes[0], scenario.nodes.count

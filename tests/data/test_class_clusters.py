@@ -1,5 +1,6 @@
 """Classes of clusters, samples of nodes."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -83,3 +84,19 @@ def test_classes_are_counted_in_the_data_set_not_in_the_samples():
         partition.deal(data, np.arange(120), np.array([0, 1]), rng())
     with pytest.raises(ScenarioError, match="of class 6, which has 0"):
         partition.deal_test(data, np.arange(120), [], np.array([0, 1]), rng())
+
+
+@pytest.mark.parametrize(
+    ("clusters", "classes", "overlap", "fit"),
+    [(2, 10, 1, "0, 2, 4, 6, 8"), (3, 10, 2, "1, 4, 7"), (3, 10, 0, "1, 4, 7"), (4, 10, 1, "2, 6")],
+)
+def test_an_overlap_that_windows_of_equal_width_cannot_have_is_refused(clusters, classes, overlap, fit):
+    with pytest.raises(ScenarioError, match=rf"{overlap} classes .* do not cover {classes} .* that do: {fit}\."):
+        ClassClusters(overlap=overlap).cluster_labels(clusters, classes)
+
+
+@pytest.mark.parametrize(("clusters", "classes", "overlap"), [(2, 10, 4), (3, 10, 1), (4, 10, 2), (5, 10, 0)])
+def test_neighbors_share_what_is_asked_for_and_every_class_is_somebodys(clusters, classes, overlap):
+    windows = ClassClusters(overlap=overlap).cluster_labels(clusters, classes)
+    assert {label for window in windows for label in window} == set(range(classes))
+    assert all(len(set(one) & set(other)) == overlap for one, other in pairwise(windows))

@@ -55,6 +55,17 @@ def test_split_by_folder_keeps_a_folder_together(tmp_path, picture, search):
     assert not set(np.unique(data.test_images[..., 0])) & set(np.unique(data.train_images[..., 0]))
 
 
+def test_split_by_folder_keeps_what_lies_deeper_together_as_well(tmp_path, picture, search):
+    for folder in range(4):
+        for day in range(3):
+            for index in range(2):
+                place = tmp_path / "mine" / "ant" / str(folder) / f"day {day}" / f"{index}.png"
+                picture(place, color=(folder, 0, 0))
+    data = ImageFolder(path="mine", size=4, test_fraction=0.25, split_by="folder").load(search)
+    assert len(data.test_labels) == 6
+    assert not set(np.unique(data.test_images[..., 0])) & set(np.unique(data.train_images[..., 0]))
+
+
 @pytest.mark.parametrize("width, height", [(160, 213), (200, 160), (64, 64), (161, 160), (90, 41)])
 def test_resizing_is_what_torchvision_gives(tmp_path, search, width, height):
     from PIL import Image

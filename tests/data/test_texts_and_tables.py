@@ -115,6 +115,12 @@ def test_a_table_is_normalized_by_its_training_rows_and_split_by_domain(tmp_path
     assert set(data.columns) == {"site", "kind", "sick"}
 
 
+def test_domains_that_are_numbers_come_in_their_order(tmp_path):
+    rows = [f"{site},{age},{age % 2}" for site, count in ((1, 8), (2, 6), (10, 4)) for age in range(count)]
+    data = table(tmp_path, "site,age,sick\n" + "\n".join(rows) + "\n", test_share=0.5)
+    assert np.bincount(data.domains["train"]).tolist() == [4, 3, 2]
+
+
 def test_a_table_can_be_a_regression(tmp_path):
     data = table(tmp_path, target="age", task="regression", leave_out=("sick",), test_share=0.34)
     assert len(data.train_labels) + len(data.test_labels) == 5  # one row has no age

@@ -167,3 +167,13 @@ def test_fair_accuracy_is_the_same_everywhere_where_all_nodes_of_a_cluster_attac
     assert fairness(records)[0].figure.series[0].values[-1] == fair
     assert MEASURES["highest_fair_accuracy"].value({}, run) == pytest.approx(100 * (2 / 3 * 0.9 + 1 / 3))
     assert Aim("fair_accuracy", ACCURACY, "accuracy", "fairness").curve(records, True)[-1][1] == fair
+
+
+def test_heads_that_change_between_evaluations_have_not_settled_before(make_run):
+    """Evaluations are after rounds 2 and 4: with the same heads there, but others in round 3, and once to the end."""
+    between = make_run.rows(heads={1: [0, 0, 1], 2: [0, 0, 1], 3: [0, 1, 1], 4: [0, 0, 1]})
+    found = summarize(make_run("between", rows=between))["settlement"]
+    assert (found["settled"], found["settled_round"]) == (False, None)
+    early = make_run.rows(heads={1: [0, 1, 1], 2: [0, 1, 1], 3: [0, 0, 1], 4: [0, 0, 1]})
+    found = summarize(make_run("early", rows=early))["settlement"]
+    assert (found["settled"], found["settled_round"]) == (True, 4)

@@ -1,5 +1,6 @@
 import pytest
 
+from ddlsim.errors import ScenarioError
 from ddlsim.scenario import load
 
 
@@ -130,3 +131,27 @@ def test_a_learning_rate_beyond_single_precision_is_refused(problems):
 )
 def test_what_the_shape_of_known_data_forbids_is_told_before_it_is_read(problems, sets, told):
     assert any(told in found for found in problems(sets=sets))
+
+
+@pytest.mark.parametrize(
+    ("source", "stride", "wrong"), [("node", 8, 1), ("train", 8, 1), ("test", 8, 0), ("node", 80, 0)]
+)
+def test_samples_that_overlap_are_not_set_aside_from_each_other(source, stride, wrong):
+    data, validation = f"data.stride={stride}", f"validation={{source: {source}, fraction: 0.2}}"
+    found = [problem.text for problem in _problems_of("scenarios/shakespeare_lstm.yaml", data, validation)]
+    assert sum("samples of shakespeare overlap" in text for text in found) == wrong
+
+
+@pytest.mark.parametrize(("shift", "wrong"), [("color", 1), ("rotate", 0)])
+def test_augmentation_goes_by_the_order_of_channels(shift, wrong):
+    sets = f"shift={{name: {shift}}}", "training.augmentation=crop_flip", "data={name: cifar10}"
+    found = [problem.text for problem in _problems_of("scenarios/smoke.yaml", *sets)]
+    assert sum("needs channels in their order" in text for text in found) == wrong
+
+
+def _problems_of(path, *sets):
+    try:
+        load(path, sets)
+    except ScenarioError as error:
+        return getattr(error, "problems", [])
+    return []

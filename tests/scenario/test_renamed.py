@@ -39,8 +39,9 @@ def test_present_names_are_written_and_not_told(write):
 def test_former_values_are_told_wherever_they_stand(write):
     more = "shift: {name: colour}\nnetwork: {links: {name: mix, parts: [{kind: fibre, share: 1}]}}\n"
     with pytest.warns(RenamedWarning) as told:
-        scenario = load(write(more=more), ["training.augmentation=colour", "data={name: cifar10}"])
+        scenario = load(write(more=more), ["data={name: cifar10}"])
+        augmented = load(write(), ["training.augmentation=colour", "data={name: cifar10}"])
     assert type(scenario.shift).__name__ == "Color"
     assert scenario.network.links.parts[0].kind == "fiber"
-    assert scenario.training.augmentation == "color"
+    assert augmented.training.augmentation == "color"
     assert len(told) == 3

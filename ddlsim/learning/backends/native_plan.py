@@ -22,9 +22,10 @@ from ddlsim import native
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.batches import Batches
 from ddlsim.learning.dropout import OwnDropout
-from ddlsim.learning.layout import CORE, HEAD, MODEL, Layout
+from ddlsim.learning.layout import Layout
 from ddlsim.learning.optimizing.optimizers import SGD, AdamW
 from ddlsim.learning.optimizing.state import OpenState
+from ddlsim.learning.whole_models import CORE, HEAD, MODEL
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training

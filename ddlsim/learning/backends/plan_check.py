@@ -12,7 +12,8 @@ from torch import nn
 
 from ddlsim.learning.backends.native_plan import NativePlan, NoPlan, network_of
 from ddlsim.learning.dropout import OwnDropout, seed_dropouts
-from ddlsim.learning.layout import MODEL, Layout
+from ddlsim.learning.layout import Layout
+from ddlsim.learning.whole_models import MODEL
 
 
 @torch.no_grad()

@@ -15,7 +15,8 @@ from ddlsim.kernels.transfers import uploaded
 from ddlsim.learning.backends.workspace import ModelWorkspace
 from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import first_counters
-from ddlsim.learning.layout import LOCAL, MODEL, Entry
+from ddlsim.learning.layout import LOCAL, Entry
+from ddlsim.learning.whole_models import MODEL
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
 """Floating-point values, float32 [N, F], and whole numbers, int64 [N, I]."""

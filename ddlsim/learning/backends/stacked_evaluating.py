@@ -22,9 +22,9 @@ from ddlsim.learning.batches import Batches
 from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.job_types import LossSpec, TestSpec, architecture_of
 from ddlsim.learning.later import Later, laters
-from ddlsim.learning.layout import CORE, HEAD
 from ddlsim.learning.node_datasets import NodeDatasets, Samples
 from ddlsim.learning.tested import Tally, Tested
+from ddlsim.learning.whole_models import CORE, HEAD
 
 Answers = tuple[Sequence[tuple[int, int]], Callable[[], Iterable[Any]]]
 """Places of questions, and what waits for their answers."""

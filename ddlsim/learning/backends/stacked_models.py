@@ -22,8 +22,9 @@ from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
 from ddlsim.learning.bank import Row, RowValues, stacked_rows
 from ddlsim.learning.dropout import seed_dropouts
 from ddlsim.learning.job_types import TrainSpec
-from ddlsim.learning.layout import CORE, HEAD, MODEL, Entry, Layout, named_tensors
+from ddlsim.learning.layout import Entry, Layout, named_tensors
 from ddlsim.learning.tested import Loss
+from ddlsim.learning.whole_models import CORE, HEAD, MODEL
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training

@@ -16,12 +16,13 @@ from ddlsim.learning.backends.plan_check import checked_plan
 from ddlsim.learning.bank import Row, RowValues
 from ddlsim.learning.dropout import own_dropouts
 from ddlsim.learning.inputs import Inputs
-from ddlsim.learning.layout import MODEL, named_tensors
+from ddlsim.learning.layout import named_tensors
 from ddlsim.learning.objective import LocalStep, Objective
 from ddlsim.learning.optimizing.state import OpenState
 from ddlsim.learning.optimizing.updates import Updates
 from ddlsim.learning.private_steps import PrivateGradients
 from ddlsim.learning.tested import Loss
+from ddlsim.learning.whole_models import MODEL
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
