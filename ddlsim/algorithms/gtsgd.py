@@ -16,9 +16,9 @@ A node remembers c_t = y_t - g(x_t), which is y without a gradient that is still
 
 which is K-GT (server step 1), and for K = 1 the two lines above, z being y_t. Both c and z are kept and sent multiplied
 by training.learning_rate, the same on all nodes: without a schedule z is then what a local step has changed on average.
-With one, a is the mean rate of the node's own steps of the round, which may differ from its neighbors'; at a rate of 0
-its z is 0. W is that of Metropolis and Hastings on the round's graph. A message holds x and z, twice the bytes of a
-model. Where we differ:
+With one, a is the mean rate of the node's own steps of the round, which may differ from its neighbors'; at a rate of 0,
+or of less than 1e-7 of the scenario's, its z is 0. W is that of Metropolis and Hastings on the round's graph. A message
+holds x and z, twice the bytes of a model. Where we differ:
 
 - c starts at 0, as y_0 = g_0 has it; K-GT starts from the difference to the mean gradient of all nodes.
 - Buffers (BatchNorm statistics) are mixed with the model, not tracked.
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.node.node import Node, Steps
+
+
+ALL_BUT_ZERO = 1e-7
+"""Of the scenario's rate: what a step changes at less is rounding alone, as a share of float32's values."""
 
 
 @dataclass
@@ -92,7 +96,7 @@ class GTSGD(Algorithm):
 
         (model,) = yield node.train((start,), after_step=correct)
         state.model = model  # a node that leaves from here on has done its local steps, without an exchange
-        share = 1 / (factor * node.local_steps) if factor else 0.0
+        share = 1 / (factor * node.local_steps) if factor > ALL_BUT_ZERO else 0.0
         step = node.merge([start, model], [share, -share])
         node.send(node.peers(round_num), round_num, model=model, step=step)
         inbox = yield node.receive(round_num)

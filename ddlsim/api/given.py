@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -140,12 +141,14 @@ def _makes_modules(value: Any) -> bool:
     return callable(value) and not (isinstance(value, type) and issubclass(value, Part))
 
 
-def refuse_other_values(directory: Path, given: Mapping[str, Any]) -> None:
-    """Raises ScenarioError for an object whose values are not those that the run in a directory has.
+def tell_other_values(directory: Path, given: Mapping[str, Any]) -> None:
+    """Warns of an object whose values are not those that the run in a directory has, which it may have by `set`.
 
     Args:
         directory: of the run; without a scenario.yaml in it nothing is looked at.
         given: key -> what `part_of` makes of it; classes and mappings with a name say no values.
+    Raises:
+        ScenarioError: other samples.
     """
     from ddlsim.report.reading import read_yaml
     from ddlsim.scenario import parts
@@ -161,13 +164,12 @@ def refuse_other_values(directory: Path, given: Mapping[str, Any]) -> None:
             if "sha256" in differ and key == "model":  # which is told with more, when the scenario is read
                 continue
             told = ", ".join(f"{name} is {then.get(name)!r} there, {now[name]!r} here" for name in differ)
-            instead = f'Give the class or the same object; a change is set={{"{key}.{differ[0]}": ...}}.'
-            if "sha256" in differ:
-                instead = "Give the same samples again; with others it is another run."
-            raise ScenarioError(
-                f"{key}: the run in {directory} was made with another {type(part).__name__} ({told:.300}), and goes on "
-                f"with its own. {instead}"
+            text = (
+                f"{key}: the run in {directory} has another {type(part).__name__} ({told:.300}), and goes on with that."
             )
+            if "sha256" in differ:
+                raise ScenarioError(f"{text} Give the same samples again; with others it is another run.")
+            warnings.warn(f'{text} A change is set={{"{key}.{differ[0]}": ...}}.', stacklevel=3)
 
 
 def _is_mapping(value: Any) -> bool:

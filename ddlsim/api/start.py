@@ -7,7 +7,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ddlsim.api.given import changes_of, kind_of, listed, refuse_other_values, register, scenario_of
+from ddlsim.api.given import changes_of, kind_of, listed, register, scenario_of, tell_other_values
 from ddlsim.api.run import Run
 from ddlsim.errors import ScenarioError
 
@@ -223,7 +223,7 @@ def resume(
     named = {"algorithm": algorithm, "model": model, "data": data, "topology": topology}
     given = {key: value for key, value in named.items() if value is not None}
     held = register(given)
-    refuse_other_values(Path(directory), dict(zip(given, held, strict=True)))
+    tell_other_values(Path(directory), dict(zip(given, held, strict=True)))
     changes = _overrides(set)
     place = Path(directory)
     branches = until is not None or bool(changes) or out is not None

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 VALUES, ROWS, SAMPLES = 6, 3, 4
 FIRST_ABSENCES = 20
 SEED_BYTES = 8
+MOST_DRAWN, MOST_ROWS = 2000, 64
+"""Nodes of a graph that is drawn to know how many models a node combines; and models in a trial."""
 
 
-def churn_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
+def churn_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[str]:
     """Its first absences are those of nodes that exist, in order."""
     from ddlsim.build.drawn import absences_drawn
 
@@ -30,10 +32,11 @@ def churn_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
     yield from ()
 
 
-def schedule_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
-    """Its factors are numbers of 0 or more, from the first position to one beyond the last."""
+def schedule_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[str]:
+    """Its factors are numbers of 0 or more, from the first position to the last, or beyond where a run asks for that."""
     length = max(1, scenario.rounds)
-    for position in sorted({0, 1, length - 1, length}):
+    beyond = part.per == "step" or scenario.algorithm.has_final_exchange
+    for position in sorted({0, min(1, length - 1), length - 1, *([length] if beyond else [])}):
         factor = part.factor(position, length)
         if not isinstance(factor, int | float | np.number) or not 0 <= factor < math.inf:
             shown = factor if isinstance(factor, int | float | np.number) else kind_of(factor)
@@ -41,7 +44,7 @@ def schedule_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
             return
 
 
-def optimizer_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
+def optimizer_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[str]:
     """It makes an optimizer of torch, whose step leaves finite values."""
     import torch
 
@@ -56,7 +59,7 @@ def optimizer_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
         yield f"{method(part, 'make')}: the first step from ones, with a gradient of twos, leads to {values.tolist()}"
 
 
-def compression_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
+def compression_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[str]:
     """What it encodes takes as many bytes as it says, and is decoded to as many values."""
     import torch
 
@@ -71,7 +74,7 @@ def compression_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
     yield from _wrong_tensor(method(part, "decode"), part.decode(encoded, copies, sizes, seeds), values)
 
 
-def attack_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
+def attack_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[str]:
     """What it forges has the shape of what it was given; what it poisons are samples and labels."""
     import torch
 
@@ -83,9 +86,10 @@ def attack_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
         receiver = torch.ones(VALUES) if part.per_receiver else None
         seen = Seen(rows[0].clone(), rows, start, receiver, 1, scenario.nodes.count, 1)
         yield from _wrong_tensor(method(part, "forge"), part.forge(seen), rows[0])
-    if part.poisons:
-        classes = 2
-        inputs, labels = torch.zeros(SAMPLES, 1, 8, 8), torch.arange(SAMPLES) % classes
+    if part.poisons and outline is not None:
+        inputs = torch.zeros(SAMPLES, *outline.image_shape, dtype=getattr(torch, outline.dtype))
+        classes, shape = outline.num_classes, (SAMPLES, *outline.label_shape)
+        labels = (torch.arange(SAMPLES) % classes).reshape(SAMPLES, *[1] * len(outline.label_shape)).expand(shape)
         found = part.poison(inputs.clone(), labels.clone(), classes, np.random.default_rng(0))
         place = method(part, "poison")
         if not isinstance(found, tuple) or len(found) != 2 or not all(isinstance(each, torch.Tensor) for each in found):
@@ -95,22 +99,26 @@ def attack_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
             yield f"{place} returns inputs and labels of shapes {shapes[0]} and {shapes[1]}, expected as many of each"
 
 
-def aggregation_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
+def aggregation_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[str]:
     """How it combines rows is a Combination of just these rows."""
     from ddlsim.aggregation.base import Combination, Rows
+    from ddlsim.topologies.base import neighbors
 
-    seen = ROWS + part.needs_start
+    rows = scenario.nodes.count
+    if not scenario.algorithm.has_server and rows <= MOST_DRAWN:
+        rows = 1 + max(map(len, neighbors(scenario.topology, rows, 0, scenario.seed)))
+    rows = min(rows, MOST_ROWS)
+    seen = rows + part.needs_start
     apart = 1.0 - np.eye(seen)
-    found = part.combine(Rows(np.full(ROWS, 1 / ROWS), 0, apart if part.needs_distances else None))
+    found = part.combine(Rows(np.full(rows, 1 / rows), 0, apart if part.needs_distances else None))
     place = method(part, "combine")
     if not isinstance(found, Combination):
         yield f"{place} returns {kind_of(found)}, expected a ddlsim.aggregation.base.Combination"
         return
-    rows = ROWS
     if found.mixing is not None:
         shape = np.shape(found.mixing)
         if len(shape) != 2 or shape[1] != seen or not np.isfinite(found.mixing).all():
-            yield f"{place}: mixing: expected finite weights [m, {seen}] for {ROWS} rows, got an array {list(shape)}"
+            yield f"{place}: mixing: expected finite weights [m, {seen}] for {rows} rows, got an array {list(shape)}"
             return
         rows = shape[0]
     if found.kept is not None and not 0 <= found.kept < rows:
@@ -119,7 +127,7 @@ def aggregation_problems(part: Any, scenario: "Scenario") -> Iterator[str]:
         yield f"{place}: cut: expected fewer than half of {rows} rows on either side, got {found.cut}"
 
 
-CALLS: "dict[str, Callable[[Any, Scenario], Iterator[str]]]" = {
+CALLS: "dict[str, Callable[[Any, Scenario, Any], Iterator[str]]]" = {
     "churn": churn_problems,
     "schedule": schedule_problems,
     "optimizer": optimizer_problems,
@@ -127,7 +135,8 @@ CALLS: "dict[str, Callable[[Any, Scenario], Iterator[str]]]" = {
     "attacks": attack_problems,
     "aggregation": aggregation_problems,
 }
-"""Key of a part -> what is wrong with one of its kind."""
+"""Key of a part -> what is wrong with one of its kind, in a scenario whose samples are as an outline says (None: it is
+not known)."""
 
 
 def _wrong_tensor(place: str, found: Any, like: Any) -> Iterator[str]:

@@ -48,7 +48,7 @@ def contract_problems(scenario: "Scenario", tell: Callable[[str], None] = lambda
     outside = {key: part for key, part in named_parts(scenario) if _table(key).about(part) is not None}
     trial = Trial(scenario, outside, tell)
     found = list(trial.lint())
-    for attempt in (trial.topology, trial.calls, trial.data, trial.read_outline, trial.model, trial.simulation):
+    for attempt in (trial.topology, trial.data, trial.read_outline, trial.calls, trial.model, trial.simulation):
         if found:
             break
         found += trial.attempted(attempt)
@@ -136,7 +136,7 @@ class Trial:
         """Parts that the simulation without learning does not call."""
         for key, part in named_parts(self.scenario):
             if key in CALLS and _table(key).about(part) is not None:
-                yield from CALLS[key](part, self.scenario)
+                yield from CALLS[key](part, self.scenario, self.outline)
 
     def data(self) -> Iterator[str]:
         """A data set, partition or shift: the samples are loaded and dealt."""

@@ -146,6 +146,10 @@ class NetworkTransport:
             self._secure.taken(node, round_num)
         return self._mailboxes.take(node, kind, round_num, self._keep_late)
 
+    def has_taken(self, node: int, round_num: int) -> bool:
+        """Whether a node has taken pushed messages of this round."""
+        return self._members[node].node.took_in == round_num
+
     def take_newest(self, node: int, kind: str, oldest_round: int) -> list[Message]:
         """The newest message of every sender."""
         return self._mailboxes.take_all(node, kind, oldest_round)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.objective import Objective
     from ddlsim.learning.optimizing.state import Kept
+    from ddlsim.messages.message import Message
     from ddlsim.node.ports import Ports
 
 
@@ -69,6 +70,7 @@ class Node:
         "is_server",
         "kept",
         "round_num",
+        "took_in",
     )
 
     def __init__(self, node_id: int, ports: "Ports", best: "BestModel | None" = None, times_lost: int = 0):
@@ -83,7 +85,8 @@ class Node:
         self._local_steps: int | None = None  # the same in all rounds
         self._peers: tuple[int, Sequence[int]] = (-1, ())  # of the round asked for last
         self._sent_in = -1  # the round that it has sent messages of last
-        self._sent_to: tuple[int, ...] = ()  # and their receivers
+        self._sent_to: tuple[int, ...] | set[int] = ()  # and their receivers
+        self.took_in = -1  # the round whose messages it has taken last, all at once
         self._starts: dict[int, Params] | None = {} if self._keeps_starts(ports) else None
         self.kept: Kept | None = None  # by the learner, of its trainings
         self.round_num = 0  # the engine keeps it up to date
@@ -392,7 +395,7 @@ class Node:
 
         Raises:
             DdlsimError: something whose bytes on the wire cannot be told, see messages/payload.py; or a second message
-                to the same node in one round, where nodes do their rounds together.
+                to a node that has not received the first one of this round, where nodes do their rounds together.
         """
         receivers = tuple(peers)
         if self._run.in_step:
@@ -574,17 +577,21 @@ class Node:
         return outcome
 
     def _note_sent(self, receivers: tuple[int, ...], round_num: int) -> None:
-        """Raises DdlsimError for a second message to a node in a round: it would replace the first one there."""
-        before = self._sent_to if round_num == self._sent_in else ()
-        if before:
-            again = sorted(set(before) & set(receivers))
-            if again:
+        """Raises DdlsimError for a second message to a node in a round, if it would replace the first one there."""
+        if round_num != self._sent_in:
+            self._sent_in, self._sent_to = round_num, receivers
+            return
+        before = self._sent_to if isinstance(self._sent_to, set) else set(self._sent_to)
+        for receiver in receivers:
+            if receiver in before and not self._transport.has_taken(receiver, round_num):
                 raise DdlsimError(
-                    f"node.send: node {self.id} has sent to node {again[0]} in round {round_num} already, and it "
-                    "gets one message of each node and round. Send all contents by one call, or publish stages of the "
-                    "round, node.publish(round_num, stage=1, ...), for node.pull(peers, round_num, stages=...)."
+                    f"node.send: node {self.id} has sent to node {receiver} in round {round_num} already, which has "
+                    "not received it yet and gets one message of each node and round. Send all contents by one call, "
+                    "or publish stages of the round, node.publish(round_num, stage=1, ...), for node.pull(peers, "
+                    "round_num, stages=...)."
                 )
-        self._sent_in, self._sent_to = round_num, (*before, *receivers) if before else receivers
+        before.update(receivers)
+        self._sent_to = before
 
     def _keeps_starts(self, ports: "Ports") -> bool:
         """Whether something compares what the node has trained with what its training began with."""
@@ -595,7 +602,13 @@ class Node:
     def _collect(self, kind: str, round_num: int, senders: Iterable[int]) -> Verb:
         transport = self._transport
         event = transport.wait(self.id, kind, round_num, senders)
+        if kind == PUSH:
+            return event, partial(self._take_pushed, round_num)
         return event, partial(transport.take, self.id, kind, round_num)
+
+    def _take_pushed(self, round_num: int) -> "list[Message]":
+        self.took_in = round_num
+        return self._transport.take(self.id, PUSH, round_num)
 
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
         return self._clock.after(seconds), result

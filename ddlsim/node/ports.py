@@ -87,6 +87,9 @@ class Transport(Protocol):
             At most one message of each sender.
         """
 
+    def has_taken(self, node: int, round_num: int) -> bool:
+        """Whether a node has taken pushed messages of this round, the last one that it took any of."""
+
     def take_newest(self, node: int, kind: str, oldest_round: int) -> "list[Message]":
         """The newest message of every sender; none is kept any longer.
 

@@ -9,7 +9,7 @@ from ddlsim.aggregation import metropolis_hastings
 from ddlsim.algorithms.dpsgd import DPSGD
 from ddlsim.algorithms.gtsgd import GTSGD
 from ddlsim.runs.recorder import Recorder
-from ddlsim.scenario import from_mapping
+from ddlsim.scenario import from_mapping, load
 
 STAR = ((1, 2, 3), (0,), (0,), (0,))
 RING = ((1, 3), (0, 2), (1, 3), (0, 2))
@@ -99,6 +99,15 @@ def test_nodes_at_different_rates_mix_gradients_and_keep_their_sum():
         x, c = w @ x, c - z + w @ z
         assert models_of(states) == pytest.approx(x, abs=1e-12)
         assert sum(state["correction"] for state in states) == pytest.approx(np.zeros(3), abs=1e-12)
+
+
+def test_a_rate_that_decays_to_almost_nothing_leaves_numbers(tmp_path):
+    """In float32 one over such a rate is infinite."""
+    smoke = "scenarios/smoke.yaml"
+    schedule = "training.schedule={name: exponential, gamma: 0.01}"
+    sets = ("algorithm={name: gtsgd}", schedule, "rounds=24", "training.local_steps=2", "evaluation.every=24")
+    summary = runs.run(load(smoke, sets), out=tmp_path / "run")
+    assert summary["diverged"] is None and summary["accuracy"]["all"] > 0.1
 
 
 @pytest.mark.parametrize("local_steps", [1, 5])

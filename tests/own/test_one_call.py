@@ -13,6 +13,7 @@ from ddlsim.contract.one_call import CALLS
 from ddlsim.errors import ScenarioError
 from ddlsim.learning.optimizing.optimizers import Optimizer
 from ddlsim.learning.optimizing.schedules import Schedule
+from ddlsim.runs.loading import load_data
 from ddlsim.scenario import from_python, parts
 
 NEEDED = {
@@ -30,11 +31,16 @@ def scenario():
     return from_python("smoke", {})
 
 
+@pytest.fixture(scope="module")
+def outline(scenario):
+    return load_data(scenario.model_copy(update={"learning": "none"})).dataset
+
+
 @pytest.mark.parametrize(("key", "name"), OURS)
-def test_ours_pass(scenario, key, name):
+def test_ours_pass(scenario, outline, key, name):
     cls = parts.table(key)[name]
     needed = {field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING}
-    assert list(CALLS[key](cls(**{each: NEEDED[each] for each in needed}), scenario)) == []
+    assert list(CALLS[key](cls(**{each: NEEDED[each] for each in needed}), scenario, outline)) == []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,17 +114,17 @@ WRONG = [
     ("compression", OwnCompression(), "decode of OwnCompression returns a tensor [2, 5] of torch.float32, expected"),
     ("attacks", OwnAttack(value=torch.zeros(3)), "forge of OwnAttack returns a tensor [3] of torch.float32, expected"),
     ("attacks", OwnAttack(value=7), "forge of OwnAttack returns a int, expected a tensor [6]"),
-    ("attacks", OwnAttack(), "poison of OwnAttack returns inputs and labels of shapes [2, 1, 8, 8] and [4]"),
+    ("attacks", OwnAttack(), "poison of OwnAttack returns inputs and labels of shapes [2, 1, 28, 28] and [4]"),
     ("aggregation", OwnAggregation(value=1), "combine of OwnAggregation returns a int, expected"),
-    ("aggregation", OwnAggregation(value=Combination(mixing=np.ones((1, 2)))), "expected finite weights [m, 3]"),
-    ("aggregation", OwnAggregation(value=Combination(cut=2)), "expected fewer than half of 3 rows on either side"),
-    ("aggregation", OwnAggregation(value=Combination(kept=3)), "expected the place of one of 3 rows, got 3"),
+    ("aggregation", OwnAggregation(value=Combination(mixing=np.ones((1, 2)))), "expected finite weights [m, "),
+    ("aggregation", OwnAggregation(value=Combination(cut=9)), "cut: expected fewer than half of "),
+    ("aggregation", OwnAggregation(value=Combination(kept=9)), "kept: expected the place of one of"),
 ]
 
 
 @pytest.mark.parametrize(("key", "part", "text"), WRONG)
-def test_wrong_ones_are_told(scenario, key, part, text):
-    found = list(CALLS[key](part, scenario))
+def test_wrong_ones_are_told(scenario, outline, key, part, text):
+    found = list(CALLS[key](part, scenario, outline))
     assert sum(text in each for each in found) == 1 and all("test_one_call.py:" in each for each in found)
 
 
@@ -134,7 +140,41 @@ def test_wrong_ones_are_told(scenario, key, part, text):
         ({0: [3.0]}, "expected (start_s, end_s), got 3.0"),
     ],
 )
-def test_absences_are_of_nodes_that_exist_and_in_order(scenario, absences, text):
+def test_absences_are_of_nodes_that_exist_and_in_order(scenario, outline, absences, text):
     with pytest.raises(ScenarioError) as raised:
-        list(CALLS["churn"](OwnChurn(value=absences), scenario))
+        list(CALLS["churn"](OwnChurn(value=absences), scenario, outline))
     assert str(raised.value).startswith("churn: absences of OwnChurn") and text in str(raised.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TenClasses(Attack):
+    """Attacks that know their data, and rules and schedules that know their scenario, are asked for just that."""
+
+    poisons = True
+    nodes: object = (1,)
+
+    def poison(self, inputs, labels, num_classes, rng):
+        assert num_classes == 10 and inputs.shape[1:] == (1, 28, 28)
+        return inputs, (labels + torch.arange(10)[3]) % num_classes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed(Schedule):
+    factors: tuple = (1.0, 0.5, 0.1)
+
+    def factor(self, position, length):
+        return self.factors[position]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrimsTwo(Aggregation):
+    def combine(self, rows):
+        return Combination(cut=2)
+
+
+@pytest.mark.parametrize(
+    ("key", "part"), [("attacks", TenClasses()), ("schedule", Listed()), ("aggregation", TrimsTwo())]
+)
+def test_parts_that_fit_their_scenario_pass(outline, key, part):
+    sets = {"rounds": 3, "algorithm": {"name": "dpsgd", "final_all_reduce": False}, "topology": {"name": "complete"}}
+    assert list(CALLS[key](part, from_python("smoke", sets), outline)) == []
