@@ -33,7 +33,7 @@ def churn_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[st
 
 
 def schedule_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[str]:
-    """Its factors are numbers of 0 or more, from the first position to the last, or beyond where a run asks for that."""
+    """Its factors are numbers of 0 or more, from the first position to the last, or beyond where a run asks so."""
     length = max(1, scenario.rounds)
     beyond = part.per == "step" or scenario.algorithm.has_final_exchange
     for position in sorted({0, min(1, length - 1), length - 1, *([length] if beyond else [])}):
