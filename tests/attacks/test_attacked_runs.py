@@ -16,7 +16,7 @@ from ddlsim import runs
 from ddlsim.aggregation import AGGREGATIONS
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.attacks import ATTACKS
-from ddlsim.attacks.others_rows import FOE
+from ddlsim.attacks.others_rows import FOE, Dissensus
 from ddlsim.engine.attacked_transport import AttackedTransport
 from ddlsim.scenario import ScenarioProblems, load
 
@@ -214,10 +214,9 @@ def test_network_only_runs_are_attacked_as_well(tmp_path):
     ("algorithm", "knowledge", "rows"),
     [
         ("dpsgd", "neighbors", [1, 8, 8]),
-        ("random", "neighbors", None),
         ("fedavg", "neighbors", [1, 1, 1]),
-        ("dpsgd", "all", [1, 7, 7]),
-        ("fedavg", "all", [1, 7, 7]),
+        ("dpsgd", "all", [7, 7, 7]),
+        ("fedavg", "all", [7, 7, 7]),
     ],
 )
 def test_an_attacker_knows_what_honest_nodes_have_sent_it_and_no_servers_average(
@@ -225,11 +224,21 @@ def test_an_attacker_knows_what_honest_nodes_have_sent_it_and_no_servers_average
 ):
     seen = []
     monkeypatch.setattr(FOE, "forge", lambda self, given: seen.append(len(given.known)) or given.own)
-    last = "" if algorithm == "fedavg" or algorithm == "random" else ", final_all_reduce: false"
+    last = "" if algorithm == "fedavg" else ", final_all_reduce: false"
     attacks = f"attacks=[{{name: foe, nodes: [7], knowledge: {knowledge}}}]"
     sets = (f"algorithm={{name: {algorithm}{last}}}", "topology={name: complete}", "rounds=3", attacks)
     runs.run(load(SMOKE, sets), out=tmp_path / "run")
-    if rows is None:
-        assert max(seen) > 1  # it has drawn some peers
-    else:
-        assert seen == rows or (knowledge == "all" and seen[1:] == rows[1:])
+    assert seen == rows
+
+
+def test_dissensus_drives_a_server_away_from_all_honest_nodes(tmp_path, monkeypatch):
+    seen = []
+
+    def forge(self, given):
+        seen.append((len(given.known), given.accomplices, given.receiver is not None))
+        return given.own
+
+    monkeypatch.setattr(Dissensus, "forge", forge)
+    sets = ("algorithm={name: fedavg}", "rounds=3", "attacks=[{name: dissensus, nodes: [5, 7]}]")
+    runs.run(load(SMOKE, sets), out=tmp_path / "run")
+    assert seen[-2:] == [(6, 2, True)] * 2
