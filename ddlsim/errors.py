@@ -53,3 +53,8 @@ class ReplayFailed(DdlsimError):
             f"The replay differs from the run that it repeats: {what} The checkpoint is damaged, or was made by other "
             "code. Nothing in the directory has been changed; `ddlsim run ... --force` starts the run again."
         )
+
+
+def kind_of(value: object) -> str:
+    """What came in the place of what was expected, in words."""
+    return "nothing (None)" if value is None else f"a {type(value).__name__}"

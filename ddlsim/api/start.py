@@ -136,11 +136,7 @@ def check(
     """
     from ddlsim.contract.trial import contract_problems
 
-    def tell(text: str) -> None:
-        with suppress(OSError, ValueError):  # nothing reads standard error
-            print(text, file=sys.stderr)
-
-    found = contract_problems(resolve(scenario, set, **given), tell)
+    found = contract_problems(resolve(scenario, set, **given), _tell)
     if found:
         raise ScenarioError("\n".join(found))
 
@@ -281,12 +277,14 @@ def with_trackers(callbacks: "Sequence[Callback]", track: Sequence[str]) -> "Seq
         return given
     from ddlsim.runs.tracking import Tracked
 
-    def tell(text: str) -> None:
-        with suppress(OSError, ValueError):  # nothing reads standard error
-            print(text, file=sys.stderr)
-
     names = [track] if isinstance(track, str) else listed("track", track, '["tensorboard"]', str)
-    return [*given, Tracked(names, tell)]
+    return [*given, Tracked(names, _tell)]
+
+
+def _tell(text: str) -> None:
+    """A line on standard error."""
+    with suppress(OSError, ValueError):  # nothing reads it
+        print(text, file=sys.stderr)
 
 
 def _executor(executor: "str | Executor", workers: int | None, gpus_per_worker: int | None) -> "Executor":

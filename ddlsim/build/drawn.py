@@ -11,7 +11,7 @@ import numpy as np
 
 from ddlsim.churn.schedule import Absences, Churn
 from ddlsim.devices.base import Devices, StepTimeTrace
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import ScenarioError, kind_of
 from ddlsim.network.access_links import Links, LinkTable
 
 
@@ -24,7 +24,7 @@ def links_drawn(links: Links, num_nodes: int, seed: int) -> LinkTable:
     what = f"links: draw of {type(links).__qualname__}"
     found = links.draw(num_nodes, seed)
     if not isinstance(found, LinkTable):
-        raise ScenarioError(f"{what} returns {_kind(found)}, expected a ddlsim.network.LinkTable.")
+        raise ScenarioError(f"{what} returns {kind_of(found)}, expected a ddlsim.network.LinkTable.")
     for name in ("uplink_bytes_per_s", "downlink_bytes_per_s"):
         _numbers(f"{what}: {name}", getattr(found, name), (num_nodes,), infinite=True)
     _numbers(f"{what}: shared_bytes_per_s", found.shared_bytes_per_s, None, infinite=True, of="link")
@@ -73,7 +73,7 @@ def absences_drawn(churn: Churn | None, num_nodes: int, seed: int) -> Absences:
     what = f"churn: absences of {type(churn).__qualname__}"
     found = churn.absences(num_nodes, seed)
     if not isinstance(found, Mapping):
-        raise ScenarioError(f"{what} returns {_kind(found)}, expected a mapping of nodes to their absences.")
+        raise ScenarioError(f"{what} returns {kind_of(found)}, expected a mapping of nodes to their absences.")
     for node in found:
         if not isinstance(node, int | np.integer) or not 0 <= node < num_nodes:
             raise ScenarioError(f"{what}: node ids are 0 to {num_nodes - 1} in this scenario, got {node!r}.")
@@ -106,7 +106,7 @@ def _numbers(
     except (TypeError, ValueError):
         found = None
     if found is None or given is None:
-        raise ScenarioError(f"{what}: expected numbers, got {_kind(given)}.") from None
+        raise ScenarioError(f"{what}: expected numbers, got {kind_of(given)}.") from None
     if shape is not None and found.shape != shape:
         raise ScenarioError(f"{what}: expected an array {list(shape)}, one number per node, got {list(found.shape)}.")
     wrong = ~(found >= 0) | (np.isinf(found) & (not infinite))
@@ -117,7 +117,3 @@ def _numbers(
         finite = "" if infinite else "finite "
         raise ScenarioError(f"{what}{where}: expected {finite}numbers of 0 or more, got {found[tuple(place)]}{more}.")
     return found
-
-
-def _kind(value: Any) -> str:
-    return "nothing (None)" if value is None else f"a {type(value).__name__}"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.contract.places import kind_of, method
+from ddlsim.contract.places import method
+from ddlsim.errors import kind_of
 
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ddlsim import own_code
 from ddlsim.contract.forgotten_yields import forgotten_yields
 from ddlsim.contract.one_call import CALLS
-from ddlsim.contract.places import kind_of, method
-from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.contract.places import method
+from ddlsim.errors import DataMissing, DdlsimError, ScenarioError, kind_of
 from ddlsim.runs.loading import Loaded, load_data, prepare
 from ddlsim.scenario.crosscheck import cross_problems
 from ddlsim.scenario.own_parts import named_parts, origins

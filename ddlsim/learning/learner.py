@@ -42,7 +42,7 @@ from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.state import Kept, KeptRows
 from ddlsim.learning.terms import Terms
-from ddlsim.learning.whole_models import CORE, MODEL, check_model
+from ddlsim.learning.whole_models import CORE, MODEL, check_model, no_samples
 from ddlsim.privacy.accounting import Releases
 
 if TYPE_CHECKING:
@@ -380,10 +380,7 @@ class Learner:
         samples, batch_size = self.data.num_samples(split, node), self._training.batch_size
         num_batches = min(num_batches, -(-samples // batch_size))
         if num_batches < 1:
-            raise DdlsimError(
-                f"losses: node {node} has no {split} samples. The key `validation` of a scenario sets some aside for "
-                "the split validation."
-            )
+            raise no_samples(node, split)
         if rng is None:
             batches = (batches_in_order(samples, batch_size, num_batches),) * len(models)
         elif common:

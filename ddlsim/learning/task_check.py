@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from ddlsim import own_code
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import ScenarioError, kind_of
 from ddlsim.tasks import Task
 
 
@@ -86,7 +86,7 @@ def _wrong(task: Task, method: str, when: str, expected: str, found: Any) -> Sce
 def _shown(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor {str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    return "nothing (None)" if value is None else f"a {type(value).__name__}"
+    return kind_of(value)
 
 
 def _place(task: Task, method: str) -> str:

@@ -8,6 +8,14 @@ CORE, HEAD, MODEL = "core", "head", "model"
 _USUAL = {(MODEL,), (CORE, HEAD)}
 
 
+def no_samples(node: int, split: str) -> DdlsimError:
+    """What is raised where losses are asked for on samples that a node has none of."""
+    return DdlsimError(
+        f"losses: node {node} has no {split} samples. The key `validation` of a scenario sets some aside for the split "
+        "validation."
+    )
+
+
 def check_model(what: str, model: Any) -> None:
     """Raises DdlsimError unless it is (model,) or (core, head, ...): what is missing would be whatever was there last.
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ddlsim import own_code
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import ScenarioError, kind_of
 
 Build = Callable[[], nn.Module]
 
@@ -79,7 +79,7 @@ def with_core_and_head(
         nonlocal tried
         module = build()
         if not isinstance(module, nn.Module):
-            raise ScenarioError(f"model: build of {name} returns {_what(module)}, expected a torch.nn.Module.")
+            raise ScenarioError(f"model: build of {name} returns {kind_of(module)}, expected a torch.nn.Module.")
         refuse_lazy(module, name)
         if not tried:
             module.float()  # as it is trained: in another precision it would not take the sample
@@ -224,7 +224,3 @@ def _same(expected: object, found: object) -> bool:
         and expected.shape == found.shape
         and torch.allclose(expected, found, atol=1e-5, rtol=1e-4, equal_nan=True)
     )
-
-
-def _what(value: object) -> str:
-    return "nothing (None)" if value is None else f"a {type(value).__name__}"

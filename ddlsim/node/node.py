@@ -17,6 +17,7 @@ from ddlsim.aggregation import metropolis_hastings
 from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.terms import Terms
+from ddlsim.learning.whole_models import no_samples
 from ddlsim.messages.message import PUSH, RESPONSE, SCORE
 from ddlsim.messages.payload import as_sent
 from ddlsim.node.deferred import Deferred
@@ -280,10 +281,7 @@ class Node:
             raise DdlsimError(f"node.losses: expected the split train or validation, got {split!r}.")
         one_pass = compute.batches_in(split, self.id)
         if not one_pass:
-            raise DdlsimError(
-                f"node.losses: node {self.id} has no {split} samples. The key `validation` of a scenario sets some "
-                "aside for the split validation."
-            )
+            raise no_samples(self.id, split)
         if batches is not None and batches < 1:
             raise DdlsimError(f"node.losses: expected at least one mini-batch, or None for one pass, got {batches}.")
         batches = one_pass if batches is None else min(batches, one_pass)
