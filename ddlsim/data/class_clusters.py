@@ -46,6 +46,7 @@ class ClassClusters(Partition):
 
     def known_samples(self, share: int, num_clusters: int, num_classes: int) -> int:
         """See Partition."""
+        self._check_overlap(num_clusters, num_classes)
         return self.samples_per_class * len(self.cluster_labels(num_clusters, num_classes)[0])
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
@@ -58,8 +59,9 @@ class ClassClusters(Partition):
         """See Partition.
 
         Raises:
-            ScenarioError: if a class has too few samples.
+            ScenarioError: if a class has too few samples, or clusters cannot share so many classes.
         """
+        self._check_overlap(len(clusters), num_classes)
         pools = [np.flatnonzero(labels == label) for label in range(num_classes)]
         if self.stride is None:
             pools = [rng.permutation(pool) for pool in pools]
@@ -85,6 +87,11 @@ class ClassClusters(Partition):
             raise ScenarioError(
                 f"partition.overlap: {num_clusters} clusters of {num_classes} classes cannot share {self.overlap}."
             )
+        starts = [cluster * (width - self.overlap) for cluster in range(num_clusters)]
+        return [list(range(start, start + width)) for start in starts]
+
+    def _check_overlap(self, num_clusters: int, num_classes: int) -> None:
+        """Raises ScenarioError if windows cannot share just so many classes and cover all of them."""
         if (num_classes + (num_clusters - 1) * self.overlap) % num_clusters:
             fit = [
                 str(overlap)
@@ -97,8 +104,6 @@ class ClassClusters(Partition):
                 f"their neighbors do not cover {num_classes} classes exactly. Overlaps that do: "
                 f"{', '.join(fit) or 'none'}."
             )
-        starts = [cluster * (width - self.overlap) for cluster in range(num_clusters)]
-        return [list(range(start, start + width)) for start in starts]
 
     def _amount(self, rng: np.random.Generator) -> int:
         if self.draw == "normal":

@@ -11,6 +11,7 @@ from ddlsim.data.dataset import Dataset
 from ddlsim.data.prepared import prepare
 from ddlsim.data.shifts import NoShift
 from ddlsim.errors import ScenarioError
+from ddlsim.scenario import load
 
 LABELS = np.tile(np.arange(10), 600)
 
@@ -92,7 +93,7 @@ def test_classes_are_counted_in_the_data_set_not_in_the_samples():
 )
 def test_an_overlap_that_windows_of_equal_width_cannot_have_is_refused(clusters, classes, overlap, fit):
     with pytest.raises(ScenarioError, match=rf"{overlap} classes .* do not cover {classes} .* that do: {fit}\."):
-        ClassClusters(overlap=overlap).cluster_labels(clusters, classes)
+        ClassClusters(overlap=overlap).assign_classes(np.arange(classes), [1] * clusters, rng(), classes)
 
 
 @pytest.mark.parametrize(("clusters", "classes", "overlap"), [(2, 10, 4), (3, 10, 1), (4, 10, 2), (5, 10, 0)])
@@ -100,3 +101,9 @@ def test_neighbors_share_what_is_asked_for_and_every_class_is_somebodys(clusters
     windows = ClassClusters(overlap=overlap).cluster_labels(clusters, classes)
     assert {label for window in windows for label in window} == set(range(classes))
     assert all(len(set(one) & set(other)) == overlap for one, other in pairwise(windows))
+
+
+def test_an_overlap_that_fits_the_classes_that_there_are_passes_the_check_of_a_scenario():
+    """Where it is not known yet how many there are."""
+    sets = ("partition={name: class_clusters, overlap: 2}", "nodes.clusters=[2, 2, 2, 2]", "algorithm={name: el}")
+    assert load("scenarios/smoke.yaml", sets).partition.cluster_labels(4, 10)[1] == [2, 3, 4, 5]
