@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
@@ -28,6 +29,7 @@ SETTINGS = {
     "panm": ", loss_batches: local_steps, sampled_peers: 2, stage1_rounds: 3",
     "dac": ", loss_batches: local_steps, sampled_peers: 3",  # scoring on all samples takes longer than a round here
 }
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 COLUMNS = ("payload_bytes", "header_bytes", "wasted_bytes", "in_flight_bytes")
 LARGEST_BYTES = 102_100  # the model of smoke.yaml, 25,450 parameters, with a header and a few numbers
 
@@ -198,13 +200,14 @@ def test_same_seed_same_bytes_whether_or_not_full_waves_are_launched_early(tmp_p
     assert first[0] != other[0]
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_waves_as_on_a_gpu_give_the_same_run(tmp_path, name, mode, monkeypatch):
-    """The way of a GPU, on the CPU: stacked models and their evaluation instead of one after the other."""
+def test_waves_as_on_a_gpu_give_the_same_run(tmp_path, name, mode, device, monkeypatch):
+    """The way of a GPU, on the CPU or on one: stacked models and their evaluation instead of one after the other."""
     options = "rounds=2", f"mode={mode}", "devices={name: lognormal}", "evaluation.every=1"
-    expected, expected_rows = run(tmp_path, name, *options, out="threads")
+    expected, expected_rows = run(tmp_path, name, *options, "compute_device=cpu", out="threads")
     monkeypatch.setattr(learner, "make_backends", partial(make_backends, stacked=True))
-    summary, rows = run(tmp_path, name, *options, out="stacked")
+    summary, rows = run(tmp_path, name, *options, f"compute_device={device}", out="stacked")
     assert (summary["bytes"], summary["sim_time_s"]) == (expected["bytes"], expected["sim_time_s"])
     assert [(row["node"], row["name"]) for row in rows] == [(row["node"], row["name"]) for row in expected_rows]
     for found, row in zip(rows, expected_rows, strict=True):
