@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from ddlsim.kernels.convolving import stacked_conv2d
 from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor, batched, first_stacked, spread
 
 Optional = torch.Tensor | None
@@ -39,6 +40,9 @@ def _conv(func: Callable[..., torch.Tensor]) -> Callable[..., StackedTensor]:
         kernels = spread(weight, first.count).flatten(0, 1)
         biases = _per_channel(bias, first.count)
         if isinstance(x, StackedTensor):
+            if func is F.conv2d and groups == 1:
+                found = stacked_conv2d(x.channels, kernels, biases, x.count, stride, padding, dilation)
+                return x.like(found, joined=True)
             images, groups = x.channels, groups * x.count
         elif groups == 1:  # all models see the same images: one convolution to N times as many channels
             images = x

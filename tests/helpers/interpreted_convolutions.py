@@ -1,0 +1,37 @@
+"""`python interpreted_convolutions.py IN OUT`: convolutions of many models, by kernels interpreted on the host.
+
+Triton's standard library is for its interpreter, too, only if that is so before it is imported: a process of its own.
+"""
+
+import os
+import sys
+
+import torch
+
+
+def gradients(conv2d, inputs, slopes, count, moves):
+    """Outputs [b, N * O, OH, OW] and the gradients by images, weights and biases, where there are any."""
+    leaves = [each.clone().requires_grad_() for each in inputs]
+    outputs = conv2d(*leaves[:2], leaves[2] if len(leaves) > 2 else None, count, *moves)
+    return [outputs.detach(), *torch.autograd.grad(outputs, leaves, slopes)]
+
+
+def main(given: str, found: str) -> None:
+    """Reads cases (inputs, slopes, count, moves) and writes what the kernels make of them."""
+    os.environ["TRITON_INTERPRET"] = "1"
+    from ddlsim.kernels import convolving, grouped_conv
+
+    def kernels_alone(*arguments):
+        calls = []
+        kept, grouped_conv.grouped_conv2d = grouped_conv.grouped_conv2d, lambda *a: calls.append(1) or kept(*a)
+        result = convolving.stacked_conv2d(*arguments)
+        grouped_conv.grouped_conv2d = kept
+        assert calls, "torch's own convolution was called"
+        return result
+
+    convolving._on_tensor_cores = lambda images, weights: True
+    torch.save([gradients(kernels_alone, *case) for case in torch.load(given)], found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,130 @@
+"""Convolutions of many models against those of each alone: the kernels by Triton's interpreter, and on a device."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import interpreted_convolutions
+import pytest
+import torch
+from interpreted_convolutions import gradients
+from torch.nn import functional as F
+
+from ddlsim.kernels import convolving
+
+grouped_conv = pytest.importorskip("ddlsim.kernels.grouped_conv", exc_type=ImportError)
+needs_tensor_cores = pytest.mark.skipif(
+    not torch.cuda.is_available() or not convolving.has_kernels(torch.device("cuda")), reason="no CUDA device for TF32"
+)
+
+CASES = {
+    "5x5 on three channels, as GN-LeNet's first": dict(channels=3, outputs=32, size=(8, 8), kernel=(5, 5), padding=2),
+    "all channels in one product": dict(channels=32, outputs=32, size=(6, 6), kernel=(5, 5), padding=2),
+    "more channels than a product has": dict(channels=64, outputs=17, size=(4, 5), kernel=(3, 3), padding=1),
+    "more outputs than a block has": dict(channels=4, outputs=70, size=(7, 7), kernel=(3, 3), dilation=2),
+    "odd numbers": dict(channels=5, outputs=7, size=(9, 6), kernel=(3, 3), padding=1, bias=False),
+    "stride": dict(channels=4, outputs=6, size=(9, 11), kernel=(3, 5), stride=2, padding=1),
+    "stride and dilation": dict(channels=3, outputs=4, size=(10, 10), kernel=(3, 3), stride=2, padding=1, dilation=2),
+    "rows and columns otherwise": dict(
+        channels=3, outputs=4, size=(9, 8), kernel=(3, 2), stride=(1, 2), padding=(2, 0), dilation=(1, 3)
+    ),
+    "a stride beyond the kernel": dict(channels=3, outputs=4, size=(8, 8), kernel=(1, 1), stride=2),
+    "an even kernel of one model": dict(
+        channels=3, outputs=4, size=(11, 11), kernel=(4, 4), stride=3, padding=1, count=1
+    ),
+    "a product of matrices": dict(channels=6, outputs=5, size=(8, 8), kernel=(1, 1)),
+}
+
+
+def made(channels, outputs, size, kernel, stride=1, padding=0, dilation=1, bias=True, count=3, batch=3):
+    """Inputs of a convolution in float64 and what it gives, as arguments of `gradients`, and that."""
+    torch.manual_seed(1)
+    draw = lambda *shape: torch.randn(shape, dtype=torch.float64)  # noqa: E731
+    weights = draw(count * outputs, channels, *kernel)
+    inputs = [draw(batch, count * channels, *size), weights, *([draw(len(weights))] if bias else [])]
+    moves = stride, padding, dilation
+    plain = lambda *given: F.conv2d(*given[:3], *moves, count)  # noqa: E731
+    slopes = torch.randn_like(plain(*inputs, None))
+    given = inputs, slopes, count, moves
+    return given, gradients(plain, *given)
+
+
+def in_float32(case, device="cpu"):
+    inputs, slopes, *rest = case[0]
+    return [each.to(device, torch.float32) for each in inputs], slopes.to(device, torch.float32), *rest
+
+
+def assert_same(found, case, within):
+    for one, other in zip(found, case[1], strict=True):
+        assert one.shape == other.shape
+        assert (one.double().cpu() - other).abs().max() <= within * other.abs().max()
+
+
+@pytest.fixture(params=CASES)
+def name(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def interpreted(tmp_path_factory):
+    """What kernels that Triton interprets make of each case."""
+    given, found = (tmp_path_factory.mktemp("conv") / file for file in ("given.pt", "found.pt"))
+    torch.save([in_float32(made(**case)) for case in CASES.values()], given)
+    script = Path(interpreted_convolutions.__file__)
+    done = subprocess.run([sys.executable, script, given, found], capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    return dict(zip(CASES, torch.load(found), strict=True))
+
+
+def test_interpreted_kernels_give_each_models_own_convolution_and_gradients(interpreted, name):
+    assert_same(interpreted[name], made(**CASES[name]), 1e-6)
+
+
+@needs_tensor_cores
+def test_on_a_device_they_have_the_digits_of_float32_and_the_same_bits_again(name):
+    case = made(**CASES[name])
+    found, again = (gradients(convolving.stacked_conv2d, *in_float32(case, "cuda")) for _ in range(2))
+    assert_same(found, case, 1e-5)
+    assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
+
+
+def test_convolutions_on_the_host_are_torchs_own(name):
+    case = made(**CASES[name])
+    assert_same(gradients(convolving.stacked_conv2d, *in_float32(case)), case, 1e-5)
+    assert not convolving.has_kernels(torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, None),
+        ({"padding": "same"}, "padding by name"),
+        ({"padding": 3}, "windows that see nothing but padding"),
+        ({"images": torch.randn(0, 6, 8, 8)}, "no image"),
+        ({"count": 2**16}, "more models than a grid has"),
+        ({"images": torch.empty(2**17, 6, 64, 64, device="meta")}, "places beyond 32 bits"),
+    ],
+)
+def test_what_the_kernels_are_not_for_is_left_to_torch(monkeypatch, change, why):
+    monkeypatch.setattr(convolving, "_on_tensor_cores", lambda images, weights: True)
+    monkeypatch.setattr(grouped_conv, "grouped_conv2d", lambda *args: "the kernels")
+    monkeypatch.setattr(F, "conv2d", lambda *args: "torch")
+    given = {"images": torch.randn(2, 6, 8, 8), "weights": torch.randn(8, 3, 3, 3), "biases": None, "count": 2}
+    given |= {"stride": 1, "padding": 1, "dilation": 1} | change
+    assert convolving.stacked_conv2d(**given) == ("torch" if why else "the kernels")
+
+
+@pytest.mark.parametrize("dtypes", [(torch.float64, torch.float64), (torch.float32, torch.bfloat16)])
+def test_other_precisions_are_left_to_torch(monkeypatch, dtypes):
+    monkeypatch.setattr(convolving, "has_kernels", lambda device: True)
+    images, weights = (SimpleNamespace(dtype=dtype, is_cuda=True, device=None) for dtype in dtypes)
+    assert not convolving._on_tensor_cores(images, weights)
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+def test_mixed_precision_is_left_to_torch(monkeypatch, mixed):
+    monkeypatch.setattr(convolving, "has_kernels", lambda device: True)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: mixed)
+    values = SimpleNamespace(dtype=torch.float32, is_cuda=True, device=None)
+    assert convolving._on_tensor_cores(values, values) != mixed
