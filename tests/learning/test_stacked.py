@@ -3,6 +3,8 @@
 Stacking is the same code on every device, so all but the last tests run on the CPU.
 """
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from torch import nn
 
 from ddlsim.learning.backends import sample_pool, stacked_evaluating
 from ddlsim.learning.backends.sample_pool import SamplePool
-from ddlsim.learning.backends.stacked_models import StackedModels
+from ddlsim.learning.backends.stacked_models import WAYS, StackedModels
 from ddlsim.learning.stacking.tensor import StackedTensor
 from ddlsim.models.residual import ResidualBlock
 from ddlsim.models.split import SplitModel
@@ -224,6 +226,24 @@ def test_what_cannot_be_stacked_goes_one_by_one(pair, module, reason):
     (_, found_loss, _), (_, found_other, _) = stacked.value(jobs[1])
     assert [found_loss, found_other] == pytest.approx([loss, other], rel=1e-5)
     assert [key.startswith("evaluation: " + reason) for key in told(stacked)] == [False, True]
+
+
+@pytest.mark.parametrize("unlucky", [1, 3, 4])
+def test_one_batch_that_agrees_is_enough_to_train_layer_by_layer(pair, monkeypatch, unlucky):
+    """In a batch two pixels of a maximum may be equal but for their rounding."""
+    looks = []
+
+    def same(self, *look):
+        looks.append(look)
+        return len(looks) > unlucky and computed(self, *look)
+
+    computed = StackedModels._same_step
+    monkeypatch.setattr(StackedModels, "_same_step", same)
+    plain, stacked = pair()
+    assert_equal_models(train_all(stacked), train_all(plain))
+    assert not stacked.detours
+    assert {way.name for way, *_ in looks} == ({"layer by layer"} if unlucky < 4 else {way.name for way in WAYS})
+    assert not any(torch.equal(one[2], other[2]) for one, other in combinations(looks[:4], 2))
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
 
 LOOKED_AT = 2
-"""Models, and for evaluations images of each, on which it is seen whether an architecture can be stacked."""
+"""Models, and steps of each or for evaluations images, on which it is seen whether an architecture can be stacked."""
 
 
 class StackedBackend:
@@ -141,8 +141,8 @@ class StackedBackend:
         if (known := models.known_reason(training=True)) is not None:
             return known
         few = group[:LOOKED_AT]
-        rows = self._pool.rows([job.node for job in few], [job.batches[:1] for job in few])
-        return models.why_not_train(few, *self._pool.gather(few[0].node, rows[0]))
+        steps = self._pool.rows([job.node for job in few], [job.batches[:LOOKED_AT] for job in few])
+        return models.why_not_train(few, [self._pool.gather(few[0].node, rows) for rows in steps])
 
     def _train_stacked(self, models: StackedModels, jobs: Sequence[TrainSpec]) -> None:
         whole, only = stack_models([job.model for job in jobs]), jobs[0].only

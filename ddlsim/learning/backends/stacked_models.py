@@ -150,15 +150,18 @@ class StackedModels:
         """What has been found out about training or evaluation; None: it has not been asked yet."""
         return self.reasons.get(TRAINING if training else EVALUATION)
 
-    def why_not_train(self, jobs: Sequence[TrainSpec], images: torch.Tensor, labels: torch.Tensor) -> str:
+    def why_not_train(self, jobs: Sequence[TrainSpec], batches: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> str:
         """Why these models have to be trained one by one; empty where they need not. The answer is kept.
+
+        It is enough if one batch agrees, as it is or mirrored: where two pixels of a maximum are equal but for their
+        rounding, the gradient goes through one or through the other, and two right answers lie far apart.
 
         Args:
             jobs: whose models are known; of one alone, a second model is made.
-            images: those of one step of each of them, [N, b, C, H, W].
-            labels: [N, b].
+            batches: images [N, b, C, H, W] and labels [N, b] of a few steps of each of them.
         """
-        return self._found_out(TRAINING, lambda way: self._same_step(way, jobs, images, labels))
+        tries = [pair for x, y in batches for pair in ((x, y), (x.flip(-1), y))]
+        return self._found_out(TRAINING, lambda way: any(self._same_step(way, jobs, x, y) for x, y in tries))
 
     def why_not_evaluate(self, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> str:
         """The same of evaluation.
