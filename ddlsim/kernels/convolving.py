@@ -37,7 +37,8 @@ def stacked_conv2d(
     Returns:
         [b, N * O, OH, OW].
     """
-    if not isinstance(padding, str) and _on_tensor_cores(images, weights):
+    trains = torch.is_grad_enabled() and (images.requires_grad or weights.requires_grad)
+    if trains and not isinstance(padding, str) and _on_tensor_cores(images, weights):
         from ddlsim.kernels.grouped_conv import Geometry, grouped_conv2d
 
         geometry = Geometry(_pair(stride), _pair(padding), _pair(dilation))

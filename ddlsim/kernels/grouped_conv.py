@@ -20,11 +20,11 @@ import triton
 import triton.language as tl
 from torch.nn import functional as F
 
-PRECISION = "tf32x3"
-"""Of the products; `ieee`: multiply-adds of float32."""
-PIXELS, INNER, WARPS, STAGES = 128, 32, 4, 3
+PRECISION = "split"
+"""Of the products: two TF32 numbers for each factor, or what Triton calls so. Infinite values give NaN in `split`."""
+PIXELS, INNER, WARPS, STAGES = 128, 16, 4, 3
 """Of a block of outputs: its pixels, values under the kernel in one product, warps, and blocks loaded ahead."""
-W_COLUMNS, W_PIXELS, W_WARPS, W_STAGES = 64, 32, 4, 3
+W_COLUMNS, W_PIXELS, W_WARPS, W_STAGES = 128, 16, 4, 3
 """Of a block of the weights' gradient: its columns, pixels in one product, warps, and blocks loaded ahead."""
 MOST_OUTPUTS = 64
 """Channels that come out, in a block."""
@@ -38,6 +38,27 @@ class Geometry(NamedTuple):
     stride: tuple[int, int]
     padding: tuple[int, int]
     dilation: tuple[int, int]
+
+
+@triton.jit
+def _halves(values):
+    """float32 as the sum of two numbers, the first of which TF32 holds exactly."""
+    high = (values.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+    return high, values - high
+
+
+@triton.jit
+def _add_product(left, right, sums, PRECISION: tl.constexpr):
+    """sums + left @ right."""
+    if PRECISION == "split":
+        left_high, left_low = _halves(left)
+        right_high, right_low = _halves(right)
+        sums = tl.dot(left_low, right_high, sums, input_precision="tf32")
+        sums = tl.dot(left_high, right_low, sums, input_precision="tf32")
+        sums = tl.dot(left_high, right_high, sums, input_precision="tf32")
+    else:
+        sums = tl.dot(left, right, sums, input_precision=PRECISION)
+    return sums
 
 
 @triton.jit
@@ -94,7 +115,7 @@ def _convolve(
             values = tl.load(images + (under[:, None] + corner[None, :]), mask=there[:, None], other=0.0)
             mask = (channel < OUT)[:, None] & there[None, :]
         factors = tl.load(kernels + (own[:, None] + (tap * C + start + inside)[None, :]), mask=mask, other=0.0)
-        sums = tl.dot(factors, values, sums, input_precision=PRECISION)
+        sums = _add_product(factors, values, sums, PRECISION)
     if HAS_BIAS:
         sums += tl.load(biases + model * OUT + channel, mask=channel < OUT, other=0.0)[:, None]
     where = ((image * count + model) * OUT)[None, :] + channel[:, None]
@@ -155,7 +176,7 @@ def _weight_gradient(
             mask=(under < inner)[:, None] & (pixel < pixels)[None, :],
             other=0.0,
         )
-        sums = tl.dot(slopes, tl.trans(values), sums, input_precision=PRECISION)
+        sums = _add_product(slopes, tl.trans(values), sums, PRECISION)
     row = (part * count + model) * OUT + channel
     where = row[:, None] * inner + under[None, :]
     tl.store(found + where, sums, mask=(channel < OUT)[:, None] & (under < inner)[None, :])

@@ -99,6 +99,7 @@ def test_convolutions_on_the_host_are_torchs_own(name):
     ("change", "why"),
     [
         ({}, None),
+        ({"weights": torch.randn(8, 3, 3, 3)}, "nothing to differentiate, where cuDNN is as fast"),
         ({"padding": "same"}, "padding by name"),
         ({"padding": 3}, "windows that see nothing but padding"),
         ({"images": torch.randn(0, 6, 8, 8)}, "no image"),
@@ -110,7 +111,8 @@ def test_what_the_kernels_are_not_for_is_left_to_torch(monkeypatch, change, why)
     monkeypatch.setattr(convolving, "_on_tensor_cores", lambda images, weights: True)
     monkeypatch.setattr(grouped_conv, "grouped_conv2d", lambda *args: "the kernels")
     monkeypatch.setattr(F, "conv2d", lambda *args: "torch")
-    given = {"images": torch.randn(2, 6, 8, 8), "weights": torch.randn(8, 3, 3, 3), "biases": None, "count": 2}
+    weights = torch.randn(8, 3, 3, 3, requires_grad=True)
+    given = {"images": torch.randn(2, 6, 8, 8), "weights": weights, "biases": None, "count": 2}
     given |= {"stride": 1, "padding": 1, "dilation": 1} | change
     assert convolving.stacked_conv2d(**given) == ("torch" if why else "the kernels")
 
