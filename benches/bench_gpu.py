@@ -5,6 +5,7 @@ Times are until the device has finished.
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 
 import facade_cell as cell
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 from mixing import regular_mixing
+from torch.nn import functional as F
 
 from ddlsim.kernels import aligned_rows, cosine, merge, project_simplex, reference
+from ddlsim.kernels.convolving import stacked_conv2d
 from ddlsim.learning.backends.choose import make_backends
 
 ON_GPU = torch.cuda.is_available()
@@ -82,6 +85,27 @@ def test_training_wave(compare, learner, starts):
         lambda: cell.plain_training(learner, starts),
         "PyTorch, one node at a time",
     )
+
+
+@pytest.mark.parametrize(("channels", "outputs", "side"), [(3, 32, 32), (32, 32, 16), (32, 64, 8)])
+def test_training_convolution(compare, channels, outputs, side):
+    """One layer of GN-LeNet, 32 models with 8 images each, forward and backward."""
+    torch.manual_seed(0)
+    count = cell.NODES if ON_GPU else 2
+    draw = partial(torch.randn, device=DEVICE, requires_grad=True)
+    images = draw(cell.BATCH, count * channels, side, side)
+    weights, biases = draw(count * outputs, channels, 5, 5), draw(count * outputs)
+    slopes = torch.randn(cell.BATCH, count * outputs, side, side, device=DEVICE)
+    inputs = [weights, biases] if channels == 3 else [images, weights, biases]  # the first layer's images are given
+
+    def gradients(convolve: Callable[..., torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(convolve(images, weights, biases), inputs, slopes)
+
+    ours = lambda x, w, b: stacked_conv2d(x, w, b, count, 1, 2, 1)  # noqa: E731
+    cudnn = partial(F.conv2d, padding=2, groups=count)
+    for found, expected in zip(gradients(ours), gradients(cudnn), strict=True):
+        assert (found - expected).norm() <= 1e-5 * expected.norm()
+    compare(lambda: gradients(ours), lambda: gradients(cudnn), "cuDNN, as many groups as models")
 
 
 def test_facade_round(compare, learner, starts):

@@ -182,18 +182,27 @@ def _cuda() -> Iterator[Finding]:
         return
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     yield Finding("CUDA", "ok", f"{', '.join(names)} (CUDA {torch.version.cuda})")
+    yield _cuda_kernels()
+    from ddlsim.kernels.convolving import why_no_kernels
+
+    if why := why_no_kernels(torch.device("cuda", 0)):
+        yield Finding("convolutions", "note", f"cuDNN's, where small models train slower on the GPU: {why}")
+    else:
+        yield Finding("convolutions", "ok", "many models' in one launch, on tensor cores")
+
+
+def _cuda_kernels() -> Finding:
     from ddlsim import native
 
     why = native.why_no_cuda()
     if not why:
-        yield Finding("CUDA kernels", "ok", "built")
-        return
+        return Finding("CUDA kernels", "ok", "built")
     cure = "reinstall ddlsim where nvcc is found (DDLSIM_CUDA=ON says why it is not)"
     if "compute capability" in why:
         cure = "reinstall ddlsim with the environment variable CUDAARCHS=native on this machine"
     elif "driver" in why:
         cure = "install a newer driver, or reinstall ddlsim with an nvcc of the driver's version"
-    yield Finding("CUDA kernels", "note", f"not used: {why}; plain torch computes on the GPU, slower", cure)
+    return Finding("CUDA kernels", "note", f"not used: {why}; plain torch computes on the GPU, slower", cure)
 
 
 def _why_torch_sees_none() -> str:

@@ -1,8 +1,8 @@
 """When convolutions of many models are computed by the kernels of grouped_conv.py, and when by cuDNN."""
 
+import textwrap
 from collections.abc import Sequence
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -10,8 +10,12 @@ from torch.nn import functional as F
 
 MOST_VALUES = 2**31 - 1
 """Of a tensor: places in it are counted in 32 bits."""
+FEWEST_MODELS = 2
+"""One model alone is an ordinary convolution, at which cuDNN is faster."""
 MOST_MODELS = 2**15
 """With the parts that a gradient's sum is split into they are the third side of a grid, 65,535 at most."""
+TF32_SINCE = (8, 0)
+"""The compute capability."""
 
 
 def stacked_conv2d(
@@ -42,22 +46,33 @@ def stacked_conv2d(
         from ddlsim.kernels.grouped_conv import Geometry, grouped_conv2d
 
         geometry = Geometry(_pair(stride), _pair(padding), _pair(dilation))
-        if count <= MOST_MODELS and _fits(images, weights, geometry.padding, geometry.dilation):
+        if FEWEST_MODELS <= count <= MOST_MODELS and _fits(images, weights, geometry.padding, geometry.dilation):
             return grouped_conv2d(images, weights, biases, count, geometry)
     return F.conv2d(images, weights, biases, stride, padding, dilation, count)
 
 
 def _on_tensor_cores(images: torch.Tensor, weights: torch.Tensor) -> bool:
     in_float32 = images.dtype == weights.dtype == torch.float32
-    return images.is_cuda and in_float32 and not torch.is_autocast_enabled("cuda") and has_kernels(images.device)
+    return images.is_cuda and in_float32 and not torch.is_autocast_enabled("cuda") and not why_no_kernels(images.device)
 
 
 @cache
-def has_kernels(device: torch.device) -> bool:
-    """Whether the kernels are for such a device: one that multiplies TF32, where Triton is installed."""
-    if device.type != "cuda" or torch.version.hip or find_spec("triton") is None:
-        return False
-    return torch.cuda.get_device_capability(device) >= (8, 0)
+def why_no_kernels(device: torch.device) -> str:
+    """Why a device has no use for the kernels; empty where they run. They are tried on one pixel."""
+    if device.type != "cuda" or torch.version.hip:
+        return "they are for CUDA"
+    if torch.cuda.get_device_capability(device) < TF32_SINCE:
+        return "the device does not multiply TF32"
+    try:
+        from ddlsim.kernels.grouped_conv import Geometry, grouped_conv2d
+
+        pixel = torch.zeros(1, 1, 1, 1, device=device)
+        grouped_conv2d(pixel, pixel, None, 1, Geometry((1, 1), (0, 0), (1, 1)))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # Triton is missing, or what it needs: a C compiler, a folder for what it has compiled
+        return f"{type(error).__name__}: {textwrap.shorten(str(error), 100, placeholder=' ...')}"
+    return ""
 
 
 def _fits(images: torch.Tensor, weights: torch.Tensor, padding: Sequence[int], dilation: Sequence[int]) -> bool:

@@ -24,9 +24,9 @@ PRECISION = "split"
 """Of the products: two TF32 numbers for each factor, or what Triton calls so. Infinite values give NaN in `split`."""
 PIXELS, INNER, WARPS, STAGES = 128, 16, 4, 3
 """Of a block of outputs: its pixels, values under the kernel in one product, warps, and blocks loaded ahead."""
-W_COLUMNS, W_PIXELS, W_WARPS, W_STAGES = 128, 16, 4, 3
+W_COLUMNS, W_PIXELS, W_WARPS, W_STAGES = 64, 16, 4, 3
 """Of a block of the weights' gradient: its columns, pixels in one product, warps, and blocks loaded ahead."""
-MOST_OUTPUTS = 64
+MOST_OUTPUTS = 32
 """Channels that come out, in a block."""
 ENOUGH_BLOCKS = 528
 """So many blocks keep all of a large device busy."""
@@ -53,9 +53,10 @@ def _add_product(left, right, sums, PRECISION: tl.constexpr):
     if PRECISION == "split":
         left_high, left_low = _halves(left)
         right_high, right_low = _halves(right)
-        sums = tl.dot(left_low, right_high, sums, input_precision="tf32")
-        sums = tl.dot(left_high, right_low, sums, input_precision="tf32")
-        sums = tl.dot(left_high, right_high, sums, input_precision="tf32")
+        product = tl.dot(left_low, right_high, input_precision="tf32")
+        product = tl.dot(left_high, right_low, product, input_precision="tf32")
+        product = tl.dot(left_high, right_high, product, input_precision="tf32")
+        sums += product  # not inside the tensor cores, whose sums are cut off, not rounded
     else:
         sums = tl.dot(left, right, sums, input_precision=PRECISION)
     return sums

@@ -21,7 +21,7 @@ MOST_CHUNKS = 65_535  # of a launch: the second dimension of its grid
 FAST_DOUBLES = {(8, 0), (9, 0), (10, 0)}
 """Compute capabilities of devices (A100, H100, H200, B200) that multiply matrices of doubles about as fast as they do
 floats in ordinary kernels; others do it 16 to 64 times more slowly."""
-MANY = 64  # models: of fewer, a product of doubles leaves most of such a device idle
+MANY = 32  # models, for which it was measured on an H200: 0.16 ms by doubles, 0.25 by tiles; of fewer not
 
 
 def merge(

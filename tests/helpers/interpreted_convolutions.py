@@ -8,6 +8,9 @@ import sys
 
 import torch
 
+NO_INTERPRETER = 77
+"""Exit status where Triton's interpreter cannot run a loop: one of its versions fails with newer ones of numpy."""
+
 
 def gradients(conv2d, inputs, slopes, count, moves):
     """Outputs [b, N * O, OH, OW] and the gradients by images, weights and biases, where there are any."""
@@ -16,9 +19,31 @@ def gradients(conv2d, inputs, slopes, count, moves):
     return [outputs.detach(), *torch.autograd.grad(outputs, leaves, slopes)]
 
 
+def check_interpreter() -> None:
+    """Ends the process where it is not the kernels that fail."""
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def count(found, turns):
+        total = tl.zeros((4,), dtype=tl.float32)
+        for _turn in range(0, turns):
+            total += 1
+        tl.store(found + tl.arange(0, 4), total)
+
+    found = torch.zeros(4)
+    try:
+        count[(1,)](found, 3)
+    except Exception as error:
+        sys.stderr.write(f"{error}")
+        sys.exit(NO_INTERPRETER)
+    assert found.eq(3).all()
+
+
 def main(given: str, found: str) -> None:
     """Reads cases (inputs, slopes, count, moves) and writes what the kernels make of them."""
     os.environ["TRITON_INTERPRET"] = "1"
+    check_interpreter()
     from ddlsim.kernels import convolving, grouped_conv
 
     def kernels_alone(*arguments):
