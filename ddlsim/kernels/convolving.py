@@ -14,6 +14,8 @@ FEWEST_MODELS = 2
 """One model alone is an ordinary convolution, at which cuDNN is faster."""
 MOST_MODELS = 2**15
 """With the parts that a gradient's sum is split into they are the third side of a grid, 65,535 at most."""
+MOST_PARTS = 2**21
+"""Values that these parts have beyond those of the gradient itself, at most."""
 TF32_SINCE = (8, 0)
 """The compute capability."""
 
@@ -76,13 +78,13 @@ def why_no_kernels(device: torch.device) -> str:
 
 
 def _fits(images: torch.Tensor, weights: torch.Tensor, padding: Sequence[int], dilation: Sequence[int]) -> bool:
-    """Whether places fit 32 bits, and no kernel sees nothing but padding."""
+    """Whether places fit 32 bits, of gradients too, and no kernel sees nothing but padding."""
     reach = [(taps - 1) * by for taps, by in zip(weights.shape[2:], dilation, strict=True)]
     lengths = [length + 2 * far for length, far in zip(images.shape[2:], reach, strict=True)]
     most = len(images) * max(images.shape[1], len(weights)) * lengths[0] * lengths[1]
     inside = all(pad <= far for pad, far in zip(padding, reach, strict=True))
     seen = all(length + 2 * pad > far for length, pad, far in zip(images.shape[2:], padding, reach, strict=True))
-    return inside and seen and 0 < most <= MOST_VALUES
+    return inside and seen and 0 < most <= MOST_VALUES and weights.numel() + MOST_PARTS <= MOST_VALUES
 
 
 def _pair(value: Any) -> tuple[int, int]:

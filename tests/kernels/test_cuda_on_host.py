@@ -200,8 +200,8 @@ def test_listed_cosines_are_one_upload(device, monkeypatch, rng, compare):
 @pytest.mark.parametrize(
     ("capability", "n", "squared", "way"),
     [
-        ((9, 0), 64, False, "doubles"),
-        ((9, 0), 63, False, "tiles"),
+        ((9, 0), 32, False, "doubles"),
+        ((9, 0), 31, False, "tiles"),
         ((9, 0), 64, True, "tiles"),  # differences are formed before they are squared
         ((8, 0), 200, False, "doubles"),
         ((8, 9), 200, False, "tiles"),

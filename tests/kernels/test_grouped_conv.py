@@ -106,6 +106,7 @@ def test_convolutions_on_the_host_are_torchs_own(name):
         ({"count": 2**16}, "more models than a grid has"),
         ({"count": 1}, "one model alone"),
         ({"images": torch.empty(2**17, 6, 64, 64, device="meta")}, "places beyond 32 bits"),
+        ({"weights": torch.empty(2**26, 3, 3, 3, device="meta", requires_grad=True)}, "as many weights"),
     ],
 )
 def test_what_the_kernels_are_not_for_is_left_to_torch(monkeypatch, change, why):
