@@ -9,7 +9,8 @@ neither: what follows says `synchronous` where they do, see Run.in_step.
 
 Where late comers begin. Synchronous: in the round after the one that the others are in, whether they return or join.
 Asynchronous: a node that returns goes on where it left; a newcomer begins at the median of the rounds that the others
-have completed, since what it sent in earlier ones would be too stale for them.
+have completed, since what it sent in earlier ones would be too stale for them. A server whose nodes are all away does its
+round again once one of them is there, which begins with it.
 
 When a run is over. It waits for every node that is online, and ends once a node has finished and no online node is
 mid-round. Synchronous: nodes that are away then have missed the last round, and there is nothing left for them to do.
@@ -154,6 +155,10 @@ class Membership:
         server = self._server
         return self._num_busy - (server is not None and server.online and not server.finished)
 
+    def serves_nobody(self, member: Member) -> bool:
+        """Whether it is the server, and no node is there, while none has finished."""
+        return member is self._server and not self.num_training() and not self._any_finished
+
     @property
     def hopeless(self) -> bool:
         """Whether so many nodes have left since one last completed a round that the run would not end."""
@@ -198,6 +203,8 @@ class Membership:
         round further; and no round is done again by late comers that all members that did it have left.
         """
         if self._synchronous:
+            if self._server is not None and self.serves_nobody(self._server):
+                return max(member.round_num, self._server.round_num)
             return max(member.round_num, self._reached, max(self._online_at, default=-1) + 1)
         return member.round_num if member.joined else self._median()
 

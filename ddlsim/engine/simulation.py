@@ -62,6 +62,7 @@ class Simulation:
         self._completions: dict[int, int] = {}
         self._stop = env.event()
         self._returned: dict[int, simpy.Event] = {}
+        self._somebody = env.event()  # for a server that waits until a node is there
         for member in members:
             member.node = Node(member.id, ports, member.best)
         self.membership = Membership(members, ports.run.in_step)
@@ -113,7 +114,7 @@ class Simulation:
         self.monitor.write_measurements()
 
     def _why_stuck(self) -> str:
-        if not any(member.online for member in self.members):
+        if not any(member.online for member in self.members if not member.is_server):
             return (
                 "churn: all nodes have left for good before the run was through. A longer trace, a smaller time_scale "
                 "or fewer rounds would help."
@@ -174,6 +175,11 @@ class Simulation:
                 if joins:
                     joins = False
                     continue
+            if self.membership.serves_nobody(member):
+                member.node.begins_again()
+                self._somebody = self.env.event()
+                yield self._somebody
+                continue
             if member.best is not None:
                 self._validate(member, member.best)
             self._complete(member)
@@ -325,6 +331,8 @@ class Simulation:
         member.joined = True
         self._records.row(self.env.now, member.id, member.completed_rounds, "online", 1)
         self._returned[member.id].succeed()
+        if not self._somebody.triggered:
+            self._somebody.succeed()
 
     def _lose_state(self, member: Member) -> None:
         """What it published and what it told others is gone; its next models are drawn anew."""

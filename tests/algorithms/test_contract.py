@@ -14,6 +14,7 @@ import torch
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.engine.simulation import Simulation
+from ddlsim.errors import DdlsimError
 from ddlsim.learning import learner
 from ddlsim.learning.backends.choose import make_backends
 from ddlsim.messages.compression import COMPRESSIONS
@@ -213,6 +214,24 @@ def test_waves_as_on_a_gpu_give_the_same_run(tmp_path, name, mode, device, monke
     for found, row in zip(rows, expected_rows, strict=True):
         off = np.abs(np.subtract(row["value"], found["value"])).sum()
         assert off <= (2 if row["name"] == "confusion" else 0.01), (found, row)  # one image may stand on the edge
+
+
+@pytest.mark.parametrize("leave_s", [0, 0.7])
+def test_no_round_is_done_while_everybody_is_away(tmp_path, name, leave_s):
+    """Nor counted: a server, who is there, waits."""
+    away = ", ".join(f"{{node: {node}, start_s: {leave_s}, end_s: {3 + node / 10}}}" for node in range(8))
+    summary, rows = run(tmp_path, name, f"churn={{name: schedule, offline: [{away}]}}", "evaluation.every=1")
+    assert summary["status"] == "done" and summary["evaluated_round"] >= 6
+    measured = {row["round"]: row["time_s"] for row in rows if row["name"] == "accuracy"}
+    done_before = sum(time_s < 3 for time_s in measured.values())
+    assert done_before <= 3 if leave_s else not done_before
+    assert summary["sim_time_s"] >= 3 + (6 - done_before) * 5 * 0.05
+
+
+def test_a_run_that_everybody_leaves_for_good_says_so(tmp_path, name):
+    away = ", ".join(f"{{node: {node}, start_s: {0.7 + node / 10}, end_s: .inf}}" for node in range(8))
+    with pytest.raises(DdlsimError, match="all nodes have left for good"):
+        run(tmp_path, name, f"churn={{name: schedule, offline: [{away}]}}", "rounds=20")
 
 
 def test_asynchronous_run_ends(tmp_path, name):
