@@ -8,7 +8,7 @@ whose right side is read where it lies (an implicit matrix product). cuDNN's ker
 times as long for small models. A product in TF32 keeps three digits; each factor is split into two TF32 numbers, and
 three of their four products are summed, which keeps about six. The gradient by the images is a convolution of the
 outputs' gradient with turned kernels; that by the weights is a product over all pixels, split over the images so that
-all of the device works. Sums have a fixed order: the same bits every time.
+all of the device works. Sums have a fixed order: the same bits every time. Infinite values give NaN.
 
 The kernels are written in Triton, which comes with PyTorch for CUDA.
 """
@@ -20,8 +20,6 @@ import triton
 import triton.language as tl
 from torch.nn import functional as F
 
-PRECISION = "split"
-"""Of the products: two TF32 numbers for each factor, or what Triton calls so. Infinite values give NaN in `split`."""
 PIXELS, INNER, WARPS, STAGES = 128, 16, 4, 3
 """Of a block of outputs: its pixels, values under the kernel in one product, warps, and blocks loaded ahead."""
 W_COLUMNS, W_PIXELS, W_WARPS, W_STAGES = 64, 16, 4, 3
@@ -48,18 +46,13 @@ def _halves(values):
 
 
 @triton.jit
-def _add_product(left, right, sums, PRECISION: tl.constexpr):
-    """sums + left @ right."""
-    if PRECISION == "split":
-        left_high, left_low = _halves(left)
-        right_high, right_low = _halves(right)
-        product = tl.dot(left_low, right_high, input_precision="tf32")
-        product = tl.dot(left_high, right_low, product, input_precision="tf32")
-        product = tl.dot(left_high, right_high, product, input_precision="tf32")
-        sums += product  # not inside the tensor cores, whose sums are cut off, not rounded
-    else:
-        sums = tl.dot(left, right, sums, input_precision=PRECISION)
-    return sums
+def _product(left, right):
+    """left @ right; added to a longer sum outside of the tensor cores, whose sums are cut off, not rounded."""
+    left_high, left_low = _halves(left)
+    right_high, right_low = _halves(right)
+    product = tl.dot(left_low, right_high, input_precision="tf32")
+    product = tl.dot(left_high, right_low, product, input_precision="tf32")
+    return tl.dot(left_high, right_high, product, input_precision="tf32")
 
 
 @triton.jit
@@ -83,7 +76,6 @@ def _convolve(
     TAPS: tl.constexpr,
     KW: tl.constexpr,
     HAS_BIAS: tl.constexpr,
-    PRECISION: tl.constexpr,
     BLOCK_O: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
@@ -116,7 +108,7 @@ def _convolve(
             values = tl.load(images + (under[:, None] + corner[None, :]), mask=there[:, None], other=0.0)
             mask = (channel < OUT)[:, None] & there[None, :]
         factors = tl.load(kernels + (own[:, None] + (tap * C + start + inside)[None, :]), mask=mask, other=0.0)
-        sums = _add_product(factors, values, sums, PRECISION)
+        sums += _product(factors, values)
     if HAS_BIAS:
         sums += tl.load(biases + model * OUT + channel, mask=channel < OUT, other=0.0)[:, None]
     where = ((image * count + model) * OUT)[None, :] + channel[:, None]
@@ -145,7 +137,6 @@ def _weight_gradient(
     dilation_x,
     TAPS: tl.constexpr,
     KW: tl.constexpr,
-    PRECISION: tl.constexpr,
     BLOCK_O: tl.constexpr,
     BLOCK_K: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -177,7 +168,7 @@ def _weight_gradient(
             mask=(under < inner)[:, None] & (pixel < pixels)[None, :],
             other=0.0,
         )
-        sums = _add_product(slopes, tl.trans(values), sums, PRECISION)
+        sums += _product(slopes, tl.trans(values))
     row = (part * count + model) * OUT + channel
     where = row[:, None] * inner + under[None, :]
     tl.store(found + where, sums, mask=(channel < OUT)[:, None] & (under < inner)[None, :])
@@ -225,7 +216,6 @@ def _convolved(
         taps,
         width,
         biases is not None,
-        PRECISION,
         block_o,
         block_p,
         block_c,
@@ -267,7 +257,6 @@ def _by_weights(
         *dilation,
         kernel[0] * kernel[1],
         kernel[1],
-        PRECISION,
         block_o,
         W_COLUMNS,
         W_PIXELS,
