@@ -13,9 +13,10 @@ have completed, since what it sent in earlier ones would be too stale for them. 
 its round again once one of them is there, which begins with it.
 
 When a run is over. It waits for every node that is online, and ends once a node has finished and no online node is
-mid-round. Synchronous: nodes that are away then have missed the last round, and there is nothing left for them to do.
-Asynchronous: they have rounds of their own to go, so they are waited for, and for those that have gone again, until the
-run has taken twice as long as to the moment when the first wait began. What is away then is cut off, and recorded so.
+mid-round. Synchronous: nodes that are away when one has done the last round have missed it, and there is nothing left
+for them to do. Asynchronous, or where only nodes have finished that were stopped early or came too late for the last
+round: they have rounds of their own to go, so they are waited for, and for those that have gone again, until the run
+has taken twice as long as to the moment when the first wait began. What is away then is cut off, and recorded so.
 """
 
 from collections.abc import Sequence
@@ -83,6 +84,7 @@ class Membership:
         synchronous: whether rounds wait for each other, see Run.in_step.
 
     Attributes:
+        server_waits: whether there is a server that waits until a node is there.
         num_taking_part: members that are online and have not been stopped early.
         departures_in_vain: departures since a node last completed a round; 0 once a node has finished.
     """
@@ -94,7 +96,8 @@ class Membership:
         self.num_taking_part = self._num_busy = len(members)  # busy: online and not finished
         self._online_at = {0: len(members)}  # rounds completed -> members online
         self._reached = 0
-        self._any_finished = False
+        self._any_finished = self._any_through = False
+        self.server_waits = False
         self._returns_s: dict[int, float] = {}
         self._wait_until_s: float | None = None
         self._found: dict[int, Member] = {}
@@ -131,8 +134,9 @@ class Membership:
 
     def completed(self, member: Member, rounds: int) -> None:
         """A node has completed so many rounds."""
-        self.departures_in_vain = 0
-        counts, before = self._online_at, member.completed_rounds
+        if member is not self._server:
+            self.departures_in_vain = 0
+        counts, before = self._online_at, self._stands_at(member)
         counts[before] -= 1
         if not counts[before]:
             del counts[before]
@@ -141,13 +145,14 @@ class Membership:
         if rounds > self._reached:
             self._reached = rounds
 
-    def finished(self, member: Member) -> None:
-        """A node has no round left to do."""
+    def finished(self, member: Member, through: bool) -> None:
+        """A node has no round left to do; `through`: it has done the last one."""
         member.finished = True
         if member.stopped:
             self.num_taking_part -= 1
         self._num_busy -= 1
         self._any_finished = True
+        self._any_through |= through and member is not self._server
         self.departures_in_vain = 0
 
     def num_training(self) -> int:
@@ -156,8 +161,8 @@ class Membership:
         return self._num_busy - (server is not None and server.online and not server.finished)
 
     def serves_nobody(self, member: Member) -> bool:
-        """Whether it is the server, and no node is there, while none has finished."""
-        return member is self._server and not self.num_training() and not self._any_finished
+        """Whether it is the server, and no node is there that has rounds to go."""
+        return member is self._server and not self.num_training() and not self._any_through
 
     @property
     def hopeless(self) -> bool:
@@ -166,17 +171,19 @@ class Membership:
 
     def over(self, now_s: float) -> bool:
         """Whether the run ends now."""
-        if self._num_busy or not self._any_finished:
+        if self._num_busy - self.server_waits or not self._any_finished:
             return False
-        if self._synchronous:
+        if self._synchronous and self._any_through:
             return True
         if self._wait_until_s is None:
             self._wait_until_s = WAIT_FACTOR * now_s
         return all(returns_s > self._wait_until_s for returns_s in self._returns_s.values())
 
     def cut_off(self) -> list[Member]:
-        """Members that joined, are away when the run is over, and had rounds to go; none in synchronous runs."""
-        return [] if self._synchronous else [one for one in self._members if one.joined and not one.finished]
+        """Members that joined, are away when the run is over, and had rounds to go."""
+        if self._synchronous and self._any_through:
+            return []
+        return [one for one in self._members if one.joined and not one.finished and not one.is_server]
 
     def any_on_the_way_to(self, completed: int) -> bool:
         """Whether a node that takes part has not yet completed so many rounds.
@@ -203,7 +210,7 @@ class Membership:
         round further; and no round is done again by late comers that all members that did it have left.
         """
         if self._synchronous:
-            if self._server is not None and self.serves_nobody(self._server):
+            if self._server is not None and self.server_waits:
                 return max(member.round_num, self._server.round_num)
             return max(member.round_num, self._reached, max(self._online_at, default=-1) + 1)
         return member.round_num if member.joined else self._median()
@@ -217,8 +224,12 @@ class Membership:
                 return rounds
         return 0
 
+    def _stands_at(self, member: Member) -> int:
+        """Rounds that it has completed, or has missed as a newcomer of an asynchronous run."""
+        return member.completed_rounds if self._synchronous else max(member.completed_rounds, member.first_round)
+
     def _count(self, member: Member, change: int) -> None:
-        rounds = member.completed_rounds
+        rounds = self._stands_at(member)
         count = self._online_at.get(rounds, 0) + change
         if count:
             self._online_at[rounds] = count

@@ -102,6 +102,8 @@ class SecureRounds:
         for old in [known for known in self._sessions if known[0] == node and known[1] < round_num]:
             self._abort(old, self._sessions.pop(old))
         session = self._sessions.setdefault(key, Session())
+        if session.stage is None:  # a server does a round again that all users had left
+            session = self._sessions[key] = Session()
         session.group = frozenset(senders) - {node}
         for user in sorted(session.pending - session.inputs.keys()):
             if self._may_begin(user, round_num):

@@ -178,14 +178,17 @@ class Simulation:
             if self.membership.serves_nobody(member):
                 member.node.begins_again()
                 self._somebody = self.env.event()
+                self.membership.server_waits = True
+                self._stop_if_over()
                 yield self._somebody
+                self.membership.server_waits = False
                 continue
             if member.best is not None:
                 self._validate(member, member.best)
             self._complete(member)
             if member.stopped:
                 break
-        self.membership.finished(member)
+        self.membership.finished(member, through=member.completed_rounds >= self._last_round)
         self.transport.finished(member.id)
         if self.meter is not None:
             self.meter.finished(member.id)
@@ -277,7 +280,7 @@ class Simulation:
             return
         for member in self.membership.cut_off():
             self._records.row(self.env.now, member.id, member.completed_rounds, "cut_off", 1)
-        reached = max(member.completed_rounds for member in self.members)
+        reached = max(member.completed_rounds for member in self.members if not member.is_server)
         if any(member.stopped for member in self.members) and reached > self.monitor.evaluated:
             for node in self.joined():  # all have stopped before the last round: what they ended with is measured
                 self.monitor.completed(node, reached, self)

@@ -48,7 +48,7 @@ def stacked_conv2d(
         from ddlsim.kernels.grouped_conv import Geometry, grouped_conv2d
 
         geometry = Geometry(_pair(stride), _pair(padding), _pair(dilation))
-        if FEWEST_MODELS <= count <= MOST_MODELS and _fits(images, weights, geometry.padding, geometry.dilation):
+        if FEWEST_MODELS <= count <= MOST_MODELS and _fits(images, weights, count, geometry.padding, geometry.dilation):
             return grouped_conv2d(images, weights, biases, count, geometry)
     return F.conv2d(images, weights, biases, stride, padding, dilation, count)
 
@@ -77,12 +77,16 @@ def why_no_kernels(device: torch.device) -> str:
     return ""
 
 
-def _fits(images: torch.Tensor, weights: torch.Tensor, padding: Sequence[int], dilation: Sequence[int]) -> bool:
+def _fits(
+    images: torch.Tensor, weights: torch.Tensor, count: int, padding: Sequence[int], dilation: Sequence[int]
+) -> bool:
     """Whether places fit 32 bits, of gradients too, and no kernel sees nothing but padding."""
     reach = [(taps - 1) * by for taps, by in zip(weights.shape[2:], dilation, strict=True)]
     lengths = [length + 2 * far for length, far in zip(images.shape[2:], reach, strict=True)]
     most = len(images) * max(images.shape[1], len(weights)) * lengths[0] * lengths[1]
-    inside = all(pad <= far for pad, far in zip(padding, reach, strict=True))
+    if images.dim() != 4 or images.shape[1] != count * weights.shape[1] or len(weights) % count:
+        return False  # torch says what is wrong
+    inside = all(0 <= pad <= far for pad, far in zip(padding, reach, strict=True))
     seen = all(length + 2 * pad > far for length, pad, far in zip(images.shape[2:], padding, reach, strict=True))
     return inside and seen and 0 < most <= MOST_VALUES and weights.numel() + MOST_PARTS <= MOST_VALUES
 

@@ -274,7 +274,7 @@ class _GroupedConv(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, images: Any, weights: Any, biases: Any, count: int, geometry: Geometry) -> torch.Tensor:
         stride, (above, left), dilation = geometry
-        padded = F.pad(images, (left, left, above, above)) if above or left else images
+        padded = F.pad(images, (left, left, above, above)).contiguous() if above or left else images
         ctx.save_for_backward(padded, weights)
         ctx.count, ctx.geometry, ctx.size = count, geometry, images.shape
         turned = weights.flatten(2).transpose(1, 2).contiguous().unflatten(0, (count, -1))

@@ -150,6 +150,12 @@ def test_newcomer_of_an_asynchronous_run_begins_where_half_of_the_others_are():
     assert algorithm.rounds_done[3] == [3, 4]  # the others have completed 3, 3 and 1 rounds
 
 
+def test_newcomers_of_an_asynchronous_run_do_not_begin_where_other_newcomers_are():
+    algorithm = Counting(7)
+    simulate(algorithm, {node: [(0.0, 2.5)] for node in range(2, 7)}, synchronous=False)
+    assert [done[0] for done in algorithm.rounds_done] == [0, 0, 2, 2, 2, 2, 2]
+
+
 def test_newcomer_asks_first_where_its_algorithm_says_so():
     class Asking(Counting):
         def join(self, node, state, round_num):

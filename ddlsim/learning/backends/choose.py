@@ -47,11 +47,12 @@ def make_backends(
     fast: Backend
     reasons: dict[str, dict[str, str]]
     workers = Workers(architectures, device, threads)
+    alone = OneByOneBackend(workers, data, training, chunk)
     if device.type == "cuda" if stacked is None else stacked:
-        stacking = StackedBackend(workers, data, training)
+        stacking = StackedBackend(workers, data, training, alone)
         fast, reasons = stacking, stacking.reasons()
     else:
         fast, reasons = NativeBackend(workers, data, training, chunk), {}
-    backends = [RowArithmetic(), fast, OneByOneBackend(workers, data, training, chunk)]
+    backends = [RowArithmetic(), fast, alone]
     asynchronous = device.type == "cuda" if asynchronous is None else asynchronous
     return Dispatcher(rows, backends, reasons, asynchronous, device_time(device))

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ddlsim.learning.augmenting import augment_together
-from ddlsim.learning.backends.base import OTHER_KIND
+from ddlsim.learning.backends.base import OTHER_KIND, Backend
 from ddlsim.learning.backends.memory import CudaGauge, Memory
 from ddlsim.learning.backends.one_by_one import KINDS, allocate_outputs
 from ddlsim.learning.backends.sample_pool import SamplePool
 from ddlsim.learning.backends.stacked_evaluating import stacked_losses, stacked_predictions
-from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
+from ddlsim.learning.backends.stacked_models import EVALUATION, TRAINING, StackedModels, stack_models
 from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
 from ddlsim.learning.backends.workers import Workers
 from ddlsim.learning.bank import Row, stacked_rows, store_rows
@@ -47,11 +47,13 @@ class StackedBackend:
         workers: modules on the device; float32 there means float32 from now on, not TF32, and the same bits every time.
         data: the nodes' samples and the clusters' evaluation sets, on the device.
         training: scenario section `training`.
+        alone: computes what turns out on the way not to be stackable.
     """
 
     name = "stacked"
 
-    def __init__(self, workers: Workers, data: NodeDatasets, training: "Training"):
+    def __init__(self, workers: Workers, data: NodeDatasets, training: "Training", alone: Backend):
+        self._alone = alone
         self._data = data
         self._training = training
         self._device = device = workers.device
@@ -90,11 +92,30 @@ class StackedBackend:
             for places in self._alike(jobs):
                 group = [jobs[place] for place in places]
                 architecture = group[0].architecture
-                train = partial(self._train_stacked, self._stacked[architecture])
+                train = partial(self._train, self._stacked[architecture])
                 self._memory.in_pieces((kind, architecture, group[0].only), group, train, measured=True)
             return [None] * len(jobs)
+        return self._memory.in_pieces(kind, jobs, partial(self._evaluate, kind))
+
+    def _train(self, models: StackedModels, jobs: Sequence[TrainSpec]) -> None:
+        try:
+            self._train_stacked(models, jobs)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # other shapes than those that were looked at first
+            models.cannot(TRAINING, error)
+            self._alone.run(TrainSpec.kind, jobs)
+
+    def _evaluate(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
         evaluate = stacked_losses if kind == LossSpec.kind else stacked_predictions
-        return self._memory.in_pieces(kind, jobs, lambda some: evaluate(some, self._stacked, self._data, self._memory))
+        try:
+            return evaluate(jobs, self._stacked, self._data, self._memory)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            for name in {architecture_of(model) for job in jobs for model in job.models}:
+                self._stacked[name].cannot(EVALUATION, error)
+            return list(self._alone.run(kind, jobs))
 
     def reasons(self) -> dict[str, dict[str, str]]:
         """Per architecture what it has found out about training and evaluation; filled as it goes."""
@@ -124,6 +145,8 @@ class StackedBackend:
         """Why a job trains alone whatever its model; empty for the others."""
         if job.private is not None:
             return "private training clips the gradient of every sample"
+        if reason := self._stacked[job.architecture].alone:
+            return reason
         optimizer = self._training.optimizer
         if not optimizer.by_value or (job.moments and optimizer.moments is None):
             return f"the optimizer is {optimizer.name}"

@@ -38,8 +38,10 @@ SAME = 1e-3
 SAME_BF16 = 5e-2
 """The same for gradients of a forward pass in bfloat16, whose values have three digits."""
 
-OTHERWISE = 1.0625
-"""Factor between the values of the first model and those of the second, where only one is at hand."""
+STIR, FROM_ZERO = 0.5, 0.1
+"""How far values are moved before a network is looked at: by up to half of themselves, those of nothing by a tenth. At
+the beginning parts of it may be switched off by a factor of zero; and of one model a second is made."""
+NOTHING = 1e-4
 
 OUTPUTS_HELD = 3
 """Outputs, their logarithms, and what is summed of these, where a head has many outputs."""
@@ -67,6 +69,8 @@ class StackedModels:
         self._gradients_of = cache(self._make_gradients)
         self._activation_bytes: dict[tuple, tuple[int, int]] = {}
         self.buffers = StackedBuffers(workspace)
+        self.alone = _why_alone(workspace)
+        """Why its models train alone, whatever they compute; empty if they need not."""
         self.reasons: dict[str, str] = {}
         """What has been found out, about TRAINING and EVALUATION; a resumed run begins with it."""
         if self.layout.predicts_with_local:
@@ -172,6 +176,10 @@ class StackedModels:
         """
         return self._found_out(EVALUATION, lambda way: self._same_outputs(way, models, images))
 
+    def cannot(self, about: str, error: Exception) -> None:
+        """What was found stackable is not, of other shapes."""
+        self.reasons[about] = f"{type(error).__name__}: {textwrap.shorten(str(error), 100, placeholder=' ...')}"
+
     def _found_out(self, about: str, same: Callable[[Way], bool]) -> str:
         if about not in self.reasons:
             for way in WAYS:
@@ -202,8 +210,8 @@ class StackedModels:
         if len(jobs) == 1:
             jobs, images, labels = [*jobs, *jobs], *(torch.cat([each, each.flip(1)]) for each in (images, labels))
         whole, local = stack_models([job.model for job in jobs]), self.buffers.local([job.local for job in jobs])
-        if jobs[0] is jobs[1]:
-            whole[1] *= OTHERWISE
+        columns, weights, _ = self.split(None, whole)
+        whole[:, columns] = _stirred(weights)
         _, weights, others = self.split(None, whole)
         buffers = self.buffers.read(whole, local, [job.seed for job in jobs])
         stacked = self._make_gradients(None, way)(weights, others, *buffers, images, labels)
@@ -237,12 +245,13 @@ class StackedModels:
     @torch.no_grad()
     def _same_outputs(self, way: Way, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> bool:
         rows, core, head = stack_models(models), self.layout.parts[CORE].size, self.layout.parts[HEAD].size
-        features = self._apply(way, CORE, rows[:, :core], images, False)
-        found = self._apply(way, HEAD, rows[:, core : core + head], features, False)
-        for model, x, outputs in zip(models, images, found, strict=True):
-            self.workspace.load(model)
-            if not _same(outputs, self.workspace.module.eval()(x)):
-                return False
+        for seen, shared in ((images, False), (images[0], True)):  # each its own, or all the same
+            features = self._apply(way, CORE, rows[:, :core], seen, shared)
+            found = self._apply(way, HEAD, rows[:, core : core + head], features, False)
+            for place, (model, outputs) in enumerate(zip(models, found, strict=True)):
+                self.workspace.load(model)
+                if not _same(outputs, self.workspace.module.eval()(seen if shared else seen[place])):
+                    return False
         return True
 
 
@@ -250,6 +259,24 @@ def stack_models(models: Sequence[tuple[Row, ...]]) -> torch.Tensor:
     """The values of models with equally many parts as a matrix [N, P]."""
     found = [stacked_rows(rows) for rows in zip(*models, strict=True)]
     return found[0] if len(found) == 1 else torch.cat(found, dim=1)
+
+
+def _stirred(weights: torch.Tensor) -> torch.Tensor:
+    """Values [N, W], moved: the same way every time, each row otherwise."""
+    numbers = torch.rand(weights.shape, generator=torch.Generator().manual_seed(0)).to(weights.device) * 2 - 1
+    return weights + numbers * torch.where(weights.abs() <= NOTHING, FROM_ZERO, STIR * weights.abs())
+
+
+def _why_alone(workspace: ModelWorkspace) -> str:
+    """What a network does to its gradients or with random numbers that only training it alone does."""
+    if workspace.draws_shared:
+        return "the network draws from the random numbers that all share"
+    modules = [*workspace.module.modules()]
+    if any(each._backward_hooks or each._backward_pre_hooks for each in modules):
+        return "a module has hooks on its gradients"
+    if any(each._backward_hooks for each in workspace.module.parameters()):
+        return "a parameter has hooks on its gradient"
+    return ""
 
 
 def _side_by_side(entries: Sequence[Entry]) -> list[Entry]:

@@ -50,6 +50,7 @@ class ModelWorkspace:
         self._plans: dict[tuple[int, ...], NativePlan | str] = {}  # by the images' shape; or why there is none
         tensors = named_tensors(self.module)
         self._parameters: list[tuple[str, nn.Parameter, slice]] = []
+        self._views: list[torch.Tensor] = []  # of the parameters, in the flat vector
         self._buffers: list[tuple[nn.Module, str, torch.Tensor]] = []
         for flat, part in ((self.flat, self.layout.parts[MODEL]), (self.local, self.layout.local)):
             for entry in part.entries:
@@ -59,16 +60,18 @@ class ModelWorkspace:
                     parameter = tensors[entry.name]
                     assert isinstance(parameter, nn.Parameter)
                     self._parameters.append((entry.name, parameter, slice(entry.start, entry.stop)))
+                    self._views.append(view)
                 else:
                     owner, _, name = entry.name.rpartition(".")
                     # .data: else a count that BatchNorm raises would make autograd refuse the statistics beside it
                     self._buffers.append((self.module.get_submodule(owner), name, view.data))
         for module, name, view in self._buffers:
-            module._buffers[name] = view
+            module._buffers[name] = view.data
 
     @torch.no_grad()
     def load(self, parts: Sequence[Row | RowValues], start: int = 0) -> None:
         """Takes over the values of a model, whole or part by part; or of its later parts, from column `start`."""
+        self._gather_parameters(keep=False)
         stop = start
         for params in parts:
             self.flat[stop : stop + params.size].copy_(params.values())
@@ -189,12 +192,28 @@ class ModelWorkspace:
         return found
 
     def gather_buffers(self) -> None:
-        """Brings buffers that the module has replaced, instead of writing into them, back into the flat vectors."""
+        """Brings values that the module has put elsewhere, instead of writing into its tensors, back into the flat
+        vectors: buffers of its own making, and what `tensor.data = ...` has put into the place of values.
+        """
+        self._gather_parameters(keep=True)
         for module, name, view in self._buffers:
             present = module._buffers[name]
-            if present is not view and present is not None:
+            if present is not None and not _is_at(present, view):
                 view.copy_(present)
-                module._buffers[name] = view
+                module._buffers[name] = view.data
+
+    @torch.no_grad()
+    def _gather_parameters(self, keep: bool) -> None:
+        for (_, parameter, _), view in zip(self._parameters, self._views, strict=True):
+            if not _is_at(parameter, view):
+                if keep:
+                    view.copy_(parameter)
+                parameter.data = view
+
+
+def _is_at(tensor: torch.Tensor, view: torch.Tensor) -> bool:
+    """Whether a tensor lies where it was put."""
+    return tensor.data_ptr() == view.data_ptr() and tensor.shape == view.shape
 
 
 def local_steps(

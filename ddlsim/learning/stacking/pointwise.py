@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from ddlsim.learning.stacking.tensor import StackedTensor
+from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor
 
 _ACTIVATIONS = (
     "relu relu6 gelu silu mish elu selu celu leaky_relu hardswish hardsigmoid hardtanh softplus softsign sigmoid "
@@ -38,7 +38,13 @@ def rule_of(name: str, func: Any) -> Callable[..., Any] | None:
     if plain not in NAMES:
         return None
     out_of_place = getattr(torch.Tensor, plain, None) or getattr(F, plain)
-    return lambda x, *args, **kwargs: x.take_over(_apply(out_of_place, x, *args, **kwargs))
+    return partial(_in_place, out_of_place)
+
+
+def _in_place(out_of_place: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> StackedTensor:
+    if not isinstance(x, StackedTensor):
+        raise NotStackable("an operation in place on what all models share")
+    return x.take_over(_apply(out_of_place, x, *args, **kwargs))
 
 
 def _apply(func: Any, *args: Any, inplace: bool = False, **kwargs: Any) -> StackedTensor:

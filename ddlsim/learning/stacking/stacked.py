@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ddlsim.learning.stacking import layers, losses, pointwise, shaping
-from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor
+from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor, relate
 
 Rule = Callable[..., Any]
 
@@ -18,12 +18,15 @@ RULES: Mapping[str, Rule] = {**shaping.RULES, **layers.RULES, **losses.RULES}
 """By a function's name: called with its arguments."""
 
 _SIZES = "shape size dim ndim ndimension numel nelement element_size __len__ __hash__"
-_KINDS = (
-    "dtype device layout is_floating_point is_complex is_cuda is_cpu is_sparse is_meta is_quantized is_nested is_leaf "
-    "requires_grad"
-)
+_KINDS = "dtype device layout is_floating_point is_complex is_cuda is_cpu is_sparse is_meta is_quantized is_nested"
 OF_ONE = frozenset(f"{_SIZES} {_KINDS}".split())
 """What is asked about one of the tensors alone."""
+OF_ALL = frozenset({"requires_grad", "is_leaf"})
+"""What is asked about the tensor that holds them all."""
+_ARRANGED = "flatten view reshape unflatten transpose swapaxes permute unsqueeze squeeze expand split chunk unbind"
+_AS_IT_IS = "detach contiguous to float type_as"
+VIEWS = frozenset(f"{_ARRANGED} {_AS_IT_IS} __getitem__".split())
+"""Functions whose results may lie in the memory of what they are called on."""
 
 
 class Stacked(StackedTensor):
@@ -44,10 +47,15 @@ class Stacked(StackedTensor):
         if name in OF_ONE:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
+        if name in OF_ALL and len(args) == 1:
+            return getattr(args[0].plain, name)
         rule = RULES.get(name) or pointwise.rule_of(name, func)
         if rule is None:
             raise NotStackable(f"no rule for {name}")
-        return rule(*args, **(kwargs or {}))
+        found = rule(*args, **(kwargs or {}))
+        if name in VIEWS and isinstance(args[0], StackedTensor):
+            relate(args[0], found if isinstance(found, tuple) else (found,))
+        return found
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]

@@ -6,7 +6,8 @@ there the models lie side by side as channels of the same images, and no activat
 computes with such tensors as with those of one model: it sees the shape of one.
 """
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable
 from typing import Self
 
 import torch
@@ -28,6 +29,8 @@ class StackedTensor(torch.Tensor):
     plain: torch.Tensor
     count: int
     joined: bool
+    related: "list[weakref.ref[StackedTensor]]"
+    """What it is a view of, and its views: an operation in place would have to reach them."""
 
     @staticmethod
     def __new__(cls, plain: torch.Tensor, count: int, joined: bool = False) -> "StackedTensor":
@@ -36,6 +39,7 @@ class StackedTensor(torch.Tensor):
             shape = torch.Size((len(plain), plain.shape[1] // count, *plain.shape[2:]))
         made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=plain.dtype, device=plain.device)
         made.plain, made.count, made.joined = plain, count, joined
+        made.related = []
         return made
 
     def __init__(self, plain: torch.Tensor, count: int, joined: bool = False):
@@ -62,8 +66,18 @@ class StackedTensor(torch.Tensor):
         """Takes over another's values of the same shape, in the place of an operation that works in place."""
         if other.shape != self.shape or other.dtype != self.dtype:
             raise NotStackable(f"an operation in place that makes {list(other.shape)} of {list(self.shape)}")
+        if any(each() is not None for each in self.related):
+            raise NotStackable("an operation in place on a tensor that is seen in two ways")
         self.plain, self.joined = other.plain, other.joined
         return self
+
+
+def relate(one: StackedTensor, views: Iterable[object]) -> None:
+    """Notes that these are views of a tensor."""
+    for view in views:
+        if isinstance(view, StackedTensor) and view is not one:
+            one.related.append(weakref.ref(view))
+            view.related.append(weakref.ref(one))
 
 
 def spread(value: torch.Tensor, count: int) -> torch.Tensor:

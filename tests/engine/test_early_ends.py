@@ -1,0 +1,79 @@
+"""Runs whose nodes end early, late or while others are away: no round counts that nobody did, and none is missed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ddlsim import runs
+from ddlsim.scenario import load
+
+SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+EARLY = (
+    "nodes.clusters=[3,1]",
+    "topology={name: complete}",
+    "validation={source: node, fraction: 0.2}",
+    "training={early_stopping: {patience: 1}, learning_rate: 1.0, batch_size: 8, local_steps: 5}",
+    "rounds=40",
+    "evaluation.every=10",
+)
+
+
+def away(*absences: tuple[int, float, float]) -> str:
+    entries = ", ".join(f"{{node: {node}, start_s: {start}, end_s: {end}}}" for node, start, end in absences)
+    return f"churn={{name: schedule, offline: [{entries}]}}"
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(name: str, *changes: str) -> tuple[dict, list[dict]]:
+        scenario = load(SMOKE, (f"algorithm={{name: {name}}}", *changes))
+        summary = runs.run(scenario, out=tmp_path / "run")
+        return summary, [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+
+    return run
+
+
+def of(rows: list[dict], name: str) -> list[dict]:
+    return [row for row in rows if row["name"] == name]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "dpsgd"])
+def test_the_last_evaluation_is_of_the_last_round_that_a_node_did(run, name):
+    summary, rows = run(name, *EARLY)
+    stopped = of(rows, "stopped")
+    assert len(stopped) == 4
+    assert summary["evaluated_round"] == max(row["round"] for row in stopped) < 40
+    assert {row["round"] for row in of(rows, "accuracy")} == {summary["evaluated_round"]}
+
+
+@pytest.mark.parametrize("name", ["fedavg", "dpsgd", "random"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_who_is_away_while_another_has_stopped_is_waited_for(run, name, mode):
+    summary, rows = run(name, *EARLY, f"mode={mode}", away((0, 3.0, 3.5), (1, 3.0, 3.5), (3, 3.0, 3.5)))
+    stopped = of(rows, "stopped")
+    assert len(stopped) == 4 and min(row["time_s"] for row in stopped) < 3
+    assert summary["sim_time_s"] == pytest.approx(max(row["time_s"] for row in stopped))
+    assert summary["evaluated_round"] == max(row["round"] for row in stopped)
+
+
+def test_who_is_away_for_long_while_all_others_have_stopped_is_cut_off(run):
+    summary, rows = run("dpsgd", *EARLY, away((0, 0.5, 1000)))
+    assert [row["node"] for row in of(rows, "cut_off")] == [0]
+    assert summary["sim_time_s"] == max(row["time_s"] for row in of(rows, "stopped"))
+
+
+def test_a_node_that_comes_too_late_for_the_last_round_ends_nothing(run):
+    """The other is away in the middle of it."""
+    changes = "nodes.clusters=[2]", "topology={name: complete}", "rounds=4", "evaluation.every=40"
+    free = "algorithm={name: dpsgd, final_all_reduce: false}"
+    summary, rows = run("dpsgd", *changes, free, away((1, 0.1, 0.8), (0, 0.9, 1.3)))
+    assert summary["evaluated_round"] == 4
+    assert min(row["time_s"] for row in of(rows, "accuracy")) > 1.3
+
+
+def test_a_secure_round_that_a_server_does_again_has_a_sum(run):
+    everybody = [(node, 3.0, 3.5) for node in range(4)]
+    secure = "secure_aggregation={threshold: 0.1}"
+    _, rows = run("fedavg", "nodes.clusters=[3,1]", "rounds=12", "evaluation.every=1", secure, away(*everybody))
+    assert [row["value"] for row in of(rows, "secure_sum") if row["round"] == 8] == [0, 4]
