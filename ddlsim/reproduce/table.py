@@ -115,7 +115,7 @@ def _result(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]]) -
 
 def _is_whole(values: Mapping[str, Any]) -> bool:
     """Whether nodes and every cluster have a value: where training has diverged they have none, or an infinite one."""
-    return all(value is not None and np.isfinite(value) for value in (values["all"], *values["clusters"]))
+    return all(value is not None and np.isfinite(value) for value in (values["all"], *(values["clusters"] or ())))
 
 
 def verdicts(matrix: Matrix, found: Sequence[Result]) -> list[tuple[Shape, Verdict]]:

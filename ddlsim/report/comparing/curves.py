@@ -54,9 +54,12 @@ class Curve:
     runs: int = 1
 
 
-def metric_of_measure(measure: str, judged_by: Metric) -> Metric:
-    """How a measure reads, of runs that are judged by a metric: a view of that metric reads as it does."""
-    measure = measure.removesuffix("_lowest_test_loss")
+def metric_of_measure(measure: str, records: Records) -> Metric:
+    """How a measure of a run reads: one of its metrics, or a view of what it is judged by, which reads as that does."""
+    measure, judged_by = measure.removesuffix("_lowest_test_loss"), records.judged_by
+    for metric in records.also_measured:
+        if metric.name == measure:
+            return metric
     if measure == "fair_accuracy":
         return Metric(measure, share=True)
     if measure in (judged_by.name, *VIEWS) or measure.startswith("cluster_"):

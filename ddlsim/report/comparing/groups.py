@@ -56,12 +56,16 @@ def settings_of(scenario: dict[str, Any], path: str = "") -> Settings:
 
 
 def settings_of_run(records: Records) -> Settings:
-    """Settings of its scenario, and under `branch` those that it began with if it was branched to others."""
+    """Settings of its scenario, under `branch` those that it began with if it was branched to others, and under `code`
+    what parts of one's own were when it ran.
+    """
     changes = []
     for each in records.manifest.get("branches") or ():
         before = ", ".join(f"{key} was {was}" for key, (was, _) in each["changed"].items())
         changes += [f"after round {each['from_round']}: {before}"] if before else []
-    return settings_of(records.scenario) | ({"branch": "; ".join(changes)} if changes else {})
+    plugins = records.manifest.get("plugins") or ()
+    code = {f"code.{each['name']}": each["sha256"][:12] for each in plugins if each.get("sha256")}
+    return settings_of(records.scenario) | ({"branch": "; ".join(changes)} if changes else {}) | code
 
 
 def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str | None = None) -> list[Group]:

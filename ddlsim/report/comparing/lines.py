@@ -69,7 +69,7 @@ def lines_figure(
     lines = math.ceil(len(labels) / columns)
     figure, axes = shown_figure((WIDTH_INCHES, 3.8 + 0.19 * lines))
     judged_by = runs[0].judged_by
-    shown = metric_of_measure(y or judged_by.name, judged_by)
+    shown = metric_of_measure(y or judged_by.name, runs[0])
     scale = shown.scale
     x_title, unit = axis_of(x, [curve.x for curve in curves])
     for curve, label, style in zip(curves, labels, styles(len(curves)), strict=True):

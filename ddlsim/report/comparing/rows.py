@@ -66,16 +66,13 @@ class Row:
     measure: str = ""  # what the target is a value of
     mixed: list[str] = field(default_factory=list)  # keys in which its runs differ
     attacked: int = 0  # nodes that attack the others, at most; the row is of the honest ones
+    target_metric: Metric | None = None  # how the target reads
+    ended: str = ""  # the last evaluated round, or those of its runs
 
     @property
     def metric(self) -> str:
         """The name of what its nodes are judged by."""
         return self.judged_by.name
-
-    @property
-    def target_metric(self) -> Metric:
-        """How the target reads."""
-        return metric_of_measure(self.measure or self.metric, self.judged_by)
 
     @property
     def has_fairness(self) -> bool:
@@ -95,7 +92,7 @@ class Row:
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
-        found = {("metric" if key == "judged_by" else key): value for key, value in vars(self).items()}
+        found = {key: value for key, value in vars(self).items() if key not in ("judged_by", "target_metric", "ended")}
         return found | {"metric": self.metric}
 
 
@@ -104,7 +101,8 @@ def compared(
 ) -> list[Row]:
     """The rows of a comparison, in the order in which the runs come with their summaries.
 
-    Runs that ended differently (status, last evaluated round, data used) never share a row.
+    Runs that ended differently (status, of unfinished ones the last evaluated round, data used), that are judged by
+    different metrics or targets, or have different numbers of clusters, never share a row.
 
     Args:
         runs: records and summaries.
@@ -118,8 +116,11 @@ def compared(
         ends: dict[tuple, list[tuple[dict, Records]]] = {}
         for records in own.runs:
             summary = summaries[id(records)]
-            names = ("status", "evaluated_round") if by else ("scenario", "algorithm", "status", "evaluated_round")
-            key = (*(summary[name] for name in names), *summary["data"].values())
+            names = ("status", "metric") if by else ("status", "metric", "scenario", "algorithm")
+            ended = None if summary["status"] == "done" else summary["evaluated_round"]
+            aim = summary["target"][summary["metric"]] if target is None else None
+            key = (*(summary[name] for name in names), ended, aim, len(summary["cluster_sizes"]))
+            key += (*summary["data"].values(),)
             ends.setdefault(key, []).append((summary, records))
         found += [(own.label, list(own.mixed) if by else [], members) for members in ends.values()]
     members = [own for _, _, own in found]
@@ -140,6 +141,8 @@ def _row(
         if all(other[0][0][name] == summary[name] for name in ("scenario", "algorithm"))
     ]
     data, metric = summary["data"], summary["metric"]
+    measure = (target.measure if target else None) or metric
+    rounds = sorted({own["evaluated_round"] for own, _ in members if own["evaluated_round"] is not None})
     reaching = [_own_target(summary) if target is None else _to_target(own, target) for summary, own in members]
     return Row(
         scenario=_common(own["scenario"] for own, _ in members),
@@ -147,7 +150,7 @@ def _row(
         settings=_what_differs(_settings(records), siblings),
         data=f"{data['name']}{FALLBACK if data['fallback'] else ''}",
         status=summary["status"],
-        evaluated_round=summary["evaluated_round"],
+        evaluated_round=rounds[0] if len(rounds) == 1 else None,
         seeds=[own["seed"] for own, _ in members],
         num_clusters=len(summary["cluster_sizes"]),
         judged_by=Metric(**summary["judged_by"]),
@@ -157,9 +160,11 @@ def _row(
         reached=sum(cost["target_round"] is not None for cost in reaching),
         labels=list(dict.fromkeys(text for own, _ in members for text in own["labels"])),
         setting=label,
-        measure=(target.measure if target else None) or metric,
+        measure=measure,
         mixed=mixed,
         attacked=max(int(own.attacked.sum()) for _, own in members),
+        target_metric=metric_of_measure(measure, records),
+        ended=" to ".join(map(str, dict.fromkeys((rounds[0], rounds[-1])))) if rounds else "",
     )
 
 
@@ -189,7 +194,7 @@ def _own_target(summary: dict) -> dict[str, float | None]:
 def _to_target(records: Records, target: Target) -> dict[str, float | None]:
     """Costs at the first evaluation that is as good as the target or better."""
     measured, evaluations = measure_of(records, target.measure), records.evaluations
-    metric = metric_of_measure(target.measure or records.metric, records.judged_by)
+    metric = metric_of_measure(target.measure or records.metric, records)
     if metric.share and target.value > 1:
         raise ScenarioError(
             f"compare: at {target.value:g}: {metric.words} is a share, 0 to 1; write {target.value / 100:g} for "
@@ -209,7 +214,8 @@ def _numbers(runs: list[dict[str, float | None]]) -> dict[str, dict | None]:
     numbers: dict[str, dict | None] = {}
     for name in dict.fromkeys(name for run in runs for name in run):
         values = [value for run in runs if (value := run.get(name)) is not None]
-        numbers[name] = {"mean": float(np.mean(values)), "std": float(np.std(values))} if values else None
+        with np.errstate(invalid="ignore"):  # infinite ones, of runs that have diverged
+            numbers[name] = {"mean": float(np.mean(values)), "std": float(np.std(values))} if values else None
         if 0 < len(values) < len(runs):
             numbers[name] |= {"runs": len(values)}
     return numbers

@@ -105,7 +105,7 @@ def chart(groups: Sequence[Group], measure: str, drawn: Drawn, told: Sequence[Re
         curves = [mean_curve(own, name, measure, drawn.band) for name in order]
         series.append(_line(legend(own), curves, index))
     judged_by = groups[0].runs[0].judged_by
-    shown = metric_of_measure(measure, judged_by)
+    shown = metric_of_measure(measure, groups[0].runs[0])
     words = shown.words if measure in (judged_by.name, shown.name) else f"{shown.words}, {measure}".replace("_", " ")
     drawn_values = [values for one in series for values in (one.values, one.low) if values is not None]
     values = np.concatenate(drawn_values)

@@ -38,7 +38,7 @@ def compare(
 ) -> str:
     """A table of runs, those that differ only in their seed in one row as mean and population standard deviation.
 
-    Runs that ended differently (status, last evaluated round, data used) never share a row.
+    Runs that ended differently, or are judged by other metrics or targets, never share a row, see `compared`.
 
     Args:
         run_dirs: run directories, or folders with runs below them.
@@ -102,7 +102,7 @@ def cells_of(rows: list[Row], by_keys: bool) -> tuple[list[str], list[list[str]]
             *([row.setting] if by_keys else [row.scenario, name]),
             row.data,
             str(len(row.seeds)),
-            f"{_or_dash(row.evaluated_round)}{state}",
+            f"{row.ended or '-'}{state}",
         ]
         cells.append(line + [_cell(row, metric, as_text) for metric, (_, as_text) in texts.items()])
     return header, cells
@@ -116,8 +116,10 @@ def _is_shown(cost: str, rows: Sequence[Row]) -> bool:
 
 def _cell(row: Row, metric: str, as_text) -> str:
     number, to_target = row.numbers.get(metric), metric.startswith("target")
-    if to_target and row.target is not None and not row.reached:
-        return "not reached"
+    counted = metric.removeprefix("target_")
+    measured = bool(row.ended)
+    if to_target and row.target is not None and not row.reached and measured:
+        return "not reached" if counted not in ENERGY or row.numbers.get(counted) else _or_dash(None)
     text = as_text(number["mean"] if number else None)
     if number and number.get("runs", len(row.seeds)) > 1 and (number["std"] or metric not in COSTS):
         text += f" ± {as_text(number['std'])}"

@@ -106,6 +106,7 @@ def totals(records: Records) -> Table:
         ("  payload", bytes_text(int(traffic.payload.sum()))),
         ("  header", bytes_text(int(traffic.header.sum()))),
         ("  wasted", bytes_text(int(traffic.wasted.sum()))),
+        ("  in flight at the end", bytes_text(int(traffic.in_flight.sum()))),
         ("per node, mean", bytes_text(total / records.num_nodes)),
         ("pairs with traffic", f"{traffic.num_pairs} of {records.num_nodes * (records.num_nodes - 1)}"),
     ]

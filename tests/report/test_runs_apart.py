@@ -1,0 +1,90 @@
+"""Which runs share a row of a comparison, and how their targets read."""
+
+from pathlib import Path
+
+import pytest
+
+from ddlsim import runs
+from ddlsim.report.comparing.rows import Target, compared
+from ddlsim.report.comparing.tables import table_of
+from ddlsim.report.reading import read
+from ddlsim.report.summary import summary_of
+from ddlsim.scenario import load
+
+SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+
+ERRORS = """
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ddlsim.tasks.classification import Classification
+from ddlsim.tasks.metric import ACCURACY, F1_MACRO, Metric
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Classification):
+    measured: ClassVar = (ACCURACY, F1_MACRO, Metric("error_rate", higher_is_better=False, share=True))
+    metric: Any = "accuracy"
+
+    def measures(self, statistics, loss):
+        found = dict(super().measures(statistics, loss))
+        return found | {"error_rate": 1 - found["accuracy"]}
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(*changes: str):
+        out = tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"
+        runs.run(load(SMOKE, changes), out=out)
+        records = read(out)
+        return records, summary_of(records)
+
+    return run
+
+
+def test_seeds_that_stop_at_their_target_in_different_rounds_share_a_row(run):
+    stops = "evaluation={every: 1, target_accuracy: 0.4, stop_at_target: true}"
+    given = [run("rounds=15", f"seed={seed}", stops) for seed in range(3)]
+    ended = sorted(summary["evaluated_round"] for _, summary in given)
+    assert ended[0] < ended[-1] < 15
+    (row,) = compared(given)
+    assert row.seeds == [0, 1, 2] and row.reached == 3 and row.evaluated_round is None
+    assert row.numbers["target_round"]["mean"] == pytest.approx(sum(ended) / 3)
+    assert f"{ended[0]} to {ended[-1]}" in table_of([row])
+
+
+def test_runs_with_other_targets_share_no_row_of_a_grouping(run):
+    given = [run("rounds=2", f"evaluation.target_accuracy={target}") for target in (0.1, 0.1, 0.9)]
+    rows = compared(given, by=["algorithm.name"])
+    assert [(row.target, row.reached, len(row.seeds)) for row in rows] == [(0.1, 2, 2), (0.9, 0, 1)]
+    (row,) = compared(given, by=["algorithm.name"], target=Target(0.15))
+    assert len(row.seeds) == 3
+
+
+def test_runs_of_other_code_of_ones_own_share_no_row(run, tmp_path):
+    file = tmp_path / "algo.py"
+    given = []
+    for seed, rest in enumerate((0.5, 50)):
+        file.write_text(
+            "from ddlsim.algorithms.local import Local\n\n\nclass Lazy(Local):\n"
+            f"    def round(self, node, state, round_num):\n        yield node.sleep({rest})\n"
+        )
+        given.append(run("rounds=1", f"seed={seed}", f"algorithm={{name: '{file}:Lazy'}}"))
+    assert [row.seeds for row in compared(given)] == [[0], [1]]
+
+
+def test_a_run_that_has_measured_nothing_has_not_missed_its_target(run):
+    (row,) = compared([run("rounds=1", "learning=none")])
+    assert "not reached" not in table_of([row])
+
+
+def test_a_metric_of_a_tasks_own_reads_as_the_task_says(run, tmp_path):
+    (tmp_path / "own.py").write_text(ERRORS)
+    given = [run("rounds=4", "evaluation.every=1", f"task={{name: '{tmp_path / 'own.py'}:Mine'}}")]
+    (by_error,), (by_accuracy,) = (
+        compared(given, target=target) for target in (Target(0.7, "error_rate"), Target(0.3))
+    )
+    assert by_error.target_metric.falling
+    assert by_error.numbers["target_round"] == by_accuracy.numbers["target_round"]
+    assert by_error.numbers["target_round"]["mean"] > 1
