@@ -89,7 +89,7 @@ class Evaluations:
 
     @property
     def bytes_sent(self) -> np.ndarray:
-        """Bytes that each node had put on the wire when it completed the round, all together, [E]; nan: not recorded."""
+        """Bytes that each node had sent when it completed the round, all together, [E]; nan: not recorded."""
         recorded = self.values.get("bytes_sent")
         if recorded is None:
             return np.full(len(self), np.nan)
