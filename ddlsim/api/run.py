@@ -68,8 +68,9 @@ class Run:
         """A table with a row per evaluation, node and metric.
 
         Its columns: round (rounds completed), time_s (simulated seconds when the last node was evaluated), bytes (that
-        nodes had put on the wire, each when it completed the round), node, cluster, metric (accuracy, 0 to 1; test_loss;
-        of a regression mse; bytes_sent, the node's own; ...), value. Nodes that had not joined yet have no row.
+        nodes had put on the wire, each when it completed the round), node, cluster, metric (accuracy, 0 to 1;
+        test_loss; of a regression mse; bytes_sent, the node's own; ...), value. Nodes that had not joined yet have no
+        row.
         """
         return frames.frame(frames.evaluations(self.records))
 

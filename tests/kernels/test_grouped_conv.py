@@ -68,13 +68,27 @@ def name(request) -> str:
 def interpreted(tmp_path_factory):
     """What kernels that Triton interprets make of each case."""
     given, found = (tmp_path_factory.mktemp("conv") / file for file in ("given.pt", "found.pt"))
-    torch.save([in_float32(made(**case)) for case in CASES.values()], given)
+    torch.save([*(in_float32(made(**case)) for case in CASES.values()), one_pixel()], given)
     script = Path(interpreted_convolutions.__file__)
     done = subprocess.run([sys.executable, script, given, found], capture_output=True, text=True)
     if done.returncode == interpreted_convolutions.NO_INTERPRETER:
         pytest.skip(f"Triton's interpreter does not work here: {done.stderr.splitlines()[-1]}")
     assert not done.returncode, done.stderr
-    return dict(zip(CASES, torch.load(found), strict=True))
+    return dict(zip((*CASES, "one pixel"), torch.load(found), strict=True))
+
+
+def one_pixel():
+    """Images whose strides do not tell their layout, which padding keeps."""
+    torch.manual_seed(1)
+    images = torch.randn(2, 6, 4, 4).to(memory_format=torch.channels_last).mean((2, 3), keepdim=True)
+    return [images, torch.randn(4, 3, 3, 3)], torch.randn(2, 4, 1, 1), 2, (1, 1, 1)
+
+
+def test_interpreted_images_of_one_pixel_in_another_layout(interpreted):
+    inputs, slopes, count, moves = one_pixel()
+    plain = lambda images, weights, *_: F.conv2d(images, weights, None, *moves, count)  # noqa: E731
+    for found, expected in zip(interpreted["one pixel"], gradients(plain, inputs, slopes, count, moves), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_interpreted_kernels_give_each_models_own_convolution_and_gradients(interpreted, name):
@@ -105,6 +119,8 @@ def test_convolutions_on_the_host_are_torchs_own(name):
         ({"images": torch.randn(0, 6, 8, 8)}, "no image"),
         ({"count": 2**16}, "more models than a grid has"),
         ({"count": 1}, "one model alone"),
+        ({"images": torch.randn(2, 4, 8, 8)}, "channels that do not fit the weights"),
+        ({"padding": -1}, "padding that takes away"),
         ({"images": torch.empty(2**17, 6, 64, 64, device="meta")}, "places beyond 32 bits"),
         ({"weights": torch.empty(2**26, 3, 3, 3, device="meta", requires_grad=True)}, "as many weights"),
     ],

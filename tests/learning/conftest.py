@@ -100,3 +100,9 @@ def as_on_a_gpu():
         return learner
 
     return change
+
+
+@pytest.fixture
+def pair(make_learner, as_on_a_gpu):
+    """Two learners of the same nodes: one by one on the CPU, and stacked."""
+    return lambda *args, **kwargs: (make_learner(*args, **kwargs), as_on_a_gpu(make_learner(*args, **kwargs)))

@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
+from stacked_learners import assert_equal_models, rng, told, train_all
 from torch import nn
 
 from ddlsim.learning.backends import sample_pool, stacked_evaluating
@@ -18,10 +19,6 @@ from ddlsim.models.residual import ResidualBlock
 from ddlsim.models.split import SplitModel
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-
-
-def rng(node: int) -> np.random.Generator:
-    return np.random.default_rng(100 + node)
 
 
 def core() -> nn.Module:
@@ -51,29 +48,6 @@ class OtherwiseStacked(nn.Module):
     def forward(self, features):
         stacked = torch._C._functorch.is_functorch_wrapped_tensor(features) or isinstance(features, StackedTensor)
         return features * (3.0 if stacked else 1.0)
-
-
-def train_all(learner, nodes=(0, 1, 2), only=None, whole=False, steps=5):
-    starts = {node: learner.init_models(node, whole=whole)[0] for node in nodes}
-    trained = [learner.train(node, starts[node], steps, rng(node), only) for node in nodes]
-    learner.jobs.force_params([params for model in trained for params in model])
-    return [torch.cat([params.values() for params in model]).clone() for model in trained]
-
-
-def assert_equal_models(found, expected):
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
-
-
-def told(learner) -> dict[str, int]:
-    """Why jobs were not stacked."""
-    return learner.detours.get("stacked", {})
-
-
-@pytest.fixture
-def pair(make_learner, as_on_a_gpu):
-    """Two learners of the same nodes: one by one on the CPU, and stacked."""
-    return lambda *args, **kwargs: (make_learner(*args, **kwargs), as_on_a_gpu(make_learner(*args, **kwargs)))
 
 
 def test_waves_are_stacked_and_say_so(pair):
