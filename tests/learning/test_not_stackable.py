@@ -52,7 +52,7 @@ class ThroughAView(nn.Module):
 
     def forward(self, x):
         x = x * 1.0
-        x.flatten(1).clamp_(max=1.5)
+        x.flatten(1).clamp_(max=2.5)
         return x
 
 
@@ -66,7 +66,7 @@ class PutElsewhere(nn.Linear):
 
 def hooked_parameter():
     made = around(nn.Tanh)()
-    made.head.weight.register_hook(lambda slope: slope.clamp(-0.01, 0.01))
+    made.head.weight.register_hook(lambda slope: slope.clamp(-0.5, 0.5))
     return made
 
 
@@ -83,8 +83,10 @@ NETWORKS = {
 
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 def test_they_learn_what_they_learn_alone(pair, network):
-    plain, stacked = pair(builders={"own": network})
-    assert_equal_models(train_all(stacked, steps=8), train_all(plain, steps=8))
+    plain, stacked = pair(builders={"own": network}, learning_rate=0.3)
+    found, expected = (train_all(learner, steps=40) for learner in (stacked, plain))
+    for one, other in zip(found, expected, strict=True):
+        assert (one - other).abs().max() <= 1e-3 * other.abs().max()
 
 
 def test_why_they_train_alone_is_told(pair):
