@@ -160,6 +160,10 @@ class Membership:
         server = self._server
         return self._num_busy - (server is not None and server.online and not server.finished)
 
+    def anyone_in(self, round_num: int) -> bool:
+        """Whether a node that is there takes part in a round of a server, or may have done it."""
+        return any(one.online and one.first_round <= round_num for one in self._members if not one.is_server)
+
     def serves_nobody(self, member: Member) -> bool:
         """Whether it is the server, and no node is there that has rounds to go."""
         return member is self._server and not self.num_training() and not self._any_through

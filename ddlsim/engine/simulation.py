@@ -185,6 +185,8 @@ class Simulation:
                 continue
             if member.best is not None:
                 self._validate(member, member.best)
+            if member.is_server and not self.membership.anyone_in(member.round_num):
+                self._records.row(self.env.now, member.id, member.round_num + 1, "empty", 1)
             self._complete(member)
             if member.stopped:
                 break

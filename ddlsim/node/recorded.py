@@ -9,7 +9,17 @@ from ddlsim.tasks.metric import KNOWN
 WRITTEN = frozenset(
     {
         *(*KNOWN, *(f"{name}_lowest_test_loss" for name in KNOWN), "test_loss", "validation_loss", "confusion"),
-        *("bytes_sent", "evaluated_head", "backdoor_success", "joules", "epsilon", "online", "aborted", "cut_off"),
+        *(
+            "bytes_sent",
+            "evaluated_head",
+            "backdoor_success",
+            "joules",
+            "epsilon",
+            "online",
+            "aborted",
+            "cut_off",
+            "empty",
+        ),
         *("stopped", "secure_sum", "secure_dropouts"),
     }
 )

@@ -293,6 +293,11 @@ def _diverged(records: Records) -> dict | None:
 def _warnings(records: Records) -> list[str]:
     """What a reader of the numbers must know, and the records alone can tell."""
     found = [*records.lost_rows(), *_sampled(records)]
+    empty = len(records.rows.get("empty", ()))
+    if empty:
+        found.append(
+            f"EMPTY: {empty} of {records.scenario['rounds']} rounds had no node: all that were in them had left"
+        )
     diverged = _diverged(records)
     if diverged:
         nodes = diverged["nodes"]

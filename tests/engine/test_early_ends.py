@@ -77,3 +77,19 @@ def test_a_secure_round_that_a_server_does_again_has_a_sum(run):
     secure = "secure_aggregation={threshold: 0.1}"
     _, rows = run("fedavg", "nodes.clusters=[3,1]", "rounds=12", "evaluation.every=1", secure, away(*everybody))
     assert [row["value"] for row in of(rows, "secure_sum") if row["round"] == 8] == [0, 4]
+
+
+def test_rounds_of_a_server_that_all_nodes_have_left_are_told(run):
+    """Two nodes by turns, never for as long as a training."""
+    stays = [(node, 2.0 * turn + node - 0.1, 2.0 * turn + node + 1) for turn in range(9) for node in (0, 1)]
+    gaps = []
+    for node in (0, 1):
+        left = 0.0
+        for _, came, leaves in (stay for stay in stays if stay[0] == node):
+            gaps += [(node, left, came)] if came > left else []
+            left = leaves
+        gaps.append((node, left, 1000.0))
+    changes = "nodes.clusters=[2]", "topology={name: complete}", "rounds=10", "devices.step_time_s=1.0"
+    summary, rows = run("fedavg", *changes, away(*gaps))
+    assert [row["round"] for row in of(rows, "empty")][:9] == [*range(1, 10)]
+    assert any(f"EMPTY: {len(of(rows, 'empty'))} of 10 rounds had no node" in text for text in summary["labels"])
