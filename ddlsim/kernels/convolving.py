@@ -81,11 +81,11 @@ def _fits(
     images: torch.Tensor, weights: torch.Tensor, count: int, padding: Sequence[int], dilation: Sequence[int]
 ) -> bool:
     """Whether places fit 32 bits, of gradients too, and no kernel sees nothing but padding."""
+    if images.shape[1] != count * weights.shape[1] or len(weights) % count:
+        return False  # torch says what is wrong
     reach = [(taps - 1) * by for taps, by in zip(weights.shape[2:], dilation, strict=True)]
     lengths = [length + 2 * far for length, far in zip(images.shape[2:], reach, strict=True)]
     most = len(images) * max(images.shape[1], len(weights)) * lengths[0] * lengths[1]
-    if images.dim() != 4 or images.shape[1] != count * weights.shape[1] or len(weights) % count:
-        return False  # torch says what is wrong
     inside = all(0 <= pad <= far for pad, far in zip(padding, reach, strict=True))
     seen = all(length + 2 * pad > far for length, pad, far in zip(images.shape[2:], padding, reach, strict=True))
     return inside and seen and 0 < most <= MOST_VALUES and weights.numel() + MOST_PARTS <= MOST_VALUES

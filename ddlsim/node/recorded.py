@@ -9,18 +9,8 @@ from ddlsim.tasks.metric import KNOWN
 WRITTEN = frozenset(
     {
         *(*KNOWN, *(f"{name}_lowest_test_loss" for name in KNOWN), "test_loss", "validation_loss", "confusion"),
-        *(
-            "bytes_sent",
-            "evaluated_head",
-            "backdoor_success",
-            "joules",
-            "epsilon",
-            "online",
-            "aborted",
-            "cut_off",
-            "empty",
-        ),
-        *("stopped", "secure_sum", "secure_dropouts"),
+        *("bytes_sent", "evaluated_head", "backdoor_success", "joules", "epsilon", "online", "aborted", "cut_off"),
+        *("empty", "stopped", "secure_sum", "secure_dropouts"),
     }
 )
 """Names of rows that the simulator writes, and reports read."""
