@@ -203,13 +203,16 @@ def test_quantiles_are_those_of_student():
         assert quantile_975(freedom) == pytest.approx(scipy_stats.t.ppf(0.975, freedom), abs=6e-4)
 
 
-def test_a_line_ends_where_the_shortest_of_its_runs_ends(make_run):
+def test_a_line_ends_at_the_last_round_that_all_of_its_runs_have_evaluated(make_run):
     from ddlsim.report.comparing.lines import notes
 
     long, short = make_run("a"), make_run("b", seed=1, rows=[row for row in make_run.rows() if row["round"] <= 2])
     runs = [read(long), read(short)]
     assert mean_curve(group(runs)[0], "rounds").round.tolist() == [2]
-    assert notes(runs) == ["facade: ends at round 2, where the shortest of 2 runs ends"]
+    assert notes(runs) == ["facade: ends at round 2, the last that all of its 2 runs have evaluated"]
+    at_target = [row | {"round": 3} for row in make_run.rows() if row["round"] > 2]  # stopped between evaluations
+    runs = [read(long), read(make_run("c", seed=2, rows=make_run.rows()[: -len(at_target)] + at_target))]
+    assert notes(runs) == ["facade: ends at round 2, the last that all of its 2 runs have evaluated"]
 
 
 def test_one_line_per_setting_with_a_mark_at_each_evaluation_and_a_band(settings):

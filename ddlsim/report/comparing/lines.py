@@ -48,7 +48,7 @@ def lines_figure(
 ) -> "Figure":
     """One line per setting: the mean over its seeds, a band around it and a mark at every evaluation.
 
-    A line ends where the shortest of its runs ends.
+    A line has the rounds that all of its runs have evaluated.
 
     Args:
         runs: all measured by the same metric.
@@ -112,9 +112,11 @@ def notes(runs: Sequence[Records], group_by: Sequence[str] | None = None) -> lis
         if own.mixed:
             shown = ", ".join(own.mixed[:5]) + (", ..." if len(own.mixed) > 5 else "")
             found.append(f"{own.label}: averaged over runs that differ in {shown}")
-        ends = [records.evaluations.round[-1] if len(records.evaluations) else 0 for records in own.runs]
-        if len(set(ends)) > 1:
-            found.append(f"{own.label}: ends at round {min(ends)}, where the shortest of {len(ends)} runs ends")
+        evaluated = [set(records.evaluations.round.tolist()) for records in own.runs]
+        if len({max(rounds, default=0) for rounds in evaluated}) > 1:
+            common = set.intersection(*evaluated)
+            where = f"ends at round {max(common)}, the last" if common else "has no round"
+            found.append(f"{own.label}: {where} that all of its {len(evaluated)} runs have evaluated")
     return found
 
 
