@@ -10,7 +10,7 @@ A node's links are drawn from its own stream, so adding a node changes no other 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -44,6 +44,7 @@ class LinkTable:
         changes: capacities that change later, in order of time.
         shared_bytes_per_s: capacities of links that several nodes share.
         route: (src, dst) -> which of them a message crosses; None: none.
+        holds_for_server: whether functions of pairs know a server, as node N, too; see network/server.py.
     """
 
     uplink_bytes_per_s: np.ndarray
@@ -52,6 +53,7 @@ class LinkTable:
     changes: Sequence[CapacityChange] = ()
     shared_bytes_per_s: Sequence[float] = ()
     route: Callable[[int, int], Sequence[int]] | None = None
+    holds_for_server: bool = False
 
 
 class Links(Part, ABC):
@@ -193,8 +195,9 @@ class Internet(Links):
     downlink_mbps: Mbps = 100.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes."""
-        return _same(num_nodes, self.uplink_mbps, self.downlink_mbps, PairLatency(stream_seed(seed, "pair latency")))
+        """The links of all nodes; a server is one more site."""
+        latency = PairLatency(stream_seed(seed, "pair latency"))
+        return replace(_same(num_nodes, self.uplink_mbps, self.downlink_mbps, latency), holds_for_server=True)
 
 
 @dataclass(frozen=True)

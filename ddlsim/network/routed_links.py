@@ -5,6 +5,7 @@ max-min fairly. A message takes the path of least latency, among those the one o
 back from its end the node of least id. Latencies of the edges add up.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ class Routed(Links):
         format: edge_list (`node node bandwidth_mbps latency_ms` per line) or graphml.
         hosts: per node of the scenario the id of the physical node that it sits at, several at one if need be; null:
             the physical nodes in ascending order of their ids.
+        server_host: the id of the physical node that a server sits at, for algorithms that have one; null: the one from
+            which the latencies to all hosts have the smallest sum.
         duplex: full: an edge carries its bandwidth in each direction; half: in both together.
         uplink_mbps: what a node itself can send; null: only the physical links limit it.
         downlink_mbps: what a node itself can receive; null: only the physical links limit it.
@@ -44,6 +47,7 @@ class Routed(Links):
     file: str
     format: Format = "edge_list"
     hosts: tuple[int, ...] | None = None
+    server_host: int | None = None
     duplex: Literal["full", "half"] = "full"
     uplink_mbps: Mbps | None = None
     downlink_mbps: Mbps | None = None
@@ -57,12 +61,12 @@ class Routed(Links):
         """
         graph = self._read()
         hosts = self._place(graph, num_nodes)
-        routes = Routes(graph, hosts, self.duplex == "full")
+        routes = Routes(graph, hosts, self.duplex == "full", self.server_host)
         up, down = (
             np.full(num_nodes, mbps_to_bytes_per_s(UNLIMITED_MBPS if limit is None else limit))
             for limit in (self.uplink_mbps, self.downlink_mbps)
         )
-        return LinkTable(up, down, routes.latency_s, (), routes.capacities_bytes_per_s, routes.links)
+        return LinkTable(up, down, routes.latency_s, (), routes.capacities_bytes_per_s, routes.links, True)
 
     def _read(self) -> "nx.Graph":
         if not Path(self.file).is_file():
@@ -88,10 +92,12 @@ class Routed(Links):
                 f"links.{'file' if self.hosts is None else 'hosts'}: expected {num_nodes} hosts, one per node, got "
                 f"{len(hosts)}. Several nodes may name the same host in links.hosts."
             )
-        unknown = sorted(set(hosts) - set(graph))
-        if unknown:
-            raise ScenarioError(f"links.hosts: {self.file} has no node {unknown[0]}.")
-        apart = set(hosts) - nx.node_connected_component(graph, hosts[0])
+        server = () if self.server_host is None else (self.server_host,)
+        for key, named in (("hosts", set(hosts)), ("server_host", set(server))):
+            unknown = sorted(named - set(graph))
+            if unknown:
+                raise ScenarioError(f"links.{key}: {self.file} has no node {unknown[0]}.")
+        apart = {*hosts, *server} - nx.node_connected_component(graph, hosts[0])
         if apart:
             raise ScenarioError(f"links.file: in {self.file} no path leads from {hosts[0]} to {min(apart)}.")
         return hosts
@@ -104,14 +110,16 @@ class Routes:
         graph: the physical network.
         hosts: per node its place in it.
         full_duplex: whether each direction of an edge is a link of its own.
+        server_host: the place of a server, the node behind the last; None: the one nearest to all hosts together.
 
     Attributes:
         capacities_bytes_per_s: per link; an edge's links stand side by side, in ascending order of the edges.
     """
 
-    def __init__(self, graph: "nx.Graph", hosts: Sequence[int], full_duplex: bool):
+    def __init__(self, graph: "nx.Graph", hosts: Sequence[int], full_duplex: bool, server_host: int | None = None):
         self._graph = graph
         self._hosts = hosts
+        self._server_host = server_host
         self._link: dict[tuple[int, int], int] = {}
         self.capacities_bytes_per_s: list[float] = []
         for low, high in sorted(tuple(sorted(edge)) for edge in graph.edges):
@@ -132,19 +140,34 @@ class Routes:
         return self._path(src, dst)[1]
 
     def _path(self, src: int, dst: int) -> tuple[tuple[int, ...], float]:
-        ends = self._hosts[src], self._hosts[dst]
+        ends = self._host(src), self._host(dst)
         found = self._known.get(ends)
         if found is None:
             found = self._known[ends] = self._find(*ends)
         return found
 
+    def _host(self, node: int) -> int:
+        if node < len(self._hosts):
+            return self._hosts[node]
+        if self._server_host is None:
+            self._server_host = self._center()
+        return self._server_host
+
+    def _center(self) -> int:
+        """The place from which the latencies to all hosts have the smallest sum, of several the one of least id."""
+        import networkx as nx
+
+        total: Counter[int] = Counter()
+        for host, times in Counter(self._hosts).items():
+            found = nx.single_source_dijkstra_path_length(self._graph, host, weight=_length)
+            total.update({place: times * length for place, length in found.items()})
+        return min(total, key=lambda place: (total[place], place))
+
     def _find(self, start: int, end: int) -> tuple[tuple[int, ...], float]:
         import networkx as nx
 
         if start not in self._before:
-            self._before[start], _ = nx.dijkstra_predecessor_and_distance(
-                self._graph, start, weight=lambda one, other, found: round(found["latency_ms"] * 1e6) * HOPS + 1
-            )
+            self._before[start], _ = nx.dijkstra_predecessor_and_distance(self._graph, start, weight=_length)
         links, latency_ms, node = [], 0.0, end
         while node != start:
             before = min(self._before[start][node])
@@ -152,3 +175,8 @@ class Routes:
             latency_ms += float(self._graph.edges[before, node]["latency_ms"])
             node = before
         return tuple(reversed(links)), ms_to_s(latency_ms)
+
+
+def _length(one: int, other: int, edge: Mapping[str, float]) -> int:
+    """What an edge adds to a path that is compared with others, see HOPS."""
+    return round(edge["latency_ms"] * 1e6) * HOPS + 1

@@ -104,7 +104,8 @@ class Mahimahi(Links):
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyMatrix(Links):
-    """Equal links between sites whose latencies a file gives; each node draws its site, all different while they last.
+    """Equal links between sites whose latencies a file gives; each node draws its site, all different while they last,
+    and so does a server.
 
     Args:
         file: pings as WonderNetwork publishes them (a CSV with source, destination and avg), or a square matrix of
@@ -125,9 +126,9 @@ class LatencyMatrix(Links):
         """The links of all nodes."""
         matrix_ms = read_latencies(self.file) / (2 if self.round_trip else 1)
         np.fill_diagonal(matrix_ms, self.same_site_ms)
-        order = dealt(stream(seed, "latency sites"), len(matrix_ms), num_nodes)
+        order = dealt(stream(seed, "latency sites"), len(matrix_ms), num_nodes + 1)
         up, down = (np.full(num_nodes, mbps_to_bytes_per_s(mbps)) for mbps in (self.uplink_mbps, self.downlink_mbps))
-        return LinkTable(up, down, SiteLatency(matrix_ms / 1e3, tuple(order)))
+        return LinkTable(up, down, SiteLatency(matrix_ms / 1e3, tuple(order)), holds_for_server=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +137,7 @@ class SiteLatency:
 
     Args:
         matrix_s: between sites, float64 [sites, sites].
-        site: per node.
+        site: per node, a server's last.
     """
 
     matrix_s: np.ndarray

@@ -67,7 +67,10 @@ class Network(Section):
             arrives; drop: the receiver never gets it and stops waiting for it at that moment. Its bytes are wasted.
         timeout_s: a message that has not arrived so many simulated seconds after it was sent is given up: its flow
             ends, what was sent of it is wasted, its receiver stops waiting for it; null: it takes its time.
-        server_mbps: Mbit/s of the server's uplink and of its downlink, where the algorithm has a server.
+        server_mbps: Mbit/s of the server's uplink and of its downlink, where the algorithm has a server. Its access
+            latency is the median of the nodes'; where links give latencies of pairs, it is one more site of
+            internet-latency and latency_matrix, sits at a host of routed (links.server_host), and with links of one's
+            own is as far from a node as the median of the others.
         links: the nodes' access to the network.
         compression: how parameters are encoded in messages.
         tcp: of fidelity tcp; null: its defaults.

@@ -146,10 +146,26 @@ def test_links_that_are_none_are_told(drawn, text):
     assert str(raised.value).startswith("links: draw of Own") and text in str(raised.value)
 
 
-def test_a_matrix_of_latencies_holds_beside_a_server_too():
-    drawn = links_drawn(Own(table=table(latency_s=[[0.0, 0.1], [0.2, 0.0]])), 2, 0)
-    latency_s = with_server(drawn, 2, 1.0).latency_s
-    assert [latency_s(0, 1), latency_s(1, 0), latency_s(0, 2)] == [0.1, 0.2, 0.0]
+def test_a_server_beside_a_matrix_of_latencies_is_as_far_from_a_node_as_the_median_of_the_others():
+    matrix_s = [[0.0, 0.1, 0.3, 0.4], [0.2, 0.0, 0.5, 0.6], [0.1, 0.2, 0.0, 0.9], [0.7, 0.8, 0.9, 0.0]]
+    drawn = links_drawn(Own(table=table((1.0,) * 4, (1.0,) * 4, latency_s=matrix_s)), 4, 0)
+    latency_s = with_server(drawn, 4, 1.0).latency_s
+    assert [[latency_s(src, dst) for dst in range(4)] for src in range(4)] == matrix_s
+    assert [latency_s(node, 4) for node in range(4)] == [0.3, 0.5, 0.2, 0.8]
+    assert [latency_s(4, node) for node in range(4)] == [0.2, 0.2, 0.5, 0.6]
+
+
+def test_a_server_beside_one_node_with_latencies_of_pairs_is_at_its_place():
+    drawn = links_drawn(Own(table=table((1.0,), (1.0,), latency_s=lambda src, dst: 0.5)), 1, 0)
+    assert with_server(drawn, 1, 1.0).latency_s(0, 1) == 0.0
+
+
+def test_a_server_is_one_more_site_of_the_internet():
+    nodes, more = Internet().draw(5, 3), Internet().draw(6, 3)
+    beside = with_server(nodes, 5, 1.0).latency_s
+    pairs = [(src, dst) for src in range(6) for dst in range(6) if src != dst]
+    assert [beside(*pair) for pair in pairs] == [more.latency_s(*pair) for pair in pairs]
+    assert min(beside(*pair) for pair in pairs) > 0
 
 
 @pytest.mark.parametrize("seconds", [np.nan, -0.1, np.inf])

@@ -6,6 +6,7 @@ import pytest
 from ddlsim import runs
 from ddlsim.errors import ScenarioError
 from ddlsim.network.routed_links import Routed, Routes
+from ddlsim.network.server import with_server
 from ddlsim.scenario import from_mapping
 
 VALUES = 250_000  # a million bytes; a link of 8 Mbit/s carries them in a second
@@ -63,6 +64,31 @@ def test_parking_lot_with_a_narrow_place_in_the_middle(tmp_path, network):
 def test_latencies_of_the_path_add_up(tmp_path, network):
     far = network("0 1 8 100", "1 2 8 20", "2 3 8 3")
     assert round_times_s(tmp_path, 4, RING, {"file": far}, "latency") == pytest.approx([0.123])
+
+
+def routed(network, clusters=3, **keys):
+    edges = network("0 1 8 10", "1 2 8 20", "2 3 8 30", "2 9 8 5")
+    return with_server(Routed(file=edges, hosts=(0, 1, 3), **keys).draw(clusters, 0), 3, 1.0)
+
+
+def test_a_server_sits_where_the_latencies_to_all_hosts_have_the_smallest_sum(network):
+    links = routed(network)  # at 1: 10 + 0 + 50 ms; at 2: 30 + 20 + 30 ms
+    assert [links.latency_s(node, 3) for node in range(3)] == pytest.approx([0.010, 0.0, 0.050])
+    assert [links.latency_s(3, node) for node in range(3)] == pytest.approx([0.010, 0.0, 0.050])
+
+
+def test_a_server_sits_at_the_host_that_is_named_and_shares_the_links_there(network):
+    links = routed(network, server_host=9)
+    assert [links.latency_s(node, 3) for node in range(3)] == pytest.approx([0.035, 0.025, 0.035])
+    assert links.route(0, 3)[:2] == links.route(0, 2)[:2] and len(links.route(0, 3)) == 3
+
+
+def test_a_server_at_a_host_that_there_is_not_is_told(network):
+    with pytest.raises(ScenarioError, match="links.server_host: .* has no node 7"):
+        routed(network, server_host=7)
+    apart = network("0 1 8 0", "2 3 8 0")
+    with pytest.raises(ScenarioError, match="no path leads from 0 to 3"):
+        Routed(file=apart, hosts=(0, 1), server_host=3).draw(2, 0)
 
 
 def test_the_nodes_own_links_count_as_well(tmp_path, network):

@@ -5,11 +5,14 @@ import pickle
 import numpy as np
 import pytest
 
+from ddlsim import runs
 from ddlsim.devices.fedscale import FedScale as FedScaleDevices
 from ddlsim.devices.fedscale import drawn_phones
 from ddlsim.errors import ScenarioError
 from ddlsim.network.ping_matrix import read_latencies
+from ddlsim.network.server import with_server
 from ddlsim.network.trace_links import FedScale, LatencyMatrix, Mahimahi, read_opportunities
+from ddlsim.scenario import from_mapping
 
 
 @pytest.fixture
@@ -146,3 +149,35 @@ def test_half_of_a_round_trip_is_a_message_s_latency(write):
 def test_what_is_neither_pings_nor_a_matrix_is_refused(write, lines):
     with pytest.raises(ScenarioError, match="expected"):
         read_latencies(write("bad.csv", *lines))
+
+
+def test_a_server_draws_a_site_of_its_own(write):
+    links = LatencyMatrix(file=write("sites.csv", "0,10,20,30", "10,0,40,50", "20,40,0,60", "30,50,60,0"))
+    beside = with_server(links.draw(3, 0), 3, 1.0).latency_s
+    more = links.draw(4, 0).latency_s
+    for node in range(3):
+        assert beside(node, 3) == beside(3, node) == more(node, 3) > 0.004
+
+
+def test_messages_to_a_server_take_the_time_of_its_site(write, tmp_path):
+    found = runs.run(
+        from_mapping(
+            {
+                "rounds": 3,
+                "nodes": {"clusters": [4]},
+                "learning": "none",
+                "algorithm": {"name": "fedavg"},
+                "model": {"name": "sizes", "core": 1, "head": 0},
+                "data": {"name": "fashion-mnist-mini"},
+                "training": {"learning_rate": 1.0, "local_steps": 1},
+                "topology": {"name": "ring"},
+                "network": {
+                    "fidelity": "latency",
+                    "links": {"name": "latency_matrix", "file": write("m.csv", *("200," * 5 + "200",) * 6)},
+                },
+                "devices": {"name": "constant", "step_time_s": 0.0},
+            }
+        ),
+        out=tmp_path / "run",
+    )
+    assert found["sim_time_s"] == pytest.approx(0.6, rel=1e-6)  # three rounds, there and back, 100 ms one way
