@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
+from ddlsim.errors import ScenarioError
 from ddlsim.part import Part
 
 Tolerated = Annotated[int, Ge(0)] | Annotated[float, Gt(0), Lt(0.5)]
@@ -41,8 +42,13 @@ class Rows:
 
     @property
     def sqdist(self) -> np.ndarray:
-        """The distances of a rule that needs them."""
-        assert self.distances is not None
+        """The distances of a rule that needs them.
+
+        Raises:
+            ScenarioError: the rule does not say that it does.
+        """
+        if self.distances is None:
+            raise ScenarioError("aggregation: a rule that reads rows.sqdist has to say `needs_distances = True`.")
         return self.distances
 
 
@@ -79,7 +85,7 @@ class Aggregation(Part):
         Args:
             rows: at least one; with `needs_own` the node's own is among them.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has to define combine(rows) -> Combination")
 
 
 def tolerated(asked: int | float, count: int, most: int) -> int:

@@ -21,7 +21,8 @@ class GeometricMedian(Aggregation):
 
     Args:
         iterations: at most so many of Weiszfeld's steps.
-        smoothing: distances below this share of the largest one count as so long.
+        smoothing: distances below this share of the rows' usual one count as so long. The usual one is the median over
+            rows of the median of their distances to the others, which a minority of attackers cannot set.
     """
 
     needs_distances: ClassVar[bool] = True
@@ -41,9 +42,10 @@ def _weiszfeld(distances: np.ndarray, masses: np.ndarray, iterations: int, smoot
     if not masses.sum() > 0:
         masses = np.ones_like(masses)
     weights = masses / masses.sum()
-    shortest = smoothing * np.sqrt(distances.max(initial=0.0))
-    if shortest == 0:
+    apart = distances[distances > 0]
+    if not len(apart):
         return weights
+    shortest = smoothing * np.sqrt(_usual(distances) or apart.min())
     for _ in range(iterations):
         to_rows = distances @ weights
         lengths = np.sqrt(np.maximum(to_rows - weights @ to_rows / 2, 0))
@@ -53,3 +55,10 @@ def _weiszfeld(distances: np.ndarray, masses: np.ndarray, iterations: int, smoot
         if moved < 1e-12:
             break
     return weights
+
+
+def _usual(distances: np.ndarray) -> float:
+    """The median over rows of the median of their squared distances to the others; the lower one of two each time."""
+    count = len(distances)
+    of_rows = np.sort(distances, axis=1)[:, count // 2]  # behind a row's own, which is 0
+    return float(np.sort(of_rows)[(count - 1) // 2])

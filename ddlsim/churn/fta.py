@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from annotated_types import Gt
+from annotated_types import Ge, Gt
 
 from ddlsim.churn.schedule import Absences, Churn, Interval, merged
 from ddlsim.churn.traces import gaps, scaled
@@ -40,7 +40,7 @@ class FailureTrace(Churn):
 
     path: str
     time_scale: Annotated[float, Gt(0)] = 1.0
-    start_s: Annotated[float, Gt(-1)] = 0.0
+    start_s: Annotated[float, Ge(0)] = 0.0
 
     def check(self, num_nodes: int) -> None:
         """Reads the file.

@@ -72,6 +72,22 @@ def test_geometric_median_of_a_triangle_sees_its_corners_under_120_degrees():
     assert np.linalg.norm(sum(units)) < 1e-5
 
 
+@pytest.mark.parametrize("attackers", [1, 2, 4])
+def test_how_far_away_a_minority_is_does_not_move_the_geometric_median(attackers):
+    rng = np.random.default_rng(attackers)
+    honest, direction = rng.normal(size=(9 - attackers, 20)), np.eye(20)[0]
+    near, far, farther = (
+        combined(rule("geometric_median"), np.vstack([honest, np.tile(distance * direction, (attackers, 1))]))
+        for distance in (1e4, 1e9, 1e12)
+    )
+    assert far == pytest.approx(near, abs=2e-3) and farther == pytest.approx(near, abs=2e-3)
+
+
+def test_geometric_median_of_mostly_equal_rows_is_theirs():
+    rows = [[1.0, 2.0]] * 4 + [[5.0, 5.0], [1e6, 0.0]]
+    assert combined(rule("geometric_median"), rows) == pytest.approx([1.0, 2.0], abs=1e-5)
+
+
 def test_adaptive_clipped_gossip_takes_its_radius_from_the_nearer_neighbors():
     # |1|, |2| and |3| weigh 0.2 each, 100 is left out: tau^2 = 0.2 (1 + 4 + 9) / 0.2
     tau = np.sqrt(14)
