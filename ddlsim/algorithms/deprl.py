@@ -60,9 +60,9 @@ class DePRL(Algorithm):
         head_steps, core_steps = node.local_steps, self.core_steps
         if self.local_training == "epochs":
             head_steps = core_steps = node.steps_per_epoch
-        both = head_steps + core_steps
-        _, state.head = yield node.train((state.core, state.head), head_steps, only="head", steps_of_round=both)
-        state.core, _ = yield node.train((state.core, state.head), core_steps, only="core", steps_of_round=both)
+        both = node.rounds * (head_steps + core_steps)
+        _, state.head = yield node.train((state.core, state.head), head_steps, only="head", steps_of_run=both)
+        state.core, _ = yield node.train((state.core, state.head), core_steps, only="core", steps_of_run=both)
         node.send(node.peers(round_num), round_num, core=state.core, head=state.head)
         inbox = yield node.receive(round_num)
         state.core = node.mix(state.core, {m.src: m.payload["core"] for m in inbox}, round_num)

@@ -223,7 +223,8 @@ class GossipPull(Algorithm):
 
     def _train(self, node: "Node", state: State) -> "Steps":
         begun_with = state.model
-        (state.model,) = yield node.train((state.model,))
+        trainings = node.rounds + (self.schedule != "train-then-merge")
+        (state.model,) = yield node.train((state.model,), steps_of_run=trainings * node.local_steps)
         state.trained = True
         if state.last is not None:
             state.last = begun_with

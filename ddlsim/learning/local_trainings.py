@@ -122,7 +122,7 @@ class LocalTrainings:
         settings, batches = self._settings, 0 if kept is None else kept.batches
         starts = range(0, updates_of(steps, settings.accumulate) * settings.accumulate, settings.accumulate)
         per_round = settings.schedule is None or settings.schedule.per == "round"
-        total = terms.rounds if per_round else terms.rounds * terms.local_steps
+        total = terms.rounds if per_round else terms.steps
         updates = [(terms.round_num, batches + start) for start in starts]
         return rates(settings.schedule, settings.learning_rate, updates, total)
 

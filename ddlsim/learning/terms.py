@@ -12,13 +12,13 @@ class Terms(NamedTuple):
     Args:
         round_num: the round, from 0.
         rounds: of the run.
-        local_steps: mini-batches of a round of this node, all its trainings together.
+        steps: mini-batches that this node trains on in the whole run, all its trainings together.
         proximal: mu of a proximal term, beside that of the scenario.
         control: what is added to every gradient, over the trained values of a whole model; None: nothing.
     """
 
     round_num: int = 0
     rounds: int = 1
-    local_steps: int = 1
+    steps: int = 1
     proximal: float = 0.0
     control: "Params | None" = None

@@ -188,7 +188,7 @@ class Node:
         after_step: "Callable[[Model], Model] | None" = None,
         proximal: float = 0.0,
         control: "Params | None" = None,
-        steps_of_round: int | None = None,
+        steps_of_run: int | None = None,
     ) -> Verb:
         """Local SGD steps on this node's samples; outcome: the trained model, part by part.
 
@@ -209,8 +209,8 @@ class Node:
                 training.proximal.
             control: what is added to every gradient: a control variate, over the trained values of a model of one
                 part (see `trained_values`).
-            steps_of_round: mini-batches that the algorithm trains on in a whole round, which give a schedule
-                `per: step` its length; local_steps by default.
+            steps_of_run: mini-batches that the algorithm trains on in all rounds, which give a schedule `per: step`
+                its length; local_steps in each by default.
 
         Raises:
             DdlsimError: the model has no part `only`.
@@ -224,7 +224,7 @@ class Node:
             late_s = self._conduct.delay_s(self.round_num)
             if self._conduct.idles(self.round_num) and not (objective is not None and objective.class_means):
                 return self._after(late_s + clock.computing_s(self.id, steps), lambda: model)
-        rng, terms = self._batch_rng("training batches"), self._terms(proximal, control, steps_of_round)
+        rng, terms = self._batch_rng("training batches"), self._terms(proximal, control, steps_of_run)
         if after_step is None:
             trained, kept, means = compute.train_towards(self.id, model, steps, rng, only, self.kept, objective, terms)
         else:
@@ -559,9 +559,9 @@ class Node:
 
     # --------------------------------------------------------------------------------------------------------------
 
-    def _terms(self, proximal: float = 0.0, control: "Params | None" = None, of_round: int | None = None) -> Terms:
-        local_steps = self.local_steps if of_round is None else of_round
-        return Terms(self.round_num, self._run.rounds, local_steps, proximal, control)
+    def _terms(self, proximal: float = 0.0, control: "Params | None" = None, of_run: int | None = None) -> Terms:
+        rounds = self._run.rounds
+        return Terms(self.round_num, rounds, rounds * self.local_steps if of_run is None else of_run, proximal, control)
 
     def _batch_rng(self, purpose: str) -> np.random.Generator | None:
         """The stream that draws mini-batches; none where there are no samples to draw."""

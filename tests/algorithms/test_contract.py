@@ -15,7 +15,7 @@ from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.engine.simulation import Simulation
 from ddlsim.errors import DdlsimError
-from ddlsim.learning import learner
+from ddlsim.learning import learner, local_trainings
 from ddlsim.learning.backends.choose import make_backends
 from ddlsim.messages.compression import COMPRESSIONS
 from ddlsim.network.network import Network
@@ -62,6 +62,19 @@ def test_run_ends_with_every_node_evaluated(tmp_path, name):
     assert last >= 6
     assert sorted(r["node"] for r in rows if r["round"] == last and r["name"] == "accuracy") == list(range(8))
     assert summary["sim_time_s"] >= 6 * 5 * 0.05  # six rounds of five steps, and the network where nodes wait for it
+
+
+def test_a_schedule_per_step_ends_with_the_last_step_of_the_run(tmp_path, name, monkeypatch):
+    steps, rates = [], local_trainings.rates
+
+    def noted(schedule, learning_rate, updates, total):
+        steps.extend((at, total) for _, at in updates)
+        return rates(schedule, learning_rate, updates, total)
+
+    monkeypatch.setattr(local_trainings, "rates", noted)
+    run(tmp_path, name, "training.schedule={name: linear, per: step}", "rounds=3")
+    positions, totals = zip(*steps, strict=True)
+    assert set(totals) == {max(positions) + 1}
 
 
 def runs_or_is_refused(tmp_path: Path, name: str, place: str, *overrides: str) -> dict | None:

@@ -64,9 +64,9 @@ class NumberNode:
     def with_trained_values(self, params, values):
         return values
 
-    def train(self, model, steps=None, only=None, steps_of_round=None):
+    def train(self, model, steps=None, only=None, steps_of_run=None):
         return (
-            ("train", model, steps, only) if steps_of_round is None else ("train", model, steps, only, steps_of_round)
+            ("train", model, steps, only) if steps_of_run is None else ("train", model, steps, only, steps_of_run)
         )
 
     def losses(self, models, batches, *, common=False, split="train", later=False, takes_time=True):

@@ -77,7 +77,7 @@ def test_rounds_or_steps_are_counted():
 
 def test_a_node_goes_on_where_its_steps_were(make_learner):
     learner = make_learner(schedule={"name": "linear", "per": "step"}, accumulate=2)
-    model, terms = learner.init_models(0)[0], Terms(round_num=3, rounds=5, local_steps=4)
+    model, terms = learner.init_models(0)[0], Terms(round_num=3, rounds=5, steps=20)
     import numpy as np
 
     _, kept, _ = learner.train_towards(0, model, 4, np.random.default_rng(0), None, None, None, terms)

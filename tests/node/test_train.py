@@ -39,7 +39,7 @@ def compute():
 def node_of(compute, best=None):
     """A node whose events are durations in steps."""
     clock = SimpleNamespace(computing_s=lambda node, steps: steps, after=lambda seconds: seconds)
-    run = SimpleNamespace(server=None, num_nodes=1, rounds=1, in_step=True, local_steps=lambda per_epoch: 4)
+    run = SimpleNamespace(server=None, num_nodes=1, rounds=5, in_step=True, local_steps=lambda per_epoch: 4)
     compute.steps_per_epoch = lambda node: 1
     return Node(0, Ports(clock, None, compute, run, None), best)
 
@@ -72,10 +72,10 @@ def test_losses_take_the_time_of_the_mini_batches_that_there_are(compute, asked,
     assert duration == pytest.approx(2 * passed * FORWARD_SHARE)
 
 
-@pytest.mark.parametrize(("given", "expected"), [(None, 4), (6, 6)])
+@pytest.mark.parametrize(("given", "expected"), [(None, 20), (6, 6)])
 def test_a_schedule_per_step_is_as_long_as_the_rounds_with_all_their_trainings(compute, given, expected):
-    node_of(compute).train((10.0,), steps=2, steps_of_round=given)
-    assert compute.terms.local_steps == expected
+    node_of(compute).train((10.0,), steps=2, steps_of_run=given)
+    assert compute.terms.steps == expected
 
 
 def part(name):
