@@ -92,6 +92,7 @@ def distance_to_targets(
     """Mean squared distance of features [n, D] from the target [D] of their label; labels without one count 0."""
     if not targets:
         return 0 * features.sum()  # with a gradient, of zero
+    features = features.float()  # bfloat16 under training.precision bf16
     known = torch.zeros(len(labels), dtype=torch.bool, device=labels.device)
     aims = features.detach().clone()
     for label, target in targets.items():

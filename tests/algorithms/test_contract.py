@@ -77,6 +77,15 @@ def test_a_schedule_per_step_ends_with_the_last_step_of_the_run(tmp_path, name, 
     assert set(totals) == {max(positions) + 1}
 
 
+@pytest.mark.parametrize("trains_by_a_loss_of_its_own", ["fedproto", "fedclassavg", "mapl"])
+def test_losses_of_an_algorithm_can_be_computed_in_bfloat16(tmp_path, trains_by_a_loss_of_its_own):
+    settings = "training.precision=bf16", "rounds=2", "evaluation.every=2"
+    exact = run(tmp_path, trains_by_a_loss_of_its_own, *settings[1:], out="exact")[1]
+    rounded = run(tmp_path, trains_by_a_loss_of_its_own, *settings, out="rounded")[1]
+    losses = [[row["value"] for row in rows if row["name"] == "test_loss"] for rows in (exact, rounded)]
+    assert losses[0] != losses[1] and losses[1] == pytest.approx(losses[0], rel=0.05)
+
+
 def runs_or_is_refused(tmp_path: Path, name: str, place: str, *overrides: str) -> dict | None:
     """The summary of a run, or nothing if checking tells where the scenario is wrong, before anything was run."""
     try:
