@@ -23,24 +23,28 @@ IGNORED = -100
 class NextToken(Task):
     """The next token after every position of a sequence, or after its end: cross-entropy, judged by perplexity.
 
-    A sample's loss is the mean over its positions. Labels of -100 (padding) do not count.
+    A sample's loss is the mean over its positions. Labels of -100 (padding) do not count; every sample has others.
 
     Args:
         metric: what nodes are judged by: perplexity (e to the mean loss per token), or token_accuracy; both are
             recorded.
     """
 
-    labels_in_words: ClassVar = "token ids from 0, [n, T] or [n], -100 where one does not count"
+    labels_in_words: ClassVar = "token ids from 0, [n, T] or [n], -100 at positions that do not count"
     measured: ClassVar = (PERPLEXITY, TOKEN_ACCURACY)
 
     metric: Literal["perplexity", "token_accuracy"] = "perplexity"
 
     def wrong_labels(self, labels: np.ndarray, num_classes: int) -> str:
         """See Task."""
-        counted = labels[labels != IGNORED]
-        if not len(counted):
-            return "must hold at least one token id that is not -100"
-        return not_classes(counted, num_classes, labels.shape)
+        counted = labels != IGNORED
+        empty = int((~counted.reshape(len(labels), -1).any(axis=1)).sum())
+        if empty:
+            return (
+                "must hold at least one token id that is not -100 in every sample, got "
+                f"{empty} of {len(labels)} without. Leave these samples out"
+            )
+        return not_classes(labels[counted], num_classes, labels.shape)
 
     def loss(self, outputs: "torch.Tensor", labels: "torch.Tensor", reduction: Reduction = "mean") -> "torch.Tensor":
         """Cross-entropy of logits [n, T, V] and labels int64 [n, T] (the mean over T), or of [n, V] and [n]."""
