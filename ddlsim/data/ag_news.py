@@ -39,6 +39,7 @@ class AgNews(DataSettings):
 
     num_classes: ClassVar = 4
     sample_dtype: ClassVar = "int64"
+    may_hold_images: ClassVar = False
 
     @property
     def image_shape(self) -> tuple[int, ...]:  # type: ignore[override]

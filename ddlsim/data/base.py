@@ -24,6 +24,9 @@ class DataSettings(Part):
     from_python: ClassVar[bool] = False
     """Whether Python code gives its samples; no file can name it then."""
 
+    may_hold_images: ClassVar[bool] = True
+    """Whether its samples are, or may turn out to be, images; false: they are token ids or rows of features."""
+
     own_validation: ClassVar[bool] = False
     """Whether it comes with a validation set."""
 

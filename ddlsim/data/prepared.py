@@ -87,23 +87,6 @@ class PreparedData:
             return None
         return np.stack([np.bincount(labels, minlength=self.num_classes) for _, labels in self.node_train])
 
-    def check_augmentation(self, kind: str) -> None:
-        """Whether training samples can be augmented.
-
-        Args:
-            kind: scenario key training.augmentation.
-
-        Raises:
-            ScenarioError: if they are no images, or come from domains with a normalization each.
-        """
-        if kind == "none":
-            return
-        if len(self.image_shape) != 3 or self.dtype != "float32":
-            shape = " x ".join(map(str, self.image_shape))
-            raise ScenarioError(f"training.augmentation: only none fits samples that are no images ({shape}).")
-        if np.ndim(self.mean) != 1:
-            raise ScenarioError("training.augmentation: only none fits data of several domains.")
-
     def release(self) -> None:
         """Lets the samples go, once they are where they are used (on a GPU, say)."""
         self.node_train, self.cluster_test = [], []

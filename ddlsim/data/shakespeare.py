@@ -69,6 +69,7 @@ class Shakespeare(DataSettings):
     test_share: Annotated[float, Gt(0), Lt(1)] = 0.2
 
     sample_dtype: ClassVar = "int64"
+    may_hold_images: ClassVar = False
 
     def __post_init__(self):
         if self.text == "leaf" and (self.unit != "characters" or self.stride is not None or self.test_share != 0.2):

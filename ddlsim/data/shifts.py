@@ -15,6 +15,7 @@ from annotated_types import Ge, Le
 
 from ddlsim.data.images_as_bytes import ByteImages
 from ddlsim.data.mapped import MappedSamples
+from ddlsim.data.pictures import are_pictures
 from ddlsim.errors import ScenarioError
 from ddlsim.part import Part
 from ddlsim.units import MAX_COUNT, CountOrZero
@@ -51,6 +52,9 @@ class Shift(Part, ABC):
 
     keeps_channels: ClassVar[bool] = True
     """Whether every cluster's images have their channels in the order of the data set's mean and std."""
+
+    changes_images: ClassVar[bool] = False
+    """Whether samples must be images."""
 
     @abstractmethod
     def apply(
@@ -128,6 +132,7 @@ class Rotate(Shift):
         order: after_normalizing: corners become 0, the mean color; before_normalizing: corners become black.
     """
 
+    changes_images: ClassVar[bool] = True
     degrees: tuple[float, ...] | Literal["auto"] = "auto"
     order: Literal["after_normalizing", "before_normalizing"] = "after_normalizing"
 
@@ -242,6 +247,7 @@ class Color(Shift):
         channels: per cluster the order, letters of rgb, e.g. [rgb, bgr]; auto: rgb, brg, gbr, bgr, rbg, grb.
     """
 
+    changes_images: ClassVar[bool] = True
     keeps_channels: ClassVar[bool] = False
     channels: tuple[Literal["rgb", "brg", "gbr", "bgr", "rbg", "grb"], ...] | Literal["auto"] = "auto"
 
@@ -306,7 +312,7 @@ def _quarter_turns(images: np.ndarray, degrees: float) -> np.ndarray:
 
 
 def _require_images(name: str, samples: np.ndarray) -> None:
-    if samples.ndim != 4 or not np.issubdtype(samples.dtype, np.floating):
+    if not are_pictures(samples.shape[1:], samples.dtype.name):
         raise ScenarioError(
             f"shift: {name} changes images, but the data's samples are {samples.dtype} {list(samples.shape[1:])}. Use "
             "none, label_shift or label_swap."

@@ -44,6 +44,7 @@ class SyntheticRegression(DataSettings):
     task: ClassVar = "regression"
     own_validation: ClassVar = True
     generated: ClassVar = True
+    may_hold_images: ClassVar = False
     features: Count = 10
     theta_range: Annotated[float, Gt(0)] = 10.0
     x_range: Annotated[float, Gt(0)] = 10.0

@@ -50,6 +50,7 @@ class Table(DataSettings):
         split_seed: of the draw of test rows, the same for all seeds of a scenario.
     """
 
+    may_hold_images: ClassVar = False
     path: str
     target: str
     task: Literal["classification", "regression"] = "classification"
@@ -137,6 +138,7 @@ class HeartDisease(DataSettings):
     split_seed: CountOrZero = 0
 
     num_classes: ClassVar = 2
+    may_hold_images: ClassVar = False
 
     def domains_for(self, num_clusters: int) -> int | None:
         """The hospitals."""

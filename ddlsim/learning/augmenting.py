@@ -4,7 +4,8 @@ torchvision's transforms draw from torch's global generator and treat a batch as
 generator of its own, and each operation is torchvision.transforms.v2's on tensors, computed for a batch of images with
 a parameter each (the tests compare them one by one).
 
-- crop_flip: 4 pixels of black around, a crop of the old size, a flip from left to right by chance 1/2.
+- crop_flip: 4 pixels of black around (the value 0 before mean and std; of floats that were normalized before they were
+  given, their mean), a crop of the old size, a flip from left to right by chance 1/2.
 - color: a crop of 0.2 to 1 of the area (and 3/4 to 4/3 of the aspect) resized to the old size, a flip, by chance 0.8 a
   jitter of brightness, contrast, saturation (0.4 each) and hue (0.1) in random order, by chance 0.2 no color (SimCLR's
   recipe without blur, as in MAPL's code). Images without three channels have no color to change.

@@ -103,11 +103,13 @@ def prepare(loaded: Loaded) -> "PreparedData | Outline":
     """The data of every node and cluster; see ddlsim.data.prepare. Of a network-only run: the outline."""
     from ddlsim.data import Outline
     from ddlsim.data import prepare as prepare_data
+    from ddlsim.data.pictures import check_augmentation
 
     scenario, dataset = loaded.scenario, loaded.dataset
     if isinstance(dataset, Outline):
         return dataset
-    prepared = prepare_data(
+    check_augmentation(dataset, scenario.training.augmentation)
+    return prepare_data(
         dataset,
         scenario.partition,
         scenario.shift,
@@ -116,5 +118,3 @@ def prepare(loaded: Loaded) -> "PreparedData | Outline":
         scenario.seed,
         scenario.evaluation.samples,
     )
-    prepared.check_augmentation(scenario.training.augmentation)
-    return prepared

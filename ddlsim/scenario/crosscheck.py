@@ -144,6 +144,8 @@ def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
             "another; expected none"
         )
         yield ("training", "augmentation"), text
+    if training.augmentation != "none" and not scenario.data.may_hold_images and scenario.learning != "none":
+        yield ("training", "augmentation"), f"only none fits samples that are no images ({scenario.data_name})"
     if training.label_smoothing and not scenario.learned.has_classes:
         yield ("training", "label_smoothing"), f"needs a class per sample, but {_subject(scenario)}"
     for key, common, why in (
@@ -336,6 +338,10 @@ def _validation(scenario: Scenario) -> Iterator[tuple[Place, str]]:
 
 
 def _fits_shift(scenario: Scenario) -> None:
+    if scenario.shift.changes_images and not scenario.data.may_hold_images and scenario.learning != "none":
+        raise ScenarioError(
+            f"shift.name: changes images, and {scenario.data_name} holds none. Use none, label_shift or label_swap."
+        )
     shape = scenario.data.image_shape or (3, 2, 2)
     try:
         scenario.shift.check(len(scenario.nodes.clusters), tuple(shape))

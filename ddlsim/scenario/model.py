@@ -97,8 +97,9 @@ class Training(Section):
         proximal: mu of FedProx's term mu / 2 |w - w_0|^2, w_0 being what the local training began with; 0: none.
         precision: float32, or bf16: forward pass and loss in bfloat16 where torch.autocast holds that to be safe;
             parameters, gradients and evaluations stay float32.
-        augmentation: of training images, always anew. none; crop_flip: moved by up to 4 pixels and flipped; color:
-            cropped and resized, flipped, jittered in color, sometimes gray (see learning/augmenting.py).
+        augmentation: of training images, always anew. none; crop_flip: moved by up to 4 pixels (what comes from
+            outside is black, the value 0 before mean and std) and flipped; color: cropped and resized, flipped,
+            jittered in color, sometimes gray (see learning/augmenting.py), of images that are uint8 or 0 to 1.
         early_stopping: when a node stops by its validation loss; null: never.
     """
 

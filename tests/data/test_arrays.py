@@ -255,3 +255,24 @@ class Frame:
 def test_what_is_no_pair_is_told_how_it_is_given(given, text):
     with pytest.raises(ScenarioError, match=re.escape(text)):
         Arrays(train=given, test=(np.ones((4, 2)), np.zeros(4)))
+
+
+def augmented(train, kind):
+    rest = {"training": {"learning_rate": 0.1, "augmentation": kind}}
+    return runs.prepare(runs.load_data(from_mapping({**mapping(Arrays(train=train, test=train)), **rest})))
+
+
+@pytest.mark.parametrize("kind", ["crop_flip", "color"])
+def test_rows_of_features_are_not_augmented(kind):
+    with pytest.raises(ScenarioError, match=r"augmentation: only none fits samples that are no images \(1 x 1 x 5\)"):
+        augmented((np.ones((4, 5), np.float32), Y), kind)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-2.5, 1.0), (0.0, 255.0)])
+def test_color_is_changed_on_the_scale_0_to_1_alone(low, high):
+    images = np.zeros((4, 8, 8, 3), np.float32)
+    images[1, 0, 0, 0], images[2, 0, 0, 0] = low, high
+    with pytest.raises(ScenarioError, match=rf"color changes uint8 images .*has values of {low:g} to {high:g}, which"):
+        augmented((images, Y), "color")
+    assert augmented((images, Y), "crop_flip").image_shape == (3, 8, 8)
+    assert augmented((np.clip(images, 0, 1), Y), "color").image_shape == (3, 8, 8)

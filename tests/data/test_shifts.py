@@ -115,3 +115,8 @@ def test_color_reorders_channels():
 def test_color_needs_three_channels():
     with pytest.raises(ScenarioError, match="3 channels"):
         Color().apply(CORNERS, LABELS, 0, setting())
+
+
+def test_rows_of_features_are_not_turned():
+    with pytest.raises(ScenarioError, match=r"rotate changes images, but the data's samples are float32 \[1, 1, 4\]"):
+        Rotate(degrees=(0, 180)).apply(CORNERS.reshape(1, 1, 1, 4), LABELS[:1], 1, setting())

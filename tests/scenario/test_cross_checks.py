@@ -149,6 +149,16 @@ def test_augmentation_goes_by_the_order_of_channels(shift, wrong):
     assert sum("needs channels in their order" in text for text in found) == wrong
 
 
+@pytest.mark.parametrize(
+    ("data", "no_images"), [("heart_disease", True), ("shakespeare", True), ("fashion-mnist-mini", False)]
+)
+def test_samples_that_are_known_to_be_no_images_are_neither_augmented_nor_turned(data, no_images):
+    sets = f"data={{name: {data}}}", "training.augmentation=crop_flip", "shift={name: rotate}"
+    found = [problem.text for problem in _problems_of("scenarios/smoke.yaml", *sets)]
+    assert (f"only none fits samples that are no images ({data})" in found) is no_images
+    assert any(text.startswith(f"changes images, and {data} holds none.") for text in found) is no_images
+
+
 def _problems_of(path, *sets):
     try:
         load(path, sets)
