@@ -75,7 +75,7 @@ class Partition(Part, ABC):
         Args:
             dataset, node_cluster, rng: as of `deal`.
             pool: int64 [M], the test samples that are not held out for validation.
-            owned: per node its training samples.
+            owned: per node its training samples, with those that it keeps for its own validation.
         Raises:
             ScenarioError: if the rule cannot be kept.
         """

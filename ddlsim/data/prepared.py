@@ -127,7 +127,8 @@ def prepare(
     owned, kept = deal_both(dataset, train, validation, partition, node_cluster, deal, seed)
     node_validation = _per_node(dataset, kept, views, node_cluster) if kept else None
     node_train = _per_node(dataset, owned, views, node_cluster)
-    own_tests = partition.deal_test(dataset, test, owned, node_cluster, stream(seed, "test partition"))
+    whole = [np.concatenate(both) for both in zip(owned, kept, strict=True)] if kept else owned
+    own_tests = partition.deal_test(dataset, test, whole, node_cluster, stream(seed, "test partition"))
     draw = _Sample(test_samples, seed)
     if own_tests is None:
         cluster_test = _per_cluster(dataset, "test", test, views, draw)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddlsim.data import DATASETS, PARTITIONS, SHIFTS, DataSearch, prepare
+from ddlsim.data import DATASETS, PARTITIONS, SHIFTS, DataSearch, Dataset, prepare
 from ddlsim.data.shakespeare import roles_of_gutenberg
 from ddlsim.data.texts import ALPHABET, NUM_CHARACTERS, character_ids, vocabulary, windows, word_ids, words
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
@@ -152,6 +152,18 @@ def test_attributes_follow_from_the_class():
     plain = DATASETS["fashion-mnist-mini"]().load(OFFLINE)
     sneaker = np.flatnonzero(plain.train_labels == 7)[0]
     assert data.train_labels[sneaker].tolist() == [0, 0, 1, 0, 0] and data.num_outputs == 5
+
+
+def test_a_node_is_tested_on_all_values_it_was_dealt_whichever_its_validation_took():
+    speaker, rows = np.arange(20), np.zeros((20, 1, 1, 1), np.float32)
+    one, labels = np.ones(1, np.float32), np.zeros(20, np.int64)
+    columns = {"speaker": {"train": speaker, "test": speaker}}
+    data = Dataset("plays", rows, labels, rows, labels, 1, one, one, "here", columns=columns)
+    partition = PARTITIONS["by_column"](column="speaker", values_per_node=10, own_test=True)
+    kept = Validation(source="node", fraction=0.4)
+    prepared = prepare(data, partition, SHIFTS["none"](), kept, Nodes(clusters=(2,)), 0)
+    assert [len(labels) for _, labels in prepared.node_train] == [6, 6]
+    assert [len(labels) for _, labels in prepared.cluster_test] == [10, 10]
 
 
 def test_each_node_has_one_speaker_and_is_tested_on_it():
