@@ -19,6 +19,7 @@ from annotated_types import Gt, Lt
 
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset
+from ddlsim.data.finite import finite
 from ddlsim.data.npz import find_path
 from ddlsim.errors import DataDamaged, ScenarioError
 from ddlsim.rng import stream
@@ -27,6 +28,11 @@ from ddlsim.units import CountOrZero
 EMBEDDED = Path(__file__).parent / "embedded" / "heart-disease.csv"
 MISSING = ("", "?", "NA", "NaN", "nan")
 """Cells that hold nothing."""
+NO_NUMBER = frozenset(
+    ("NULL", "Null", "null", "NONE", "None", "none", "N/A", "n/a", "na", "<NA>", "#NA", "#N/A", "#N/A N/A")
+    + ("NAN", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN")
+)
+"""Cells that hold nothing in a column of numbers, those of pandas.read_csv and more; among words they may be words."""
 MOST_CLASSES = 1000
 
 Share = Annotated[float, Gt(0), Lt(1)]
@@ -80,6 +86,13 @@ class Table(DataSettings):
             if column is not None and column not in cells:
                 raise ScenarioError(f"data.{key}: {origin} has no column {column!r}. It has {', '.join(cells)}.")
         kept = [row for row, cell in enumerate(cells[self.target]) if cell]
+        if self.domain is not None:
+            unknown = [row + 2 for row in kept if not cells[self.domain][row]]
+            if unknown:
+                raise DataDamaged(
+                    f"{origin}:{unknown[0]}: no value in column {self.domain}, the domain ({len(unknown)} such lines). "
+                    "Fill it in, or take these lines out."
+                )
         cells = {column: [own[row] for row in kept] for column, own in cells.items()}
         labels, classes = self._labels(origin, cells[self.target])
         domains = np.zeros(len(labels), np.int64)
@@ -89,7 +102,7 @@ class Table(DataSettings):
             domains = np.unique(named, return_inverse=True)[1].astype(np.int64)
         test = _test_rows(domains, self.test_share, self.split_seed)
         apart = {self.target, self.domain, *self.leave_out}
-        features = _features({column: own for column, own in cells.items() if column not in apart}, ~test)
+        features = _features(origin, {column: own for column, own in cells.items() if column not in apart}, ~test)
         texts = {column: np.array(own) for column, own in cells.items() if column in apart or _numbers(own) is None}
         return Dataset(
             name,
@@ -115,7 +128,7 @@ class Table(DataSettings):
                     f"data.target: column {self.target} of {origin} holds words ({cells[0]!r}), a regression needs "
                     "numbers. Choose another column, or task: classification."
                 )
-            return numbers.astype(np.float32), 1
+            return finite(origin, f"column {self.target}", numbers.astype(np.float32)), 1
         values, labels = np.unique(cells if numbers is None else numbers, return_inverse=True)
         if len(values) > MOST_CLASSES:
             raise ScenarioError(
@@ -171,10 +184,14 @@ def read_columns(path: Path) -> Columns:
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(names):
             raise DataDamaged(f"{path}:{number}: expected {len(names)} cells, as in the first line, got {len(row)}.")
-    return {
-        name: ["" if row[at].strip() in MISSING else row[at].strip() for row in rows[1:]]
-        for at, name in enumerate(names)
-    }
+    return {name: _cells([row[at].strip() for row in rows[1:]]) for at, name in enumerate(names)}
+
+
+def _cells(found: Sequence[str]) -> list[str]:
+    """The cells of a column, empty where they hold nothing."""
+    known = ["" if cell in MISSING else cell for cell in found]
+    numbers = ["" if cell in NO_NUMBER else cell for cell in known]
+    return known if _numbers(numbers) is None else numbers
 
 
 def _numbers(cells: Sequence[str]) -> np.ndarray | None:
@@ -183,7 +200,7 @@ def _numbers(cells: Sequence[str]) -> np.ndarray | None:
         found = np.array([float(cell) if cell else np.nan for cell in cells])
     except ValueError:
         return None
-    return found if np.isfinite(found).any() else None
+    return None if np.isnan(found).all() else found
 
 
 def _test_rows(domains: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -195,15 +212,20 @@ def _test_rows(domains: np.ndarray, share: float, seed: int) -> np.ndarray:
     return found
 
 
-def _features(cells: Columns, train: np.ndarray) -> np.ndarray:
-    """Features float32 [N, 1, F, 1], numbers normalized by the training rows."""
+def _features(origin: str, cells: Columns, train: np.ndarray) -> np.ndarray:
+    """Features float32 [N, 1, F, 1], numbers normalized by the training rows.
+
+    Raises:
+        DataDamaged: if a number is infinite. ScenarioError: if no column is left.
+    """
     found: list[np.ndarray] = []
-    for column in cells.values():
+    for name, column in cells.items():
         numbers = _numbers(column)
         if numbers is None:
             words = np.array(column)
             found += [words == word for word in np.unique(words[train]) if word]
             continue
+        finite(origin, f"column {name}", np.where(np.isnan(numbers), 0, numbers))
         known = numbers[train & np.isfinite(numbers)]
         if len(known) and known.std() > 0:
             found.append(np.nan_to_num((numbers - known.mean()) / known.std()))

@@ -127,9 +127,27 @@ def test_a_table_can_be_a_regression(tmp_path):
     assert data.train_labels.dtype == np.float32 and data.num_outputs == 1
 
 
+@pytest.mark.parametrize("cell", ["null", "NULL", "None", "none", "N/A", "n/a", "<NA>", "NAN"])
+def test_a_cell_without_a_number_is_missing_among_numbers_and_a_word_among_words(tmp_path, cell):
+    text = f"age,kind,sick\n20,x,0\n40,{cell},1\n{cell},y,0\n60,x,1\n80,{cell},0\n90,y,1\n"
+    data = table(tmp_path, text, domain=None, test_share=0.2)
+    assert data.train_images.shape == (5, 1, 4, 1) and set(data.columns) == {"kind", "sick"}
+
+
 @pytest.mark.parametrize(
     ("keys", "text", "error"),
     [
+        ({"text": "a,site,sick\n1,x,0\n2,,1\n3,,1\n"}, r"t.csv:3: no value in column site, the domain \(2 su", DataDamaged),
+        (
+            {"text": "a,site,sick\n1,x,0\n-inf,x,1\n3,x,1\n"},
+            "t.csv: column a: 1 values are not finite in float32, the first is -inf in sample 1",
+            DataDamaged,
+        ),
+        (
+            {"text": "a,site,sick\n1,x,0\n2,x,inf\n3,x,1\n", "task": "regression"},
+            "t.csv: column sick: 1 values are not finite in float32, the first is inf in sample 1",
+            DataDamaged,
+        ),
         ({"target": "ill"}, "data.target: .* has no column 'ill'. It has site, age, kind, sick", ScenarioError),
         ({"target": "kind", "task": "regression"}, "holds words .* a regression needs numbers", ScenarioError),
         ({"text": "a,b\n1,2\n3\n"}, r"t.csv:3: expected 2 cells, .* got 1", DataDamaged),
