@@ -18,6 +18,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset
+from ddlsim.data.eight_bits import as_rgb
 from ddlsim.data.npz import find_path
 from ddlsim.data.own import per_channel
 from ddlsim.data.readers import damaged, read_keras_npz
@@ -32,6 +33,8 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SPLIT_SEED = 0
 """Train and test of a folder are split alike whatever the scenario's seed, so that runs can be compared."""
+_READING = 2
+"""Number of the way in which pictures are read; with another one, what is kept in the cache is made anew."""
 _PICTURES = 1024
 """Pictures that are decoded before they are written to where they are kept."""
 
@@ -124,12 +127,18 @@ class ImageFolder(DataSettings):
 
         Raises:
             DataMissing: if there is no such folder.
-            DataDamaged: if it holds no images, or one cannot be read.
+            DataDamaged: if it holds no images, one cannot be read, or only test images have a class.
         """
         root = find_path(self.path, search, "image-folder", "a folder with one sub-folder of images per class.")
         if (root / "train").is_dir():
             test = root / ("test" if (root / "test").is_dir() else "val")
             classes = _class_names(root / "train")
+            more = sorted(set(_class_names(test)) - set(classes)) if test.is_dir() else []
+            if more:
+                raise DataDamaged(
+                    f"{test}: class {more[0]} ({len(more)} such) is not in {root / 'train'}, so that nothing could "
+                    "learn it. Put training images of it there, or take the folder out."
+                )
             splits = _list(root / "train", classes), _list(test, classes)
         else:
             classes = _class_names(root)
@@ -199,7 +208,7 @@ def _read_splits(train: list[Sample], test: list[Sample], size: int):
 
 def _converted(train: list[Sample], test: list[Sample], size: int, cache: Path):
     """As `_read_splits`, with images in files of the cache, made by the first call."""
-    digest = hashlib.sha256(f"{size}".encode())
+    digest = hashlib.sha256(f"{size} {_READING}".encode())
     for path, label in (*train, *test):
         found = path.stat()
         digest.update(f"{path} {label} {found.st_size} {found.st_mtime_ns}\n".encode())
@@ -235,7 +244,7 @@ def _read_image(path: Path, size: int) -> np.ndarray:
     pillow = needed("PIL.Image", "vision", "data: reading pictures")
     try:
         with pillow.open(path) as opened:
-            image = opened.convert("RGB")
+            image = as_rgb(opened, str(path))
     except (OSError, ValueError, SyntaxError) as error:  # Pillow's own UnidentifiedImageError is an OSError
         raise damaged(path, str(error)) from error
     return squared(image, size)

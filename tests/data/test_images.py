@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from ddlsim.data import DataSearch
+from ddlsim.data.hugging_face import HuggingFace
 from ddlsim.data.images import ImageFolder, Imagenette
 from ddlsim.data.mapped import is_mapped
 from ddlsim.errors import DataDamaged, DataMissing
@@ -130,3 +131,48 @@ def test_a_mapped_folder_is_converted_once_and_gives_the_same(tmp_path, picture,
     picture(tmp_path / "mine" / "ant" / "0.png", color=(200, 0, 0))
     picture(tmp_path / "mine" / "ant" / "1.png", width=9, color=(200, 0, 0))
     assert ImageFolder(path="mine", size=4, mapped=True).load(search).sha256 != read.sha256
+
+
+def test_a_class_that_only_the_test_set_has_is_named(tmp_path, picture, search):
+    for place in ("train/ant", "test/ant", "test/wasp"):
+        picture(tmp_path / "mine" / place / "one.png")
+    with pytest.raises(DataDamaged, match=r"test: class wasp \(1 such\) is not in .*train, so that nothing could learn"):
+        ImageFolder(path="mine").load(search)
+
+
+def gray(place, values):
+    from PIL import Image
+
+    for split in ("train", "test"):
+        path = place / "mine" / split / "ant" / "one.tif"
+        path.parent.mkdir(parents=True)
+        Image.fromarray(values).save(path)
+
+
+@pytest.mark.parametrize(("kind", "white"), [("<u2", 65535), (">u2", 65535), ("<i4", 255)])
+def test_pictures_of_16_bits_are_scaled_to_8(tmp_path, search, kind, white):
+    gray(tmp_path, np.array([[0, white // 5], [white // 5 * 3, white]], kind))
+    images = ImageFolder(path="mine", size=2).load(search).train_images
+    assert images[0].tolist() == [[[0] * 3, [51] * 3], [[153] * 3, [255] * 3]]
+
+
+@pytest.mark.parametrize(("kind", "highest"), [("<i4", 256), ("<f4", 1)])
+def test_pictures_of_32_bits_whose_white_is_unknown_are_refused(tmp_path, search, kind, highest):
+    gray(tmp_path, np.array([[0, 0], [0, highest]], kind))
+    with pytest.raises(DataDamaged, match=rf"one\.tif: expected a picture of 8 or 16 bits.* values of 0 to {highest}\."):
+        ImageFolder(path="mine", size=2).load(search)
+
+
+def test_a_portable_graymap_of_16_bits_is_scaled_to_8(tmp_path, search):
+    for split in ("train", "test"):
+        path = tmp_path / "mine" / split / "ant" / "one.pgm"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"P5\n1 1\n65535\n" + np.array(51 * 257, ">u2").tobytes())
+    assert ImageFolder(path="mine", size=1).load(search).train_images.tolist() == [[[[51] * 3]]]
+
+
+def test_pictures_of_hugging_face_are_scaled_as_well():
+    from PIL import Image
+
+    settings = HuggingFace(path="saved", inputs=("image",), label="kind")
+    assert settings._picture(Image.fromarray(np.full((1, 1), 257 * 9, np.uint16))).tolist() == [[[9] * 3]]
