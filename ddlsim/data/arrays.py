@@ -199,7 +199,8 @@ def _columns(given: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]] | Non
 
 def _column(name: str, given: Any) -> np.ndarray:
     """The values of a column: numbers, or texts, of which pandas and NumPy also make arrays of objects."""
-    values = np.asarray(given) if hasattr(given, "__array__") and not is_tensor(given) else given
+    from_elsewhere = hasattr(given, "__array__") and not isinstance(given, np.ndarray) and not is_tensor(given)
+    values = np.asarray(given) if from_elsewhere else given
     if isinstance(values, np.ndarray) and values.dtype == object and all(isinstance(each, str) for each in values):
         values = values.astype(str)
     return as_array(WHERE, f"columns: {name}", values).copy()

@@ -64,13 +64,15 @@ def as_array(where: str, key: str, value: Any) -> np.ndarray:
     """An array, tensor, picture or list of numbers as an array.
 
     Raises:
-        DataDamaged: if it is none of these.
+        DataDamaged: if it is none of these, or values of it are masked.
     """
     try:
-        found = value.detach().cpu().numpy() if is_tensor(value) else value
+        found = _plain(value.detach().cpu()).numpy() if is_tensor(value) else value
         found = found if isinstance(found, np.ndarray) else np.asarray(found)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataDamaged(f"{where}: {key}: expected an array or tensor, got {told(value)}: {error}") from error
+    if isinstance(found, np.ma.MaskedArray):
+        found = _unmasked(where, key, found)
     if found.dtype == object:
         what = "an array of objects" if isinstance(value, np.ndarray) else told(value)
         raise DataDamaged(
@@ -78,6 +80,22 @@ def as_array(where: str, key: str, value: Any) -> np.ndarray:
             "makes a tensor, and samples of one shape."
         )
     return found
+
+
+def _plain(tensor: Any) -> Any:
+    """A tensor of a type that numpy has: bfloat16 becomes float32, which holds all its values."""
+    return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+
+
+def _unmasked(where: str, key: str, array: np.ma.MaskedArray) -> np.ndarray:
+    mask = np.ma.getmaskarray(array)
+    if not mask.any():
+        return np.asarray(array)
+    first = f", the first in row {np.argwhere(mask)[0][0]}" if mask.ndim else ""
+    raise DataDamaged(
+        f"{where}: {key}: {np.count_nonzero(mask)} values are masked{first}. Take these samples out, or fill in numbers: "
+        ".filled(...)."
+    )
 
 
 def _is_plain_tensors(data: Any) -> bool:

@@ -15,6 +15,7 @@ from ddlsim.scenario import from_mapping, to_yaml
 NOWHERE = DataSearch(download=False)
 X, Y = np.arange(4 * 2 * 3 * 3, dtype=np.uint8).reshape(4, 2, 3, 3), np.array([0, 1, 2, 0])
 TEST = (X[:2], Y[:2])
+MASKED = np.ma.masked_greater(np.arange(8.0).reshape(4, 2), 3.5)[[0, 1, 2, 0]]
 
 
 class Pairs(Dataset):
@@ -178,6 +179,10 @@ def test_a_validation_set_can_be_used_as_such():
             r"x_train: .*samples are uint8, got a table \[4, 5\].*astype\('float32'\)",
         ),
         ({"train": (np.full((4, 5), np.nan), Y)}, r"x_train: 20 values are not finite"),
+        ({"train": (MASKED, Y)}, r"x_train: 2 values are masked, the first in row 2\. Take these samples out, or fill in"),
+        ({"train": (X, np.ma.masked_equal(Y, 1))}, r"y_train: 1 values are masked, the first in row 1\."),
+        ({"train": list(zip(X, np.ma.masked_equal(Y, 1), strict=True))}, r"label 1 of train: 1 values are masked\."),
+        ({"columns": {"site": np.ma.masked_equal(Y, 2)}}, r"columns: site: 1 values are masked, the first in row 2\."),
     ],
 )
 def test_wrong_arrays_are_one_clear_error(given, text):
@@ -185,6 +190,16 @@ def test_wrong_arrays_are_one_clear_error(given, text):
         loaded(**given)
     assert re.search(text, str(caught.value)), str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_arrays_that_could_be_masked_and_are_not_are_arrays():
+    assert np.array_equal(loaded(train=(np.ma.MaskedArray(X), Y)).train_images, X)
+
+
+def test_tensors_of_bfloat16_become_float32():
+    samples = torch.arange(8.0).reshape(4, 2) / 8
+    data = loaded(train=(samples.bfloat16(), Y), test=(samples, Y))
+    assert np.array_equal(data.train_images, data.test_images) and data.train_images.dtype == np.float32
 
 
 class Turned(TensorDataset):
