@@ -5,7 +5,7 @@ little help from my friends", master's thesis, Lund University, 2024. Each set k
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import MinLen
@@ -13,6 +13,7 @@ from annotated_types import MinLen
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset
 from ddlsim.errors import ScenarioError
+from ddlsim.tasks import as_task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,27 +37,26 @@ class Joined(DataSettings):
                 near = DATASETS.nearest(name)
                 hint = f" Did you mean {near}?" if near else ""
                 raise ScenarioError(f"data.sets: there is no data set {name!r}.{hint} Known: {', '.join(DATASETS)}.")
-            if DATASETS[name].image_shape is None or DATASETS[name] is Joined:
-                raise ScenarioError(f"data.sets: {name} needs keys of its own and cannot be joined by name.")
-        shapes = {tuple(self._class(name).image_shape) for name in self.sets}
+            self._check(name)
+        shapes = {tuple(self._one(name).image_shape) for name in self.sets}
         if len(shapes) > 1:
             raise ScenarioError(f"data.sets: images must have one shape, these have {sorted(shapes)} (C, H, W).")
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """Channels, height, width."""
-        return self._class(self.sets[0]).image_shape
+        return self._one(self.sets[0]).image_shape
 
     @property
     def num_classes(self) -> int:
         """Number of labels."""
-        each = [self._class(name).num_classes for name in self.sets]
+        each = [self._one(name).num_classes for name in self.sets]
         return sum(each) if self.labels == "apart" else max(each)
 
     @property
     def num_samples(self) -> tuple[int, int]:
         """Training and test images."""
-        each = [self._class(name).num_samples for name in self.sets]
+        each = [self._one(name).num_samples for name in self.sets]
         return sum(train for train, _ in each), sum(test for _, test in each)
 
     def domains_for(self, num_clusters: int) -> int:
@@ -70,7 +70,7 @@ class Joined(DataSettings):
             DataMissing: if one of the sets is in none of the places and did not come by download.
             DataDamaged: if one cannot be read.
         """
-        parts = [self._class(name)().load(search) for name in self.sets]
+        parts = [self._one(name).load(search) for name in self.sets]
         before = np.cumsum([0, *(part.num_classes for part in parts[:-1])]) * (self.labels == "apart")
         arrays, domains = [], {}
         for split in ("train", "test"):
@@ -82,8 +82,23 @@ class Joined(DataSettings):
         origin = ", ".join(part.origin for part in parts)
         return Dataset("+".join(self.sets), *arrays, self.num_classes, mean, std, origin, domains=domains)
 
+    def _check(self, name: str) -> None:
+        """Raises ScenarioError if a set needs keys, or has not one label for each of its images."""
+        try:
+            one = self._one(name)
+        except (TypeError, ScenarioError):  # it has keys without a default, or whose default alone is refused
+            one = None
+        if one is None or isinstance(one, Joined):
+            raise ScenarioError(f"data.sets: {name} needs keys of its own and cannot be joined by name.")
+        shape = one.image_shape
+        if shape is None or len(shape) != 3 or not one.may_hold_images:
+            raise ScenarioError(f"data.sets: {name} holds no images of a known shape. Join sets of images.")
+        if not as_task(one.task).has_classes or one.label_shape:
+            raise ScenarioError(f"data.sets: {name} has not one class for each image. Join sets for classification.")
+
     @staticmethod
-    def _class(name: str) -> type:
+    def _one(name: str) -> Any:
+        """The set, with its keys as they are by default."""
         from ddlsim.data import DATASETS
 
-        return DATASETS[name]
+        return DATASETS[name]()

@@ -71,11 +71,20 @@ def test_number_of_clusters_is_that_of_the_sets():
         (("mnist", "fashion"), r"no data set 'fashion'\. Did you mean fashion-mnist"),
         (("mnist", "npz"), "npz needs keys of its own"),
         (("mnist", "cifar10"), "must have one shape"),
+        (("mnist", "imagenette"), r"must have one shape, these have \[\(1, 28, 28\), \(3, 64, 64\)\]"),
+        (("mnist", "ag_news"), "ag_news holds no images of a known shape"),
+        (("mnist", "heart_disease"), "heart_disease holds no images of a known shape"),
+        (("mnist", "attributes"), "attributes has not one class for each image"),
     ],
 )
 def test_sets_that_cannot_be_joined_are_refused(sets, text):
     with pytest.raises(ScenarioError, match=text):
         Joined(sets=sets)
+
+
+def test_a_set_whose_shape_follows_from_its_keys_is_known_without_reading_it():
+    both = Joined(sets=("imagenette", "imagenette"))
+    assert both.image_shape == (3, 64, 64) and both.num_classes == 20 and both.num_samples == (18_938, 7_850)
 
 
 def test_mnist_with_fashion_mnist_is_known_without_reading_it(tmp_path):
