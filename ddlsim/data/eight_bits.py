@@ -32,7 +32,7 @@ def as_rgb(picture: "Image", where: str) -> "Image":
         low, high = picture.getextrema()
         if picture.mode == "F" or low < 0 or high > 255:
             raise DataDamaged(
-                f"{where}: expected a picture of 8 or 16 bits per channel, got one of 32 bits (mode {picture.mode}) with "
-                f"values of {low:g} to {high:g}. Save it with values of 0 to 255, as 8 bits."
+                f"{where}: expected a picture of 8 or 16 bits per channel, got one of 32 bits (mode {picture.mode}) "
+                f"with values of {low:g} to {high:g}. Save it with values of 0 to 255, as 8 bits."
             )
     return picture.convert("RGB")

@@ -93,8 +93,8 @@ def _unmasked(where: str, key: str, array: np.ma.MaskedArray) -> np.ndarray:
         return np.asarray(array)
     first = f", the first in row {np.argwhere(mask)[0][0]}" if mask.ndim else ""
     raise DataDamaged(
-        f"{where}: {key}: {np.count_nonzero(mask)} values are masked{first}. Take these samples out, or fill in numbers: "
-        ".filled(...)."
+        f"{where}: {key}: {np.count_nonzero(mask)} values are masked{first}. Take these samples out, or fill in "
+        "numbers: .filled(...)."
     )
 
 

@@ -28,10 +28,9 @@ from ddlsim.units import CountOrZero
 EMBEDDED = Path(__file__).parent / "embedded" / "heart-disease.csv"
 MISSING = ("", "?", "NA", "NaN", "nan")
 """Cells that hold nothing."""
-NO_NUMBER = frozenset(
-    ("NULL", "Null", "null", "NONE", "None", "none", "N/A", "n/a", "na", "<NA>", "#NA", "#N/A", "#N/A N/A")
-    + ("NAN", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN")
-)
+NO_NUMBER = {"NULL", "Null", "null", "NONE", "None", "none", "N/A", "n/a", "na", "<NA>", "#NA", "#N/A", "#N/A N/A"} | {
+    *("NAN", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN")
+}
 """Cells that hold nothing in a column of numbers, those of pandas.read_csv and more; among words they may be words."""
 MOST_CLASSES = 1000
 

@@ -136,7 +136,9 @@ def test_a_mapped_folder_is_converted_once_and_gives_the_same(tmp_path, picture,
 def test_a_class_that_only_the_test_set_has_is_named(tmp_path, picture, search):
     for place in ("train/ant", "test/ant", "test/wasp"):
         picture(tmp_path / "mine" / place / "one.png")
-    with pytest.raises(DataDamaged, match=r"test: class wasp \(1 such\) is not in .*train, so that nothing could learn"):
+    with pytest.raises(
+        DataDamaged, match=r"test: class wasp \(1 such\) is not in .*train, so that nothing could learn"
+    ):
         ImageFolder(path="mine").load(search)
 
 
@@ -159,7 +161,9 @@ def test_pictures_of_16_bits_are_scaled_to_8(tmp_path, search, kind, white):
 @pytest.mark.parametrize(("kind", "highest"), [("<i4", 256), ("<f4", 1)])
 def test_pictures_of_32_bits_whose_white_is_unknown_are_refused(tmp_path, search, kind, highest):
     gray(tmp_path, np.array([[0, 0], [0, highest]], kind))
-    with pytest.raises(DataDamaged, match=rf"one\.tif: expected a picture of 8 or 16 bits.* values of 0 to {highest}\."):
+    with pytest.raises(
+        DataDamaged, match=rf"one\.tif: expected a picture of 8 or 16 bits.* values of 0 to {highest}\."
+    ):
         ImageFolder(path="mine", size=2).load(search)
 
 

@@ -137,7 +137,11 @@ def test_a_cell_without_a_number_is_missing_among_numbers_and_a_word_among_words
 @pytest.mark.parametrize(
     ("keys", "text", "error"),
     [
-        ({"text": "a,site,sick\n1,x,0\n2,,1\n3,,1\n"}, r"t.csv:3: no value in column site, the domain \(2 su", DataDamaged),
+        (
+            {"text": "a,site,sick\n1,x,0\n2,,1\n3,,1\n"},
+            r"t.csv:3: no value in column site, the domain \(2 su",
+            DataDamaged,
+        ),
         (
             {"text": "a,site,sick\n1,x,0\n-inf,x,1\n3,x,1\n"},
             "t.csv: column a: 1 values are not finite in float32, the first is -inf in sample 1",
