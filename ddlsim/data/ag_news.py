@@ -7,9 +7,10 @@ train.csv and test.csv (class, title, text), 120,000 and 7,600 rows. The vocabul
 import csv
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Ge
 
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset
@@ -35,7 +36,7 @@ class AgNews(DataSettings):
     """
 
     length: Count = 40
-    vocabulary: Count = 10_000
+    vocabulary: Annotated[int, Ge(3)] = 10_000
 
     num_classes: ClassVar = 4
     sample_dtype: ClassVar = "int64"

@@ -270,14 +270,25 @@ def load_dataset(data: Source, nodes: Any, seed: int, search: DataSearch) -> Dat
 
 
 def _check_values(dataset: Dataset) -> None:
-    """Raises DataDamaged if values that models would see are not finite, or are divided by 0."""
+    """Raises DataDamaged if values that models would see are not finite, no token ids, or are divided by 0."""
     for split in dataset.splits:
         for what, array in zip(("samples", "labels"), dataset.samples(split), strict=True):
             if np.issubdtype(array.dtype, np.floating):
                 finite(dataset.origin, f"{split} {what}", array)
+        _check_tokens(dataset, split)
     mean, std = np.asarray(dataset.mean, dtype=float), np.asarray(dataset.std, dtype=float)
     if not np.isfinite(mean).all() or not (np.isfinite(std) & (std > 0)).all():
         raise DataDamaged(
             f"{dataset.origin}: expected a finite mean, and a finite std above 0, of every channel, got mean "
             f"{mean.tolist()} and std {std.tolist()}."
         )
+
+
+def _check_tokens(dataset: Dataset, split: str) -> None:
+    ids, known = dataset.samples(split)[0], dataset.num_tokens
+    if known is None or not ids.size or (ids.min() >= 0 and ids.max() < known):
+        return
+    raise DataDamaged(
+        f"{dataset.origin}: {split} samples: expected token ids 0..{known - 1} (num_tokens {known}), got "
+        f"{ids.min()}..{ids.max()}. Number the tokens anew, or raise num_tokens."
+    )

@@ -1,4 +1,4 @@
-"""Values that are not finite are told before anything learns from them."""
+"""Values that are not finite, or token ids below 0, are told before anything learns from them."""
 
 import numpy as np
 
@@ -27,3 +27,16 @@ def finite(where: str, key: str, array: np.ndarray) -> np.ndarray:
         f"{where}: {key}: {wrong} values are not finite in float32, the first is {array[at]} in sample {at[0]}. Take "
         "these samples out, or fill in numbers."
     )
+
+
+def not_negative(where: str, key: str, ids: np.ndarray) -> None:
+    """Raises DataDamaged if a token id is below 0, which would count from the end or be out of range."""
+    for start in range(0, len(ids), _ROWS):
+        wrong = np.argwhere(ids[start : start + _ROWS] < 0)
+        if len(wrong):
+            row = start + int(wrong[0][0])
+            raise DataDamaged(
+                f"{where}: {key}: expected token ids from 0, as integers other than uint8 are, got "
+                f"{ids[start : start + _ROWS][tuple(wrong[0])]} in sample {row}. Number the tokens anew; features are "
+                "given as floats: .astype('float32')."
+            )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ddlsim.data.dataset import Dataset, Task
-from ddlsim.data.finite import finite
+from ddlsim.data.finite import finite, not_negative
 from ddlsim.errors import DataDamaged, ScenarioError
 
 MANY_CLASSES = 1000
@@ -52,6 +52,9 @@ def own_dataset(
         num_classes = y_train.shape[1]
     classes = 1 if task == "regression" else num_classes or count_classes(origin, labels)
     is_bytes, is_token = x_train.dtype == np.uint8, x_train.dtype.kind in "iu" and x_train.dtype != np.uint8
+    if is_token:
+        for split, (x, _) in splits.items():
+            not_negative(origin, f"x_{split}", x)
     channels = 1 if is_token or x_train.ndim != 4 else x_train.shape[3]
     return Dataset(
         name,

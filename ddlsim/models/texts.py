@@ -39,7 +39,16 @@ class TextModel(ModelSettings):
     predicts: Literal["each", "last"] | None = None
 
     def fitted(self, num_tokens: int | None, label_shape: tuple[int, ...]) -> Self:
-        """See ModelSettings."""
+        """See ModelSettings.
+
+        Raises:
+            ScenarioError: if the data has more tokens than the model.
+        """
+        if self.tokens is not None and num_tokens is not None and num_tokens > self.tokens:
+            raise ScenarioError(
+                f"model.tokens: expected at least {num_tokens}, the data's token ids are 0..{num_tokens - 1}, got "
+                f"{self.tokens}. Raise it or leave it out."
+            )
         predicts = self.predicts or ("each" if label_shape else "last")
         return replace(self, tokens=self.tokens or num_tokens, predicts=predicts)
 

@@ -58,6 +58,7 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
             yield from _misfits(place, part, scenario)
     yield from _refusal(("algorithm",), lambda: scenario.algorithm.check(scenario.nodes.clusters))
     yield from _refusal(("model",), lambda: scenario.model.assignment(count, scenario.seed))
+    yield from _refusal(("model",), lambda: scenario.model.fitted(scenario.data.num_tokens, ()))
     yield from _validation(scenario)
     yield from _refusal(("shift",), lambda: _fits_shift(scenario))
     clusters = len(scenario.nodes.clusters)

@@ -179,7 +179,10 @@ def test_a_validation_set_can_be_used_as_such():
             r"x_train: .*samples are uint8, got a table \[4, 5\].*astype\('float32'\)",
         ),
         ({"train": (np.full((4, 5), np.nan), Y)}, r"x_train: 20 values are not finite"),
-        ({"train": (MASKED, Y)}, r"x_train: 2 values are masked, the first in row 2\. Take these samples out, or fill in"),
+        (
+            {"train": (MASKED, Y)},
+            r"x_train: 2 values are masked, the first in row 2\. Take these samples out, or fill in",
+        ),
         ({"train": (X, np.ma.masked_equal(Y, 1))}, r"y_train: 1 values are masked, the first in row 1\."),
         ({"train": list(zip(X, np.ma.masked_equal(Y, 1), strict=True))}, r"label 1 of train: 1 values are masked\."),
         ({"columns": {"site": np.ma.masked_equal(Y, 2)}}, r"columns: site: 1 values are masked, the first in row 2\."),
@@ -200,6 +203,13 @@ def test_tensors_of_bfloat16_become_float32():
     samples = torch.arange(8.0).reshape(4, 2) / 8
     data = loaded(train=(samples.bfloat16(), Y), test=(samples, Y))
     assert np.array_equal(data.train_images, data.test_images) and data.train_images.dtype == np.float32
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_token_ids_below_0_are_told_with_their_sample(split):
+    ids = np.array([[3, 4], [5, 6], [7, -1], [-2, 0]])
+    with pytest.raises(DataDamaged, match=rf"x_{split}: expected token ids from 0, .* got -1 in sample 2\."):
+        loaded(**{"train": (abs(ids), Y), "test": (abs(ids), Y), split: (ids, Y)})
 
 
 class Turned(TensorDataset):

@@ -29,10 +29,16 @@ def test_the_lstm_is_leafs_by_default():
 
 def test_a_model_reads_tokens_and_positions_off_the_data():
     assert (LSTM().fitted(81, (80,)).tokens, LSTM().fitted(81, (80,)).predicts) == (81, "each")
-    assert GPT(tokens=9, predicts="last").fitted(81, (80,)) == GPT(tokens=9, predicts="last")
+    assert GPT(tokens=90, predicts="last").fitted(81, (80,)) == GPT(tokens=90, predicts="last")
     mixed = MODELS["mixed"](models=("lstm", {"name": "gpt", "width": 8, "heads": 2})).fitted(9, (6,))
     for build in mixed.builders((6,), 9).values():
         assert build()(torch.zeros(1, 6, dtype=torch.int64)).shape == (1, 6, 9)
+
+
+def test_fewer_tokens_than_the_data_has_are_refused():
+    for model in (EmbeddingBag(tokens=80), MODELS["mixed"](models=("gpt", {"name": "lstm", "tokens": 80}))):
+        with pytest.raises(ScenarioError, match=r"model\.tokens: expected at least 81, the data's .* 0\.\.80, got 80"):
+            model.fitted(81, ())
 
 
 @pytest.mark.parametrize("name", ["lstm", "gpt"])

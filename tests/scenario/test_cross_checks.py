@@ -159,6 +159,18 @@ def test_samples_that_are_known_to_be_no_images_are_neither_augmented_nor_turned
     assert any(text.startswith(f"changes images, and {data} holds none.") for text in found) is no_images
 
 
+@pytest.mark.parametrize(("tokens", "wrong"), [(80, 1), (81, 0)])
+def test_a_model_takes_all_tokens_that_the_data_has(tokens, wrong):
+    found = [problem.text for problem in _problems_of("scenarios/shakespeare_lstm.yaml", f"model.tokens={tokens}")]
+    assert found == ["expected at least 81, the data's token ids are 0..80, got 80. Raise it or leave it out."] * wrong
+
+
+@pytest.mark.parametrize(("vocabulary", "wrong"), [(2, 1), (3, 0)])
+def test_a_vocabulary_has_more_than_padding_and_unknown_words(vocabulary, wrong):
+    found = [problem.text for problem in _problems_of("scenarios/ag_news.yaml", f"data.vocabulary={vocabulary}")]
+    assert found == ["expected a number of at least 3, got 2"] * wrong
+
+
 def _problems_of(path, *sets):
     try:
         load(path, sets)
