@@ -66,7 +66,8 @@ class Uniform(_OfClasses):
     What does not divide evenly is dropped: per label less than one sample per node.
 
     Args:
-        samples_per_node: no node gets more than this, rounded down to equal numbers of all labels; null: all there are.
+        samples_per_node: no node gets more than this, rounded down to equal numbers of all labels, at least as
+            many as there are labels; null: all there are.
     """
 
     deals_apart: ClassVar[bool] = True
@@ -81,6 +82,11 @@ class Uniform(_OfClasses):
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
         """See Partition."""
         present = np.unique(labels)
+        if self.samples_per_node is not None and self.samples_per_node < len(present):
+            raise ScenarioError(
+                f"partition.samples_per_node: expected at least {len(present)}, one sample of each label of the data, "
+                f"got {self.samples_per_node}. Raise it, or use partition: random."
+            )
         per_label = None if self.samples_per_node is None else self.samples_per_node // len(present)
         dealt: list[list[np.ndarray]] = [[] for _ in range(sum(clusters))]
         for label in present:

@@ -79,6 +79,12 @@ def test_uniform_drops_a_label_that_has_fewer_samples_than_nodes():
     assert all(set(labels[own]) == {0} for own in deal(Uniform(), labels=labels))
 
 
+def test_uniform_with_fewer_samples_per_node_than_labels_says_so():
+    with pytest.raises(ScenarioError, match=r"samples_per_node: expected at least 10, one sample of each .* got 9\."):
+        deal(Uniform(samples_per_node=9))
+    assert np.array_equal(histograms(deal(Uniform(samples_per_node=10))), np.ones((7, 10)))
+
+
 def test_samples_per_node_limits_every_node():
     assert [len(own) for own in deal(Random(samples_per_node=40))] == [40] * 7
     assert np.array_equal(histograms(deal(Uniform(samples_per_node=45))), np.full((7, 10), 4))
