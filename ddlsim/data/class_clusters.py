@@ -4,7 +4,7 @@ test samples.
 Source: Mukherjee, "Model agnostic peer-to-peer learning", 2023: two clusters; scenario 1: five classes each; scenario
 2: `overlap: 4`, seven classes each of which four are shared; 100 +- 25 samples per class (whether uniform or normal is
 not said), 15 test samples per class. The published code has other amounts: 300 samples per class, or 100 to 300, and
-`stride: 200`, so that nodes with adjacent ids share samples.
+`stride: 200`, so that nodes that follow each other share samples.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,8 @@ class ClassClusters(Partition):
         samples_per_class: training samples of a node per class of its cluster, in the mean.
         spread: by how many that number may differ, drawn per node and class.
         draw: uniform: any number up to `spread` more or less; normal: `spread` is the standard deviation.
-        stride: null: nodes' samples are disjoint; a number: of each class node i has those from stride * i on.
+        stride: null: nodes' samples are disjoint; a number: of each class the i-th node (from 0), counted cluster
+            by cluster (by id where nodes.placement is contiguous), has those from stride * i on.
         test_samples_per_class: a node's own test samples per class; 0: its cluster's classes of the whole test set.
     """
 

@@ -104,7 +104,7 @@ class CausalAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """A transformer block with LayerNorm before attention and before the two linear layers (GPT-2)."""
+    """A transformer block with LayerNorm before attention and before the two linear layers (GPT-2, with exact GELU)."""
 
     def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()

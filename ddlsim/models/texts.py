@@ -101,6 +101,8 @@ class LSTM(TextModel):
 class EmbeddingBag(TextModel):
     """The mean of learned embeddings of all tokens, whatever their order; for kinds of texts (fastText).
 
+    Padding (id 0) has an embedding too, and counts in the mean, unlike in fastText, which has no padding.
+
     Args:
         width: numbers per token.
     """
@@ -121,7 +123,7 @@ class EmbeddingBag(TextModel):
 
 @dataclass(frozen=True, kw_only=True)
 class GPT(TextModel):
-    """A small transformer decoder, GPT-2's blocks.
+    """A small transformer decoder, GPT-2's blocks with the exact GELU in the place of its approximation by tanh.
 
     Args:
         layers: of blocks.
