@@ -84,7 +84,7 @@ def test_a_server_sits_at_the_host_that_is_named_and_shares_the_links_there(netw
 
 
 def test_a_server_at_a_host_that_there_is_not_is_told(network):
-    with pytest.raises(ScenarioError, match="links.server_host: .* has no node 7"):
+    with pytest.raises(ScenarioError, match=r"links\.server_host: .* has no node 7"):
         routed(network, server_host=7)
     apart = network("0 1 8 0", "2 3 8 0")
     with pytest.raises(ScenarioError, match="no path leads from 0 to 3"):
