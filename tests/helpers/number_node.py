@@ -65,9 +65,7 @@ class NumberNode:
         return values
 
     def train(self, model, steps=None, only=None, steps_of_run=None):
-        return (
-            ("train", model, steps, only) if steps_of_run is None else ("train", model, steps, only, steps_of_run)
-        )
+        return ("train", model, steps, only) if steps_of_run is None else ("train", model, steps, only, steps_of_run)
 
     def losses(self, models, batches, *, common=False, split="train", later=False, takes_time=True):
         return ("losses" if takes_time else "free losses"), models, batches, common
