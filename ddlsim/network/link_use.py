@@ -31,7 +31,7 @@ class NodeUse:
         sent_bytes, received_bytes: all bytes that the node's uplink and downlink carried.
         push_bytes, request_bytes, response_bytes: of the sent, those of messages that were of use, headers included;
             what secure aggregation sends counts as pushes.
-        ack_bytes: of the sent, TCP's acknowledgements (fidelity tcp), also of messages that were lost or given up later.
+        ack_bytes: of the sent, TCP's acknowledgements (fidelity tcp), also of messages lost or given up later.
         aborted_bytes, lost_bytes, unused_bytes: of the sent, those that were wasted, see above.
         in_flight_bytes: of the sent, those of messages that are still on their way.
         messages_received: messages that have arrived at the node.
