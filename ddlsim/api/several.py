@@ -138,7 +138,7 @@ def compare(
     """Runs side by side.
 
     Args:
-        runs: runs, run directories, or folders with runs below them.
+        runs: runs, run directories, or folders with runs below them; a run that is named twice counts once.
         group_by, at, y: see `Comparison`; several keys in one text are parted by commas.
     Raises:
         ScenarioError: if a path is no run and holds none. RecordsDamaged: if records cannot be read.
@@ -149,9 +149,12 @@ def compare(
     given: list[Any] = [runs] if single else listed("compare: runs", runs, '[run, "runs/smoke"]', Run | str | Path)
     if not given:
         raise ScenarioError("compare: expected at least one run or run directory.")
-    found = [run for each in given for run in ([each] if isinstance(each, Run) else map(Run, find_runs([each])))]
+    found: dict[Path, Run] = {}
+    for each in given:
+        for run in [each] if isinstance(each, Run) else map(Run, find_runs([each])):
+            found.setdefault(run.dir.resolve(), run)
     keys = [key.strip() for key in group_by.split(",")] if isinstance(group_by, str) else group_by
-    return Comparison(found, keys, at, y)
+    return Comparison(list(found.values()), keys, at, y)
 
 
 def sweep(

@@ -59,14 +59,14 @@ def check_run(directory: Path) -> None:
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
-    """The run directories named by paths: a run itself, or all runs below a folder, sorted.
+    """The run directories named by paths: a run itself, or all runs below a folder, sorted; each once.
 
     Below a folder, runs that were moved aside (`<run>.earlier-<number>`) are left out.
 
     Raises:
         ScenarioError: if a path is no run and holds none.
     """
-    found: list[Path] = []
+    found: dict[Path, Path] = {}
     for path in map(Path, paths):
         runs = (
             [path]
@@ -75,8 +75,9 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
         )
         if not runs:
             raise ScenarioError(f"{path} is no run and holds none: no {MANIFEST} in it or below it.")
-        found += runs
-    return list(dict.fromkeys(found))
+        for run in runs:
+            found.setdefault(run.resolve(), run)
+    return list(found.values())
 
 
 @dataclass

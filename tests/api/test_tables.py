@@ -109,6 +109,15 @@ def test_a_comparison_takes_runs_directories_and_folders(finished):
         ddlsim.compare([])
 
 
+def test_a_run_that_is_named_twice_is_compared_once(scenario, tmp_path, monkeypatch):
+    zero, one = ddlsim.sweep(scenario(learning="none"), seeds=[0, 1], out=tmp_path / "both").runs
+    monkeypatch.chdir(tmp_path)
+    for given in ([zero, zero, one], [zero.dir, "both/seed-0", one], [zero, "both"], ["both", zero]):
+        assert [run.dir.name for run in ddlsim.compare(given).runs] == ["seed-0", "seed-1"]
+        assert ddlsim.compare(given).frame()["runs"][0] == 2
+    assert [run.dir.name for run in ddlsim.compare([one, "both", zero]).runs] == ["seed-1", "seed-0"]
+
+
 def test_a_sweep_has_a_run_per_combination_and_runs_only_what_is_missing(scenario, tmp_path):
     def sweep():
         grid = {"algorithm": ["local", EpidemicLearning], "topology.name": ["ring", "complete"]}
