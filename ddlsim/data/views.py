@@ -10,8 +10,10 @@ from ddlsim.data.dataset import Dataset
 from ddlsim.data.images_as_bytes import ByteImages, Decoding, normalize
 from ddlsim.data.mapped import MappedSamples, is_mapped
 from ddlsim.data.partition import Partition
+from ddlsim.data.shifted import shifted, shifted_bytes
 from ddlsim.data.shifts import Samples, Setting, Shift
 from ddlsim.errors import ScenarioError
+from ddlsim.tasks import Task
 
 _ROWS = 4096
 """Labels that are shifted together, of samples that are not read."""
@@ -63,6 +65,7 @@ class View:
         setting: what the shift needs to know.
         labels: only samples with one of these labels are its; None: all.
         domain: only samples of this domain are its; None: all.
+        task: what is learned.
     """
 
     cluster: int
@@ -70,35 +73,38 @@ class View:
     setting: Setting
     labels: list[int] | None
     domain: int | None
+    task: Task
 
     def of(self, samples: Samples) -> Samples:
-        """Samples as this cluster sees them."""
+        """Samples as this cluster sees them.
+
+        Raises:
+            ScenarioError: the shift writes into them, or what it returns are no samples.
+        """
         images, labels = samples
         if isinstance(images, MappedSamples):
             return self._of_mapped(images, labels)
         if isinstance(images, ByteImages):
-            found = self.shift.apply_to_bytes(images, labels, self.cluster, self.setting)
+            found = shifted_bytes(self.shift, images, labels, self.cluster, self.setting, self.task)
             if found is not None:
-                return found[0], _of_type(found[1])
+                return found
             images = np.asarray(images)
-        images, labels = self.shift.apply(images, labels, self.cluster, self.setting)
-        of_images = np.float32 if np.issubdtype(images.dtype, np.floating) else images.dtype
-        return np.ascontiguousarray(images, of_images), _of_type(labels)
+        return shifted(self.shift, images, labels, self.cluster, self.setting, self.task)
 
     def _of_mapped(self, images: MappedSamples, labels: np.ndarray) -> Samples:
         """Batches are shifted when they are read; of labels there is no such form."""
 
         def read(indices: np.ndarray) -> np.ndarray:
             unused = np.zeros(len(indices), labels.dtype)
-            seen = self.shift.apply(images.read(indices), unused, self.cluster, self.setting)[0]
+            seen = shifted(self.shift, images.read(indices), unused, self.cluster, self.setting, None)[0]
             return np.ascontiguousarray(seen, images.sample_dtype)
 
         unseen = np.broadcast_to(np.zeros((), images.sample_dtype), images.shape)
         pieces = [
-            self.shift.apply(unseen[part], labels[part], self.cluster, self.setting)[1]
+            shifted(self.shift, unseen[part], labels[part], self.cluster, self.setting, self.task, False)[1]
             for part in (slice(first, first + _ROWS) for first in range(0, len(labels), _ROWS))
         ]
-        return dataclasses.replace(images, read=read), _of_type(np.concatenate(pieces))
+        return dataclasses.replace(images, read=read), np.concatenate(pieces)
 
     def own(self, dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
         """Those of an evaluation set's samples on which this cluster is measured."""
@@ -134,10 +140,5 @@ def views_of(dataset: Dataset, partition: Partition, shift: Shift, num_clusters:
             mean, std = (None, None) if domain is None else (mean[domain], std[domain])
         black = None if mean is None else -mean / std
         setting = Setting(num_clusters, dataset.num_classes, black)
-        views.append(View(cluster, shift, setting, labels[cluster], domain))
+        views.append(View(cluster, shift, setting, labels[cluster], domain, dataset.learned))
     return views
-
-
-def _of_type(labels: np.ndarray) -> np.ndarray:
-    """Labels in the one type that learning takes: int64, of a regression float32."""
-    return np.ascontiguousarray(labels, np.float32 if np.issubdtype(labels.dtype, np.floating) else np.int64)

@@ -1,7 +1,12 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
-from ddlsim.data.shifts import Color, LabelShift, LabelSwap, NoShift, Rotate, Setting, rotate_nearest
+from ddlsim.data.dataset import Dataset
+from ddlsim.data.partitions import Random
+from ddlsim.data.shifts import Color, LabelShift, LabelSwap, NoShift, Rotate, Setting, Shift, rotate_nearest
+from ddlsim.data.views import samples_of, views_of
 from ddlsim.errors import ScenarioError
 
 LABELS = np.array([0, 1, 2, 3])
@@ -120,3 +125,63 @@ def test_color_needs_three_channels():
 def test_rows_of_features_are_not_turned():
     with pytest.raises(ScenarioError, match=r"rotate changes images, but the data's samples are float32 \[1, 1, 4\]"):
         Rotate(degrees=(0, 180)).apply(CORNERS.reshape(1, 1, 1, 4), LABELS[:1], 1, setting())
+
+
+def seen_by_both(apply, x, y):
+    """What two clusters see of floats and labels of two classes, shifted by a function."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Own(Shift):
+        def apply(self, images, labels, cluster, setting):
+            return apply(images, labels, cluster)
+
+    mean, std = np.zeros(1, np.float32), np.ones(1, np.float32)
+    dataset = Dataset("own", x, y, x, y, 2, mean, std, "here")
+    views = views_of(dataset, Random(), Own(), 2)
+    base = samples_of(dataset, "train", np.arange(len(y)))
+    return [view.of(base) for view in views]
+
+
+def in_place(images, labels, cluster):
+    labels[:] = 1 - labels
+    return images, labels
+
+
+def in_place_images(images, labels, cluster):
+    images *= -1
+    return images, labels
+
+
+@pytest.mark.parametrize("apply", [in_place, in_place_images])
+def test_a_shift_that_writes_into_its_input_is_refused_and_has_written_nothing(apply):
+    x, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([0, 1, 0, 1])
+    with pytest.raises(ScenarioError, match=r"shift: apply of .*Own writes into its input, which other clusters see"):
+        seen_by_both(apply, x, y)
+    assert y.tolist() == [0, 1, 0, 1] and x[3, 1] == 7
+
+
+def test_a_shift_hands_arrays_through_or_returns_new_ones():
+    x, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([0, 1, 0, 1])
+    (first, one), (second, other) = seen_by_both(lambda x, y, c: (x[:] if c else x * -1, 1 - y if c else y), x, y)
+    assert one.tolist() == [0, 1, 0, 1] and other.tolist() == [1, 0, 1, 0]
+    assert np.array_equal(first, -x) and np.array_equal(second, x)
+    assert all(array.flags.writeable for array in (first, one, second, other))
+
+
+@pytest.mark.parametrize(
+    ("apply", "text"),
+    [
+        (lambda x, y, c: x, r"returns a ndarray, expected a pair \(images, labels\)"),
+        (lambda x, y, c: (x.tolist(), y), "returns a list as images, expected a numpy array"),
+        (lambda x, y, c: (x[:3], y), r"returns images \[3, 2\] of 4 samples, expected one for each"),
+        (lambda x, y, c: (x > 2, y), "returns images of bool, expected float32"),
+        (lambda x, y, c: (np.where(x > 5, np.nan, x), y), "returns images of which 2 values are not finite"),
+        (lambda x, y, c: (x, y[:3]), r"returns labels int64 \[3\], expected int64 \[4\]"),
+        (lambda x, y, c: (x, y + c), r"returns labels that must be 0..1, got 1..2 \(task: classification\)"),
+        (lambda x, y, c: (x, y / 2), "returns labels that must be whole numbers"),
+    ],
+)
+def test_what_a_shift_returns_are_samples(apply, text):
+    x, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([0, 1, 0, 1])
+    with pytest.raises(ScenarioError, match=rf"shift: apply of .*Own {text}"):
+        seen_by_both(apply, x, y)
