@@ -1,6 +1,6 @@
 """What every named part of a scenario is: a frozen dataclass whose fields are its YAML keys."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 Problem = tuple[tuple[str | int, ...], str]
@@ -12,6 +12,9 @@ class Part:
 
     needs_classes: ClassVar[bool] = False
     """Whether it works on class labels; regressions are refused then."""
+
+    called_where: ClassVar[Mapping[str, str]] = {}
+    """Methods that are called only where a constant of the class is true, by its name."""
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
         """What does not fit this many nodes, found without data. Raising ScenarioError, which may begin with the dotted

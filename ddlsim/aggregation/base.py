@@ -6,6 +6,7 @@ sees distances and weights alone, never the rows, so it is a function of small a
 the distances and computes the result by the kernels, on the CPU or on a GPU.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -67,7 +68,7 @@ class Combination:
     kept: int | None = None
 
 
-class Aggregation(Part):
+class Aggregation(Part, ABC):
     """Base of all aggregation rules: how models of several nodes become one."""
 
     is_plain: ClassVar[bool] = False
@@ -79,13 +80,13 @@ class Aggregation(Part):
     needs_start: ClassVar[bool] = False
     """Whether it compares updates: what the node's last training began with is then one more row."""
 
+    @abstractmethod
     def combine(self, rows: Rows) -> Combination:
         """How these rows become one.
 
         Args:
             rows: at least one; with `needs_own` the node's own is among them.
         """
-        raise NotImplementedError(f"{type(self).__name__} has to define combine(rows) -> Combination")
 
 
 def tolerated(asked: int | float, count: int, most: int) -> int:

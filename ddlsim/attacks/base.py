@@ -9,7 +9,7 @@ attacker knows is part of the attack:
 - all: the newest parameters that every honest node has sent or published by that moment.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -78,6 +78,8 @@ class Attack(Part):
             0.5}).
         start_round: the first round in which they attack, from 0.
     """
+
+    called_where: ClassVar[Mapping[str, str]] = {"forge": "forges", "poison": "poisons"}
 
     forges: ClassVar[bool] = False
     """Whether it changes the parameters that are sent."""

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -9,11 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from ddlsim import runs
+from ddlsim.aggregation.base import Aggregation
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.algorithms.el import EpidemicLearning
 from ddlsim.algorithms.facade import Facade
+from ddlsim.attacks.base import Attack
+from ddlsim.data.base import DataSettings
 from ddlsim.errors import ScenarioError
-from ddlsim.scenario import digest, from_mapping, load, to_yaml, with_fallback
+from ddlsim.scenario import digest, from_mapping, load, parts, to_yaml, with_fallback
 from ddlsim.scenario.model import to_plain
 from ddlsim.topologies.fixed_graphs import Ring
 
@@ -89,6 +93,26 @@ def test_a_class_with_a_name_of_our_own_is_told_from_it():
 def test_a_class_without_the_contract_is_refused():
     with pytest.raises(ScenarioError, match=r"algorithm 'object': .* must extend ddlsim.algorithms.base.Algorithm"):
         from_mapping(mapping(algorithm=object))
+
+
+@pytest.mark.parametrize(
+    ("base", "methods", "text"),
+    [
+        (Attack, ["forge"], "Half defines forge, but forges is False, so that it is never called: add `forges: ClassVar"),
+        (Attack, ["poison"], "Half defines poison, but poisons is False, so that it is never called"),
+        (DataSettings, ["generate"], "Half defines generate, but generated is False, so that it is never called"),
+        (Attack, [], "Half says that forges is True, but does not define forge; ddlsim.attacks.base says what"),
+        (Aggregation, [], "Half does not define combine; ddlsim.aggregation.base.Aggregation says what"),
+    ],
+)
+def test_a_method_and_what_says_that_it_is_called_go_together(base, methods, text):
+    body = {name: lambda self, *given: None for name in methods} or {"forges": True}
+    half = dataclass(frozen=True, kw_only=True)(type("Half", (base,), {"__module__": __name__, **body}))
+    key = {Attack: "attacks", DataSettings: "data", Aggregation: "aggregation"}[base]
+    with pytest.raises(ScenarioError, match=re.escape(text)):
+        parts.table(key).name_given(half)
+    forging = {"forge": lambda self, seen: seen.own, "forges": True, "__module__": __name__}
+    assert parts.table("attacks").name_given(dataclass(frozen=True, kw_only=True)(type("Ok", (Attack,), forging)))
 
 
 def test_the_manifest_tells_the_digest_of_the_class(tmp_path):
