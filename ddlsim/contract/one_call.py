@@ -12,6 +12,7 @@ import numpy as np
 
 from ddlsim.contract.places import method
 from ddlsim.errors import kind_of
+from ddlsim.tasks import as_task
 
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
@@ -80,6 +81,7 @@ def attack_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[s
     import torch
 
     from ddlsim.attacks.base import Seen
+    from ddlsim.attacks.poisoned import wrong_samples
 
     if part.forges:
         rows = [row.clone() for row in torch.linspace(-1, 1, ROWS * VALUES).reshape(ROWS, VALUES)]
@@ -89,15 +91,13 @@ def attack_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[s
         yield from _wrong_tensor(method(part, "forge"), part.forge(seen), rows[0])
     if part.poisons and outline is not None:
         inputs = torch.zeros(SAMPLES, *outline.image_shape, dtype=getattr(torch, outline.dtype))
-        classes, shape = outline.num_classes, (SAMPLES, *outline.label_shape)
+        classes, shape, task = outline.num_classes, (SAMPLES, *outline.label_shape), as_task(outline.task)
         labels = (torch.arange(SAMPLES) % classes).reshape(SAMPLES, *[1] * len(outline.label_shape)).expand(shape)
+        labels = labels.to(getattr(torch, task.label_dtype))
         found = part.poison(inputs.clone(), labels.clone(), classes, np.random.default_rng(0))
-        place = method(part, "poison")
-        if not isinstance(found, tuple) or len(found) != 2 or not all(isinstance(each, torch.Tensor) for each in found):
-            yield f"{place} returns {kind_of(found)}, expected a pair of tensors (inputs, labels)"
-        elif len(found[0]) != len(found[1]) or found[0].shape[1:] != inputs.shape[1:]:
-            shapes = [list(each.shape) for each in found]
-            yield f"{place} returns inputs and labels of shapes {shapes[0]} and {shapes[1]}, expected as many of each"
+        wrong = wrong_samples(found, inputs, labels, classes, task)
+        if wrong:
+            yield f"{method(part, 'poison')} returns {wrong}"
 
 
 def aggregation_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[str]:

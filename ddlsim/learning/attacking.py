@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ddlsim.attacks.base import Seen
+from ddlsim.attacks.poisoned import wrong_samples
 from ddlsim.attacks.samples import BACKDOOR
+from ddlsim.errors import ScenarioError
 from ddlsim.learning.job_types import AttackSpec
 from ddlsim.rng import stream
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ddlsim.attacks.attackers import Attackers
     from ddlsim.learning.node_datasets import NodeDatasets
 
@@ -42,6 +46,8 @@ class PoisonedNodes:
 
     Attributes:
         owners: number of a poisoned data set -> the node that trains on it.
+    Raises:
+        ScenarioError: what an attack makes of samples are none.
     """
 
     def __init__(self, attackers: "Attackers", data: "NodeDatasets", seed: int):
@@ -56,7 +62,7 @@ class PoisonedNodes:
                 for place, one in enumerate(poisons):
                     if one.start_round <= first:
                         rng = stream(seed, "poisoned samples", node, place)
-                        inputs, labels = one.poison(inputs, labels, data.num_classes, rng)
+                        inputs, labels = _poisoned(one, inputs, labels, data, rng)
                 self._of.setdefault(node, []).append((first, len(data.train)))
                 self.owners[len(data.train)] = node
                 data.train.append((inputs, labels))
@@ -67,3 +73,14 @@ class PoisonedNodes:
     def data_of(self, node: int, round_num: int) -> int:
         """The number of the data set that a node trains on in a round."""
         return next((number for first, number in reversed(self._of.get(node, [])) if round_num >= first), node)
+
+
+def _poisoned(
+    attack: Any, inputs: torch.Tensor, labels: torch.Tensor, data: "NodeDatasets", rng: "np.random.Generator"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The samples that an attack leaves of these."""
+    found = attack.poison(inputs, labels, data.num_classes, rng)
+    wrong = wrong_samples(found, inputs, labels, data.num_classes, data.task)
+    if wrong:
+        raise ScenarioError(f"attacks: poison of {type(attack).__qualname__} returns {wrong}.")
+    return found

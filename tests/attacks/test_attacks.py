@@ -1,5 +1,7 @@
 """What each attack makes of rows and samples, which nodes it takes, and what is refused."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +9,11 @@ import torch
 from ddlsim.attacks import ATTACKS
 from ddlsim.attacks.attackers import Attackers
 from ddlsim.attacks.base import OfCluster, Seen
+from ddlsim.attacks.samples import LabelFlip
 from ddlsim.errors import ScenarioError
+from ddlsim.learning.attacking import PoisonedNodes
 from ddlsim.scenario import load
+from ddlsim.tasks.classification import Classification
 
 SMOKE = "scenarios/smoke.yaml"
 CLUSTERS = np.array([0] * 6 + [1] * 4)
@@ -168,3 +173,23 @@ def test_rules_need_an_algorithm_that_averages_and_an_own_model():
         load(SMOKE, ("aggregation={name: median}", "algorithm={name: local}"))
     with pytest.raises(ScenarioError, match="the server of fedavg has none"):
         load(SMOKE, ("aggregation={name: clipped_gossip}", "algorithm={name: fedavg}"))
+
+
+@pytest.mark.parametrize(
+    ("poisoned", "text"),
+    [
+        (lambda x, y: (x[:1], y[:1]), r"inputs and labels of shapes \[1, 2\] and \[1\], expected as many of each"),
+        (lambda x, y: (x, y + 5), r"labels that must be 0..1, got 5..6 \(task: classification\)"),
+        (lambda x, y: (x, y.float()), "labels of torch.float32, expected torch.int64"),
+        (lambda x, y: x, r"a Tensor, expected a pair of tensors \(inputs, labels\)"),
+    ],
+)
+def test_what_an_attack_poisons_are_samples(poisoned, text):
+    class Own(LabelFlip):
+        def poison(self, inputs, labels, num_classes, rng):
+            return poisoned(inputs, labels)
+
+    data = SimpleNamespace(train=[(torch.zeros(4, 2), torch.arange(4) % 2)], num_classes=2, task=Classification())
+    attackers = Attackers([Own(nodes=(0,))], np.zeros(1, int), 0)
+    with pytest.raises(ScenarioError, match=rf"attacks: poison of .*Own returns {text}"):
+        PoisonedNodes(attackers, data, 0)

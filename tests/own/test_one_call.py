@@ -79,13 +79,14 @@ class OwnAttack(Attack):
     forges = True
     poisons = True
     value: object = None
+    poisoned: object = lambda inputs, labels: (inputs[:2], labels)
     nodes: object = (1,)
 
     def forge(self, seen):
         return seen.own if self.value is None else self.value
 
     def poison(self, inputs, labels, num_classes, rng):
-        return inputs[:2], labels
+        return self.poisoned(inputs, labels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +116,9 @@ WRONG = [
     ("attacks", OwnAttack(value=torch.zeros(3)), "forge of OwnAttack returns a tensor [3] of torch.float32, expected"),
     ("attacks", OwnAttack(value=7), "forge of OwnAttack returns a int, expected a tensor [6]"),
     ("attacks", OwnAttack(), "poison of OwnAttack returns inputs and labels of shapes [2, 1, 28, 28] and [4]"),
+    ("attacks", OwnAttack(poisoned=lambda x, y: (x[:2], y[:2])), "of shapes [2, 1, 28, 28] and [2], expected as many"),
+    ("attacks", OwnAttack(poisoned=lambda x, y: (x, y + 9)), "returns labels that must be 0..9, got 9..12 (task: class"),
+    ("attacks", OwnAttack(poisoned=lambda x, y: (x, y.float())), "returns labels of torch.float32, expected torch.int6"),
     ("aggregation", OwnAggregation(value=1), "combine of OwnAggregation returns a int, expected"),
     ("aggregation", OwnAggregation(value=Combination(mixing=np.ones((1, 2)))), "expected finite weights [m, "),
     ("aggregation", OwnAggregation(value=Combination(cut=9)), "cut: expected fewer than half of "),
