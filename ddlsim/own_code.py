@@ -110,6 +110,11 @@ def know(cls: type, place: str) -> None:
     _places[cls] = place
 
 
+def is_from_outside(part: object) -> bool:
+    """Whether a part's class is not ddlsim's own."""
+    return type(part).__module__.partition(".")[0] != "ddlsim"
+
+
 def place_of(cls: type) -> str | None:
     """The place that a class was loaded from; None: it was not."""
     return _places.get(cls)

@@ -9,12 +9,12 @@ the distances and computes the result by the kernels, on the CPU or on a GPU.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import ScenarioError, kind_of
 from ddlsim.part import Part
 
 Tolerated = Annotated[int, Ge(0)] | Annotated[float, Gt(0), Lt(0.5)]
@@ -87,6 +87,33 @@ class Aggregation(Part, ABC):
         Args:
             rows: at least one; with `needs_own` the node's own is among them.
         """
+
+
+def unfit(found: Any, count: int, with_start: bool) -> str:
+    """Why what `combine` returns is no combination of so many rows, such as ": cut: expected ..."; empty: it is one.
+
+    Args:
+        found: what it returns.
+        count: of rows that it was given.
+        with_start: whether the rule needs a start, which is one more row.
+    """
+    if not isinstance(found, Combination):
+        return f" returns {kind_of(found)}, expected a ddlsim.aggregation.base.Combination"
+    rows = count
+    if found.mixing is not None:
+        shape, seen = np.shape(found.mixing), count + with_start
+        expected = f": mixing: expected finite weights [m, {seen}] for {count} rows, got"
+        if len(shape) != 2 or shape[0] == 0 or shape[1] != seen:
+            return f"{expected} an array {list(shape)}"
+        if not np.isfinite(found.mixing).all():
+            return f"{expected} {np.asarray(found.mixing).tolist()}"
+        rows = shape[0]
+    if found.kept is not None and not 0 <= found.kept < rows:
+        return f": kept: expected the place of one of {rows} rows, got {found.kept}"
+    rows -= found.kept is not None and found.mixing is None
+    if found.cut < 0 or 2 * found.cut >= rows:
+        return f": cut: expected fewer than half of {rows} rows on either side, got {found.cut}"
+    return ""
 
 
 def tolerated(asked: int | float, count: int, most: int) -> int:

@@ -3,7 +3,6 @@
 Churn, schedules, optimizers, compressions, attacks and aggregation rules; a trial without learning calls none of these.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from ddlsim.contract.places import method
 from ddlsim.errors import kind_of
+from ddlsim.learning.optimizing.schedules import no_factor
 from ddlsim.tasks import as_task
 
 if TYPE_CHECKING:
@@ -39,10 +39,9 @@ def schedule_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator
     length = max(1, scenario.rounds)
     beyond = part.per == "step" or scenario.algorithm.has_final_exchange
     for position in sorted({0, min(1, length - 1), length - 1, *([length] if beyond else [])}):
-        factor = part.factor(position, length)
-        if not isinstance(factor, int | float | np.number) or not 0 <= factor < math.inf:
-            shown = factor if isinstance(factor, int | float | np.number) else kind_of(factor)
-            yield f"{method(part, 'factor')} returns {shown} at {position} of {length}, expected a number of 0 or more"
+        wrong = no_factor(part.factor(position, length), position, length)
+        if wrong:
+            yield f"{method(part, 'factor')} returns {wrong}"
             return
 
 
@@ -92,7 +91,8 @@ def attack_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[s
     if part.poisons and outline is not None:
         inputs = torch.zeros(SAMPLES, *outline.image_shape, dtype=getattr(torch, outline.dtype))
         classes, shape, task = outline.num_classes, (SAMPLES, *outline.label_shape), as_task(outline.task)
-        labels = (torch.arange(SAMPLES) % classes).reshape(SAMPLES, *[1] * len(outline.label_shape)).expand(shape)
+        labels = torch.arange(SAMPLES) * (classes - 1) // (SAMPLES - 1)
+        labels = labels.reshape(SAMPLES, *[1] * len(outline.label_shape)).expand(shape)
         labels = labels.to(getattr(torch, task.label_dtype))
         found = part.poison(inputs.clone(), labels.clone(), classes, np.random.default_rng(0))
         wrong = wrong_samples(found, inputs, labels, classes, task)
@@ -102,7 +102,7 @@ def attack_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[s
 
 def aggregation_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[str]:
     """How it combines rows is a Combination of just these rows."""
-    from ddlsim.aggregation.base import Combination, Rows
+    from ddlsim.aggregation.base import Rows, unfit
     from ddlsim.topologies.base import neighbors
 
     rows = scenario.nodes.count
@@ -112,20 +112,9 @@ def aggregation_problems(part: Any, scenario: "Scenario", outline: Any) -> Itera
     seen = rows + part.needs_start
     apart = 1.0 - np.eye(seen)
     found = part.combine(Rows(np.full(rows, 1 / rows), 0, apart if part.needs_distances else None))
-    place = method(part, "combine")
-    if not isinstance(found, Combination):
-        yield f"{place} returns {kind_of(found)}, expected a ddlsim.aggregation.base.Combination"
-        return
-    if found.mixing is not None:
-        shape = np.shape(found.mixing)
-        if len(shape) != 2 or shape[1] != seen or not np.isfinite(found.mixing).all():
-            yield f"{place}: mixing: expected finite weights [m, {seen}] for {rows} rows, got an array {list(shape)}"
-            return
-        rows = shape[0]
-    if found.kept is not None and not 0 <= found.kept < rows:
-        yield f"{place}: kept: expected the place of one of {rows} rows, got {found.kept}"
-    elif found.cut < 0 or 2 * found.cut >= rows:
-        yield f"{place}: cut: expected fewer than half of {rows} rows on either side, got {found.cut}"
+    wrong = unfit(found, rows, part.needs_start)
+    if wrong:
+        yield f"{method(part, 'combine')}{wrong}"
 
 
 CALLS: "dict[str, Callable[[Any, Scenario, Any], Iterator[str]]]" = {

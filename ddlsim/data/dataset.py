@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from ddlsim import own_code
 from ddlsim.data.finite import finite
 from ddlsim.data.images_as_bytes import as_stored
 from ddlsim.errors import DataDamaged, DataMissing
@@ -264,7 +265,7 @@ def load_dataset(data: Source, nodes: Any, seed: int, search: DataSearch) -> Dat
         DataMissing, DataDamaged: see `load` there.
     """
     found = data.generate(nodes, seed) if data.generated else data.load(search)
-    if isinstance(found, Dataset) and type(data).__module__.partition(".")[0] != "ddlsim":  # ours have been looked at
+    if isinstance(found, Dataset) and own_code.is_from_outside(data):  # ours have been looked at
         _check_values(found)
     return found
 

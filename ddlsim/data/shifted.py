@@ -36,7 +36,7 @@ def shifted(
     locked = _locked(images), _locked(labels)
     with _untouched(shift, "apply"):
         found = shift.apply(*locked, cluster, setting)
-    if _is_outside(shift):
+    if own_code.is_from_outside(shift):
         _refuse(shift, "apply", _wrong_pair(found, np.ndarray))
         _refuse(shift, "apply", _wrong_images(found[0], images) if images_are_real else "")
         _refuse(shift, "apply", _wrong_labels(found[1], labels, setting, task))
@@ -54,7 +54,7 @@ def shifted_bytes(
         found = shift.apply_to_bytes(images, locked, cluster, setting)
     if found is None:
         return None
-    if _is_outside(shift):
+    if own_code.is_from_outside(shift):
         wrong = _wrong_pair(found, ByteImages)
         if not wrong and len(found[0]) != len(images):
             wrong = f"images {list(found[0].shape)} of {len(images)} samples, expected one for each"
@@ -98,10 +98,6 @@ def _untouched(shift: Shift, method: str) -> Iterator[None]:
             f"input, which other clusters see too ({error}). Leave images and labels as they are, and return new "
             "arrays, such as 1 - labels."
         ) from error
-
-
-def _is_outside(shift: Shift) -> bool:
-    return type(shift).__module__.partition(".")[0] != "ddlsim"
 
 
 def _refuse(shift: Shift, method: str, wrong: str) -> None:

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 
 from ddlsim import kernels
-from ddlsim.aggregation.base import Aggregation, Combination, Rows, weighted_sum
+from ddlsim.aggregation.base import Aggregation, Combination, Rows, unfit, weighted_sum
+from ddlsim.errors import ScenarioError
 from ddlsim.learning.bank import Bank, Row, by_bank
 from ddlsim.learning.job_types import AggregateSpec
+from ddlsim.own_code import is_from_outside
 
 
 def aggregate(jobs: Sequence[AggregateSpec]) -> None:
@@ -38,7 +40,11 @@ def aggregate(jobs: Sequence[AggregateSpec]) -> None:
 
 
 def _combined(job: AggregateSpec) -> tuple[list[Row], Combination]:
-    """The rows that count, the start as the last one where it does, and what becomes of them."""
+    """The rows that count, the start as the last one where it does, and what becomes of them.
+
+    Raises:
+        ScenarioError: a rule from outside does not say what.
+    """
     rule: Aggregation = job.rule
     rows, weights, own = list(job.sources), np.array(job.weights), job.own
     finite = _finite(rows)
@@ -53,6 +59,10 @@ def _combined(job: AggregateSpec) -> tuple[list[Row], Combination]:
     weights = weights / total if total > 0 else np.full(len(rows), 1 / len(rows))
     distances = _distances(rows, job.start, rule.needs_start) if rule.needs_distances else None
     combination = rule.combine(Rows(weights, own, distances))
+    if is_from_outside(rule):
+        wrong = unfit(combination, len(rows), rule.needs_start)
+        if wrong:
+            raise ScenarioError(f"aggregation: combine of {type(rule).__qualname__}{wrong}.")
     return rows + ([job.start] if rule.needs_start and job.start is not None else []), combination
 
 

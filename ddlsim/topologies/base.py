@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import ScenarioError, kind_of
 from ddlsim.part import Part, Problem
 
 if TYPE_CHECKING:
@@ -65,7 +65,19 @@ class Topology(Part, ABC):
                 f"topology: graph of {type(self).__qualname__} returns {got}, expected a networkx.Graph of the nodes "
                 f"0..{num_nodes - 1}."
             )
+        wrong = misdrawn(graph)
+        if wrong:
+            raise ScenarioError(f"topology: graph of {type(self).__qualname__} {wrong}.")
         return found
+
+
+def misdrawn(graph: "nx.Graph") -> str:
+    """Why a graph does not say who are neighbors, "returns ..., expected ..."; empty: it does."""
+    if graph.is_directed() or graph.is_multigraph():
+        return f"returns {kind_of(graph)}, expected an undirected networkx.Graph"
+    if any(node in others for node, others in graph.adj.items()):
+        return "returns a graph with self-loops; a node is no neighbor of its own"
+    return ""
 
 
 class StaticTopology(Topology):

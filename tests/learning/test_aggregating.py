@@ -1,10 +1,15 @@
 """Robust aggregation as a job: rows in, one row out."""
 
+import re
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
 
 from ddlsim.aggregation import AGGREGATIONS
+from ddlsim.aggregation.base import Aggregation, Combination, weighted_sum
+from ddlsim.errors import ScenarioError
 from ddlsim.kernels import reference
 from ddlsim.learning.aggregating import aggregate
 from ddlsim.learning.bank import Rows
@@ -15,14 +20,14 @@ PART = Part("net", "model", (Entry("w", (70,), 0, 70, True), Entry("buffer", (3,
 
 
 def outcome(name, values, own=0, start=None, **keys):
-    """A rule applied to rows [n, 73]; what comes several times in a list is one row."""
+    """A rule, or one by its name, applied to rows [n, 73]; what comes several times in a list is one row."""
     rows, values = Rows(torch.device("cpu")), list(values)
     stored = {id(row): rows.store(PART, torch.as_tensor(row, dtype=torch.float32)) for row in values}
     held = [stored[id(row)] for row in values]
     begun = None if start is None else rows.store(PART, torch.as_tensor(start, dtype=torch.float32))
     made = rows.new(PART)
     spec = AggregateSpec(
-        rule=AGGREGATIONS[name](**keys),
+        rule=AGGREGATIONS[name](**keys) if isinstance(name, str) else name,
         sources=tuple(params.serial for params in held),
         weights=tuple([1 / len(held)] * len(held)),
         own=own,
@@ -93,3 +98,27 @@ def test_cosine_clipping_compares_what_training_has_changed(values):
     back = start - (values[0] - start)  # the opposite update
     found = outcome("cosine_clipping", torch.stack([values[0], back]), start=start)
     torch.testing.assert_close(found, values[0].double(), atol=1e-6, rtol=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(Aggregation):
+    made: object
+
+    def combine(self, rows):
+        return self.made
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (np.ones(7) / 7, " returns a ndarray, expected a ddlsim.aggregation.base.Combination."),
+        (weighted_sum(np.ones(8) / 8), ": mixing: expected finite weights [m, 7] for 7 rows, got an array [1, 8]."),
+        (weighted_sum(np.ones(6) / 6), ": mixing: expected finite weights [m, 7] for 7 rows, got an array [1, 6]."),
+        (weighted_sum([1.0] * 6 + [np.inf]), ": mixing: expected finite weights [m, 7] for 7 rows, got [[1.0, 1.0, "),
+        (Combination(cut=4), ": cut: expected fewer than half of 7 rows on either side, got 4."),
+        (Combination(kept=7), ": kept: expected the place of one of 7 rows, got 7."),
+    ],
+)
+def test_what_a_rule_says_of_other_rows_is_refused(values, made, text):
+    with pytest.raises(ScenarioError, match=re.escape(f"aggregation: combine of Own{text}")):
+        outcome(Own(made=made), values)

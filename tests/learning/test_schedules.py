@@ -1,11 +1,24 @@
 """Learning-rate schedules have the values of torch's schedulers, and begin after warm-up."""
 
+import math
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch.optim import lr_scheduler as torchs
 
+from ddlsim.errors import ScenarioError
 from ddlsim.learning.optimizing import SCHEDULES
-from ddlsim.learning.optimizing.schedules import Constant, Cosine, CosineRestarts, Linear, OneCycle, Step, rates
+from ddlsim.learning.optimizing.schedules import (
+    Constant,
+    Cosine,
+    CosineRestarts,
+    Linear,
+    OneCycle,
+    Schedule,
+    Step,
+    rates,
+)
 from ddlsim.learning.terms import Terms
 
 LENGTH = 12
@@ -88,3 +101,22 @@ def test_a_node_goes_on_where_its_steps_were(make_learner):
 def test_one_cycle_that_rises_for_no_longer_than_a_round_begins_at_the_top_or_past_it(rise, length):
     found = [OneCycle(rise=rise).at(position, length) for position in range(length)]
     assert found == sorted(found, reverse=True) and (found[0] == 1 or rise * length < 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(Schedule):
+    found: object
+
+    def factor(self, position, length):
+        return self.found if position else 1.0
+
+
+@pytest.mark.parametrize(
+    ("found", "said"), [(-1, "-1"), (math.nan, "nan"), (math.inf, "inf"), (None, "nothing (None)"), ("1", "a str")]
+)
+def test_a_factor_is_a_number_of_0_or_more(found, said):
+    assert rates(Own(found=found, warmup=2), 0.5, [(0, 0), (1, 0), (2, 0)], 5) == [0.25, 0.5, 0.5]
+    with pytest.raises(ScenarioError) as raised:
+        rates(Own(found=found, warmup=2), 0.5, [(3, 0)], 5)
+    expected = f"training.schedule: factor of Own returns {said} at 1 of 3, expected a number of 0 or more."
+    assert str(raised.value) == expected

@@ -290,3 +290,18 @@ def test_what_is_no_graph_of_the_nodes_is_told(drawn, got):
         Drawn().neighbors(3, 0, 0)
     expected = f"topology: graph of Drawn returns {got}, expected a networkx.Graph of the nodes 0..2."
     assert str(raised.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("drawn", "expected"),
+    [
+        (nx.DiGraph([(0, 1), (1, 2), (2, 0)]), "returns a DiGraph, expected an undirected networkx.Graph."),
+        (nx.MultiGraph([(0, 1), (0, 1), (1, 2)]), "returns a MultiGraph, expected an undirected networkx.Graph."),
+        (nx.Graph([(0, 1), (1, 2), (2, 2)]), "returns a graph with self-loops; a node is no neighbor of its own."),
+    ],
+)
+def test_links_of_one_way_or_to_a_node_itself_are_told(drawn, expected):
+    DRAWN.append(drawn)
+    with pytest.raises(ScenarioError) as raised:
+        Drawn().neighbors(3, 0, 0)
+    assert str(raised.value) == f"topology: graph of Drawn {expected}"

@@ -14,10 +14,12 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
+from ddlsim.errors import ScenarioError, kind_of
 from ddlsim.part import Part
 from ddlsim.units import Count, CountOrZero
 
@@ -48,10 +50,17 @@ class Schedule(Part):
         """
 
     def at(self, position: int, total: int) -> float:
-        """Factor with warm-up counted in, at a position from 0 in a run of `total` rounds (or steps)."""
-        if position < self.warmup:
-            return (position + 1) / self.warmup * self.factor(0, max(1, total - self.warmup))
-        return self.factor(position - self.warmup, max(1, total - self.warmup))
+        """Factor with warm-up counted in, at a position from 0 in a run of `total` rounds (or steps).
+
+        Raises:
+            ScenarioError: `factor` returns none.
+        """
+        done, length = position - self.warmup, max(1, total - self.warmup)
+        factor = self.factor(max(0, done), length)
+        wrong = no_factor(factor, max(0, done), length)
+        if wrong:
+            raise ScenarioError(f"training.schedule: factor of {type(self).__qualname__} returns {wrong}.")
+        return (position + 1) / self.warmup * factor if done < 0 else factor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,3 +238,11 @@ def rates(
         return [learning_rate] * len(updates)
     which = 0 if schedule.per == "round" else 1
     return [learning_rate * schedule.at(each[which], total) for each in updates]
+
+
+def no_factor(found: Any, position: int, length: int) -> str:
+    """Why what `factor` returns is no factor of a rate, "-1 at 3 of 20, expected ..."; empty: it is one."""
+    is_number = isinstance(found, int | float | np.number)
+    if is_number and 0 <= found < math.inf:
+        return ""
+    return f"{found if is_number else kind_of(found)} at {position} of {length}, expected a number of 0 or more"
