@@ -80,7 +80,7 @@ def attack_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[s
     import torch
 
     from ddlsim.attacks.base import Seen
-    from ddlsim.attacks.poisoned import wrong_samples
+    from ddlsim.attacks.results import wrong_samples
 
     if part.forges:
         rows = [row.clone() for row in torch.linspace(-1, 1, ROWS * VALUES).reshape(ROWS, VALUES)]
@@ -131,10 +131,8 @@ not known)."""
 
 def _wrong_tensor(place: str, found: Any, like: Any) -> Iterator[str]:
     """What is not as another tensor, in shape and numbers."""
-    import torch
+    from ddlsim.attacks.results import wrong_tensor
 
-    if not isinstance(found, torch.Tensor):
-        yield f"{place} returns {kind_of(found)}, expected a tensor {list(like.shape)}"
-    elif found.shape != like.shape or not found.dtype.is_floating_point:
-        got = f"{list(found.shape)} of {found.dtype}"
-        yield f"{place} returns a tensor {got}, expected {list(like.shape)} of {like.dtype}"
+    wrong = wrong_tensor(found, like)
+    if wrong:
+        yield f"{place} returns {wrong}"

@@ -16,6 +16,7 @@ from ddlsim import own_code
 from ddlsim.contract.forgotten_yields import forgotten_yields
 from ddlsim.contract.one_call import CALLS
 from ddlsim.contract.places import method
+from ddlsim.engine.steps import no_candidates, no_steps, no_verb
 from ddlsim.errors import DataMissing, DdlsimError, ScenarioError, kind_of
 from ddlsim.runs.loading import Loaded, load_data, prepare
 from ddlsim.scenario.crosscheck import cross_problems
@@ -259,11 +260,9 @@ def _first_calls(simulation: "Simulation") -> Iterator[str]:
         yield f"{place} returns the same object for two nodes, expected one {type(states[0]).__name__} for each"
         return
     steps = algorithm.round(nodes[0], states[0], 0)
-    if not inspect.isgenerator(steps):
-        yield (
-            f"{method(algorithm, 'round')} returns {kind_of(steps)}, expected a generator: yield what takes simulated "
-            "time, such as `(state.model,) = yield node.train((state.model,))`"
-        )
+    wrong = no_steps(steps)
+    if wrong:
+        yield f"{method(algorithm, 'round')} {wrong}"
 
 
 def _watched(algorithm: "Algorithm") -> "Algorithm":
@@ -281,13 +280,7 @@ def _watched(algorithm: "Algorithm") -> "Algorithm":
                 except StopIteration:
                     return
                 if not _is_verb(verb):
-                    frame = getattr(steps, "gi_frame", None)
-                    file = own_code.shown_path(frame.f_code.co_filename) if frame else "?"
-                    line = f"{file}:{frame.f_lineno}" if frame else "?"
-                    raise ScenarioError(
-                        f"{line}: {method} of {cls.__qualname__} yields {kind_of(verb)}, expected a verb of the node "
-                        "that takes simulated time, such as `yield node.receive(round_num)`"
-                    )
+                    raise no_verb(self, method, steps, verb)
                 outcome = yield verb
 
         return watched
@@ -309,18 +302,16 @@ def _servings(simulation: "Simulation", algorithm: "Algorithm", validation: str)
 
     `validation` says where samples for it are from.
     """
-    from ddlsim.evaluation.candidates import EvaluationCandidates
-
     place = method(algorithm, "serving")
     sizes = {len(model) for member in simulation.members[:1] for model in member.node.init_models()}
     for member in simulation.members:
         found = algorithm.serving(member.node, member.state)
-        if found is None and member.node.is_server:
-            continue
-        if not isinstance(found, EvaluationCandidates):
-            expected = "ddlsim.evaluation.candidates.EvaluationCandidates(models)"
-            yield f"{place} returns {kind_of(found)}, expected {expected}"
+        wrong = no_candidates(found, member.node)
+        if wrong:
+            yield f"{place} {wrong}"
             return
+        if found is None:
+            continue
         if not isinstance(found.models, list | tuple) or not found.models:
             yield f"{place} returns EvaluationCandidates of {kind_of(found.models)}, expected at least one model"
             return

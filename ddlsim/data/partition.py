@@ -1,12 +1,12 @@
 """The contract of partitions: how training samples, and perhaps test samples, are dealt to nodes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence, Sized
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import ScenarioError, kind_of
 from ddlsim.part import Part
 
 if TYPE_CHECKING:
@@ -147,11 +147,20 @@ def by_node(dealt: Sequence[np.ndarray], pool: np.ndarray, node_cluster: np.ndar
         ScenarioError: if they are no positions, or not of as many nodes.
     """
     owned = [np.empty(0, np.int64)] * len(node_cluster)
-    if len(dealt) != len(owned):
-        raise ScenarioError(f"partition: expected the samples of {len(owned)} nodes, got those of {len(dealt)}.")
+    check_dealt(dealt, len(owned))
     for node, own in zip(np.argsort(node_cluster, kind="stable"), dealt, strict=True):
         owned[node] = pool[check_indices(int(node), own, len(pool))]
     return owned
+
+
+def check_dealt(dealt: Any, count: int) -> None:
+    """Raises ScenarioError unless there is an entry for each of so many nodes."""
+    if not isinstance(dealt, Sized) or isinstance(dealt, Mapping):
+        raise ScenarioError(
+            f"partition: expected a list with the indices of every node's samples, got {kind_of(dealt)}."
+        )
+    if len(dealt) != count:
+        raise ScenarioError(f"partition: expected the samples of {count} nodes, got those of {len(dealt)}.")
 
 
 def check_indices(node: int, own: np.ndarray, count: int) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.held_out import Validation, deal_both, split
 from ddlsim.data.images_as_bytes import ByteImages, Decoding
-from ddlsim.data.partition import Partition, check_indices
+from ddlsim.data.partition import Partition, check_dealt, check_indices
 from ddlsim.data.shifts import Samples, Shift
 from ddlsim.data.views import View, samples_of, views_of
 from ddlsim.errors import ScenarioError
@@ -206,8 +206,7 @@ def _dealt(
 ) -> list[np.ndarray]:
     """Per node, by id, the indices of its samples in the whole training set."""
     owned = partition.deal(dataset, pool, node_cluster, rng)
-    if len(owned) != len(node_cluster):
-        raise ScenarioError(f"partition: expected the samples of {len(node_cluster)} nodes, got those of {len(owned)}.")
+    check_dealt(owned, len(node_cluster))
     owned = [check_indices(node, own, len(dataset.train_labels)) for node, own in enumerate(owned)]
     empty = [node for node, own in enumerate(owned) if len(own) == 0]
     if empty:

@@ -8,6 +8,7 @@ from simpy.core import EmptySchedule
 
 from ddlsim.engine.gc_tuning import relaxed_gc
 from ddlsim.engine.membership import Member, Membership
+from ddlsim.engine.steps import begun, candidates, no_verb
 from ddlsim.errors import DdlsimError
 from ddlsim.evaluation.candidates import Snapshot
 from ddlsim.node.node import Node
@@ -157,12 +158,16 @@ class Simulation:
             if joins:
                 stage = algorithm.join
             member.node.round_num = member.round_num
-            steps, outcome = stage(member.node, member.state, member.round_num), None
+            steps = begun(algorithm, stage.__name__, stage(member.node, member.state, member.round_num))
+            outcome = None
             try:
                 while (
                     True
                 ):  # wait for each verb, then hand back its outcome; not in a function: half of all events pass
-                    event, result = steps.send(outcome)
+                    verb = steps.send(outcome)
+                    if not isinstance(verb, tuple):
+                        raise no_verb(algorithm, stage.__name__, steps, verb)
+                    event, result = verb
                     yield event
                     outcome = result()
             except simpy.Interrupt:
@@ -264,7 +269,7 @@ class Simulation:
         return Snapshot(
             self.env.now,
             self.network.bytes_sent(node),
-            self.algorithm.serving(member.node, member.state),
+            candidates(self.algorithm, member.node, member.state),
             member.best.model if member.best else None,
             self.algorithm.seen(member.state) if self.monitor.compares_models else None,
             member.node.kept,

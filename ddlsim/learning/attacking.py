@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ddlsim.attacks.base import Seen
-from ddlsim.attacks.poisoned import wrong_samples
+from ddlsim.attacks.results import wrong_samples, wrong_tensor
 from ddlsim.attacks.samples import BACKDOOR
 from ddlsim.errors import ScenarioError
 from ddlsim.learning.job_types import AttackSpec
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def attack(jobs: Sequence[AttackSpec]) -> None:
-    """Computes forgeries that are bound to rows, one after the other."""
+    """Computes forgeries that are bound to rows, one after the other.
+
+    Raises:
+        ScenarioError: one is no such row.
+    """
     for job in jobs:
         job.target.allocate()  # banks may grow here, so it is done before views of them are taken
     for job in jobs:
@@ -33,7 +37,11 @@ def attack(jobs: Sequence[AttackSpec]) -> None:
             job.seed,
             *job.sizes,
         )
-        job.target.values().copy_(job.attack.forge(seen))
+        forged = job.attack.forge(seen)
+        wrong = wrong_tensor(forged, seen.own)
+        if wrong:
+            raise ScenarioError(f"attacks: forge of {type(job.attack).__qualname__} returns {wrong}.")
+        job.target.values().copy_(forged)
 
 
 class PoisonedNodes:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import ScenarioError, kind_of
 from ddlsim.units import END_OF_TIME_S
 
 NS_PER_S = 1_000_000_000
@@ -67,6 +67,12 @@ def to_ns(seconds: Any) -> np.ndarray:
 
 def _pair_ns(src: int, dst: int, seconds: float) -> int:
     """What a function says of a message."""
-    if not 0 <= seconds <= END_OF_TIME_S:
+    try:
+        is_time = 0 <= seconds <= END_OF_TIME_S
+    except (TypeError, ValueError):
+        raise ScenarioError(
+            f"links: latency_s({src}, {dst}): expected seconds of 0 or more, got {kind_of(seconds)}."
+        ) from None
+    if not is_time:
         raise ScenarioError(f"links: latency_s({src}, {dst}): expected seconds of 0 or more, got {seconds}.")
     return round(seconds * NS_PER_S)

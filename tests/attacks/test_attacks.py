@@ -9,9 +9,14 @@ import torch
 from ddlsim.attacks import ATTACKS
 from ddlsim.attacks.attackers import Attackers
 from ddlsim.attacks.base import OfCluster, Seen
+from ddlsim.attacks.own_rows import SignFlip
 from ddlsim.attacks.samples import LabelFlip
 from ddlsim.errors import ScenarioError
 from ddlsim.learning.attacking import PoisonedNodes
+from ddlsim.learning.attacking import attack as forge_all
+from ddlsim.learning.bank import Rows
+from ddlsim.learning.job_types import AttackSpec
+from ddlsim.learning.layout import Entry, Part
 from ddlsim.scenario import load
 from ddlsim.tasks.classification import Classification
 
@@ -193,3 +198,27 @@ def test_what_an_attack_poisons_are_samples(poisoned, text):
     attackers = Attackers([Own(nodes=(0,))], np.zeros(1, int), 0)
     with pytest.raises(ScenarioError, match=rf"attacks: poison of .*Own returns {text}"):
         PoisonedNodes(attackers, data, 0)
+
+
+@pytest.mark.parametrize(
+    ("forged", "text"),
+    [
+        (torch.zeros(3), r"a tensor \[3\] of torch.float32, expected \[4\] of torch.float32"),
+        (None, r"nothing \(None\), expected a tensor \[4\]"),
+        (np.zeros(4), r"a ndarray, expected a tensor \[4\]"),
+    ],
+)
+def test_what_an_attack_forges_is_a_row(forged, text):
+    class Own(SignFlip):
+        def forge(self, seen):
+            return forged
+
+    rows = Rows(torch.device("cpu"))
+    part = Part("net", "model", (Entry("w", (4,), 0, 4, True),))
+    own, made = rows.store(part, torch.ones(4)), rows.new(part)
+    spec = AttackSpec(
+        attack=Own(nodes=(0,)), own=own.serial, known=(), start=None, receiver=None, seed=0, sizes=(1, 1, 1),
+        target=made.serial,
+    )  # fmt: skip
+    with pytest.raises(ScenarioError, match=rf"attacks: forge of .*Own returns {text}."):
+        forge_all([spec.bound(rows)])

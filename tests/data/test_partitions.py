@@ -185,11 +185,14 @@ def test_label_clusters_train_on_the_labels_that_they_are_tested_on_where_sample
         ([[0.0], [1.0]], "expected the indices of node 0's samples, whole numbers [M], got float64 [1]"),
         ([[[0]], [[1]]], "got int64 [1, 1]"),
         ([[0]], "expected the samples of 2 nodes, got those of 1"),
+        (None, "expected a list with the indices of every node's samples, got nothing (None)"),
+        ({0: [0], 1: [1]}, "expected a list with the indices of every node's samples, got a dict"),
     ],
 )
 def test_what_is_dealt_are_positions_for_every_node(dealt, text):
     with pytest.raises(ScenarioError) as raised:
-        by_node([np.array(own) for own in dealt], np.arange(10, 14), np.zeros(2, np.int64))
+        given = [np.array(own) for own in dealt] if isinstance(dealt, list) else dealt
+        by_node(given, np.arange(10, 14), np.zeros(2, np.int64))
     assert str(raised.value).startswith("partition: ") and text in str(raised.value)
 
 

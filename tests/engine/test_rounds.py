@@ -4,12 +4,15 @@ A step takes 0.1 s on nodes 0 and 1 and 1 s on node 2, a message 0.01 s. With a 
 and 1 close at 0.6, 1.2 and 1.8 s; node 2's messages of rounds 0, 1 and 2 arrive at 1.01, 2.01 and 3.01 s.
 """
 
+import re
+
 import numpy as np
 import pytest
 from small_simulation import Plain, assemble
 
 from ddlsim.algorithms.gossip import GossipLearning
 from ddlsim.devices.base import StepTimeTrace
+from ddlsim.errors import ScenarioError
 from ddlsim.network.network import Network
 
 
@@ -202,3 +205,37 @@ def test_a_late_message_goes_on_taking_bandwidth_unless_it_is_given_up(timeout_s
     use = simulation.network.use()
     assert use.unused_bytes[2] == (0 if timeout_s else 4000)  # of both rounds, to the last byte
     assert use.aborted_bytes[2] == (pytest.approx(225, abs=2) if timeout_s else 0)
+
+
+class NoSteps(Plain):
+    def round(self, node, state, round_num):
+        return 3
+
+
+class NoVerb(Plain):
+    def round(self, node, state, round_num):
+        yield node.train((None,))
+        yield 5
+
+
+class NoCandidates(Plain):
+    def round(self, node, state, round_num):
+        yield node.train((None,))
+
+    def serving(self, node, state):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "text"),
+    [
+        (NoSteps, "algorithm: round of NoSteps returns a int, expected a generator: yield what takes simulated time"),
+        (NoVerb, "yields a int, expected a verb of the node that takes simulated time, such as `yield node.receive("),
+        (NoCandidates, "algorithm: serving of NoCandidates returns nothing (None), expected ddlsim.evaluation.candid"),
+    ],
+)
+def test_what_an_algorithm_returns_or_yields_is_looked_at(algorithm, text):
+    with pytest.raises(ScenarioError, match=re.escape(text)) as raised:
+        simulate(algorithm(), rounds=1, evaluated=True)
+    if algorithm is NoVerb:
+        assert re.match(r"\S*test_rounds.py:\d+: round of NoVerb yields", str(raised.value))

@@ -1,7 +1,5 @@
 """A simulation put together by hand: no scenario, no data, and models that are None."""
 
-from types import SimpleNamespace
-
 import numpy as np
 from simpy import Environment
 
@@ -15,6 +13,7 @@ from ddlsim.engine.ports import EnginePorts
 from ddlsim.engine.run_info import Run
 from ddlsim.engine.simulation import Simulation
 from ddlsim.engine.transport import NetworkTransport
+from ddlsim.evaluation.candidates import EvaluationCandidates
 from ddlsim.evaluation.evaluator import Evaluator, Schedule
 from ddlsim.evaluation.measurements import Measurements
 from ddlsim.evaluation.oracle_similarities import OracleSimilarities
@@ -85,7 +84,7 @@ class Plain(Algorithm):
         return None
 
     def serving(self, node, state):
-        return SimpleNamespace(models=[(None,)], choose="train_loss")
+        return EvaluationCandidates([(None,)])
 
 
 def assemble(

@@ -1,10 +1,14 @@
 """Messages through SimPy: who gets what when, and what is counted. Capacities in bytes/s."""
 
+import re
+
 import numpy as np
 import pytest
 from small_network import SmallNetwork
 
+from ddlsim.errors import ScenarioError
 from ddlsim.messages.message import Message
+from ddlsim.network.latencies import latencies
 
 
 def test_flow_latency_and_ideal_differ_only_in_time():
@@ -50,6 +54,13 @@ def test_latency_may_be_per_access_link_per_pair_or_a_function(latency_s):
     net.send(0, 2)
     net.env.run()
     assert [time for _, time, *_ in net.log] == [0.3, 0.5]
+
+
+@pytest.mark.parametrize(("said", "got"), [(None, "nothing (None)"), ("x", "a str"), (-1.0, "-1.0")])
+def test_what_a_function_of_latencies_says_is_a_time(said, got):
+    expected = re.escape(f"links: latency_s(0, 1): expected seconds of 0 or more, got {got}.")
+    with pytest.raises(ScenarioError, match=expected):
+        latencies(lambda src, dst: said, 2).of(0, 1)
 
 
 def test_a_latency_table_of_the_wrong_shape_is_refused():

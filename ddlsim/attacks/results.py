@@ -1,4 +1,4 @@
-"""What an attack returns for a node to train on, looked at before anything does."""
+"""What an attack returns, to be sent or to be trained on, looked at before anything is."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +7,17 @@ from ddlsim.tasks import Task, label_of
 
 if TYPE_CHECKING:
     import torch
+
+
+def wrong_tensor(found: Any, like: "torch.Tensor") -> str:
+    """Why something is no tensor of numbers in the place of another one, "a tensor [3] of ..."; empty: it is one."""
+    import torch
+
+    if not isinstance(found, torch.Tensor):
+        return f"{kind_of(found)}, expected a tensor {list(like.shape)}"
+    if found.shape != like.shape or not found.dtype.is_floating_point:
+        return f"a tensor {list(found.shape)} of {found.dtype}, expected {list(like.shape)} of {like.dtype}"
+    return ""
 
 
 def wrong_samples(found: Any, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, task: Task) -> str:

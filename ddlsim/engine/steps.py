@@ -1,0 +1,65 @@
+"""What an algorithm returns and yields, looked at where it comes in."""
+
+from typing import TYPE_CHECKING, Any
+
+from ddlsim import own_code
+from ddlsim.errors import ScenarioError, kind_of
+from ddlsim.evaluation.candidates import EvaluationCandidates
+
+if TYPE_CHECKING:
+    from ddlsim.algorithms.base import Algorithm
+    from ddlsim.node.node import Node, Steps
+
+
+def no_steps(found: Any) -> str:
+    """Why what `round`, `join` or `finish` returns are no steps; empty: they are."""
+    if hasattr(found, "send"):
+        return ""
+    return (
+        f"returns {kind_of(found)}, expected a generator: yield what takes simulated time, such as "
+        "`(state.model,) = yield node.train((state.model,))`"
+    )
+
+
+def no_candidates(found: Any, node: "Node") -> str:
+    """Why a node cannot answer queries with what `serving` returns; empty: it can, or is a server that has none."""
+    if isinstance(found, EvaluationCandidates) or (found is None and node.is_server):
+        return ""
+    return f"returns {kind_of(found)}, expected ddlsim.evaluation.candidates.EvaluationCandidates(models)"
+
+
+def begun(algorithm: "Algorithm", method: str, found: Any) -> "Steps":
+    """The steps that `round`, `join` or `finish` returns.
+
+    Raises:
+        ScenarioError: there are none.
+    """
+    wrong = no_steps(found)
+    if wrong:
+        raise ScenarioError(f"algorithm: {method} of {type(algorithm).__qualname__} {wrong}.")
+    steps: Steps = found
+    return steps
+
+
+def no_verb(algorithm: "Algorithm", method: str, steps: "Steps", yielded: Any) -> ScenarioError:
+    """What is raised where a step is no verb; it names the line."""
+    frame = getattr(steps, "gi_frame", None)
+    file = own_code.shown_path(frame.f_code.co_filename) if frame else "?"
+    return ScenarioError(
+        f"{f'{file}:{frame.f_lineno}' if frame else '?'}: {method} of {type(algorithm).__qualname__} yields "
+        f"{kind_of(yielded)}, expected a verb of the node that takes simulated time, such as "
+        "`yield node.receive(round_num)`"
+    )
+
+
+def candidates(algorithm: "Algorithm", node: "Node", state: Any) -> EvaluationCandidates | None:
+    """The models that a node would answer queries with; None: it is a server.
+
+    Raises:
+        ScenarioError: `serving` returns something else.
+    """
+    found = algorithm.serving(node, state)
+    wrong = no_candidates(found, node)
+    if wrong:
+        raise ScenarioError(f"algorithm: serving of {type(algorithm).__qualname__} {wrong}.")
+    return found
