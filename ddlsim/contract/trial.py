@@ -13,6 +13,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from ddlsim import own_code
+from ddlsim.contract.first_nodes import with_first_nodes
 from ddlsim.contract.forgotten_yields import forgotten_yields
 from ddlsim.contract.one_call import CALLS
 from ddlsim.contract.places import method
@@ -244,7 +245,8 @@ def _of_size(scenario: "Scenario", clusters: Sequence[int]) -> "Scenario":
     nodes = scenario.nodes.model_copy(update={"clusters": tuple(clusters)})
     records = scenario.records.model_copy(update={"true_similarities": (), "models": None})
     changes = {"nodes": nodes, "records": records, "rounds": ROUNDS, "learning": "none", "churn": None}
-    return scenario.model_copy(update={**changes, "fallback": None, "paper": None})
+    small = scenario.model_copy(update={**changes, "fallback": None, "paper": None})
+    return with_first_nodes(small, scenario.nodes.count)
 
 
 def _first_calls(simulation: "Simulation") -> Iterator[str]:

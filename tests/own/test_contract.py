@@ -200,7 +200,7 @@ def test_scenarios_of_our_own_parts_are_not_tried(write, monkeypatch):
         ("churn", "ddlsim.churn.schedule:Churn",
          "def absences(self, num_nodes, seed):\n    return {0: [(2, 1)]}", "churn: absences of Sub: of node 0: exp"),
         ("devices", "ddlsim.devices.base:Devices",
-         "def draw(self, num_nodes, seed):\n    return [1.0]", "devices: draw of Sub: expected an array [2]"),
+         "def draw(self, num_nodes, seed):\n    return [1.0]", "devices: draw of Sub: expected an array [3]"),
         ("network.links", "ddlsim.network.access_links:Links",
          "def draw(self, num_nodes, seed):\n    return 1.0", "links: draw of Sub returns a float, expected a"),
     ],
@@ -210,3 +210,23 @@ def test_parts_that_no_trial_without_learning_calls_are_called_alone(check, key,
     head = f"from {module} import {name}\n"
     code, said = check(sub(body, name, head), key, ["algorithm={name: el}"])
     assert code == 2 and text in said, said
+
+
+@pytest.mark.parametrize(
+    ("key", "base", "returned"),
+    [
+        ("devices", "ddlsim.devices.base:Devices", "[0.1, 0.2, 0.3]"),
+        ("devices", "ddlsim.devices.base:Devices", "StepTimeTrace(((0.0, 1.0),) * 3, ((0.1, 0.2),) * 3)"),
+        ("network.links", "ddlsim.network.access_links:Links", "LinkTable(*np.full((2, 3), 1e6), np.full(3, 0.1))"),
+        ("network.links", "ddlsim.network.access_links:Links", "LinkTable(*np.full((2, 3), 1e6), np.full((3, 3), 0.1))"),
+    ],
+)
+@pytest.mark.parametrize("count", [3, 4])
+def test_what_is_measured_of_every_node_fits_just_the_scenarios_number(check, key, base, returned, count):
+    module, _, name = base.partition(":")
+    more = "StepTimeTrace" if key == "devices" else "LinkTable"
+    head = f"import numpy as np\nfrom {module} import {name}, {more}\n"
+    body = f"def draw(self, num_nodes, seed):\n    return {returned}"
+    code, said = check(sub(body, name, head), key, ["algorithm={name: el}", f"nodes.clusters=[{count}]"])
+    assert code == (0 if count == 3 else 2), said
+    assert count == 3 or "expected" in said and "4" in said
