@@ -6,7 +6,7 @@ long as something holds them: the part, or a scenario with it.
 
 import weakref
 from collections.abc import Mapping, Sized
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, replace
 from numbers import Integral
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -91,9 +91,12 @@ class Arrays(DataSettings):
             )
         named = {"train": train, "test": test, "validation": validation}
         splits = {name: _pair(name, given, self.task, layout) for name, given in named.items() if given is not None}
-        made = own_dataset(
-            "arrays", WHERE, splits, self.task, self.num_classes, self.mean, self.std, _columns(columns or {})
-        )
+        task = self.task
+        if task == "classification" and any(y.dtype == np.float32 for _, y in splits.values()):
+            task = "regression"  # the scenario's task may be; `load` knows
+            splits = {name: (x, y.astype(np.float32)) for name, (x, y) in splits.items()}
+        classes = None if task == "regression" else self.num_classes
+        made = own_dataset("arrays", WHERE, splits, task, classes, self.mean, self.std, _columns(columns or {}))
         kept = _given.setdefault(made.sha256, made)
         object.__setattr__(self, "sha256", made.sha256)
         object.__setattr__(self, "_held", kept)
@@ -109,7 +112,7 @@ class Arrays(DataSettings):
 
         Raises:
             DataMissing: if the samples are not in this process.
-            DataDamaged: if a memory-mapped array has been written to since.
+            DataDamaged: if labels are not those of the task, or a memory-mapped array has been written to since.
         """
         held: Dataset | None = vars(self)["_held"] or _given.get(self.sha256)
         if held is None:
@@ -118,22 +121,26 @@ class Arrays(DataSettings):
                 "process. Make the same ddlsim.data.Arrays(train=..., test=...) here first; or keep them in a file: "
                 "numpy.savez(path, x_train=..., y_train=..., ...), and use {name: npz, path: ...}."
             )
-        splits: dict[str, Pair] = {split: held.samples(split) for split in held.splits}
+        splits: dict[str, Pair] = {}
+        for split in held.splits:
+            x, y = held.samples(split)
+            splits[split] = x, as_labels(WHERE, f"y_{split}", y, self.task)
         made = own_dataset(
             "arrays", "given from Python", splits, self.task, self.num_classes, self.mean, self.std, held.columns
         )
-        if not any(is_mapped(array) for pair in splits.values() for array in pair):
-            made.__dict__["sha256"] = self.sha256  # it has been computed
-        elif made.sha256 != self.sha256:
-            raise DataDamaged(
-                f"{WHERE}: a memory-mapped array has changed: the SHA-256 of the samples was {self.sha256}, is "
-                f"{made.sha256}. Make the ddlsim.data.Arrays anew."
-            )
+        if any(is_mapped(array) for pair in splits.values() for array in pair):
+            now = replace(held).sha256  # of the values that are there now
+            if now != self.sha256:
+                raise DataDamaged(
+                    f"{WHERE}: a memory-mapped array has changed: the SHA-256 of the samples was {self.sha256}, is "
+                    f"{now}. Make the ddlsim.data.Arrays anew."
+                )
+        made.__dict__["sha256"] = self.sha256  # it has been computed
         return made
 
 
 def _pair(split: str, given: Any, task: str, layout: str | None) -> Pair:
-    """Samples and labels of one split, checked.
+    """Samples and labels of one split, checked; numbers in the place of classes are held as those of a regression.
 
     Raises:
         DataDamaged, ScenarioError: if they are of another kind; says what came.
@@ -177,6 +184,8 @@ def _pair(split: str, given: Any, task: str, layout: str | None) -> Pair:
         )
     if len(x) == 0:
         raise DataDamaged(f"{WHERE}: {split}: expected at least one sample, got none.")
+    if task == "classification" and np.issubdtype(y.dtype, np.floating) and y.size == len(y):
+        task = "regression"
     return _apart(as_samples(WHERE, f"x_{split}", x), x), _apart(as_labels(WHERE, f"y_{split}", y, task), y)
 
 

@@ -3,8 +3,9 @@
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ddlsim import own_code
 from ddlsim.errors import DataMissing, ScenarioError
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from ddlsim.data.outline import Outline
     from ddlsim.data.prepared import PreparedData
     from ddlsim.scenario import Scenario
+    from ddlsim.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,10 @@ def load_data(
 
     def read(wanted: "Scenario") -> "Dataset | Outline":
         if wanted.learning == "none":
-            sections = wanted.data, wanted.nodes, wanted.validation, wanted.seed
+            data = _read_as(wanted.data, wanted.task)
+            sections = data, wanted.nodes, wanted.validation, wanted.seed
             return outline(*sections, search, wanted.task, wanted.partition)
-        dataset = load_dataset(wanted.data, wanted.nodes, wanted.seed, search)
+        dataset = load_dataset(_read_as(wanted.data, wanted.task), wanted.nodes, wanted.seed, search)
         return dataset if wanted.task is None else dataclasses.replace(dataset, task=wanted.task)
 
     try:
@@ -62,6 +65,15 @@ def load_data(
         if other is None:
             raise
         return Loaded(other, read(other), str(error))
+
+
+def _read_as(data: Any, task: "Task | None") -> Any:
+    """A data set with labels read as numbers, where the scenario's task takes such and the data set can give them."""
+    takes_numbers = task is not None and task.label_dtype == "float32" and not task.has_classes
+    keys = {field.name for field in dataclasses.fields(data)}
+    if not takes_numbers or own_code.is_from_outside(data) or "task" not in keys or data.task == "regression":
+        return data
+    return dataclasses.replace(data, task="regression")
 
 
 def choose_device(wanted: str) -> str:

@@ -146,7 +146,7 @@ def test_a_validation_set_can_be_used_as_such():
         ),
         ({"train": (X, np.array([0, 1, -1, 2]))}, r"train labels must be 0..2, got -1..2"),
         ({"num_classes": 2}, r"train labels must be 0..1, got 0..2"),
-        ({"train": (X, Y / 2)}, r"y_train: labels must be whole numbers.*float64.*astype\('int64'\).*task: regression"),
+        ({"train": (X, Y / 2)}, r"y_train: labels must be whole numbers.*float32.*astype\('int64'\).*task: regression"),
         ({"train": (X, np.array(list("abca")))}, r"y_train: labels must be whole numbers.*Number the classes"),
         ({"train": (X, np.eye(4, dtype=int))}, r"one-hot, \[4, 4\]. Use y_train.argmax\(1\)"),
         ({"train": (X > 2, Y)}, r"x_train: expected uint8 or floating.*got bool \[4, 2, 3, 3\].*astype"),

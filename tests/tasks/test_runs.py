@@ -1,6 +1,7 @@
 """Runs of every task, small, with algorithms that share heads, compare models, or neither."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import pytest
 from torn_runs import outcome, run_until, run_whole
 
 from ddlsim import runs
-from ddlsim.errors import ScenarioError
+from ddlsim.data import Arrays, DataSearch
+from ddlsim.errors import DataDamaged, ScenarioError
 from ddlsim.learning import learner
 from ddlsim.learning.backends.choose import make_backends
 from ddlsim.report import compare, report
-from ddlsim.scenario import from_mapping, load, with_fallback
+from ddlsim.runs.loading import load_data
+from ddlsim.scenario import from_mapping, from_python, load, with_fallback
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 TEXT = {
@@ -141,3 +144,38 @@ def test_a_torn_run_on_text_resumes_to_the_same_bytes(tmp_path, monkeypatch):
     run_until(tmp_path / "torn", settings, ends=2, every=1, monkeypatch=monkeypatch)
     runs.resume(tmp_path / "torn")
     assert outcome(tmp_path / "torn") == expected
+
+
+@pytest.mark.parametrize("labels", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("given", ["npz", "table", "arrays"])
+def test_a_scenarios_task_says_how_labels_are_read(tmp_path, given, labels):
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    y = np.arange(40).astype(labels) * 2
+    splits = {"x_train": x[:32], "y_train": y[:32], "x_test": x[32:], "y_test": y[32:]}
+    if given == "npz":
+        np.savez(tmp_path / "d.npz", **splits)
+    elif given == "table":
+        rows = "\n".join(",".join(map(str, [*values, label])) for values, label in zip(x, y, strict=True))
+        (tmp_path / "d.csv").write_text(f"a,b,c,y\n{rows}\n")
+    data = {
+        "npz": {"name": "npz", "path": str(tmp_path / "d.npz")},
+        "table": {"name": "table", "path": str(tmp_path / "d.csv"), "target": "y"},
+        "arrays": Arrays(train=(splits["x_train"], splits["y_train"]), test=(splits["x_test"], splits["y_test"])),
+    }[given]
+    small = {"data": data, "partition": {"name": "random"}, "model": {"name": "mlp", "hidden": [4]}}
+    scenario = from_python({**BASE, **small, "algorithm": {"name": "dpsgd"}, "task": {"name": "regression"}}, {})
+    assert load_data(scenario.model_copy(update={"learning": "none"})).dataset.num_classes == 1
+    dataset = load_data(scenario).dataset
+    assert sorted(np.concatenate([dataset.train_labels, dataset.test_labels])) == list(range(0, 80, 2))
+    summary = runs.run(scenario, out=tmp_path / "run")
+    assert summary["metric"] == "mse"
+    if labels != np.int64 and given != "table":
+        with pytest.raises(DataDamaged, match="labels must be whole numbers .* or set task: regression"):
+            load_data(scenario.model_copy(update={"task": None}))
+
+
+def test_a_memory_mapped_table_of_whole_numbers_is_one_of_a_regression_as_well(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((8, 3), np.float32))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    data = Arrays(train=(mapped, np.arange(8)), test=(mapped, np.arange(8)))
+    assert replace(data, task="regression").load(DataSearch()).train_labels.dtype == np.float32
