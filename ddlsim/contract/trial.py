@@ -9,6 +9,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -104,11 +105,13 @@ class Trial:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         key = str(error).partition(":")[0].partition(".")[0]
         parts = [self.outside[key]] if key in self.outside else list(self.outside.values())
-        places = ", ".join(filter(None, (own_code.where(type(part)) for part in parts)))
+        place = ", ".join(filter(None, (_written_at(type(part)) for part in parts)))
+        place = told.split(": ")[0] if told else place
         if isinstance(error, DdlsimError):  # its text says what is wrong
             stated = re.match(r"\S+\.py:\d+: ", str(error))
-            return str(error) if stated else f"{told.split(': ')[0] if told else places}: {error}"
-        return told or f"{places}: a trial ({self.small.nodes.count} nodes, {ROUNDS} rounds) raises {text:.500}"
+            return str(error) if stated or not place else f"{place}: {error}"
+        trial = f"a trial ({self.small.nodes.count} nodes, {ROUNDS} rounds) raises {text:.500}"
+        return told or (f"{place}: {trial}" if place else trial)
 
     # -- parts alone -----------------------------------------------------------------------------------------------
 
@@ -224,6 +227,12 @@ class Trial:
         simulation.run()
         if "algorithm" in self.outside:
             yield from _servings(simulation, self.small.algorithm, self.small.validation.source)
+
+
+def _written_at(cls: type) -> str | None:
+    """File and line of a class of the user's; None: it has none, or is of an installed package, such as torch's."""
+    file = own_code.source_file(cls)
+    return None if file and "site-packages" in Path(file).parts else own_code.where(cls)
 
 
 def _smallest(scenario: "Scenario") -> "Scenario":

@@ -381,6 +381,20 @@ def test_what_keeps_its_contract_passes_a_check(scenario):
     assert ddlsim.check(scenario(), algorithm=Quiet(times=2), seed=3) is None
 
 
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        (lambda: 3, "model: build of Model returns a int"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.Softmax(1)), "model: Sequential has no submodules core"),
+    ],
+)
+def test_what_is_told_of_a_model_names_a_place_of_the_users_alone(scenario, model, text):
+    with pytest.raises(ScenarioError) as raised:
+        ddlsim.check(scenario(), algorithm="deprl", model=model)
+    assert str(raised.value).startswith(text)
+
+
+
 def test_other_samples_do_not_pass_for_those_of_a_run(scenario, tmp_path):
     def samples(value):
         x = np.full((20, 4), value, np.float32)
