@@ -96,7 +96,8 @@ def builders_of(
     """Per architecture, by a name for messages, what makes a module with core, head and what else is trained."""
     model, algorithm = scenario.model.fitted(prepared.num_tokens, prepared.label_shape), scenario.algorithm
     found = {} if model.only_size else model.builders(prepared.image_shape, prepared.num_classes)
-    builders = {name: _cut(build, name, prepared, tell) for name, build in found.items()}
+    may_be_whole = not algorithm.needs_core and not algorithm.has_extra_parts
+    builders = {name: _cut(build, name, prepared, tell, may_be_whole) for name, build in found.items()}
     if algorithm.has_extra_parts:
         builders = {
             name: _extended(build, algorithm, prepared, _latent_size_of(name, build, prepared))
@@ -133,13 +134,15 @@ def _require_no_statistics(layouts: "Mapping[str, Layout]") -> None:
             )
 
 
-def _cut(build: "Build", name: str, prepared: "PreparedData | Outline", tell: Callable[[str], None]) -> "Build":
+def _cut(
+    build: "Build", name: str, prepared: "PreparedData | Outline", tell: Callable[[str], None], may_be_whole: bool
+) -> "Build":
     """A model with submodules `core` and `head`, whatever its builder makes."""
     import torch
 
     from ddlsim.models.whole import with_core_and_head
 
-    return with_core_and_head(build, name, prepared.image_shape, getattr(torch, prepared.dtype), tell)
+    return with_core_and_head(build, name, prepared.image_shape, getattr(torch, prepared.dtype), tell, may_be_whole)
 
 
 def _extended(

@@ -1,4 +1,7 @@
-"""A module that does not say what its core and head are: the head is its last linear layer, the core all the rest."""
+"""A module that does not say what its core and head are: the head is its last linear layer, the core all the rest.
+
+Where an algorithm does not keep them apart, a module that cannot be cut so is all core.
+"""
 
 import copy
 import math
@@ -10,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from ddlsim import own_code
 from ddlsim.errors import ScenarioError, kind_of
+from ddlsim.models.split import SplitModel
 
 Build = Callable[[], nn.Module]
 
@@ -39,12 +43,31 @@ class WholeModel(nn.Module):
         """Outputs [n, ...] of inputs [n, ...]."""
         return self.head(self.core(inputs))
 
+    def undone(self) -> nn.Module:
+        """The module as it was built."""
+        if not self.linear:
+            return self.head
+        owner, _, name = self.linear.rpartition(".")
+        setattr(self.core.get_submodule(owner), name, self.head)
+        return self.core
+
     def own_name(self, name: str) -> str:
         """What a tensor is called in the module as it was built: core.0.weight -> 0.weight, head.bias -> fc.bias."""
         part, _, rest = name.partition(".")
         if part == "core":
             return rest
         return ".".join(filter(None, (self.linear, rest))) if part == "head" else name
+
+
+class UncutModel(SplitModel):
+    """A module that is all core; its head is nothing."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__(module, nn.Identity())
+
+    def own_name(self, name: str) -> str:
+        """See WholeModel."""
+        return name.removeprefix("core.")
 
 
 def refuse_lazy(module: nn.Module, name: str) -> None:
@@ -58,7 +81,12 @@ def refuse_lazy(module: nn.Module, name: str) -> None:
 
 
 def with_core_and_head(
-    build: Build, name: str, sample_shape: Sequence[int], dtype: torch.dtype, tell: Callable[[str], None]
+    build: Build,
+    name: str,
+    sample_shape: Sequence[int],
+    dtype: torch.dtype,
+    tell: Callable[[str], None],
+    may_be_whole: bool = False,
 ) -> Build:
     """What makes modules with submodules `core` and `head`, of what makes any.
 
@@ -69,14 +97,15 @@ def with_core_and_head(
         name: of the model, for messages.
         sample_shape: of one sample.
         dtype: of samples.
-        tell: takes one sentence where modules are cut.
+        tell: takes one sentence where modules are cut, or are not.
+        may_be_whole: whether one that cannot be cut is all core; false: it is refused.
     Returns:
         A function that raises ScenarioError where `build` makes no module, or one that cannot be cut.
     """
-    tried = False
+    tried = is_whole = False
 
     def cut() -> nn.Module:
-        nonlocal tried
+        nonlocal tried, is_whole
         module = build()
         if not isinstance(module, nn.Module):
             raise ScenarioError(f"model: build of {name} returns {kind_of(module)}, expected a torch.nn.Module.")
@@ -88,33 +117,70 @@ def with_core_and_head(
                 _check_forward(module, name, sample_shape, dtype)
             tried = True
             return module
-        linear = _last_linear(module, name)
-        if tried:
+        if is_whole:
+            return UncutModel(module)
+        linear = _last_linear(module)
+        if linear is None and not may_be_whole:
+            raise _no_linear(module, name)
+        if tried and linear is not None:
             return WholeModel(module, linear)
-        expected = _outputs(module, sample_shape, dtype)
-        if isinstance(expected, tuple | list | dict):
-            raise ScenarioError(
-                f"model: forward of {name} returns a {type(expected).__name__}, expected one tensor: let it return "
-                "what the loss is of, or put the values side by side and give a task that takes them apart."
-            )
-        trained = [_in_training(module, sample_shape, dtype) for _ in range(2)]
-        whole = WholeModel(module, linear)
-        differs = expected is not None and not _same(expected, _outputs(whole, sample_shape, dtype))
-        if trained[0] is not None and _same(*trained):  # else it goes by numbers that are not torch's
-            differs |= not _same(trained[0], _in_training(whole, sample_shape, dtype))
-        if differs:
-            raise ScenarioError(
-                f"model: {name} has no submodules core and head, and cannot be cut before {linear!r}, its last linear "
-                "layer in the order in which they are made: head(core(x)) differs from what the module computes, since "
-                "something comes after that layer, or it is not the output's. Make the output layer last, or give "
-                "SplitModel(core, head) (ddlsim.models.split); SplitModel(module, nn.Identity()) is not cut at all."
-            )
-        tried = True
-        shown = f"{linear!r} ({whole.head.in_features} -> {whole.head.out_features})" if linear else "it is one"
-        tell(f"model: {name} has no submodules core and head: its head is its last linear layer, {shown}.")
-        return whole
+        whole = _first_cut(module, name, linear, sample_shape, dtype)
+        if whole is None and not may_be_whole:
+            raise _not_cut(name, linear)
+        tried, is_whole = True, whole is None
+        tell(f"model: {name} has no submodules core and head{_outcome(linear, whole)}.")
+        return UncutModel(module) if whole is None else whole
 
     return cut
+
+
+def _first_cut(
+    module: nn.Module, name: str, linear: str | None, shape: Sequence[int], dtype: torch.dtype
+) -> WholeModel | None:
+    """A module cut before a layer; None, and the module as it was, where head(core(x)) is not what it computes.
+
+    Args:
+        module: as it was built.
+        name: of the model, for messages.
+        linear: name of the layer; None: there is none.
+        shape: of a sample.
+        dtype: of samples.
+    """
+    expected = _outputs(module, shape, dtype)
+    if isinstance(expected, tuple | list | dict):
+        raise ScenarioError(
+            f"model: forward of {name} returns a {type(expected).__name__}, expected one tensor: let it return "
+            "what the loss is of, or put the values side by side and give a task that takes them apart."
+        )
+    if linear is None:
+        return None
+    trained = [_in_training(module, shape, dtype) for _ in range(2)]
+    whole = WholeModel(module, linear)
+    differs = expected is not None and not _same(expected, _outputs(whole, shape, dtype))
+    if trained[0] is not None and _same(*trained):  # else it goes by numbers that are not torch's
+        differs |= not _same(trained[0], _in_training(whole, shape, dtype))
+    if not differs:
+        return whole
+    whole.undone()
+    return None
+
+
+def _outcome(linear: str | None, whole: WholeModel | None) -> str:
+    """How a module was cut, in words."""
+    if whole is None:
+        why = "has no nn.Linear" if linear is None else f"cannot be cut before {linear!r}, its last linear layer"
+        return f" and {why}: all of it is the core"
+    shown = f"{linear!r} ({whole.head.in_features} -> {whole.head.out_features})" if linear else "it is one"
+    return f": its head is its last linear layer, {shown}"
+
+
+def _not_cut(name: str, linear: str | None) -> ScenarioError:
+    return ScenarioError(
+        f"model: {name} has no submodules core and head, and cannot be cut before {linear!r}, its last linear "
+        "layer in the order in which they are made: head(core(x)) differs from what the module computes, since "
+        "something comes after that layer, or it is not the output's. Make the output layer last, or give "
+        "SplitModel(core, head) (ddlsim.models.split); SplitModel(module, nn.Identity()) is not cut at all."
+    )
 
 
 def _has_parts(module: nn.Module) -> bool:
@@ -147,17 +213,19 @@ def _check_forward(module: nn.Module, name: str, shape: Sequence[int], dtype: to
         )
 
 
-def _last_linear(module: nn.Module, name: str) -> str:
-    found = [key for key, each in module.named_modules() if isinstance(each, nn.Linear)]
-    if not found:
-        place = own_code.where(type(module))
-        shown = f"{type(module).__name__}{f' ({place})' if place and not _is_torch(module) else ''}"
-        raise ScenarioError(
-            f"model: {name} makes a {shown} without submodules core and head, and without an nn.Linear that could be "
-            "the head. Let build return SplitModel(core, head) (ddlsim.models.split); a head that is to be nothing is "
-            "an nn.Identity."
-        )
-    return found[-1]
+def _last_linear(module: nn.Module) -> str | None:
+    """The name of the last linear layer in the order in which they are made."""
+    return next((key for key, each in reversed(list(module.named_modules())) if isinstance(each, nn.Linear)), None)
+
+
+def _no_linear(module: nn.Module, name: str) -> ScenarioError:
+    place = own_code.where(type(module))
+    shown = f"{type(module).__name__}{f' ({place})' if place and not _is_torch(module) else ''}"
+    return ScenarioError(
+        f"model: {name} makes a {shown} without submodules core and head, and without an nn.Linear that could be "
+        "the head. Let build return SplitModel(core, head) (ddlsim.models.split); a head that is to be nothing is "
+        "an nn.Identity."
+    )
 
 
 def _is_torch(module: nn.Module) -> bool:

@@ -104,7 +104,7 @@ class Evaluates(Forgets):
 )  # fmt: skip
 def test_what_is_wrong_with_a_model_is_told(check, returned, text):
     body = f"def build(self, image_shape, num_classes):\n    from torch import nn\n    return {returned}"
-    code, said = check(sub(body, "ModelSettings", MODEL), "model", ["algorithm={name: el}"])
+    code, said = check(sub(body, "ModelSettings", MODEL), "model", ["algorithm={name: deprl}"])
     assert code == 2 and text in said
 
 

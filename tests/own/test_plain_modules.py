@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+import ddlsim
 from ddlsim import runs
 from ddlsim.errors import ScenarioError
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.models.base import ModelSettings
+from ddlsim.models.given import given_model
 from ddlsim.models.split import SplitModel
 from ddlsim.models.whole import WholeModel, with_core_and_head
 from ddlsim.runs.models import read_model
@@ -18,8 +20,9 @@ from ddlsim.scenario import from_mapping
 SAMPLE = torch.linspace(-1, 1, 5).reshape(1, 5)
 
 
-def cut(build, told=None):
-    return with_core_and_head(build, "Net", (5,), torch.float32, (told if told is not None else []).append)
+def cut(build, told=None, may_be_whole=False):
+    tell = (told if told is not None else []).append
+    return with_core_and_head(build, "Net", (5,), torch.float32, tell, may_be_whole)
 
 
 class Named(nn.Module):
@@ -133,6 +136,56 @@ class ReusedLinear(nn.Module):
 def test_what_cannot_be_cut_is_one_clear_error(build, text):
     with pytest.raises(ScenarioError, match=text):
         cut(build)()
+
+
+class NoLinear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(5, 3))
+
+    def forward(self, inputs):
+        return inputs @ self.weight
+
+
+@pytest.mark.parametrize(
+    ("build", "why"),
+    [
+        (lambda: nn.Sequential(nn.Linear(5, 3), nn.LogSoftmax(1)), "cannot be cut before '0', its last linear layer"),
+        (lambda: nn.Sequential(nn.Sequential(nn.ReLU(), nn.Linear(5, 3)), nn.Softmax(1)), "cannot be cut before '0.1'"),
+        (ReusedLinear, "cannot be cut before 'fc'"),
+        (NoLinear, "has no nn.Linear: all of it is the core."),
+    ],
+)
+def test_what_cannot_be_cut_is_all_core_where_it_may_be(build, why):
+    torch.manual_seed(1)
+    expected = [build().eval() for _ in range(2)]
+    torch.manual_seed(1)
+    told: list[str] = []
+    made = cut(build, told, may_be_whole=True)
+    for module in expected:
+        whole = made().eval()
+        assert torch.equal(whole(SAMPLE), module(SAMPLE))
+        names = {whole.own_name(name): each for name, each in whole.state_dict().items()}
+        assert list(names) == list(module.state_dict())
+    assert len(told) == 1 and why in told[0]
+    parts = read_architecture("Net", made).layout.parts
+    assert parts["head"].size == 0 and parts["core"].size == sum(each.numel() for each in module.parameters())
+
+
+@pytest.mark.parametrize("learning", ["real", "none"])
+def test_dpsgd_runs_on_any_module_and_facade_needs_one_that_can_be_cut(tmp_path, learning):
+    def run(algorithm):
+        small = {"rounds": 1, "nodes": {"clusters": [3]}, "topology": {"name": "ring"}, "learning": learning}
+        training = {"training": {"learning_rate": 0.1, "local_steps": 1}, "data": {"name": "fashion-mnist-mini"}}
+        model = given_model(nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.LogSoftmax(1)))
+        scenario = {**small, **training, "algorithm": {"name": algorithm}, "model": model}
+        return ddlsim.run(scenario, out=tmp_path / algorithm)
+
+    assert run("dpsgd").summary["bytes"]["payload"] == 12 * 4 * 7850  # neighbors, and the last exchange
+    if learning == "real":
+        assert set(ddlsim.load(tmp_path / "dpsgd").state_dict(0)) == {"1.weight", "1.bias"}
+        with pytest.raises(ScenarioError, match="cannot be cut before '1'"):
+            run("facade")
 
 
 @dataclass(frozen=True, kw_only=True)
