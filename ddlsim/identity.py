@@ -27,6 +27,8 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, Path)
 _WRAPPERS = (staticmethod, classmethod, functools.partial, functools.cached_property, property)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """What a module keeps of functions that were hooked on it."""
+_LOOKUPS = ("globals", "eval", "exec")
+"""Built-in functions whose outcome may be any value of the module."""
 _KINDS = (type, FunctionType, MethodType, *_WRAPPERS)
 
 
@@ -136,6 +138,7 @@ class Identity:
         for cell in given.__closure__ or ():
             self.value(cell.cell_contents)
         names, imported, attributes = _used(code)
+        self.known &= not _reads_elsewhere(given, names, imported, attributes)
         for name in names:
             if name in given.__globals__:
                 value = given.__globals__[name]
@@ -298,6 +301,22 @@ def _used(code: CodeType) -> tuple[list[str], list[str], list[str]]:
             for own, further in zip((names, imported, every), _used(inner), strict=True):
                 own += further
     return list(dict.fromkeys(names)), list(dict.fromkeys(imported)), list(dict.fromkeys(every))
+
+
+def _reads_elsewhere(given: FunctionType, names: list[str], imported: list[str], every: list[str]) -> bool:
+    """Whether a function can go by values that no name in it stands for: globals(), os.environ, sys.modules.
+
+    Args:
+        given: the function.
+        names, imported, every: what `_used` finds in it.
+    """
+    own = given.__globals__
+    knows_sys = "sys" in imported or any(own.get(name) is sys for name in names)
+    return (
+        any(name in _LOOKUPS and name not in own for name in names)
+        or bool({"environ", "environb", "getenv", "getenvb"}.intersection(every))
+        or ("modules" in every and (knows_sys or own.get("modules") is sys.modules))
+    )
 
 
 def _written_by_dataclass(member: Any) -> bool:

@@ -244,6 +244,25 @@ def test_what_is_shown_in_part_is_not_taken_for_told():
     assert not told.known
 
 
+@pytest.mark.parametrize(
+    ("setup", "said", "known"),
+    [
+        ("", "globals()['WIDTH']", False),
+        ("import os", "float(os.environ['WIDTH'])", False),
+        ("import os", "os.getenv('WIDTH', 1.0)", False),
+        ("from os import environ as env, getenv", "getenv('WIDTH', 1.0)", False),
+        ("import sys", "getattr(sys.modules['__main__'], 'WIDTH')", False),
+        ("from sys import modules", "getattr(modules['__main__'], 'WIDTH')", False),
+        ("", "[eval('WIDTH') for _ in range(1)][0]", False),
+        ("import os", "len(list(self.modules())) + len(os.sep)", True),
+        ("", "WIDTH", True),
+    ],
+)
+def test_what_code_looks_up_by_a_text_is_not_known(cell, setup, said, known):
+    net = NET.replace("scaled(x) * ACT", f"x * ({said})")
+    assert given_model(cell(f"{setup}\nWIDTH = 8\n{net}")["Net"]).identified == known
+
+
 def test_decorators_of_packages_leave_a_method_known(cell):
     net = SETUP + "    @torch.no_grad()\n    def quiet(self):\n        return ACT\n"
     first = given_model(cell("import torch\n" + net)["Net"])
