@@ -19,7 +19,7 @@ from ddlsim.contract.forgotten_yields import forgotten_yields
 from ddlsim.contract.one_call import CALLS
 from ddlsim.contract.places import method
 from ddlsim.engine.steps import no_candidates, no_steps, no_verb
-from ddlsim.errors import DataMissing, DdlsimError, ScenarioError, kind_of
+from ddlsim.errors import DataMissing, DdlsimError, kind_of
 from ddlsim.runs.loading import Loaded, load_data, prepare
 from ddlsim.scenario.crosscheck import cross_problems
 from ddlsim.scenario.own_parts import named_parts, origins

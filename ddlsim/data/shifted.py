@@ -15,6 +15,7 @@ from ddlsim.data.shifts import Setting, Shift
 from ddlsim.errors import ScenarioError, kind_of
 from ddlsim.tasks import Task, label_of
 
+
 def shifted(
     shift: Shift,
     images: np.ndarray,
@@ -93,10 +94,10 @@ def _untouched(shift: Shift, method: str) -> Iterator[None]:
         if "read-only" not in str(error):
             raise
         told = own_code.told(error, {own_code.source_file(type(shift)) or ""})
+        place = f"{told.split(': ')[0]}: " if told else ""
         raise ScenarioError(
-            f"{told.split(': ')[0] + ': ' if told else ''}shift: {method} of {type(shift).__qualname__} writes into its "
-            f"input, which other clusters see too ({error}). Leave images and labels as they are, and return new "
-            "arrays, such as 1 - labels."
+            f"{place}shift: {method} of {type(shift).__qualname__} writes into its input, which other clusters see "
+            f"too ({error}). Leave images and labels as they are, and return new arrays, such as 1 - labels."
         ) from error
 
 

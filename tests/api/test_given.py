@@ -394,7 +394,6 @@ def test_what_is_told_of_a_model_names_a_place_of_the_users_alone(scenario, mode
     assert str(raised.value).startswith(text)
 
 
-
 def test_other_samples_do_not_pass_for_those_of_a_run(scenario, tmp_path):
     def samples(value):
         x = np.full((20, 4), value, np.float32)

@@ -218,7 +218,11 @@ def test_parts_that_no_trial_without_learning_calls_are_called_alone(check, key,
         ("devices", "ddlsim.devices.base:Devices", "[0.1, 0.2, 0.3]"),
         ("devices", "ddlsim.devices.base:Devices", "StepTimeTrace(((0.0, 1.0),) * 3, ((0.1, 0.2),) * 3)"),
         ("network.links", "ddlsim.network.access_links:Links", "LinkTable(*np.full((2, 3), 1e6), np.full(3, 0.1))"),
-        ("network.links", "ddlsim.network.access_links:Links", "LinkTable(*np.full((2, 3), 1e6), np.full((3, 3), 0.1))"),
+        (
+            "network.links",
+            "ddlsim.network.access_links:Links",
+            "LinkTable(*np.full((2, 3), 1e6), np.full((3, 3), 0.1))",
+        ),
     ],
 )
 @pytest.mark.parametrize("count", [3, 4])
@@ -229,4 +233,4 @@ def test_what_is_measured_of_every_node_fits_just_the_scenarios_number(check, ke
     body = f"def draw(self, num_nodes, seed):\n    return {returned}"
     code, said = check(sub(body, name, head), key, ["algorithm={name: el}", f"nodes.clusters=[{count}]"])
     assert code == (0 if count == 3 else 2), said
-    assert count == 3 or "expected" in said and "4" in said
+    assert count == 3 or ("expected" in said and "4" in said)

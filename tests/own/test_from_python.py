@@ -98,7 +98,11 @@ def test_a_class_without_the_contract_is_refused():
 @pytest.mark.parametrize(
     ("base", "methods", "text"),
     [
-        (Attack, ["forge"], "Half defines forge, but forges is False, so that it is never called: add `forges: ClassVar"),
+        (
+            Attack,
+            ["forge"],
+            "Half defines forge, but forges is False, so that it is never called: add `forges: ClassVar",
+        ),
         (Attack, ["poison"], "Half defines poison, but poisons is False, so that it is never called"),
         (DataSettings, ["generate"], "Half defines generate, but generated is False, so that it is never called"),
         (Attack, [], "Half says that forges is True, but does not define forge; ddlsim.attacks.base says what"),

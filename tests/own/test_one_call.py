@@ -117,8 +117,16 @@ WRONG = [
     ("attacks", OwnAttack(value=7), "forge of OwnAttack returns a int, expected a tensor [6]"),
     ("attacks", OwnAttack(), "poison of OwnAttack returns inputs and labels of shapes [2, 1, 28, 28] and [4]"),
     ("attacks", OwnAttack(poisoned=lambda x, y: (x[:2], y[:2])), "of shapes [2, 1, 28, 28] and [2], expected as many"),
-    ("attacks", OwnAttack(poisoned=lambda x, y: (x, y + 5)), "returns labels that must be 0..9, got 5..14 (task: class"),
-    ("attacks", OwnAttack(poisoned=lambda x, y: (x, y.float())), "returns labels of torch.float32, expected torch.int6"),
+    (
+        "attacks",
+        OwnAttack(poisoned=lambda x, y: (x, y + 5)),
+        "returns labels that must be 0..9, got 5..14 (task: class",
+    ),
+    (
+        "attacks",
+        OwnAttack(poisoned=lambda x, y: (x, y.float())),
+        "returns labels of torch.float32, expected torch.int6",
+    ),
     ("aggregation", OwnAggregation(value=1), "combine of OwnAggregation returns a int, expected"),
     ("aggregation", OwnAggregation(value=Combination(mixing=np.ones((1, 2)))), "expected finite weights [m, "),
     ("aggregation", OwnAggregation(value=Combination(cut=9)), "cut: expected fewer than half of "),
