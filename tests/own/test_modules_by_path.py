@@ -9,6 +9,7 @@ import torch
 
 import ddlsim
 from ddlsim import runs
+from ddlsim.algorithms.deprl import DePRL
 from ddlsim.build import builders_of
 from ddlsim.errors import ScenarioError
 from ddlsim.scenario import digest, load, to_yaml
@@ -77,8 +78,11 @@ def test_a_function_that_makes_modules_is_a_model(model):
 
 
 def test_a_module_that_leaves_its_making_to_torch_is_given_nothing(model):
+    scenario = model("{name: ./nets.py:Plain}")
+    assert type(module_of(scenario).core).__name__ == "Plain"
+    apart = scenario.model_copy(update={"algorithm": DePRL()})
     with pytest.raises(ScenarioError, match=r"makes a Plain \(\S*nets.py:\d+\) without submodules core and head"):
-        module_of(model("{name: ./nets.py:Plain}"))
+        module_of(apart)
 
 
 def test_a_module_of_an_importable_package_goes_by_its_class_path(model, monkeypatch):
