@@ -146,17 +146,18 @@ def _first_cut(
         shape: of a sample.
         dtype: of samples.
     """
-    expected = _outputs(module, shape, dtype)
-    if isinstance(expected, tuple | list | dict):
+    expected = [_outputs(module, shape, dtype, size=size) for size in _SIZES]
+    if isinstance(expected[0], tuple | list | dict):
         raise ScenarioError(
-            f"model: forward of {name} returns a {type(expected).__name__}, expected one tensor: let it return "
+            f"model: forward of {name} returns a {type(expected[0]).__name__}, expected one tensor: let it return "
             "what the loss is of, or put the values side by side and give a task that takes them apart."
         )
     if linear is None:
         return None
     trained = [_in_training(module, shape, dtype) for _ in range(2)]
     whole = WholeModel(module, linear)
-    differs = expected is not None and not _same(expected, _outputs(whole, shape, dtype))
+    found = [_outputs(whole, shape, dtype, size=size) for size in _SIZES]
+    differs = expected[0] is not None and not all(map(_same, expected, found))
     if trained[0] is not None and _same(*trained):  # else it goes by numbers that are not torch's
         differs |= not _same(trained[0], _in_training(whole, shape, dtype))
     if not differs:
@@ -189,6 +190,8 @@ def _has_parts(module: nn.Module) -> bool:
 
 _SAMPLES = 4
 """Of one alone, a small core's features may all be positive, and a ReLU behind them be missed."""
+_SIZES = (1.0, 10.0, 1000.0)
+"""Of the samples' values: what cuts off those beyond a bound is seen by some."""
 
 
 def _check_forward(module: nn.Module, name: str, shape: Sequence[int], dtype: torch.dtype) -> None:
@@ -200,8 +203,10 @@ def _check_forward(module: nn.Module, name: str, shape: Sequence[int], dtype: to
     with torch.no_grad():
         for each in zeros:  # a head that begins with zeros would hide what comes before it
             each.fill_(0.1)
-        expected = _outputs(module, shape, dtype, _SAMPLES)
-        same = _same(expected, _outputs(nn.Sequential(core, head), shape, dtype, _SAMPLES))
+        same = all(
+            _same(*(_outputs(each, shape, dtype, _SAMPLES, size) for each in (module, nn.Sequential(core, head))))
+            for size in _SIZES
+        )
         for each in zeros:
             each.zero_()
     if not same:
@@ -232,7 +237,9 @@ def _is_torch(module: nn.Module) -> bool:
     return type(module).__module__.startswith("torch.")
 
 
-def _outputs(module: nn.Module, shape: Sequence[int], dtype: torch.dtype, count: int = 1) -> torch.Tensor | None:
+def _outputs(
+    module: nn.Module, shape: Sequence[int], dtype: torch.dtype, count: int = 1, size: float = 1.0
+) -> torch.Tensor | None:
     """What a module in eval mode makes of a few samples; None where it cannot take them, or has no values (device
     meta).
 
@@ -244,7 +251,8 @@ def _outputs(module: nn.Module, shape: Sequence[int], dtype: torch.dtype, count:
     training = module.training
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            found = module.eval()(_samples(shape, dtype, count))
+            samples = _samples(shape, dtype, count)
+            found = module.eval()(samples * size if dtype.is_floating_point else samples)
     except Exception:  # why the module cannot take the sample is told where architectures are read
         return None
     finally:

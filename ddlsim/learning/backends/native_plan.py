@@ -186,7 +186,7 @@ def network_of(module: nn.Module, layout: Layout) -> Network:
     reader = _Reader(columns, {id(layer): number for number, layer in enumerate(dropouts)})
     for part in (CORE, HEAD):
         reader.part = part
-        for name, layer in _layers(getattr(module, part), part):
+        for name, layer in layers(getattr(module, part), part):
             reader.take(name, layer)
     return reader.network()
 
@@ -198,14 +198,14 @@ def _is_of_batch_norm(module: nn.Module, buffer: str) -> bool:
     return type(module.get_submodule(owner)) is nn.BatchNorm2d and name in known
 
 
-def _layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
+def layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
     """The layers of nested nn.Sequential in order, by their full names."""
     if type(module) is not nn.Sequential:
         yield name, module
         return
     for child_name, child in module._modules.items():  # named_children leaves out what comes again
         if child is not None:
-            yield from _layers(child, f"{name}.{child_name}")
+            yield from layers(child, f"{name}.{child_name}")
 
 
 class _Reader:
@@ -232,7 +232,7 @@ class _Reader:
             raise NoPlan(f"{name} is a {type(layer).__name__}")
         if any(f"{name}.{own}" not in self._columns for own, _ in layer.named_parameters()):
             raise NoPlan(f"{name}, a {type(layer).__name__}, comes several times")
-        fault = "has hooks" if layer._forward_hooks or layer._forward_pre_hooks else taker(self, name, layer)  # type: ignore[operator]
+        fault = taker(self, name, layer)  # type: ignore[operator]
         if fault:
             raise NoPlan(f"{name}, a {type(layer).__name__}, {fault}")
 
@@ -296,6 +296,10 @@ class _Reader:
         return fault
 
     def _normalize(self, name: str, groups: int, epsilon: float) -> str | None:
+        if self.part == HEAD:
+            return "stands in the head"
+        if any(f"{name}.{own}" not in self._columns for own in ("weight", "bias")):
+            return "has no weight and bias"
         conv = self._open_conv()
         if not conv or conv["groups"] or conv["running"][0] or conv["relu"] or conv["pool"]:
             return "does not follow a convolution directly"

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from ddlsim.learning.backends.native_plan import NativePlan, NoPlan, network_of
+from ddlsim.learning.backends.forward_done import done_by, has_hooks
+from ddlsim.learning.backends.native_plan import NativePlan, NoPlan, layers, network_of
 from ddlsim.learning.dropout import OwnDropout, seed_dropouts
 from ddlsim.learning.layout import Layout
-from ddlsim.learning.whole_models import MODEL
+from ddlsim.learning.whole_models import CORE, HEAD, MODEL
 
 
 @torch.no_grad()
@@ -37,6 +38,8 @@ def checked_plan(
         plan = NativePlan(network_of(module, layout), flat, image_shape)
     except NoPlan as reason:
         return str(reason)
+    if has_hooks(module):
+        return "it has hooks"
     flat.copy_(telling_values(layout))
     return plan if _computes_the_same(plan, module, dropouts, image_shape) else "its forward does more than its layers"
 
@@ -46,7 +49,12 @@ def _computes_the_same(
 ) -> bool:
     """Whether a plan predicts what a module predicts, and the module trains what its layers give."""
     images = torch.linspace(-2, 2, 3 * math.prod(image_shape)).sin().reshape(3, *image_shape)
-    module.eval()
+    for mode in (True, False):
+        module.train(mode)
+        if any(each.training != mode for each in module.modules()):
+            return False
+        if done_by(module, images) != done_by(lambda x: _layer_by_layer(module, x), images):
+            return False
     if not _close(module(images), plan.outputs(plan.features(images))):
         return False
     module.train()
@@ -54,6 +62,13 @@ def _computes_the_same(
     trained = module(images)
     seed_dropouts(dropouts, 0)
     return _close(trained, module.get_submodule("head")(module.get_submodule("core")(images)))
+
+
+def _layer_by_layer(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    for part in (CORE, HEAD):
+        for _, layer in layers(module.get_submodule(part), part):
+            x = type(layer).forward(layer, x)
+    return x
 
 
 def _close(expected: object, found: torch.Tensor) -> bool:

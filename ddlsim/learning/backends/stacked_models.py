@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from ddlsim.learning.backends.forward_done import gradients_hooked
 from ddlsim.learning.backends.memory import bytes_an_image
 from ddlsim.learning.backends.stacked_buffers import StackedBuffers
 from ddlsim.learning.backends.stacked_ways import ByLayers, ByVmap, Gradients, Step, Way
@@ -274,7 +275,7 @@ def _why_alone(workspace: ModelWorkspace) -> str:
     modules = [*workspace.module.modules()]
     if any(each._backward_hooks or each._backward_pre_hooks for each in modules):
         return "a module has hooks on its gradients"
-    if any(each._backward_hooks for each in workspace.module.parameters()):
+    if gradients_hooked(workspace.module):
         return "a parameter has hooks on its gradient"
     return ""
 
