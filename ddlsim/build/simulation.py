@@ -245,7 +245,7 @@ def build_monitor(
     from ddlsim.evaluation.round_times import RoundTimes
 
     if scenario.learning == "none":
-        return RoundTimes(recorder)
+        return RoundTimes(recorder, run.num_nodes)
     test_set = cast("PreparedData", prepared).test_set
     return Evaluator(
         learner,

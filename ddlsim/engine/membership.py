@@ -85,7 +85,7 @@ class Membership:
 
     Attributes:
         server_waits: whether there is a server that waits until a node is there.
-        num_taking_part: members that are online and have not been stopped early.
+        reached: rounds that the furthest member has completed.
         departures_in_vain: departures since a node last completed a round; 0 once a node has finished.
     """
 
@@ -93,9 +93,9 @@ class Membership:
         self._members = members
         self._server = next((member for member in members if member.is_server), None)
         self._synchronous = synchronous
-        self.num_taking_part = self._num_busy = len(members)  # busy: online and not finished
+        self._num_busy = len(members)  # online and not finished
         self._online_at = {0: len(members)}  # rounds completed -> members online
-        self._reached = 0
+        self.reached = 0
         self._any_finished = self._any_through = False
         self.server_waits = False
         self._returns_s: dict[int, float] = {}
@@ -107,7 +107,6 @@ class Membership:
         """A newcomer: it has never been there."""
         member.joined = member.online = False
         self._count(member, -1)
-        self.num_taking_part -= 1
         self._num_busy -= 1
 
     def left(self, member: Member, returns_s: float) -> None:
@@ -116,7 +115,6 @@ class Membership:
         member.stay += 1
         self.departures_in_vain += not self._any_finished
         self._count(member, -1)
-        self.num_taking_part -= 1
         self._num_busy -= 1
         self._returns_s[member.id] = returns_s
 
@@ -128,7 +126,6 @@ class Membership:
         """A node has returned or joined."""
         member.online = True
         self._count(member, 1)
-        self.num_taking_part += 1
         self._num_busy += 1
         self._returns_s.pop(member.id, None)
 
@@ -142,14 +139,12 @@ class Membership:
             del counts[before]
         counts[rounds] = counts.get(rounds, 0) + 1
         member.completed_rounds = rounds
-        if rounds > self._reached:
-            self._reached = rounds
+        if rounds > self.reached:
+            self.reached = rounds
 
     def finished(self, member: Member, through: bool) -> None:
         """A node has no round left to do; `through`: it has done the last one."""
         member.finished = True
-        if member.stopped:
-            self.num_taking_part -= 1
         self._num_busy -= 1
         self._any_finished = True
         self._any_through |= through and member is not self._server
@@ -216,7 +211,7 @@ class Membership:
         if self._synchronous:
             if self._server is not None and self.server_waits:
                 return max(member.round_num, self._server.round_num)
-            return max(member.round_num, self._reached, max(self._online_at, default=-1) + 1)
+            return max(member.round_num, self.reached, max(self._online_at, default=-1) + 1)
         return member.round_num if member.joined else self._median()
 
     def _median(self) -> int:

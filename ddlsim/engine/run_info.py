@@ -27,9 +27,8 @@ class Run:
         waits: whether a round of a synchronous run waits for messages, see Algorithm.waits.
 
     Attributes:
-        completed_by_all: rounds that as many nodes have completed as take part now, so that progress, checkpoints and
-            records go on under churn; the engine keeps it up to date. A slow node may be behind it where nodes that
-            were ahead have left or stopped.
+        completed_by_all: rounds that somebody has completed, and no node that takes part now has yet to; the engine
+            keeps it up to date. A node that was away and comes back may be behind it.
         in_step: whether nodes do their rounds together: in synchronous runs of algorithms that wait, and in either mode
             with a server.
     """

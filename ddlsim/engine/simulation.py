@@ -60,7 +60,6 @@ class Simulation:
         self._records = records
         self._on_round = on_round
         self._last_round = ports.run.rounds + 1 if algorithm.has_final_exchange else ports.run.rounds
-        self._completions: dict[int, int] = {}
         self._stop = env.event()
         self._returned: dict[int, simpy.Event] = {}
         self._somebody = env.event()  # for a server that waits until a node is there
@@ -199,6 +198,7 @@ class Simulation:
         self.transport.finished(member.id)
         if self.meter is not None:
             self.meter.finished(member.id)
+        self._tell_rounds()
         self._measure_complete()
         self._stop_if_over()
 
@@ -230,20 +230,24 @@ class Simulation:
                 f"simulated time has passed {END_OF_TIME_S:g} s in round {completed} of node {member.id}, beyond which "
                 "nanoseconds cannot be counted. Check step times, deadlines, churn, capacities and latencies."
             )
-        run, membership, monitor = self._run, self.membership, self.monitor
-        membership.completed(member, completed)
-        self._completions[completed] = self._completions.get(completed, 0) + 1
-        if completed > run.completed_by_all and self._completions[completed] >= membership.num_taking_part:
-            run.completed_by_all = completed
-            self._compute.flush()
-            self.monitor.write_measurements()
-            self._records.flush()
-            self._on_round(min(completed, run.rounds), self.env.now, self.network.all_bytes_sent())
+        monitor = self.monitor
+        self.membership.completed(member, completed)
+        self._tell_rounds()
         if completed > monitor.evaluated and monitor.due(completed):  # else it has been measured without this node
             monitor.completed(member.id, completed, self)
             self._measure_complete()
         next_round = None if member.stopped else max(member.first_round, completed)
         self.transport.round_closed(member.id, next_round)
+
+    def _tell_rounds(self) -> None:
+        """Counts and tells the rounds that somebody has completed and no node is on the way to any more."""
+        run, membership = self._run, self.membership
+        while run.completed_by_all < membership.reached and not membership.any_on_the_way_to(run.completed_by_all + 1):
+            run.completed_by_all += 1
+            self._compute.flush()
+            self.monitor.write_measurements()
+            self._records.flush()
+            self._on_round(min(run.completed_by_all, run.rounds), self.env.now, self.network.all_bytes_sent())
 
     # -- measuring (for the monitor) -------------------------------------------------------------------------------
 
@@ -305,6 +309,7 @@ class Simulation:
         self._leave_network(member)
         self._lives[member.id].interrupt()
         self.transport.abandons_round(member.id)
+        self._tell_rounds()
         self._measure_complete()
         self._stop_if_over()
 

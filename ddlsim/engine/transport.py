@@ -340,7 +340,7 @@ class NetworkTransport:
     def _oldest(self) -> int:
         """The earliest round that an online node is in: pulls ask for none before. Looked up once a round.
 
-        `completed_by_all` alone can be later: nodes that were ahead and have left or stopped count there.
+        `completed_by_all` alone can be later: a node that was away and came back may be behind it.
         """
         completed = self._run.completed_by_all
         if completed > self._oldest_as_of:

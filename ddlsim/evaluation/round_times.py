@@ -16,14 +16,15 @@ class RoundTimes:
 
     Args:
         recorder: where rows go.
+        num_nodes: a server, which has the number that follows theirs, is none of them.
     """
 
     target_reached = False
     compares_models = False
 
-    def __init__(self, recorder: "Records"):
+    def __init__(self, recorder: "Records", num_nodes: int):
         self.evaluated = 0  # the last round written
-        self._recorder = recorder
+        self._recorder, self._num_nodes = recorder, num_nodes
         self._times_s: dict[int, array[float]] = {}
 
     def due(self, completed: int) -> bool:
@@ -32,6 +33,8 @@ class RoundTimes:
 
     def completed(self, node: int, completed: int, population: "Population") -> None:
         """A node has completed a round."""
+        if node >= self._num_nodes:
+            return
         times_s = self._times_s.get(completed)
         if times_s is None:
             times_s = self._times_s[completed] = array("d")

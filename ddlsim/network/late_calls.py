@@ -12,6 +12,9 @@ LATE = EventPriority(NORMAL + 1)
 LATEST = EventPriority(LATE + 1)
 """After the late ones, too."""
 
+LAST = EventPriority(LATEST + 1)
+"""After the latest ones, which bring messages: for what ends with an instant and has all that comes at it."""
+
 
 class LateCall(simpy.Event):
     """An event that calls back at the end of an instant.
@@ -20,7 +23,7 @@ class LateCall(simpy.Event):
         env: the environment whose clock counts.
         call: called with this event.
         delay_s: simulated seconds from now; see `exact_delay`.
-        priority: LATE or LATEST.
+        priority: LATE, LATEST or LAST.
     """
 
     def __init__(
@@ -45,3 +48,15 @@ def exact_delay(now_s: float, time_s: float) -> float:
     """
     delay_s = time_s - now_s
     return delay_s if now_s + delay_s == time_s else 0.75 * time_s - now_s
+
+
+def call_at(env: simpy.Environment, call: Callable[[], Any], time_s: float, priority: EventPriority) -> None:
+    """Calls when SimPy's clock shows a time, to the last bit, or now if that is over."""
+
+    def go_on(_: LateCall) -> None:
+        if env.now < time_s:  # a moment between, see exact_delay
+            call_at(env, call, time_s, priority)
+        else:
+            call()
+
+    LateCall(env, go_on, exact_delay(env.now, time_s) if time_s > env.now else 0.0, priority)

@@ -12,6 +12,8 @@ from typing import Any
 import simpy
 
 from ddlsim.messages.message import BOXES, PUSH, Message
+from ddlsim.network.late_calls import LAST, call_at
+from ddlsim.network.latencies import NS_PER_S
 
 NEVER = 2**63 - 1
 ALWAYS = -(2**63)
@@ -41,14 +43,16 @@ class Mailboxes:
             kind: of the messages.
             round_num: the round; messages of other rounds do not count.
             senders: the nodes to wait for.
-            deadline_s: the event happens this many seconds from now at the latest; None: no deadline.
+            deadline_s: the event happens this many seconds from now, in whole nanoseconds, at the latest, and what
+                comes at that very instant has come; None: no deadline.
         """
         event = self._env.event()
         if not self._transport.wait(node, BOXES[kind], round_num, senders, event):
             return event.succeed()
         if deadline_s is not None:
-            alarm = self._env.timeout(deadline_s)
-            alarm.callbacks.append(lambda _: succeed(self._transport.give_up(node, BOXES[kind], event)))
+            ends_s = round((self._env.now + deadline_s) * NS_PER_S) / NS_PER_S
+            give_up = self._transport.give_up
+            call_at(self._env, lambda: succeed(give_up(node, BOXES[kind], event)), ends_s, LAST)
         return event
 
     def take(self, node: int, kind: str, round_num: int, late_too: bool = False) -> list[Message]:

@@ -306,7 +306,7 @@ class RunInfo(Protocol):
     staleness: int
     node_cluster: "np.ndarray"
     completed_by_all: int
-    """Rounds that as many nodes have completed as take part now; the engine counts them."""
+    """Rounds that no node which takes part now has yet to complete; the engine counts them."""
 
     def rng(self, purpose: str, node: int) -> "np.random.Generator":
         """A node's stream of random numbers for one purpose."""

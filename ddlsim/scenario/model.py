@@ -130,8 +130,9 @@ class Protocol(Section):
     """How long a node waits for messages, and what becomes of those that come too late.
 
     Args:
-        deadline_s: a round closes this many simulated seconds after its node began to wait, complete or not; null:
-            it waits for all nodes that are online. What is on its way by then flies on; network.timeout_s ends that.
+        deadline_s: a round closes this many simulated seconds after its node began to wait, complete or not, with what
+            comes at that very instant; null: it waits for all nodes that are online. What is on its way by then flies
+            on; network.timeout_s ends that.
         late: messages that come after their round has closed: drop: they are lost; keep: they count in the round that
             the receiver is in, the newest of each sender.
         staleness: rounds that a message may be older than its receiver's, where no node waits (mode async).

@@ -51,7 +51,8 @@ def test_deprl_trains_head_then_core_and_merges_cores_only():
     node, deprl = NumberNode(), DePRL()
     state = deprl.start(node)
     verbs = answer(deprl.round(node, state, 0), (10.0, 1.5), (12.0, 1.5), [message(0, core=3.0, head=9.0)])
-    assert [verb[1:] for verb in verbs[:2]] == [((10.0, 1.0), 10, "head", 11), ((10.0, 1.5), 1, "core", 11)]
+    of_run = 11 * node.rounds
+    assert [verb[1:] for verb in verbs[:2]] == [((10.0, 1.0), 10, "head", of_run), ((10.0, 1.5), 1, "core", of_run)]
     assert state.head == 1.5
     assert state.core == pytest.approx(12 * 2 / 3 + 3 / 3)
 

@@ -37,6 +37,7 @@ def test_every_algorithm_runs_without_learning(tmp_path, name):
     least = {"models": 1_000_000, "vectors": 100_000, "nothing": -1}[ALGORITHMS[name].exchanges]
     assert summary["bytes"]["total"] > least
     assert [row["round"] for row in summary["timetable"]][:6] == [1, 2, 3, 4, 5, 6]
+    assert {row["nodes"] for row in summary["timetable"]} == {8}  # a server is none of them
     assert {row["name"] for row in metrics(tmp_path / "run")} == {
         "round_first_s",
         "round_median_s",
@@ -44,6 +45,14 @@ def test_every_algorithm_runs_without_learning(tmp_path, name):
         "round_nodes",
     }
     assert any("only the network ran" in label for label in summary["labels"])
+
+
+@pytest.mark.parametrize(("name", "pairs"), [("fedavg", "16 of 72"), ("el", "56 of 56")])
+def test_a_server_is_an_end_of_pairs(tmp_path, name, pairs):
+    run(tmp_path / "run", name, "learning=none")
+    text = report([tmp_path / "run"])
+    assert f"pairs with traffic {pairs}" in " ".join(text.split())
+    assert ("with its share of the server's" in text) == (name == "fedavg")
 
 
 @pytest.mark.parametrize("name", VALUES_STEER_NOTHING)

@@ -68,6 +68,16 @@ def test_a_round_closes_at_its_deadline_and_drops_what_is_late(how):
     assert [exchange.at_s[0, r] for r in range(3)] == pytest.approx([0.6, 1.2, 1.8])
 
 
+@pytest.mark.parametrize("late", ["drop", "keep"])
+@pytest.mark.parametrize("how", ["push", "wait"])
+def test_what_comes_at_the_very_instant_of_the_deadline_has_come(how, late):
+    exchange = Exchange(how)
+    simulate(exchange, rounds=30, deadline_s=0.01, late=late, step_time_s=np.array([0.1, 0.1, 0.1]))
+    assert exchange.got == {
+        (node, r): [(peer, r) for peer in range(3) if peer != node] for node in range(3) for r in range(30)
+    }
+
+
 @pytest.mark.parametrize("how", ["push", "pull"])
 def test_a_late_message_that_is_kept_is_merged_one_round_later(how):
     exchange = Exchange(how)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 import simpy
 
 from ddlsim.messages.message import BOXES, PUSH, Message
+from ddlsim.network.late_calls import LAST, call_at
 
 Wait = tuple[int, set[int], simpy.Event]
 """A round, the senders that are still missing, and what happens when none is."""
@@ -82,7 +83,8 @@ class Mailbox:
         Args:
             round_num: the round; messages of other rounds do not count.
             senders: whom to wait for.
-            deadline_s: the event happens this many seconds from now at the latest; None: no deadline.
+            deadline_s: the event happens this many seconds from now at the latest, after all that comes at that
+                instant; None: no deadline.
         """
         event = self._env.event()
         known, failed = self._arrived.get(round_num, {}), self._failed.get(round_num, ())
@@ -101,7 +103,7 @@ class Mailbox:
             if sender not in known:
                 self._watch(sender, self)
         if deadline_s is not None:
-            self._env.timeout(deadline_s).callbacks.append(lambda _: self._give_up(wait))
+            call_at(self._env, lambda: self._give_up(wait), round((self._env.now + deadline_s) * 1e9) / 1e9, LAST)
         return event
 
     def reconsider(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddlsim.errors import ScenarioError
-from ddlsim.report.comparing.curves import curve_of, mean_curve, quantile_975
+from ddlsim.report.comparing.curves import curve_of, mean_curve, measure_of, quantile_975
 from ddlsim.report.comparing.groups import group
 from ddlsim.report.comparing.rows import Target
 from ddlsim.report.comparing.tables import compare
@@ -176,6 +176,12 @@ def test_a_key_that_no_run_has_is_told_with_a_near_one(settings):
 def test_measures_of_two_evaluations(make_run, measure, values):
     curve = curve_of(read(make_run()), "rounds", measure)
     assert curve.y == pytest.approx(values) and curve.x.tolist() == [2, 4]
+
+
+@pytest.mark.parametrize("measure", ["worst_cluster", "best_cluster", "fair_accuracy"])
+def test_what_compares_clusters_is_unknown_until_each_has_a_node(make_run, measure):
+    rows = [row for row in make_run.rows() if row["round"] > 2 or row["node"] != 2]
+    assert np.isnan(measure_of(read(make_run(rows=rows)), measure)).tolist() == [True, False]
 
 
 def test_an_unknown_measure_lists_those_of_the_run(make_run):

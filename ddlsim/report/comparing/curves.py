@@ -141,17 +141,17 @@ def measure_of(records: Records, y: str | None = None) -> np.ndarray:
     falling = records.judged_by.falling
     values = evaluations.quality[:, : records.num_nodes]
     clusters = metrics.over_clusters(values, records.node_cluster)
-    worst, best = (np.nanmax, np.nanmin) if falling else (np.nanmin, np.nanmax)
+    judged = clusters[:, records.judged_clusters]  # nan, as fairness is, until each of them has a node
     if measure == "minority":
         return clusters[:, len(sizes) - 1 - int(np.argmin(sizes[::-1]))]
     if measure == "majority":
         return clusters[:, int(np.argmax(sizes))]
     if measure == "worst_cluster":
-        return worst(clusters, axis=1)
+        return judged.max(axis=1) if falling else judged.min(axis=1)
     if measure == "best_cluster":
-        return best(clusters, axis=1)
+        return judged.min(axis=1) if falling else judged.max(axis=1)
     if measure == "worst_node":
-        return worst(values, axis=1)
+        return np.nanmax(values, axis=1) if falling else np.nanmin(values, axis=1)
     if measure == "fair_accuracy" and records.metric == "accuracy":
         return np.asarray(metrics.fair_accuracy(clusters[:, records.judged_clusters], records.fair_lambda))
     head, _, number = measure.rpartition("_")

@@ -98,8 +98,9 @@ def heads(records: Records) -> Table | None:
 
 def totals(records: Records) -> Table:
     """Messages and bytes of all nodes."""
-    traffic = records.communication
-    total = int(traffic.on_the_wire.sum())
+    traffic, has_server = records.communication, "server" in records.group_of
+    total, ends = int(traffic.on_the_wire.sum()), records.num_nodes + has_server
+    per_node = "per node, mean" + (", with its share of the server's" if has_server else "")
     lines = [
         ("messages", f"{traffic.messages.sum():,}"),
         ("bytes sent", bytes_text(total)),
@@ -107,8 +108,8 @@ def totals(records: Records) -> Table:
         ("  header", bytes_text(int(traffic.header.sum()))),
         ("  wasted", bytes_text(int(traffic.wasted.sum()))),
         ("  in flight at the end", bytes_text(int(traffic.in_flight.sum()))),
-        ("per node, mean", bytes_text(total / records.num_nodes)),
-        ("pairs with traffic", f"{traffic.num_pairs} of {records.num_nodes * (records.num_nodes - 1)}"),
+        (per_node, bytes_text(total / records.num_nodes)),
+        ("pairs with traffic", f"{traffic.num_pairs} of {ends * (ends - 1)}"),
     ]
     return Table((), lines, title="Communication")
 
