@@ -31,7 +31,7 @@ def trimmed_mean(params: Matrix, cut: int, out: Matrix | None = None) -> Matrix:
         out: [1, P]; None: a new matrix.
 
     Returns:
-        [1, P]. NaN counts as plus infinity.
+        [1, P]. NaN counts as plus infinity; sums are float32, so that one beyond 3.4e38 is infinite.
 
     Raises:
         ValueError: another cut, or shapes that do not fit. TypeError: another type or element type.
