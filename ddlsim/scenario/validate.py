@@ -145,7 +145,8 @@ def _problem(tree: Tree, path: Path, errors: list[ErrorDetails], owner: type[Bas
     value, _ = follow(tree, path)
     kinds = [error["type"] for error in errors]
     if "missing" in kinds:
-        return Problem(value.key, dotted(path), f"required key {path[-1]!r} is missing{_name_hint(path)}")
+        hint = _glued_hint(value, str(path[-1])) or _name_hint(path)
+        return Problem(value.key, dotted(path), f"required key {path[-1]!r} is missing{hint}")
     if "extra_forbidden" in kinds or "unexpected_keyword_argument" in kinds:
         return Problem(value.key, dotted(path), _unknown_key(tree, path, owner))
     if "unknown_name" in kinds or "refused" in kinds:
@@ -200,6 +201,18 @@ def shown(value: Tree) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def _glued_hint(mapping: Tree, key: str) -> str:
+    """Tells `{name:el}`, which to YAML is a key `name:el` without a value."""
+    keys = mapping.plain() if isinstance(mapping.plain(), dict) else {}
+    glued = next((each for each in map(str, keys) if each.startswith(f"{key}:")), None)
+    return "" if glued is None else f". {_apart(glued)}"
+
+
+def _apart(glued: str) -> str:
+    key, _, value = glued.partition(":")
+    return f"YAML takes {glued!r} for a key: write a space behind the colon, {key}: {value}"
+
+
 def _name_hint(path: Path) -> str:
     if path[-1] == "name" and len(path) > 1 and path[-2] in parts.TABLES:
         return f". Known names: {', '.join(parts.table(str(path[-2])))}"
@@ -208,6 +221,9 @@ def _name_hint(path: Path) -> str:
 
 def _unknown_key(tree: Tree, path: Path, owner: type[BaseModel]) -> str:
     allowed = allowed_keys(tree, path[:-1], owner)
+    glued = str(path[-1])
+    if ":" in glued and glued.partition(":")[0] in allowed:
+        return f"unknown key {glued!r}. {_apart(glued)}"
     hint = did_you_mean(path[-1], allowed)
     if not hint and owner is Scenario:
         homes = [section for section, keys in _section_keys().items() if path[-1] in keys]

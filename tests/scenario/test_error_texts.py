@@ -95,6 +95,15 @@ def test_missing_keys_are_named_where_they_belong(problems):
     assert "test.yaml:1:1: training.learning_rate: required key 'learning_rate' is missing" in told
 
 
+def test_a_colon_without_a_space_is_told(problems):
+    sets = ["algorithm={name: facade, heads:3}", "training.schedule={name:cosine}"]
+    heads, schedule, topology = problems(more="topology: {name:ring}\n", sets=sets)
+    glued = "YAML takes '{0}:{1}' for a key: write a space behind the colon, {0}: {1}"
+    assert heads == f"--set {sets[0]}: algorithm.heads:3: unknown key 'heads:3'. {glued.format('heads', 3)}"
+    assert schedule.endswith(f"required key 'name' is missing. {glued.format('name', 'cosine')}")
+    assert topology.endswith(f"unknown key 'name:ring'. {glued.format('name', 'ring')}")
+
+
 def test_part_without_mapping_shows_how_it_is_written(problems):
     assert problems(more="topology: ring\n") == [
         "test.yaml:7:11: topology: expected a mapping with a name, such as {name: random_regular}, got 'ring'"
