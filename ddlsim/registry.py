@@ -195,12 +195,15 @@ class Registry(Mapping[str, type]):
 
 def _unfit_constant(cls: type, base: type) -> str:
     """What is wrong with constants that say whether methods are called, see Part.called_where; empty: nothing."""
-    keys = {field.name for field in dataclasses.fields(cls)}
-    for name, constant in getattr(base, "called_where", {}).items():
+    keys, constants = {field.name for field in dataclasses.fields(cls)}, getattr(base, "called_where", {})
+    is_another_in_each = {*keys, *(constants.values() if "__post_init__" in vars(cls) else ())}
+    for name, constant in constants.items():
         said, is_defined = getattr(cls, constant), getattr(cls, name) is not getattr(base, name)
-        if constant in keys or not isinstance(said, bool) or said == is_defined:
-            continue  # what is a key or a property is another in each object
+        if constant in is_another_in_each or not isinstance(said, bool) or said == is_defined:
+            continue
         if is_defined:
+            if name not in vars(cls) or constant in vars(cls) or any(getattr(cls, each) for each in constants.values()):
+                continue  # it is inherited, switched off, or a helper of the other
             return (
                 f"defines {name}, but {constant} is False, so that it is never called: add "
                 f"`{constant}: ClassVar[bool] = True`."

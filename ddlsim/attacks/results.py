@@ -30,7 +30,11 @@ def wrong_samples(found: Any, inputs: "torch.Tensor", labels: "torch.Tensor", nu
     """
     import torch
 
-    if not isinstance(found, tuple) or len(found) != 2 or not all(isinstance(each, torch.Tensor) for each in found):
+    if (
+        not isinstance(found, tuple | list)
+        or len(found) != 2
+        or not all(isinstance(each, torch.Tensor) for each in found)
+    ):
         return f"{kind_of(found)}, expected a pair of tensors (inputs, labels)"
     if found[0].shape != inputs.shape or found[1].shape != labels.shape:
         got, expected = ([list(each.shape) for each in pair] for pair in (found, (inputs, labels)))

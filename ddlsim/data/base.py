@@ -1,6 +1,5 @@
 """The contract of a data set that a scenario can name."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddlsim.part import Part
@@ -14,8 +13,6 @@ class DataSettings(Part):
 
     `num_samples`, `image_shape` and `num_classes` let a network-only run do without reading the data; give all or none.
     """
-
-    called_where: ClassVar[Mapping[str, str]] = {"generate": "generated"}
 
     task: Any = "classification"
     """What is learned unless the scenario's `task` says otherwise: the name of an entry of TASKS, or one itself; a key

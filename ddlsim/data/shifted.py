@@ -3,8 +3,9 @@
 Clusters, and nodes, share the arrays: what a shift wrote into them would be what all others see.
 """
 
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def shifted(
     Raises:
         ScenarioError: it writes into its input, or returns what are no such samples.
     """
-    locked = _locked(images), _locked(labels)
+    locked = _locked(images, shift), _locked(labels, shift)
     with _untouched(shift, "apply"):
         found = shift.apply(*locked, cluster, setting)
     if own_code.is_from_outside(shift):
@@ -50,7 +51,7 @@ def shifted_bytes(
     shift: Shift, images: ByteImages, labels: np.ndarray, cluster: int, setting: Setting, task: Task
 ) -> tuple[ByteImages, np.ndarray] | None:
     """As `shifted`, of images that stay bytes; None: the shift works on normalized values."""
-    locked = _locked(labels)
+    locked = _locked(labels, shift)
     with _untouched(shift, "apply_to_bytes"):
         found = shift.apply_to_bytes(images, locked, cluster, setting)
     if found is None:
@@ -68,20 +69,22 @@ def of_type(labels: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(labels, np.float32 if np.issubdtype(labels.dtype, np.floating) else np.int64)
 
 
-def _locked(array: np.ndarray) -> np.ndarray:
-    """The same values, not to be written to."""
-    found = array.view()
+def _locked(array: np.ndarray, shift: Shift) -> np.ndarray:
+    """The same values, not to be written to; a copy where torch, which does not ask, may write all the same."""
+    found = array.copy() if own_code.is_from_outside(shift) else array.view()
     found.flags.writeable = False
     return found
 
 
 def _unlocked(found: np.ndarray, locked: np.ndarray, given: np.ndarray) -> np.ndarray:
     """An array that a shift has returned, the given one itself where it was handed through."""
-    if found is locked:
+    if found is locked and found.base is not None:
         return given
     if not found.flags.writeable and given.flags.writeable:  # torch warns of arrays that cannot be written to
-        with suppress(ValueError):
+        try:
             found.flags.writeable = True
+        except ValueError:  # it is a view of the copy that the shift was given
+            return found.copy()
     return found
 
 
@@ -89,7 +92,9 @@ def _unlocked(found: np.ndarray, locked: np.ndarray, given: np.ndarray) -> np.nd
 def _untouched(shift: Shift, method: str) -> Iterator[None]:
     """Tells a shift that writes into what it is given."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+            yield
     except ValueError as error:
         if "read-only" not in str(error):
             raise
@@ -136,5 +141,8 @@ def _wrong_labels(found: np.ndarray, given: np.ndarray, setting: Setting, task: 
     wrong = int(np.count_nonzero(~np.isfinite(found)))
     if wrong:
         return f"labels of which {wrong} are not finite"
-    text = task.wrong_labels(of_type(found), setting.num_classes) if len(found) else ""
+    seen = of_type(found)
+    if np.issubdtype(task.label_dtype, np.floating):
+        seen = seen.astype(task.label_dtype)
+    text = task.wrong_labels(seen, setting.num_classes) if len(found) else ""
     return f"labels that {text} (task: {label_of(task)})" if text else ""

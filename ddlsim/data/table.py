@@ -31,7 +31,7 @@ MISSING = ("", "?", "NA", "NaN", "nan")
 NO_NUMBER = {"NULL", "Null", "null", "NONE", "None", "none", "N/A", "n/a", "na", "<NA>", "#NA", "#N/A", "#N/A N/A"} | {
     *("NAN", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN")
 }
-"""Cells that hold nothing in a column of numbers, those of pandas.read_csv and more; among words they may be words."""
+"""Cells that hold nothing in a feature of numbers, those of pandas.read_csv and more; elsewhere they may be words."""
 MOST_CLASSES = 1000
 
 Share = Annotated[float, Gt(0), Lt(1)]
@@ -183,14 +183,10 @@ def read_columns(path: Path) -> Columns:
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(names):
             raise DataDamaged(f"{path}:{number}: expected {len(names)} cells, as in the first line, got {len(row)}.")
-    return {name: _cells([row[at].strip() for row in rows[1:]]) for at, name in enumerate(names)}
-
-
-def _cells(found: Sequence[str]) -> list[str]:
-    """The cells of a column, empty where they hold nothing."""
-    known = ["" if cell in MISSING else cell for cell in found]
-    numbers = ["" if cell in NO_NUMBER else cell for cell in known]
-    return known if _numbers(numbers) is None else numbers
+    return {
+        name: ["" if row[at].strip() in MISSING else row[at].strip() for row in rows[1:]]
+        for at, name in enumerate(names)
+    }
 
 
 def _numbers(cells: Sequence[str]) -> np.ndarray | None:
@@ -219,7 +215,7 @@ def _features(origin: str, cells: Columns, train: np.ndarray) -> np.ndarray:
     """
     found: list[np.ndarray] = []
     for name, column in cells.items():
-        numbers = _numbers(column)
+        numbers = _numbers(["" if cell in NO_NUMBER else cell for cell in column])
         if numbers is None:
             words = np.array(column)
             found += [words == word for word in np.unique(words[train]) if word]

@@ -153,19 +153,17 @@ class Simulation:
             self._start_afresh(member)
         while member.round_num < self._last_round:
             algorithm = self._algorithm_of(member.round_num)
-            stage = algorithm.round if member.round_num < rounds else algorithm.finish
-            if joins:
-                stage = algorithm.join
+            stage = "join" if joins else "round" if member.round_num < rounds else "finish"
             member.node.round_num = member.round_num
-            steps = begun(algorithm, stage.__name__, stage(member.node, member.state, member.round_num))
+            steps = begun(algorithm, stage, getattr(algorithm, stage)(member.node, member.state, member.round_num))
             outcome = None
             try:
                 while (
                     True
                 ):  # wait for each verb, then hand back its outcome; not in a function: half of all events pass
                     verb = steps.send(outcome)
-                    if not isinstance(verb, tuple):
-                        raise no_verb(algorithm, stage.__name__, steps, verb)
+                    if not isinstance(verb, tuple | list):
+                        raise no_verb(algorithm, stage, steps, verb)
                     event, result = verb
                     yield event
                     outcome = result()

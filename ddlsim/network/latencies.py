@@ -68,11 +68,11 @@ def to_ns(seconds: Any) -> np.ndarray:
 def _pair_ns(src: int, dst: int, seconds: float) -> int:
     """What a function says of a message."""
     try:
-        is_time = 0 <= seconds <= END_OF_TIME_S
+        time_s = float(seconds)
     except (TypeError, ValueError):
         raise ScenarioError(
             f"links: latency_s({src}, {dst}): expected seconds of 0 or more, got {kind_of(seconds)}."
         ) from None
-    if not is_time:
+    if not 0 <= time_s <= END_OF_TIME_S:
         raise ScenarioError(f"links: latency_s({src}, {dst}): expected seconds of 0 or more, got {seconds}.")
-    return round(seconds * NS_PER_S)
+    return round(time_s * NS_PER_S)

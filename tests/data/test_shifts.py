@@ -2,6 +2,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import torch
 
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Random
@@ -185,3 +186,26 @@ def test_what_a_shift_returns_are_samples(apply, text):
     x, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([0, 1, 0, 1])
     with pytest.raises(ScenarioError, match=rf"shift: apply of .*Own {text}"):
         seen_by_both(apply, x, y)
+
+
+def test_what_a_shift_writes_by_torch_no_other_cluster_sees(recwarn):
+    def by_torch(images, labels, cluster):
+        torch.from_numpy(images).add_(10)
+        return images, labels
+
+    x, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([0, 1, 0, 1])
+    seen = seen_by_both(by_torch, x, y)
+    assert x[3, 1] == 7 and all(np.array_equal(images, x + 10) for images, _ in seen)
+    assert not [each for each in recwarn if "not writable" in str(each.message)]
+
+
+def test_whole_numbers_are_labels_of_a_regression():
+    @dataclass(frozen=True, kw_only=True)
+    class Sign(Shift):
+        def apply(self, images, labels, cluster, setting):
+            return images, np.sign(labels).astype(int)
+
+    x, y = np.zeros((3, 2), np.float32), np.array([-2.5, 0.0, 3.5], np.float32)
+    dataset = Dataset("own", x, y, x, y, 1, np.zeros(1), np.ones(1), "here", task="regression")
+    (view,) = views_of(dataset, Random(), Sign(), 1)
+    assert view.of(samples_of(dataset, "train", np.arange(3)))[1].tolist() == [-1, 0, 1]

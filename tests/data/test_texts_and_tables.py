@@ -131,7 +131,16 @@ def test_a_table_can_be_a_regression(tmp_path):
 def test_a_cell_without_a_number_is_missing_among_numbers_and_a_word_among_words(tmp_path, cell):
     text = f"age,kind,sick\n20,x,0\n40,{cell},1\n{cell},y,0\n60,x,1\n80,{cell},0\n90,y,1\n"
     data = table(tmp_path, text, domain=None, test_share=0.2)
-    assert data.train_images.shape == (5, 1, 4, 1) and set(data.columns) == {"kind", "sick"}
+    assert data.train_images.shape == (5, 1, 4, 1)
+    if cell != "NAN":  # which Python takes for a number; what has words is there as the file has it, for by_column
+        found = np.concatenate([data.columns["age"][split] for split in ("train", "test")])
+        assert sorted(found.tolist()) == sorted(["20", "40", "60", "80", "90", cell])
+
+
+def test_a_class_may_have_the_name_of_nothing(tmp_path):
+    text = "age,kind\n" + "".join(f"{20 + row},{('0', '1', 'none')[row % 3]}\n" for row in range(30))
+    data = table(tmp_path, text, target="kind", domain=None, test_share=0.2)
+    assert data.num_classes == 3 and len(data.train_labels) + len(data.test_labels) == 30
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ and 1 close at 0.6, 1.2 and 1.8 s; node 2's messages of rounds 0, 1 and 2 arrive
 """
 
 import re
+from functools import partialmethod
 
 import numpy as np
 import pytest
@@ -51,6 +52,22 @@ def simulate(algorithm, rounds=3, drop_prob=0.0, on_drop="drop", header_bytes=0,
     made = assemble(algorithm, 3, network or fast, rounds=rounds, graph=graph, **settings)
     made.run()
     return made
+
+
+class Wrapped(Exchange):
+    """Its round is a function without a name, and its verbs are lists."""
+
+    def _steps(self, node, state, round_num, seconds):
+        yield list(node.sleep(seconds))
+        yield from Exchange.round(self, node, state, round_num)
+
+    round = partialmethod(_steps, seconds=0.5)
+
+
+def test_a_round_may_be_wrapped():
+    exchange = Wrapped()
+    simulate(exchange)
+    assert exchange.at_s[0, 0] == pytest.approx(1.51)
 
 
 def test_without_a_deadline_a_round_waits_for_the_slowest():

@@ -2,7 +2,9 @@
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from torch.optim import lr_scheduler as torchs
@@ -114,9 +116,15 @@ class Own(Schedule):
 @pytest.mark.parametrize(
     ("found", "said"), [(-1, "-1"), (math.nan, "nan"), (math.inf, "inf"), (None, "nothing (None)"), ("1", "a str")]
 )
-def test_a_factor_is_a_number_of_0_or_more(found, said):
+def test_what_is_no_factor_is_told(found, said):
     assert rates(Own(found=found, warmup=2), 0.5, [(0, 0), (1, 0), (2, 0)], 5) == [0.25, 0.5, 0.5]
     with pytest.raises(ScenarioError) as raised:
         rates(Own(found=found, warmup=2), 0.5, [(3, 0)], 5)
     expected = f"training.schedule: factor of Own returns {said} at 1 of 3, expected a number of 0 or more."
     assert str(raised.value) == expected
+
+
+@pytest.mark.parametrize("found", [0.25, np.float32(0.25), np.array(0.25), torch.tensor(0.25), Fraction(1, 4)])
+def test_a_factor_is_whatever_becomes_a_number(found):
+    assert rates(Own(found=found), 0.5, [(3, 0)], 5) == [0.125]
+    assert rates(Own(found=-1e-17), 0.5, [(3, 0)], 5) == [0.0]

@@ -15,7 +15,6 @@ from ddlsim.algorithms import ALGORITHMS
 from ddlsim.algorithms.el import EpidemicLearning
 from ddlsim.algorithms.facade import Facade
 from ddlsim.attacks.base import Attack
-from ddlsim.data.base import DataSettings
 from ddlsim.errors import ScenarioError
 from ddlsim.scenario import digest, from_mapping, load, parts, to_yaml, with_fallback
 from ddlsim.scenario.model import to_plain
@@ -104,7 +103,6 @@ def test_a_class_without_the_contract_is_refused():
             "Half defines forge, but forges is False, so that it is never called: add `forges: ClassVar",
         ),
         (Attack, ["poison"], "Half defines poison, but poisons is False, so that it is never called"),
-        (DataSettings, ["generate"], "Half defines generate, but generated is False, so that it is never called"),
         (Attack, [], "Half says that forges is True, but does not define forge; ddlsim.attacks.base says what"),
         (Aggregation, [], "Half does not define combine; ddlsim.aggregation.base.Aggregation says what"),
     ],
@@ -112,11 +110,20 @@ def test_a_class_without_the_contract_is_refused():
 def test_a_method_and_what_says_that_it_is_called_go_together(base, methods, text):
     body = {name: lambda self, *given: None for name in methods} or {"forges": True}
     half = dataclass(frozen=True, kw_only=True)(type("Half", (base,), {"__module__": __name__, **body}))
-    key = {Attack: "attacks", DataSettings: "data", Aggregation: "aggregation"}[base]
+    key = {Attack: "attacks", Aggregation: "aggregation"}[base]
     with pytest.raises(ScenarioError, match=re.escape(text)):
         parts.table(key).name_given(half)
-    forging = {"forge": lambda self, seen: seen.own, "forges": True, "__module__": __name__}
-    assert parts.table("attacks").name_given(dataclass(frozen=True, kw_only=True)(type("Ok", (Attack,), forging)))
+
+
+def test_a_method_that_is_inherited_switched_off_or_a_helper_is_no_fault():
+    def named(name, *bases, **body):
+        return dataclass(frozen=True, kw_only=True)(type(name, bases, {"__module__": __name__, **body}))
+
+    both = named("Both", Attack, forge=lambda self, seen: seen.own, poison=lambda self, *given: None, forges=True)
+    off = named("Off", both, forges=False, poisons=True)
+    inherits = named("Inherits", named("Base", Attack, forge=both.forge, poison=both.poison), forges=True)
+    for fine in (both, off, inherits, named("Set", Attack, forge=both.forge, __post_init__=lambda self: None)):
+        assert parts.table("attacks").name_given(fine)
 
 
 def test_the_manifest_tells_the_digest_of_the_class(tmp_path):

@@ -25,6 +25,8 @@ from ddlsim.units import Count, CountOrZero
 
 Factor = Annotated[float, Gt(0), Le(1)]
 FactorOrZero = Annotated[float, Ge(0), Le(1)]
+ROUNDING = 1e-9
+"""By how much a factor that is meant to be 0 may lie below."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +58,11 @@ class Schedule(Part):
             ScenarioError: `factor` returns none.
         """
         done, length = position - self.warmup, max(1, total - self.warmup)
-        factor = self.factor(max(0, done), length)
-        wrong = no_factor(factor, max(0, done), length)
+        found = self.factor(max(0, done), length)
+        wrong = no_factor(found, max(0, done), length)
         if wrong:
             raise ScenarioError(f"training.schedule: factor of {type(self).__qualname__} returns {wrong}.")
+        factor = max(0.0, float(found))
         return (position + 1) / self.warmup * factor if done < 0 else factor
 
 
@@ -242,7 +245,11 @@ def rates(
 
 def no_factor(found: Any, position: int, length: int) -> str:
     """Why what `factor` returns is no factor of a rate, "-1 at 3 of 20, expected ..."; empty: it is one."""
-    is_number = isinstance(found, int | float | np.number)
-    if is_number and 0 <= found < math.inf:
+    try:
+        number = math.nan if isinstance(found, str) else float(found)
+    except (TypeError, ValueError):
+        number = math.nan
+    if -ROUNDING <= number < math.inf:
         return ""
-    return f"{found if is_number else kind_of(found)} at {position} of {length}, expected a number of 0 or more"
+    shown = found if isinstance(found, int | float | np.number) else kind_of(found)
+    return f"{shown} at {position} of {length}, expected a number of 0 or more"
