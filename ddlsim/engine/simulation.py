@@ -153,9 +153,11 @@ class Simulation:
             self._start_afresh(member)
         while member.round_num < self._last_round:
             algorithm = self._algorithm_of(member.round_num)
-            stage = "join" if joins else "round" if member.round_num < rounds else "finish"
+            stage, begin = ("round", algorithm.round) if member.round_num < rounds else ("finish", algorithm.finish)
+            if joins:
+                stage, begin = "join", algorithm.join
             member.node.round_num = member.round_num
-            steps = begun(algorithm, stage, getattr(algorithm, stage)(member.node, member.state, member.round_num))
+            steps = begun(algorithm, stage, begin(member.node, member.state, member.round_num))
             outcome = None
             try:
                 while (
