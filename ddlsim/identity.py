@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, Path)
 _WRAPPERS = (staticmethod, classmethod, functools.partial, functools.cached_property, property)
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """What a module keeps of functions that were hooked on it."""
 _LOOKUPS = ("globals", "eval", "exec")
 """Built-in functions whose outcome may be any value of the module."""
@@ -79,7 +79,7 @@ class Identity:
         usual = vars(nn.Module())
         for each in module.modules():
             own = {name: value for name, value in vars(each).items() if name not in usual}
-            for hooks in (getattr(each, name) for name in _HOOKS):
+            for hooks in (getattr(each, name) for name in MODULE_HOOKS):
                 if hooks:
                     self._add("hooks", len(hooks))
                     self.value(list(hooks.values()))
