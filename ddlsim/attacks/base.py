@@ -139,7 +139,7 @@ class Attack(Part):
     def poison(
         self, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, rng: np.random.Generator
     ) -> "tuple[torch.Tensor, torch.Tensor]":
-        """The samples that the node trains on instead.
+        """The samples that the node trains on instead: as many, of the same shapes and types.
 
         Args:
             inputs: [n, ...]; labels: int64 [n].
