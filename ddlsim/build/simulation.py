@@ -254,7 +254,7 @@ def build_monitor(
         schedule_of(scenario),
         run.node_cluster if test_set is None else test_set,
         scenario.learned,
-        run.rng,
+        run.rng_after,
         measurements,
         oracle_of(scenario, learner, recorder, run, members),
         on_evaluated,
@@ -264,7 +264,7 @@ def build_monitor(
 
 
 def oracle_of(
-    scenario: "Scenario", learner: "Compute", recorder: "Records", run: "RunInfo", members: "Sequence[Member]"
+    scenario: "Scenario", learner: "Compute", recorder: "Records", run: "Run", members: "Sequence[Member]"
 ) -> "OracleSimilarities":
     """What chosen nodes would measure of all others at every evaluation."""
     from ddlsim.evaluation.oracle_similarities import OracleSimilarities
@@ -274,7 +274,7 @@ def oracle_of(
     def compare(node: int, own: Any, others: Mapping[int, Any], rng: np.random.Generator) -> "Deferred":
         return algorithm.similarities_of(members[node].node, own, others, learner, rng)
 
-    return OracleSimilarities(scenario.records.true_similarities, compare, recorder, run.rng)
+    return OracleSimilarities(scenario.records.true_similarities, compare, recorder, run.rng_after)
 
 
 def build_simulation(

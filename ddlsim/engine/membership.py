@@ -25,6 +25,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ddlsim.evaluation.candidates import Snapshot
     from ddlsim.evaluation.early_stopping import BestModel
     from ddlsim.node.node import Node
 
@@ -49,6 +50,7 @@ class Member:
         joined: whether it has ever been there.
         finished: whether it has no round left to do.
         stopped: whether early stopping has ended its rounds.
+        at_stop: what it had then; None: it has not stopped.
         first_round: of its present stay; peers wait for it from this round on.
         round_num: the round that it is in.
         completed_rounds: rounds that it has completed, counted from the run's first.
@@ -65,6 +67,7 @@ class Member:
     joined: bool = True
     finished: bool = False
     stopped: bool = False
+    at_stop: "Snapshot | None" = None
     first_round: int = 0
     round_num: int = 0
     completed_rounds: int = 0

@@ -60,6 +60,10 @@ class Run:
             found = self._streams[key] = rng.stream(self.seed, purpose, node)
         return found
 
+    def rng_after(self, purpose: str, node: int, completed: int) -> np.random.Generator:
+        """Random numbers for what is looked at after so many rounds, whatever else was looked at before."""
+        return rng.stream(self.seed, purpose, node, completed)
+
     def neighbors(self, round_num: int) -> Graph:
         """The round's graph, per node. The last one is kept, since nodes ask for one round's graph in a row."""
         if round_num != self._graph[0]:

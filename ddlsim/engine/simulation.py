@@ -233,6 +233,8 @@ class Simulation:
         monitor = self.monitor
         self.membership.completed(member, completed)
         self._tell_rounds()
+        if member.stopped:
+            member.at_stop = self.snapshot(member.id, completed)
         if completed > monitor.evaluated and monitor.due(completed):  # else it has been measured without this node
             monitor.completed(member.id, completed, self)
             self._measure_complete()
@@ -267,9 +269,11 @@ class Simulation:
         """Simulated seconds since the start."""
         return self.env.now
 
-    def snapshot(self, node: int) -> Snapshot:
-        """What a node has now."""
+    def snapshot(self, node: int, completed: int) -> Snapshot:
+        """What a node has now; of one that has stopped after so many rounds, what it had then."""
         member = self.members[node]
+        if member.at_stop is not None and member.completed_rounds == completed:
+            return member.at_stop
         return Snapshot(
             self.env.now,
             self.network.bytes_sent(node),

@@ -3,6 +3,7 @@
 A loss that is no number (a model that has diverged) is worse than every other one.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,7 @@ class Evaluator:
         schedule: which rounds are evaluated.
         test_set: per node what it is tested on: its cluster, or itself; int [N].
         task: what is learned.
-        rng: (purpose, node) -> its stream of random numbers.
+        rng: (purpose, node, rounds completed) -> a stream of random numbers of its own.
         measurements: what is measured between evaluations.
         similarities: what chosen nodes would measure of others is written at every evaluation.
         on_evaluated: called with every outcome.
@@ -108,7 +109,7 @@ class Evaluator:
         schedule: Schedule,
         test_set: np.ndarray,
         task: Task,
-        rng: Callable[[str, int], np.random.Generator],
+        rng: Callable[[str, int, int], np.random.Generator],
         measurements: "Measurements",
         similarities: "OracleSimilarities",
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
@@ -149,7 +150,7 @@ class Evaluator:
 
     def completed(self, node: int, completed: int, population: "Population") -> None:
         """A node has completed a round that is due."""
-        self._open.setdefault(completed, {})[node] = population.snapshot(node)
+        self._open.setdefault(completed, {})[node] = population.snapshot(node, completed)
 
     def close_complete(self, population: "Population") -> None:
         """Evaluates every open round that no node is still on the way to; absent nodes count as they are now.
@@ -166,7 +167,7 @@ class Evaluator:
                 taken = snapshots.get(node)
                 is_server = taken is not None and taken.serving is None  # by now what it sent last is out
                 if taken is None or is_server:
-                    snapshots[node] = population.snapshot(node)
+                    snapshots[node] = population.snapshot(node, completed)
             outcome = self._evaluate(completed, dict(sorted(snapshots.items())))
             if outcome is None:
                 continue
@@ -184,7 +185,7 @@ class Evaluator:
             self._compute.test(serving.models, int(self._test_set[node]), kept=kept, precision=self._precision)
             for node, (serving, kept) in served.items()
         ]
-        choices = [self._enqueue_choice(node, serving, kept) for node, (serving, kept) in served.items()]
+        choices = [self._enqueue_choice(node, completed, *of_node) for node, of_node in served.items()]
         chosen_by = [job for job in choices if job is not None]
         found = self._compute.resolve([*tests, *chosen_by])
         losses = dict(zip(map(id, chosen_by), found[len(tests) :], strict=True))
@@ -229,11 +230,11 @@ class Evaluator:
             return EvaluationCandidates([snapshot.best]), snapshot.best_kept
         return serving, snapshot.kept
 
-    def _enqueue_choice(self, node: int, serving: EvaluationCandidates, kept: Any) -> "Job | None":
+    def _enqueue_choice(self, node: int, completed: int, serving: EvaluationCandidates, kept: Any) -> "Job | None":
         if len(serving.models) == 1 or serving.choose == "lowest_test_loss":
             return None
         split = "train" if serving.choose == "train_loss" else "validation"
-        rng = self._rng("evaluation batches", node)
+        rng = self._rng("evaluation batches", node, completed)
         return self._compute.losses(node, serving.models, SELECTION_BATCHES, rng, True, split, kept)
 
     def _write(
@@ -246,7 +247,7 @@ class Evaluator:
         for metric, value in zip(self._metrics, values, strict=True):
             row(metric.name, value)
         if self._with_loss:
-            row("test_loss", loss)
+            row("test_loss", math.inf if math.isnan(loss) else loss)  # of a model that has diverged no mean may skip it
         if confusion is not None:
             row("confusion", confusion.tolist())
         row("bytes_sent", snapshot.bytes_sent)

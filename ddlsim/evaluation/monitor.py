@@ -63,8 +63,8 @@ class Population(Protocol):
     def now_s(self) -> float:
         """Simulated seconds since the start."""
 
-    def snapshot(self, node: int) -> "Snapshot":
-        """What a node has now."""
+    def snapshot(self, node: int, completed: int) -> "Snapshot":
+        """What a node has now; of one that has stopped after so many rounds, what it had then."""
 
 
 class Monitor(Protocol):

@@ -29,7 +29,7 @@ class OracleSimilarities:
         chosen: ids of nodes.
         compare: how a node's model is compared with others.
         recorder: where rows go.
-        rng: (purpose, node) -> its stream of random numbers.
+        rng: (purpose, node, rounds completed) -> a stream of random numbers of its own.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class OracleSimilarities:
         chosen: Sequence[int],
         compare: Compare,
         recorder: "Records",
-        rng: Callable[[str, int], np.random.Generator],
+        rng: Callable[[str, int, int], np.random.Generator],
     ):
         self.any_chosen = bool(chosen)
         self._chosen = chosen
@@ -52,7 +52,8 @@ class OracleSimilarities:
         for node in self._chosen:
             if node in seen:
                 others = {peer: of_peer for peer, of_peer in seen.items() if peer != node}
-                found[node] = self._compare(node, seen[node], others, self._rng("true similarity batches", node))
+                rng = self._rng("true similarity batches", node, completed)
+                found[node] = self._compare(node, seen[node], others, rng)
         for node, similarities in found.items():
             for peer, similarity in sorted(similarities().items()):
                 self._recorder.row(snapshots[node].time_s, node, completed, NAME.format(peer), similarity)

@@ -93,3 +93,16 @@ def test_rounds_of_a_server_that_all_nodes_have_left_are_told(run):
     summary, rows = run("fedavg", *changes, away(*gaps))
     assert [row["round"] for row in of(rows, "empty")][:9] == [*range(1, 10)]
     assert any(f"EMPTY: {len(of(rows, 'empty'))} of 10 rounds had no node" in text for text in summary["labels"])
+
+
+@pytest.mark.parametrize("name", ["deprl", "pens", "dpsgd"])
+def test_nodes_that_have_all_stopped_are_measured_as_of_when_they_stopped(tmp_path, name):
+    """Of those that did the last round: whether that was due before, or only since it turned out to be the last."""
+    settings = (f"algorithm={{name: {name}}}", *EARLY, "mode=async", "devices={name: lognormal, sigma: 0.5}")
+    found = []
+    for every in (1, 39):
+        summary = runs.run(load(SMOKE, (*settings, f"evaluation.every={every}")), out=tmp_path / str(every))
+        rows = [json.loads(line) for line in (tmp_path / str(every) / "metrics.jsonl").read_text().splitlines()]
+        found.append([row for row in rows if row["round"] == summary["evaluated_round"]])
+    assert of(found[0], "stopped") and found[0][0]["round"] < 39
+    assert found[0] == found[1]

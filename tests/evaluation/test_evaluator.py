@@ -41,6 +41,15 @@ def test_a_diverged_node_does_not_help_to_reach_the_target():
     assert not evaluated("mse", [0.1, 0.1, math.inf]).reaches(0.2)
 
 
+def test_the_loss_of_a_diverged_node_counts_as_the_worst_in_every_mean(tmp_path):
+    sets = ("model={name: mlp, hidden: [4]}", "data={name: synthetic_regression}", "partition={name: domains}")
+    sets = ("training.learning_rate=1e25", "rounds=2", "algorithm={name: local}", "evaluation.every=1")
+    runs.run(load(SMOKE, sets), out=tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    losses = [row["value"] for row in rows if row["name"] == "test_loss"]
+    assert losses and not any(map(math.isnan, losses)) and math.inf in losses
+
+
 def test_without_any_value_no_target_is_reached():
     assert not evaluated("accuracy", [NAN, NAN]).reaches(0.0)
 
@@ -109,3 +118,20 @@ def test_a_node_that_comes_back_behind_the_others_opens_no_round_again(tmp_path,
     assert ends_s[3 if learning == "real" else None] > 0.6  # it is measured in the last round as it ended it
     if learning == "real":
         assert max(ends_s[node] for node in ends_s if node != 3) < ends_s[3]  # and the others as they ended theirs
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_evaluation_finds_the_same_however_many_there_were_before(tmp_path, mode):
+    """Nodes have 1,250 mini-batches of one sample, of which 100 tell which head fits, and losses are similarities."""
+    likened = ("algorithm={name: pens}", "records.true_similarities=[1]")
+    found = []
+    for every in (1, 3):
+        sets = (f"evaluation.every={every}", f"mode={mode}", "rounds=6", "training.batch_size=1")
+        for own in (("algorithm={name: facade, final_all_reduce: false}",), likened):
+            out = tmp_path / f"{len(found)}"
+            runs.run(load(SMOKE, (*sets, *own)), out=out)
+            rows = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+            found.append([row for row in rows if row["round"] in (3, 6)])
+    assert {"evaluated_head"} <= {row["name"] for row in found[0]}
+    assert any(row["name"].startswith("true_similarity") for row in found[1])
+    assert found[:2] == found[2:]

@@ -127,10 +127,12 @@ def assemble(
     transport = NetworkTransport(network, members, run, clock, compute, *settings)
     monitor = NoMonitor()
     if evaluated:
-        similarities = OracleSimilarities((), None, records, run.rng)
+        similarities = OracleSimilarities((), None, records, run.rng_after)
         schedule = Schedule(100, rounds, algorithm.has_final_exchange)
         section, tested = Evaluation(), np.zeros(num_nodes, int)
-        monitor = Evaluator(compute, records, section, schedule, tested, task, run.rng, measurements, similarities)
+        monitor = Evaluator(
+            compute, records, section, schedule, tested, task, run.rng_after, measurements, similarities
+        )
     churn = ChurnProcess(env, members, dict(absences), state_lost)
     ports = EnginePorts(clock, transport, compute, run, SilentLog())
     made = Simulation(env, algorithm, ports, members, churn, monitor, records)
