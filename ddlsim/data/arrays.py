@@ -155,7 +155,8 @@ def _pair(split: str, given: Any, task: str, layout: str | None) -> Pair:
             "(df[features].to_numpy('float32'), df[label].to_numpy())."
         )
     elif hasattr(given, "__len__") and hasattr(given, "__getitem__") and not isinstance(given, Mapping | np.ndarray):
-        x, y = read_items(WHERE, split, given)
+        x, y = read_items(WHERE, split, given, channels_first=None if layout is None else layout == "channels_first")
+        layout = layout if is_tensor(x) or layout is None else "channels_last"  # that is what items have become
     else:
         todo = " An iterable data set can be read into a list: list(data)." if hasattr(given, "__iter__") else ""
         if hasattr(given, "batch_size") and hasattr(given, "dataset"):

@@ -10,7 +10,11 @@ from ddlsim.errors import DataDamaged
 
 
 def read_items(
-    where: str, split: str, data: Any, change: Callable[[Any], Any] = lambda sample: sample
+    where: str,
+    split: str,
+    data: Any,
+    change: Callable[[Any], Any] = lambda sample: sample,
+    channels_first: bool | None = None,
 ) -> tuple[Any, Any]:
     """All items of a data set with `len` and `[i]` that gives pairs (sample, label).
 
@@ -19,9 +23,9 @@ def read_items(
         split: name of the split, for messages.
         data: the data set; of a TensorDataset the tensors are taken as they are.
         change: what is done to every sample, such as resizing a picture.
+        channels_first: whether samples of three axes are [C, H, W]; None: tensors are.
     Returns:
-        Samples [n, ...], images [n, H, W, C] (tensors have their channels first), and labels [n, ...]; tensors of a
-        TensorDataset.
+        Samples [n, ...], images [n, H, W, C], and labels [n, ...]; of a TensorDataset its tensors as they are.
     Raises:
         DataDamaged: if items are no pairs, or differ in shape or type; says which.
     """
@@ -32,7 +36,6 @@ def read_items(
         raise DataDamaged(f"{where}: {split}: expected at least one sample, got a {type(data).__name__} with none.")
     samples: np.ndarray | None = None
     labels: list[np.ndarray] = []
-    channels_first = False
     for index in range(count):
         item = data[index]
         if not isinstance(item, tuple | list) or len(item) != 2:
@@ -42,7 +45,7 @@ def read_items(
             )
         sample = as_array(where, f"sample {index} of {split}", change(item[0]))
         if samples is None:
-            channels_first = is_tensor(item[0]) and sample.ndim == 3
+            channels_first = sample.ndim == 3 and (is_tensor(item[0]) if channels_first is None else channels_first)
             samples = np.empty((count, *sample.shape), sample.dtype)
         if sample.shape != samples.shape[1:] or sample.dtype != samples.dtype:
             raise DataDamaged(

@@ -40,7 +40,7 @@ def _of_files(folder: Path, length: int) -> Windows:
     files = sorted(folder.glob("*.json"))
     if not files:
         raise damaged(folder, "expected LEAF's JSON files in it, found none")
-    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    pieces: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}  # a user may stand in several files
     for path in files:
         for user, (texts, following) in _texts(path).items():
             wrong = next((text for text in texts if len(text) != length), None)
@@ -49,8 +49,9 @@ def _of_files(folder: Path, length: int) -> Windows:
                     f"data.length: {path} has windows of {len(wrong)} characters (user {user}), data.length is "
                     f"{length}. Set data.length: {len(wrong)}."
                 )
-            found[user] = character_ids("".join(texts)).reshape(-1, length), character_ids("".join(following))
-    return found
+            own = character_ids("".join(texts)).reshape(-1, length), character_ids("".join(following))
+            pieces.setdefault(user, []).append(own)
+    return {user: tuple(map(np.concatenate, zip(*own, strict=True))) for user, own in pieces.items()}
 
 
 def _texts(path: Path) -> dict[str, tuple[list[str], list[str]]]:

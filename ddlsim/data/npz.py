@@ -52,7 +52,7 @@ class Npz(DataSettings):
             DataDamaged: if it cannot be read.
         """
         path = find_path(self.path, search, "npz", "a file with x_train, y_train, x_test and y_test (numpy.savez).")
-        x_train, y_train, x_test, y_test = read_keras_npz(path, self.task, integers=True, mapped=self.mapped)
+        x_train, y_train, x_test, y_test = read_keras_npz(path, self.task, own=True, mapped=self.mapped)
         splits = {"train": (x_train, y_train), "test": (x_test, y_test)}
         columns = read_columns(path, tuple(splits))
         return own_dataset("npz", str(path), splits, self.task, self.num_classes, self.mean, self.std, columns)

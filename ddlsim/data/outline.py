@@ -21,7 +21,7 @@ class Outline:
         node_cluster: int64 [nodes], the hidden truth.
         num_classes: the outputs of a model, per label.
         image_shape: (C, H, W); of samples that are no images their shape.
-        samples: a node's samples of "train" and "validation", the mean over nodes rounded up.
+        samples: a node's samples of "train" and "validation", the mean over nodes, rounded up if all samples are dealt.
         about: for the manifest.
         task: what is learned, or the name of an entry of TASKS.
         dtype: numpy's name of the samples' type.
@@ -78,18 +78,19 @@ def outline(
         ]
     node_cluster = place(nodes, seed)
 
-    def known(share: int) -> int:
-        return share if partition is None else partition.known_samples(share, len(nodes.clusters), classes)
+    def known(pool: int) -> int:
+        if partition is None:
+            return -(-pool // len(node_cluster))
+        share = pool // len(node_cluster) if partition.drops_remainders else -(-pool // len(node_cluster))
+        return partition.known_samples(share, len(nodes.clusters), classes)
 
-    samples = _samples(sizes, validation, len(node_cluster), known)
+    samples = _samples(sizes, validation, known)
     outputs, about = learned.num_outputs(classes, labels), {"origin": "not read"}
     return Outline(node_cluster, outputs, tuple(shape), samples, about, learned, dtype, tokens, labels)
 
 
-def _samples(
-    sizes: Sequence[int], validation: Validation, num_nodes: int, known: Callable[[int], int]
-) -> dict[str, int]:
-    """What prepare() would deal a node, of whose share `known` says how much it gets.
+def _samples(sizes: Sequence[int], validation: Validation, known: Callable[[int], int]) -> dict[str, int]:
+    """What prepare() would deal a node; `known` says how much of so many samples it gets.
 
     With source train, test or own all nodes of a cluster share the validation set.
     """
@@ -97,7 +98,7 @@ def _samples(
     held_out = round(validation.fraction * {"train": train, "test": test}.get(validation.source, 0))
     if validation.source == "own":
         held_out = sizes[2]
-    own = known(-(-(train - held_out * (validation.source == "train")) // num_nodes))
+    own = known(train - held_out * (validation.source == "train"))
     if validation.source == "node":
         held_out = max(1, round(validation.fraction * own))
         own -= held_out

@@ -22,6 +22,9 @@ class Partition(Part, ABC):
     deals_apart: ClassVar[bool] = False
     """Whether it is known that no sample goes to two nodes, so that there cannot be more nodes than samples."""
 
+    drops_remainders: ClassVar[bool] = False
+    """Whether samples that do not divide evenly go to no node."""
+
     def dealt_at_random(self, samples: int, nodes: int) -> int | None:
         """Of so many samples of one domain, how many go to its nodes, where chance alone says which. Default: None: not
         chance alone, so that samples of two pools would be dealt in two ways."""
@@ -31,7 +34,8 @@ class Partition(Part, ABC):
         """Training samples of a node in a run that reads no data, in the mean.
 
         Args:
-            share: of a node if all samples are dealt evenly; the default, or `samples_per_node` where that is less.
+            share: of a node if samples are dealt evenly, rounded up, or down if it drops remainders; the default, or
+                `samples_per_node` where that is less.
             num_clusters, num_classes: of the run.
         """
         return min(share, getattr(self, "samples_per_node", None) or share)

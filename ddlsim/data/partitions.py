@@ -1,10 +1,11 @@
 """Partitions of the samples over nodes: every rule deals indices of the training labels to nodes, cluster by cluster.
 
 Sources: `random` as the FACADE paper's code cuts its data (Biswas et al., SaTML 2025), `uniform` as its text says;
-`dirichlet`: Hsu, Qi and Brown, "Measuring the effects of non-identical data distribution", 2019, with the minimum per
-node of Li et al., "Federated learning on non-IID data silos", ICDE 2022; `shards`: McMahan et al., "Communication-
-efficient learning of deep networks from decentralized data", AISTATS 2017; `label_clusters`: Listo Zec et al.,
-"Decentralized adaptive clustering of deep nets", 2022. Nodes' samples are disjoint. Same generator, same cuts.
+`dirichlet`: Yurochkin et al., "Bayesian nonparametric federated learning of neural networks", ICML 2019, with the
+minimum per node of Li et al., "Federated learning on non-IID data silos", ICDE 2022: every label over the nodes, not as
+Hsu, Qi and Brown (2019), every node of equal size over the labels; `shards`: McMahan et al., "Communication-efficient
+learning of deep networks from decentralized data", AISTATS 2017; `label_clusters`: Listo Zec et al., "Decentralized
+adaptive clustering of deep nets", 2022. Nodes' samples are disjoint. Same generator, same cuts.
 """
 
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ class Random(Partition):
     """
 
     deals_apart: ClassVar[bool] = True
+    drops_remainders: ClassVar[bool] = True
 
     samples_per_node: Count | None = None
 
@@ -71,6 +73,7 @@ class Uniform(_OfClasses):
     """
 
     deals_apart: ClassVar[bool] = True
+    drops_remainders: ClassVar[bool] = True
 
     samples_per_node: Count | None = None
 
@@ -167,6 +170,8 @@ class LabelClusters(Partition):
     """
 
     needs_classes: ClassVar = True
+    drops_remainders: ClassVar[bool] = True
+
     labels: (
         tuple[tuple[CountOrZero, ...], ...]
         | Literal["even", "vehicles_animals", "cifar100_superclasses", "cifar100_published"]
@@ -251,6 +256,8 @@ class Domains(Partition):
     """
 
     by_domain: ClassVar = True
+    drops_remainders: ClassVar[bool] = True
+
     samples_per_node: Count | None = None
 
     def dealt_at_random(self, samples: int, nodes: int) -> int:

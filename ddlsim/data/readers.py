@@ -19,6 +19,11 @@ from ddlsim.errors import DataDamaged, ScenarioError
 
 IDX_UINT8 = 0x08
 KERAS_KEYS = ("x_train", "y_train", "x_test", "y_test")
+GOT_ANEW = "It may be cut or corrupted: delete it and get it again."
+MADE_ANEW = (
+    "Save it anew, as numbers: numpy.savez(path, x_train=..., y_train=..., x_test=..., y_test=...); "
+    "array.astype('float32') makes numbers of objects that are some."
+)
 _PICKLED_NUMPY = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
@@ -77,23 +82,23 @@ def read_cifar_batch(path: Path, label_key: str) -> tuple[np.ndarray, np.ndarray
 
 
 def read_keras_npz(
-    path: Path, task: str = "classification", integers: bool = False, mapped: bool = False
+    path: Path, task: str = "classification", own: bool = False, mapped: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Train images, train labels, test images, test labels of an .npz in Keras's layout.
 
     Images come back as uint8 or float32 [N, H, W, C] (a missing channel axis is added; a table [N, F] becomes
     [N, 1, F, 1]). Labels come back as int64 [N] or [N, T], of a regression as float32 [N] (Keras's [N, 1] is
-    flattened). With `integers`, samples may also be integers other than bytes, such as token ids [N, T]: they keep
-    their shape and type. With `mapped`, samples stay in the file, which must be uncompressed.
+    flattened). With `own`, a file that the user has made, samples may also be integers other than bytes, such as token
+    ids [N, T]: they keep their shape and type. With `mapped`, samples stay in the file, which must be uncompressed.
 
     Raises:
         DataDamaged: if an array is missing, cut, or of another kind.
     """
-    arrays = dict(zip(KERAS_KEYS, _arrays(path, mapped), strict=True))
+    arrays = dict(zip(KERAS_KEYS, _arrays(path, mapped, MADE_ANEW if own else GOT_ANEW), strict=True))
     return (
-        as_samples(str(path), "x_train", arrays["x_train"], integers),
+        as_samples(str(path), "x_train", arrays["x_train"], own),
         as_labels(str(path), "y_train", arrays["y_train"], task),
-        as_samples(str(path), "x_test", arrays["x_test"], integers),
+        as_samples(str(path), "x_test", arrays["x_test"], own),
         as_labels(str(path), "y_test", arrays["y_test"], task),
     )
 
@@ -112,35 +117,35 @@ def read_columns(path: Path, splits: Sequence[str]) -> dict[str, dict[str, np.nd
                 if key not in KERAS_KEYS and name and split in splits:
                     found.setdefault(name, {})[split] = file[key]
     except Exception as error:  # a damaged head fails in any way it likes
-        raise damaged(path, str(error) or type(error).__name__) from error
+        raise damaged(path, str(error) or type(error).__name__, MADE_ANEW) from error
     return {name: by_split for name, by_split in found.items() if "train" in by_split} or None
 
 
-def _arrays(path: Path, mapped: bool = False) -> list[np.ndarray]:
+def _arrays(path: Path, mapped: bool, advice: str) -> list[np.ndarray]:
     """The four arrays as they are in the file."""
     try:
         with np.load(path, allow_pickle=False) as file:
             lacking = [key for key in KERAS_KEYS if key not in file]
             if lacking:
-                raise damaged(path, f"no {', '.join(lacking)} in it; it has {', '.join(file.files) or 'nothing'}")
+                raise damaged(
+                    path, f"no {', '.join(lacking)} in it; it has {', '.join(file.files) or 'nothing'}", advice
+                )
             maps = map_npz(path, [key for key in KERAS_KEYS if key.startswith("x_")]) if mapped else {}
             arrays = [maps[key] if key in maps else file[key] for key in KERAS_KEYS]
     except (DataDamaged, ScenarioError):
         raise
     except MemoryError as error:
-        raise damaged(path, f"an array in it asks for more memory than there is ({error})") from error
+        raise damaged(path, f"an array in it asks for more memory than there is ({error})", advice) from error
     except Exception as error:  # a damaged head fails in any way it likes
-        raise damaged(path, str(error) or type(error).__name__) from error
+        raise damaged(path, str(error) or type(error).__name__, advice) from error
     for key, array in zip(KERAS_KEYS, arrays, strict=True):
         if isinstance(array, np.memmap) and array.dtype.kind == "f" and array.dtype != np.float32:
             raise DataDamaged(f"{path}: {key} is {array.dtype}; data.mapped needs float32, which is read as it is.")
         if not isinstance(array, np.ndarray):  # numpy hands out an entry without a head of its own as bytes
-            raise damaged(path, f"{key} is no array")
+            raise damaged(path, f"{key} is no array", advice)
     return arrays
 
 
-def damaged(path: Path, what: str) -> DataDamaged:
-    """The error for a file that is there but cannot be used."""
-    return DataDamaged(
-        f"{path} cannot be read: {what.rstrip('.')}. It may be cut or corrupted: delete it and get it again."
-    )
+def damaged(path: Path, what: str, advice: str = GOT_ANEW) -> DataDamaged:
+    """The error for a file that is there but cannot be used, and what to do about it."""
+    return DataDamaged(f"{path} cannot be read: {what.rstrip('.')}. {advice}")

@@ -86,11 +86,11 @@ class Table(DataSettings):
                 raise ScenarioError(f"data.{key}: {origin} has no column {column!r}. It has {', '.join(cells)}.")
         kept = [row for row, cell in enumerate(cells[self.target]) if cell]
         if self.domain is not None:
-            unknown = [row + 2 for row in kept if not cells[self.domain][row]]
+            unknown = [row + 1 for row in kept if not cells[self.domain][row]]
             if unknown:
                 raise DataDamaged(
-                    f"{origin}:{unknown[0]}: no value in column {self.domain}, the domain ({len(unknown)} such lines). "
-                    "Fill it in, or take these lines out."
+                    f"{origin}: row {unknown[0]} below the names: no value in column {self.domain}, the domain "
+                    f"({len(unknown)} such rows). Fill it in, or take these rows out."
                 )
         cells = {column: [own[row] for row in kept] for column, own in cells.items()}
         labels, classes = self._labels(origin, cells[self.target])
@@ -99,6 +99,13 @@ class Table(DataSettings):
             numbers = _numbers(cells[self.domain])  # 2 before 10
             named = cells[self.domain] if numbers is None or not np.isfinite(numbers).all() else numbers
             domains = np.unique(named, return_inverse=True)[1].astype(np.int64)
+            rare = np.flatnonzero(np.bincount(domains) == 1)
+            if len(rare):
+                only = cells[self.domain][int(np.flatnonzero(domains == rare[0])[0])]
+                raise DataDamaged(
+                    f"{origin}: column {self.domain}, the domain: {only!r} has one row ({len(rare)} such domains); "
+                    "each needs one to train on and one to test. Take these rows out."
+                )
         test = _test_rows(domains, self.test_share, self.split_seed)
         apart = {self.target, self.domain, *self.leave_out}
         features = _features(origin, {column: own for column, own in cells.items() if column not in apart}, ~test)
@@ -174,13 +181,15 @@ def read_columns(path: Path) -> Columns:
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
+            reader = csv.reader(file)
+            lines = dict((reader.line_num, row) for row in reader if row)  # by their last line: cells may hold breaks
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataDamaged(f"{path}: cannot be read as CSV: {error}.") from error
+    rows = list(lines.values())
     names = [name.strip() for name in rows[0]] if rows else []
     if len(rows) < 3 or len(set(names)) < len(names):
         raise DataDamaged(f"{path}: expected a line of different names and at least two rows below it.")
-    for number, row in enumerate(rows[1:], start=2):
+    for number, row in lines.items():
         if len(row) != len(names):
             raise DataDamaged(f"{path}:{number}: expected {len(names)} cells, as in the first line, got {len(row)}.")
     return {
@@ -190,7 +199,9 @@ def read_columns(path: Path) -> Columns:
 
 
 def _numbers(cells: Sequence[str]) -> np.ndarray | None:
-    """A column as float64, nan where missing; None: it holds words."""
+    """A column as float64, nan where missing; None: it holds words, such as 18_25, which Python would read as 1825."""
+    if any("_" in cell for cell in cells):
+        return None
     try:
         found = np.array([float(cell) if cell else np.nan for cell in cells])
     except ValueError:
@@ -199,11 +210,11 @@ def _numbers(cells: Sequence[str]) -> np.ndarray | None:
 
 
 def _test_rows(domains: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Which rows are test rows: of each domain its share, at least one."""
+    """Which rows are test rows: of each domain its share, at least one, and one is left to train on."""
     rng, found = stream(seed, "test rows"), np.zeros(len(domains), bool)
     for domain in np.unique(domains):
         own = rng.permutation(np.flatnonzero(domains == domain))
-        found[own[: max(1, round(share * len(own)))]] = True
+        found[own[: min(max(1, round(share * len(own))), max(1, len(own) - 1))]] = True
     return found
 
 

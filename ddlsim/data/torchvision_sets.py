@@ -64,7 +64,7 @@ class Torchvision(DataSettings):
             ScenarioError: if there is no such class, or it does not take the arguments.
         """
         cls = self._class()
-        parameters = inspect.signature(cls).parameters
+        parameters = _parameters(cls)
         by_split = _split_arguments(parameters, self.arguments, self.train_split, self.test_split)
         where = f"torchvision.datasets.{self.dataset}"
         for key, name, usual in (("train_split", self.train_split, "train"), ("test_split", self.test_split, "test")):
@@ -97,7 +97,7 @@ class Torchvision(DataSettings):
     def _open(self, cls: Any, more: dict[str, Any], search: DataSearch) -> Any:
         """The first data folder's that has it, else downloaded into the first."""
         arguments = {**self.arguments, **more}
-        parameters = inspect.signature(cls).parameters
+        parameters = _parameters(cls)
         unknown = [key for key in arguments if key not in parameters]
         if unknown:
             raise ScenarioError(
@@ -138,6 +138,17 @@ class Torchvision(DataSettings):
         )
 
 
+def _parameters(cls: Any) -> list[str]:
+    """The arguments that a class takes, also those that it hands on to the class that it is made of, as EMNIST does."""
+    found: list[str] = []
+    for each in inspect.getmro(cls):
+        own = inspect.signature(each.__init__).parameters.values()
+        found += [one.name for one in own if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+        if all(one.kind != one.VAR_KEYWORD for one in own):
+            break
+    return [name for name in dict.fromkeys(found) if name != "self"]
+
+
 def _made(name: str, cls: Any, arguments: dict[str, Any]) -> Any:
     try:
         return cls(**arguments)
@@ -145,7 +156,7 @@ def _made(name: str, cls: Any, arguments: dict[str, Any]) -> Any:
         raise ScenarioError(f"data.arguments: torchvision.datasets.{name}: {error}") from error
 
 
-def _split_arguments(parameters: Any, given: dict[str, Any], train: str, test: str) -> dict[str, dict[str, Any]]:
+def _split_arguments(parameters: list[str], given: dict[str, Any], train: str, test: str) -> dict[str, dict[str, Any]]:
     """How a class is told which split to read; empty: it has but one."""
     if "train" in parameters and "train" not in given:
         return {"train": {"train": True}, "test": {"train": False}}

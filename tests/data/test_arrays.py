@@ -72,6 +72,22 @@ def test_a_torch_dataset_gives_the_same_as_its_arrays(given):
     assert loaded(train=given).sha256 == loaded().sha256
 
 
+@pytest.mark.parametrize(
+    ("layout", "axes", "kind"),
+    [
+        ("channels_first", (2, 0, 1), torch.from_numpy),
+        ("channels_first", (2, 0, 1), np.ascontiguousarray),
+        ("channels_last", (0, 1, 2), torch.from_numpy),
+        ("channels_last", (0, 1, 2), np.ascontiguousarray),
+    ],
+)
+@pytest.mark.parametrize("as_set", [Pairs, list, lambda pairs: torch.utils.data.Subset(pairs, range(len(pairs)))])
+def test_items_have_the_layout_that_is_said(layout, axes, kind, as_set):
+    pairs = [(kind(np.ascontiguousarray(x.transpose(axes))), int(y)) for x, y in zip(X, Y, strict=True)]
+    found = loaded(train=as_set(pairs), test=as_set(pairs), layout=layout)
+    assert np.array_equal(found.train_images, X) and np.array_equal(found.test_images, X)
+
+
 def test_float_samples_are_not_normalized_twice():
     data = loaded(train=(X / 255, Y), test=(X[:2] / 255, Y[:2]))
     assert data.train_images.dtype == np.float32 and data.mean.tolist() == [0] * 3 and data.std.tolist() == [1] * 3

@@ -46,6 +46,16 @@ def test_leafs_files_are_found_in_its_own_folder_too(tmp_path):
     assert len(DATASETS["shakespeare"](text="leaf", length=5).load(DataSearch(tmp_path, False)).train_labels) == 4
 
 
+def test_a_user_in_two_of_leafs_files_has_the_windows_of_both(tmp_path):
+    leaf(tmp_path)
+    (tmp_path / "shakespeare" / "train" / "more.json").write_text(
+        json.dumps({"user_data": {"GHOST": {"x": ["Alas,"], "y": [" "]}}})
+    )
+    data = DATASETS["shakespeare"](text="leaf", length=5).load(DataSearch(tmp_path, download=False))
+    assert data.columns["speaker"]["train"].tolist() == ["HAMLET"] * 2 + ["GHOST"] * 3
+    assert data.train_images[4].tolist() == character_ids("Alas,").tolist()
+
+
 USER = {"user_data": {"HAMLET": {"x": ["To be"], "y": [","]}}}
 
 

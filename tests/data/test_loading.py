@@ -239,6 +239,20 @@ def test_a_table_of_features_is_taken_as_it_is(tmp_path):
     assert (data.mean.tolist(), data.std.tolist()) == ([0.0], [1.0])
 
 
+@pytest.mark.parametrize(
+    ("lacks", "text"),
+    [
+        ({"y_test": None}, r"no y_test in it; it has .* Save it anew, as numbers: numpy.savez\(path, x_train="),
+        ({"x_test": np.array([None, 1], object)}, r"Object arrays .* Save it anew, as numbers.*astype\('float32'\)"),
+    ],
+)
+def test_own_npz_that_cannot_be_used_is_not_to_be_deleted(tmp_path, lacks, text):
+    keras_npz(tmp_path / "mine.npz", **lacks)
+    with pytest.raises(DataDamaged, match=text) as refused:
+        Npz(path=str(tmp_path / "mine.npz")).load(offline(tmp_path))
+    assert "delete" not in str(refused.value)
+
+
 def test_own_npz_that_is_nowhere_is_data_missing(tmp_path):
     with pytest.raises(DataMissing, match=r"nothing\.npz"):
         Npz(path="nothing.npz").load(offline(tmp_path))

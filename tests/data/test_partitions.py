@@ -213,3 +213,20 @@ def test_a_run_without_data_gives_nodes_as_much_as_the_partition_does(partition,
     validation = SimpleNamespace(source=source, fraction=0.2, seed=None)
     found = outline(FashionMnistMini(), nodes, validation, 0, DataSearch(), partition=partition)
     assert found.samples["train"] == round(share * samples)
+
+
+@pytest.mark.parametrize(
+    ("partition", "samples"), [(Random(), 169), (Uniform(), 160), (LabelClusters(), 169), (Dirichlet(alpha=1.0), 170)]
+)
+def test_what_a_partition_drops_no_node_has_in_a_run_without_data(partition, samples):
+    nodes = SimpleNamespace(clusters=(59,), count=59, placement="contiguous")  # 10,000 / 59 = 169.5
+    found = outline(
+        FashionMnistMini(),
+        nodes,
+        SimpleNamespace(source="none", fraction=0, seed=None),
+        0,
+        DataSearch(),
+        None,
+        partition,
+    )
+    assert found.samples["train"] == samples

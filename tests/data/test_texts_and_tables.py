@@ -137,6 +137,18 @@ def test_a_cell_without_a_number_is_missing_among_numbers_and_a_word_among_words
         assert sorted(found.tolist()) == sorted(["20", "40", "60", "80", "90", cell])
 
 
+def test_words_of_digits_that_python_reads_as_numbers_stay_words(tmp_path):
+    bands, text = ("18_25", "1_825", "36_50"), "age,site,kind\n"
+    text += "".join(f"{bands[row % 3]},{('1_1', '11')[row // 15]},{('1_0', '10', '2')[row % 3]}\n" for row in range(30))
+    data = table(tmp_path, text, target="kind", domain="site")
+    assert (data.num_classes, data.num_domains, data.sample_shape) == (3, 2, (1, 1, 3))
+
+
+def test_of_a_domain_of_two_rows_one_is_left_to_train_on(tmp_path):
+    data = table(tmp_path, "a,site,sick\n1,x,0\n2,x,1\n3,y,1\n4,y,0\n", test_share=0.9)
+    assert data.domains["train"].tolist() == data.domains["test"].tolist() == [0, 1]
+
+
 def test_a_class_may_have_the_name_of_nothing(tmp_path):
     text = "age,kind\n" + "".join(f"{20 + row},{('0', '1', 'none')[row % 3]}\n" for row in range(30))
     data = table(tmp_path, text, target="kind", domain=None, test_share=0.2)
@@ -148,7 +160,7 @@ def test_a_class_may_have_the_name_of_nothing(tmp_path):
     [
         (
             {"text": "a,site,sick\n1,x,0\n2,,1\n3,,1\n"},
-            r"t.csv:3: no value in column site, the domain \(2 su",
+            r"t.csv: row 2 below the names: no value in column site, the domain \(2 such rows",
             DataDamaged,
         ),
         (
@@ -164,6 +176,8 @@ def test_a_class_may_have_the_name_of_nothing(tmp_path):
         ({"target": "ill"}, "data.target: .* has no column 'ill'. It has site, age, kind, sick", ScenarioError),
         ({"target": "kind", "task": "regression"}, "holds words .* a regression needs numbers", ScenarioError),
         ({"text": "a,b\n1,2\n3\n"}, r"t.csv:3: expected 2 cells, .* got 1", DataDamaged),
+        ({"text": 'a,b\n\n"1\n",2\n3\n'}, r"t.csv:5: expected 2 cells, .* got 1", DataDamaged),
+        ({"text": "a,site,sick\n1,x,0\n2,x,1\n3,y,1\n"}, r"site, the domain: 'y' has one row .*Take", DataDamaged),
         ({"text": "a,a\n1,2\n3,4\n"}, "a line of different names", DataDamaged),
     ],
 )

@@ -45,6 +45,29 @@ def test_a_class_with_splits_gives_train_and_test(tmp_path):
     assert data.train_images[3].max() == 3 and data.train_images.dtype == np.uint8
 
 
+class Letters(Split):
+    """As EMNIST: a `split` of its own, while train and test are an argument of the class that it is made of."""
+
+    def __init__(self, root, split, **keys):
+        if split != "letters":
+            raise ValueError(split)
+        Turned.__init__(self, root, **keys)
+
+
+class Turned(Split):
+    def __init__(self, root, train=True, download=False):
+        Split.__init__(self, root, "train" if train else "test")
+
+
+Letters.__bases__ = (Turned,)
+
+
+def test_what_a_class_hands_on_to_its_base_says_which_split(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "Letters", Letters, raising=False)
+    data = Torchvision(dataset="Letters", arguments={"split": "letters"}).load(DataSearch(tmp_path, download=False))
+    assert (len(data.train_labels), len(data.test_labels)) == (4, 2)
+
+
 def test_a_class_without_splits_is_split_by_class():
     arguments = {"size": 20, "num_classes": 2}
     data = Torchvision(dataset="FakeData", arguments=arguments, size=8, test_fraction=0.25).load(NOWHERE)
