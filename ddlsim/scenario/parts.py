@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import inspect
 import re
+from collections.abc import Mapping
 from enum import Enum
 from functools import cache
 from pathlib import PurePath
@@ -87,7 +88,9 @@ class NamedPart:
         except ScenarioError as error:  # a class from outside
             raise _located("refused", str(error), value["name"]) from error
         try:
-            return cls(**_checker(cls).validate_json(_to_json(keys)))
+            made = cls(**_checker(cls).validate_json(_to_json(keys)))
+            _check_defaults(made, keys)
+            return made
         except ValidationError:
             raise
         except (ValueError, ScenarioError) as error:  # the part's own __post_init__
@@ -139,6 +142,24 @@ def _checker(cls: type) -> TypeAdapter:
         place = own_code.where(cls)
         text = f"{f'{place}: ' if place else ''}the fields of {cls.__qualname__} are no keys: {error}"
         raise ScenarioError(" ".join(text.split())) from error
+
+
+def _check_defaults(part: Any, given: Mapping[str, Any]) -> None:
+    """Raises ScenarioError if a class from outside has a default that its own annotation does not allow: the scenario
+    that a run writes down, with all keys, could not be read again."""
+    place = own_code.where(type(part)) if own_code.is_from_outside(type(part)) else None
+    if place is None:
+        return
+    try:
+        _checker(type(part)).validate_json(_to_json(plain(part)))
+    except ValidationError as error:
+        key, text = error.errors()[0]["loc"][0], error.errors()[0]["msg"]
+        value = getattr(part, str(key))
+        hint = f" Write `{key}: ... | None = None`." if value is None else ""
+        raise ScenarioError(
+            f"{place}: {key} of {type(part).__qualname__} is {value!r} {'' if key in given else 'by default, '}"
+            f"which its annotation does not allow: {text}.{hint}"
+        ) from error
 
 
 def keys_of(cls: type) -> list[dataclasses.Field]:

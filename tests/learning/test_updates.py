@@ -235,3 +235,25 @@ def test_an_own_optimizer_is_kept_with_its_numbers_and_types(make_learner, tiny_
     for _ in range(3):
         model, kept, _ = learner.train_towards(0, model, 2, stream, None, kept, None)
     torch.testing.assert_close(values(learner, model), expected, rtol=1e-5, atol=1e-6)
+
+
+class Layered(torch.optim.SGD):
+    """Rates of its own: of all but the last tensor a share, which it lowers with every step; of the last all."""
+
+    def __init__(self, params, lr=0.1, share=0.5):
+        *others, last = params
+        super().__init__([{"params": others, "lr": lr * share}, {"params": [last]}], lr=lr)
+
+    def step(self):
+        super().step()
+        self.param_groups[0]["lr"] *= 0.9
+
+
+def test_rates_that_an_own_optimizer_gives_to_groups_are_shares_of_the_schedule_s(make_learner, tiny_net):
+    name = OPTIMIZERS.name_given(Layered)
+    learner = make_learner(optimizer={"name": name, "share": 0.25}, learning_rate=0.1)
+    model = learner.init_models(0)[0]
+    module = module_with(learner, tiny_net, model)
+    expected = plain_loop(learner, module, lambda p: Layered(p, 0.1, 0.25), steps=4)
+    found = values(learner, learner.train(0, model, 4, rng()))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

@@ -43,6 +43,25 @@ def test_keys_are_checked_as_those_of_our_own(write):
         load(write(), ["algorithm.every=x"])
 
 
+@pytest.mark.parametrize(
+    ("default", "text"),
+    [
+        (
+            "None",
+            r"algorithm: mine.py:\d+: every of Mine is None by default, which its annotation does not allow: .*"
+            r"valid integer. Write `every: ... \| None = None`.",
+        ),
+        ("0.5", r"mine.py:\d+: every of Mine is 0.5 by default, which its annotation does not allow: .*integer"),
+    ],
+)
+def test_a_default_that_its_annotation_does_not_allow_is_told_before_anything_runs(write, here, default, text):
+    path = write()
+    (here / "mine.py").write_text((here / "mine.py").read_text().replace("every: int = 1", f"every: int = {default}"))
+    with pytest.raises(ScenarioError, match=text):
+        load(path)
+    assert load(path, ["algorithm.every=2"]).algorithm.every == 2
+
+
 def test_a_name_with_a_colon_is_told_how_a_file_is_named(write):
     with pytest.raises(ScenarioError, match=r"unknown name 'no_such:Mine'.*\./mine\.py:Mine"):
         load(write(), ["algorithm={name: 'no_such:Mine'}"])
