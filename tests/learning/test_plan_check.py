@@ -93,6 +93,7 @@ def own_forward(made):
         hooked(lambda made: made.head.register_full_backward_pre_hook(lambda layer, found: None)),
         hooked(lambda made: made.core.register_forward_hook(lambda layer, given, found: found.detach())),
         hooked(lambda made: made.core.register_forward_pre_hook(lambda layer, given: None)),
+        hooked(lambda made: nn.utils.weight_norm(made.head)),
         hooked(own_forward),
         lambda: Frozen(convolved(nn.BatchNorm2d(4)), linear()),
         lambda: SplitModel(convolved(nn.GroupNorm(2, 4, bias=False)), linear()),

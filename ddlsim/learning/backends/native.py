@@ -12,7 +12,13 @@ import torch
 
 from ddlsim.learning.backends.base import OTHER_KIND
 from ddlsim.learning.backends.evaluating import losses_of, predictions_of
-from ddlsim.learning.backends.one_by_one import KINDS, allocate_outputs, load_start, store_outcome
+from ddlsim.learning.backends.one_by_one import (
+    KINDS,
+    allocate_outputs,
+    load_start,
+    store_outcome,
+    telling_batches_of_one,
+)
 from ddlsim.learning.backends.workers import Workers, WorkspaceOf
 from ddlsim.learning.batches import Batches
 from ddlsim.learning.dropout import dropout_keys
@@ -81,7 +87,9 @@ class NativeBackend:
         keys = [] if job.seed is None else dropout_keys(len(workspace.dropouts), job.seed)
         control = None if job.control is None else workspace.over_all_columns(job.control.values())
         kept = workspace.buffers_outside(job.only)
-        plan.train(inputs, labels, batches, self._training, job.only, moments, job.rates, job.proximal, control, keys)
+        steps = (inputs, labels, batches, self._training, job.only, moments, job.rates, job.proximal, control, keys)
+        with telling_batches_of_one(job):
+            plan.train(*steps)
         for layer in workspace.module.modules():
             if isinstance(layer, torch.nn.BatchNorm2d) and layer.num_batches_tracked is not None:
                 layer.num_batches_tracked.add_(len(batches))

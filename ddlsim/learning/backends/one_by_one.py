@@ -1,6 +1,8 @@
 """Training and evaluation with PyTorch's operators, one node after the other on each thread: takes every model."""
 
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -86,13 +88,8 @@ class OneByOneBackend:
             control,
             private,
         )
-        try:
-            with self._workers.drawing(job.seed if workspace.draws_shared else None):
-                local_steps(workspace, *steps)
-        except ValueError as error:
-            if "Expected more than 1 value per channel" in str(error) and min(map(len, job.batches)) == 1:
-                raise _of_one_sample(job.node) from error
-            raise
+        with telling_batches_of_one(job), self._workers.drawing(job.seed if workspace.draws_shared else None):
+            local_steps(workspace, *steps)
         means.store(job.means)
         store_outcome(workspace, job, moments)
 
@@ -107,13 +104,19 @@ class OneByOneBackend:
             yield seen, _repeated(labels[places], views)
 
 
-def _of_one_sample(node: int) -> ScenarioError:
-    """What ends a run instead of an error of torch that says nothing of the scenario."""
-    return ScenarioError(
-        f"training.batch_size: node {node} has a mini-batch of one sample, on which the model's BatchNorm cannot be "
-        "trained. Set training.drop_last: true, which leaves a smaller last batch out, choose another "
-        "training.batch_size, or give each node at least two samples."
-    )
+@contextmanager
+def telling_batches_of_one(job: TrainSpec) -> Iterator[None]:
+    """Where BatchNorm refuses a mini-batch of one sample, a ScenarioError that says what to do about it."""
+    try:
+        yield
+    except ValueError as error:
+        if not re.search("more than (1|one) value per channel", str(error)) or min(map(len, job.batches)) > 1:
+            raise
+        raise ScenarioError(
+            f"training.batch_size: node {job.node} has a mini-batch of one sample, on which the model's BatchNorm "
+            "cannot be trained. Set training.drop_last: true, which leaves a smaller last batch out, choose another "
+            "training.batch_size, or give each node at least two samples."
+        ) from error
 
 
 def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:

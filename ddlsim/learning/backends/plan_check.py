@@ -34,12 +34,12 @@ def checked_plan(
         return f"it lives on {flat.device.type}"
     if len(image_shape) != 3:
         return "its inputs are no images"
+    if has_hooks(module):
+        return "it has hooks"  # which may also make a layer's weight of other parameters
     try:
         plan = NativePlan(network_of(module, layout), flat, image_shape)
     except NoPlan as reason:
         return str(reason)
-    if has_hooks(module):
-        return "it has hooks"
     flat.copy_(telling_values(layout))
     return plan if _computes_the_same(plan, module, dropouts, image_shape) else "its forward does more than its layers"
 
