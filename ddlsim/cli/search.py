@@ -94,6 +94,7 @@ def _told(study: "Study", wanted: "Wanted") -> str:
     from optuna.trial import TrialState
 
     from ddlsim.report.text import columns
+    from ddlsim.sweeps.search import FALLBACK
 
     ended = study.get_trials(deepcopy=False)
     complete = [frozen for frozen in ended if frozen.state == TrialState.COMPLETE]
@@ -113,4 +114,10 @@ def _told(study: "Study", wanted: "Wanted") -> str:
     )
     if not best:
         return head
+    fallback = study.user_attrs.get(FALLBACK)
+    if fallback:
+        head = (
+            f"!! FALLBACK DATA: ran on {fallback}, not on the data that the scenario asks for; not comparable with "
+            f"numbers on that data\n{head}"
+        )
     return f"{head} The best of them, in {wanted.base.out}:\n{columns(['run', wanted.aim.name, *keys], rows)}"

@@ -22,9 +22,13 @@ from ddlsim.sweeps.search_space import Aim, Choice, Range
 if TYPE_CHECKING:
     import optuna
 
+    from ddlsim.report.records import Records
     from ddlsim.scenario import Scenario
 
 JOURNAL = "search.journal"
+FALLBACK = "fallback"
+"""Attribute of the study: the data of the scenario's fallback, if its runs have it for want of their own, or empty."""
+
 INTERRUPTED = 130
 """Exit code of a run that a signal ended after its round."""
 
@@ -92,7 +96,8 @@ def search(wanted: Search, at_once: int, tell: Callable[[Ended, int], None]) -> 
         at_once: how many runs are under way side by side.
         tell: called with every trial that has ended, and how many have.
     Raises:
-        ScenarioError: if Optuna is not installed, or the folder holds another study.
+        ScenarioError: if Optuna is not installed, the folder holds another study, or a run has the fallback's data and
+            those before it had their own, or the reverse.
         KeyboardInterrupt: as it comes; the runs are interrupted too, and the same command goes on with them.
     """
     study = open_study(wanted)
@@ -118,7 +123,7 @@ def search(wanted: Search, at_once: int, tell: Callable[[Ended, int], None]) -> 
                 continue
             for slot, one in list(underway.items()):
                 ended = one.process.process.poll() is not None  # asked first, so that nothing comes after what is read
-                _look(wanted, one, ended)
+                _look(wanted, study, one, ended)
                 if ended:
                     tell(_close(study, underway.pop(slot)), _count(study))
             time.sleep(pool.POLL_S)
@@ -203,7 +208,7 @@ def _start(wanted: Search, study: "optuna.Study", trial: "optuna.Trial", cores: 
     return _Trial(trial, point, pool.start(pool.Job(name, words_of(point, wanted.options)), cores), told)
 
 
-def _look(wanted: Search, one: _Trial, ended: bool) -> None:
+def _look(wanted: Search, study: "optuna.Study", one: _Trial, ended: bool) -> None:
     """Tells Optuna of evaluations since the last look, and stops a run that its pruner finds hopeless."""
     from ddlsim.report.reading import read
 
@@ -214,6 +219,8 @@ def _look(wanted: Search, one: _Trial, ended: bool) -> None:
         records = read(one.point.directory)
     except (OSError, DdlsimError):  # it has hardly begun, or a row is half written
         return
+    if one.size < 0:
+        _compare_data(wanted, study, one, records)
     one.size = size
     for step, value in wanted.aim.curve(records, ended):
         one.value = value
@@ -224,6 +231,20 @@ def _look(wanted: Search, one: _Trial, ended: bool) -> None:
         if not ended and not one.pruned and one.trial.should_prune():
             one.pruned = True
             one.process.process.terminate()
+
+
+def _compare_data(wanted: Search, study: "optuna.Study", one: _Trial, records: "Records") -> None:
+    """Raises ScenarioError if either this run or those before it had to take the fallback's data."""
+    data = records.manifest["data"]
+    now, before = data["name"] if data["fallback"] else "", study.user_attrs.get(FALLBACK)
+    if before is None:
+        study.set_user_attr(FALLBACK, now)
+    elif bool(before) != bool(now):
+        kinds = [f"{name} (fallback)" if name else "the data that the scenario asks for" for name in (now, before)]
+        raise ScenarioError(
+            f"--out {wanted.base.out}: {one.point.name} runs on {kinds[0]}, the trials before it ran on {kinds[1]}: "
+            "their values cannot be compared. Name another folder."
+        )
 
 
 def _close(study: "optuna.Study", one: _Trial) -> Ended:

@@ -109,6 +109,23 @@ def test_the_last_evaluation_of_a_run_whose_nodes_have_diverged_counts(tmp_path)
     assert list(study.trials[0].intermediate_values) == [1, 2, 3]
 
 
+def test_a_search_on_the_fallback_s_data_says_so_and_never_goes_on_with_other_data(tmp_path):
+    npz = {f"{kind}_{split}": np.arange(400, dtype=np.uint8) % 4 for kind in "y" for split in ("train", "test")}
+    npz |= {f"x_{split}": np.zeros((400, 28, 28), np.uint8) for split in ("train", "test")}
+    lacking, out = tmp_path / "own.npz", tmp_path / "s"
+    settings = [*SMALL, "rounds=1", f"data={{name: npz, path: {lacking}}}"]
+    settings.append("fallback={data: {name: fashion-mnist-mini}}")
+    words = ["sweep", SMOKE, "--search", "optuna", "--grid", RATE, "--out", str(out), "-q"]
+    words += [word for each in settings for word in ("--set", each)]
+    done = CliRunner().invoke(app, [*words, "--trials", "1"])
+    assert done.exit_code == 0 and "!! FALLBACK DATA: ran on fashion-mnist-mini" in done.output
+    np.savez(lacking, **npz)
+    done = CliRunner().invoke(app, [*words, "--trials", "2"])
+    assert done.exit_code == 2
+    told = " ".join(done.output.split())
+    assert "runs on the data that the scenario asks for, the trials before it ran on fashion-mnist-mini (fall" in told
+
+
 def test_a_trial_that_an_earlier_process_left_is_taken_up_again(tmp_path):
     wanted = asked(tmp_path / "s", 1)
     left = open_study(wanted).ask()
