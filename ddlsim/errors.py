@@ -46,12 +46,15 @@ class WorkerLost(DdlsimError):
 
 
 class ReplayFailed(DdlsimError):
-    """A run that is resumed does not repeat what it did before; its records are left as they are."""
+    """A run that is resumed does not repeat what it did before; its records are left as they are.
 
-    def __init__(self, what: str):
-        super().__init__(
-            f"The replay differs from the run that it repeats: {what} The checkpoint is damaged, or was made by other "
-            "code. Nothing in the directory has been changed; `ddlsim run ... --force` starts the run again."
+    Its argument says in what; SimPy makes the errors of a process anew, of their arguments.
+    """
+
+    def __str__(self) -> str:
+        return (
+            f"The replay differs from the run that it repeats: {self.args[0]} The checkpoint is damaged, or was made "
+            "by other code. Nothing in the directory has been changed; `ddlsim run ... --force` starts the run again."
         )
 
 

@@ -65,7 +65,7 @@ class PANM(GossipPull):
 
     def __post_init__(self) -> None:
         if self.merge == "fedsim" and self.variant != "thesis":
-            raise ScenarioError("merge: fedsim weighs by similarities of this round, which only thesis measures.")
+            raise ScenarioError("merge: fedsim weighs by measured similarities, which only thesis has.")
         self.similarity_measure(None).check(self.init)
 
     def similarity_measure(self, node: "Node | None") -> Similarity:

@@ -29,6 +29,7 @@ class Result:
         clusters: mean of each cluster over seeds.
         measures: measure -> mean over the seeds that have it.
         having: measure -> how many seeds have it: not all of them reach a target.
+        unmeasured: measures that a result file does not hold, as the matrix did not ask for them yet.
     """
 
     cell: Cell
@@ -38,6 +39,7 @@ class Result:
     clusters: tuple[float, ...]
     measures: Mapping[str, float] = field(default_factory=dict)
     having: Mapping[str, int] = field(default_factory=dict)
+    unmeasured: frozenset[str] = frozenset()
 
     @property
     def difference(self) -> float | None:
@@ -110,6 +112,7 @@ def _result(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]]) -
         tuple(clusters.mean(0).tolist()),
         {name: float(np.mean(own)) for name, own in known.items() if own},
         {name: len(own) for name, own in known.items() if own},
+        frozenset(name for name in matrix.measures if any(name not in values.get("measures", {}) for values in valued)),
     )
 
 
@@ -216,8 +219,11 @@ def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
         notes.append("in std: the difference in published standard deviations")
     if any(result.cell.published and result.cell.published.measures for result in found):
         notes.append("measures: ours, and in brackets the published value")
-    if any(_some(result, name) for result in found for name in matrix.measures):
-        notes.append("[k/n]: the mean over k of n seeds; the others did not come to it")
+    partly = [(result, name) for result in found for name in matrix.measures if _some(result, name)]
+    if partly:
+        late = any(name in result.unmeasured for result, name in partly)
+        others = "did not come to it, or were kept before this measure was asked for" if late else "did not come to it"
+        notes.append(f"[k/n]: the mean over k of n seeds; the others {others}")
     if matrix.note:
         notes.append(matrix.note)
     if matrix.changes:

@@ -62,6 +62,12 @@ def test_runs_with_other_targets_share_no_row_of_a_grouping(run):
     assert len(row.seeds) == 3
 
 
+def test_a_grouping_by_nothing_is_one_row_that_says_what_it_averages(run):
+    given = [run("rounds=1", f"algorithm={{name: {name}}}") for name in ("el", "dpsgd")]
+    (row,) = compared(given, by=[])
+    assert len(row.seeds) == 2 and "algorithm.name" in row.mixed
+
+
 def test_runs_of_other_code_of_ones_own_share_no_row(run, tmp_path):
     file = tmp_path / "algo.py"
     given = []

@@ -9,7 +9,7 @@ from ddlsim.reproduce import Keeper, read_matrix, reproduce, results, runs_of, w
 from ddlsim.reproduce.kept import file_of, folder_of, kept
 from ddlsim.reproduce.measures import MEASURES, measured
 from ddlsim.reproduce.pages import standing
-from ddlsim.reproduce.table import Result
+from ddlsim.reproduce.table import Result, console_table
 from ddlsim.scenario import renamed
 from ddlsim.scenario.find import is_matrix
 
@@ -143,6 +143,17 @@ def test_measures_of_a_run_without_them_are_none(tmp_path):
     target = {"bytes": 8e9, "round": 680}
     found = measured({**nothing, "target": target}, tmp_path, ("gb_per_node_to_target", "rounds_to_target"))
     assert found == {"gb_per_node_to_target": 2.0, "rounds_to_target": 680}
+
+
+def test_a_measure_that_was_asked_for_later_is_told_apart_from_one_that_was_not_reached(write, tmp_path):
+    folder, more = tmp_path / "results", ("note: made up", "note: made up\nmeasures: [fair_accuracy]")
+    for seed, changes, fair in ((1, (), {}), (2, (more,), {"fair_accuracy": 0.5})):
+        matrix = read_matrix(write(*changes))
+        run = runs_of(matrix, tmp_path / "runs", patterns=["slow/*"])[seed - 1]
+        Keeper(matrix, folder).keep(run, summary(9100.0, **fair))
+    found = results(matrix, runs_of(matrix, tmp_path / "no runs"), folder)
+    assert found[0].unmeasured == {"fair_accuracy"} and found[0].having == {"fair_accuracy": 1}
+    assert "the others did not come to it, or were kept before this measure" in console_table(matrix, found)
 
 
 def test_measures_of_a_run_under_attack_are_of_honest_nodes(tmp_path):

@@ -14,6 +14,7 @@ from torn_runs import SMOKE, Stopped, outcome, resume_until, run_until, run_whol
 
 from ddlsim import runs
 from ddlsim.errors import RecordsDamaged, ReplayFailed, ScenarioError
+from ddlsim.executors import versions
 from ddlsim.interrupts import Interrupts
 from ddlsim.runs import checkpoint
 from ddlsim.runs.checkpoint import Checkpoints, Every, checkpoints_of, parse_every
@@ -95,6 +96,17 @@ def test_a_run_that_does_not_repeat_itself_is_refused_and_left_as_it_was(torn):
     with pytest.raises(ReplayFailed, match=r"The replay differs from the run.*Nothing in the directory has been ch"):
         runs.resume(torn)
     assert {name for name, content in files_of(torn).items() if content != before.get(name)} <= {"log.txt"}
+
+
+def test_what_is_not_repeated_is_told_once_also_where_simpy_makes_the_error_anew():
+    error = ReplayFailed("job 3 is another.")
+    assert str(type(error)(*error.args)) == str(error) and str(error).count("The replay differs") == 1
+
+
+def test_a_process_whose_code_changes_on_disk_names_what_it_began_with(monkeypatch):
+    began = versions.versions()["code"]
+    monkeypatch.setattr(versions, "_code_on_disk", lambda: "0123456789abcdef")
+    assert versions.versions()["code"] == f"{began}+0123456789abcdef"
 
 
 def test_a_process_that_ends_while_it_repeats_leaves_everything_as_it_was(torn, monkeypatch):

@@ -116,13 +116,13 @@ def compared(
         ends: dict[tuple, list[tuple[dict, Records]]] = {}
         for records in own.runs:
             summary = summaries[id(records)]
-            names = ("status", "metric") if by else ("status", "metric", "scenario", "algorithm")
+            names = ("status", "metric") if by is not None else ("status", "metric", "scenario", "algorithm")
             ended = None if summary["status"] == "done" else summary["evaluated_round"]
             aim = summary["target"][summary["metric"]] if target is None else None
             key = (*(summary[name] for name in names), ended, aim, len(summary["cluster_sizes"]))
             key += (*summary["data"].values(),)
             ends.setdefault(key, []).append((summary, records))
-        found += [(own.label, list(own.mixed) if by else [], members) for members in ends.values()]
+        found += [(own.label, list(own.mixed) if by is not None else [], members) for members in ends.values()]
     members = [own for _, _, own in found]
     return [_row(label, mixed, own, members, target) for label, mixed, own in found]
 
