@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ddlsim.network.bursts import Bursts
     from ddlsim.network.network import Network
     from ddlsim.node.deferred import Deferred
-    from ddlsim.node.ports import Compute, RunInfo
+    from ddlsim.node.ports import Compute
     from ddlsim.scenario import Scenario
 
 
