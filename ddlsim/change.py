@@ -56,7 +56,12 @@ def _change_surroundings(simulation: "Simulation", before: "Scenario", after: "S
     if (was.links, was.server_mbps) != (now.links, now.server_mbps):
         links = links_of(after, after.algorithm.has_server)
         network.use_links(
-            links.uplink_bytes_per_s, links.downlink_bytes_per_s, links.latency_s, links.shared_bytes_per_s, links.route
+            links.uplink_bytes_per_s,
+            links.downlink_bytes_per_s,
+            links.latency_s,
+            links.shared_bytes_per_s,
+            links.route,
+            links.site_bytes_per_s,
         )
         simulation.env.process(follow(simulation.env, network, links.changes))
     network.header_bytes = now.header_bytes

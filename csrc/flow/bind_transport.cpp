@@ -149,8 +149,8 @@ py::dict account(Transport& self) {
     columns["messages"] = column(nodes, [](const Node& node) { return node.messages; });
     columns["queued_s"] = real_column(nodes, [](const Node& node) { return node.queued_s; });
     columns["max_queued_s"] = real_column(nodes, [](const Node& node) { return node.max_queued_s; });
-    columns["uplink"] = real_column(nodes, [](const Node& node) { return node.uplink; });
-    columns["downlink"] = real_column(nodes, [](const Node& node) { return node.downlink; });
+    columns["uplink"] = real_column(nodes, [](const Node& node) { return node.full_up; });
+    columns["downlink"] = real_column(nodes, [](const Node& node) { return node.full_down; });
     columns["since_s"] = real_column(nodes, [](const Node& node) { return node.since_s; });
     columns["could_send"] = real_column(nodes, [](const Node& node) { return node.could_send; });
     columns["could_receive"] = real_column(nodes, [](const Node& node) { return node.could_receive; });
@@ -187,6 +187,11 @@ void register_transport(py::module_& m) {
                  self.set_capacity(now_s, to_node(self.network(), node), to_rate(uplink), to_rate(downlink), uplink,
                                    downlink);
              })
+        .def("measure_by",
+             [](Transport& self, double now_s, std::int64_t node, double uplink, double downlink) {
+                 self.use().measure_by(to_node(self.network(), node), uplink, downlink, now_s);
+             },
+             "A node's utilization is of these capacities, until others are set.")
         .def("send_routed", &send_routed, "To one node, over shared links, or to be lost; False: it could not be sent.",
              py::arg("now_s"), py::arg("message"), py::arg("dst"), py::arg("kinds"), py::arg("latency_ns"),
              py::arg("again"), py::arg("lost"), py::arg("links"), py::arg("least_shared"), py::arg("weight") = 0,

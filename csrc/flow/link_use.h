@@ -22,7 +22,8 @@ public:
         std::int64_t messages = 0;
         double queued_s = 0, max_queued_s = 0;
         double uplink = 0, downlink = 0;
-        double since_s = 0;                        // since when the capacities are as they are
+        double full_up = 0, full_down = 0;         // capacities that utilization is of
+        double since_s = 0;                        // since when these are as they are
         double could_send = 0, could_receive = 0;  // bytes until then
     };
 
@@ -40,21 +41,28 @@ public:
 
     void add_node(double uplink, double downlink, double now_s) {
         Node node;
-        node.uplink = uplink;
-        node.downlink = downlink;
+        node.uplink = node.full_up = uplink;
+        node.downlink = node.full_down = downlink;
         node.since_s = now_s;
         nodes_.push_back(node);
     }
 
     void set_capacity(Id id, double uplink, double downlink, double now_s) {
         count_arrivals();
+        nodes_[id].uplink = uplink;
+        nodes_[id].downlink = downlink;
+        measure_by(id, uplink, downlink, now_s);
+    }
+
+    // Its utilization is of these capacities, until others are set.
+    void measure_by(Id id, double full_up, double full_down, double now_s) {
         Node& node = nodes_[id];
         const double duration_s = now_s - node.since_s;
-        node.could_send += node.uplink * duration_s;
-        node.could_receive += node.downlink * duration_s;
+        node.could_send += node.full_up * duration_s;
+        node.could_receive += node.full_down * duration_s;
         node.since_s = now_s;
-        node.uplink = uplink;
-        node.downlink = downlink;
+        node.full_up = full_up;
+        node.full_down = full_down;
     }
 
     void arrived(const Arrival& message, double now_s) {

@@ -28,6 +28,8 @@ def links_drawn(links: Links, num_nodes: int, seed: int) -> LinkTable:
     for name in ("uplink_bytes_per_s", "downlink_bytes_per_s"):
         _numbers(f"{what}: {name}", getattr(found, name), (num_nodes,), infinite=True)
     _numbers(f"{what}: shared_bytes_per_s", found.shared_bytes_per_s, None, infinite=True, of="link")
+    if found.site_bytes_per_s is not None:
+        _numbers(f"{what}: site_bytes_per_s", found.site_bytes_per_s, (2, num_nodes), infinite=True)
     if callable(found.latency_s):  # looked at message by message, see network/latencies.py
         return found
     shape = np.shape(found.latency_s)

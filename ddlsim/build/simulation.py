@@ -120,6 +120,7 @@ def build_network(scenario: "Scenario", env: "simpy.Environment", has_server: bo
         seed=scenario.seed,
         shared_bytes_per_s=links.shared_bytes_per_s,
         route=links.route,
+        site_bytes_per_s=links.site_bytes_per_s,
         tcp=None if network.tcp is None else Tcp(**network.tcp.model_dump()),
     )
     if links.changes:

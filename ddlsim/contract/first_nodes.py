@@ -57,6 +57,7 @@ class FirstLinks(Links):
             latency_s=latency_s[:num_nodes] if isinstance(latency_s, np.ndarray) else latency_s,
             changes=[change for change in found.changes if change.node < num_nodes],
             holds_for_server=False,
+            site_bytes_per_s=None if found.site_bytes_per_s is None else found.site_bytes_per_s[:, :num_nodes],
         )
 
 

@@ -45,6 +45,8 @@ class LinkTable:
         shared_bytes_per_s: capacities of links that several nodes share.
         route: (src, dst) -> which of them a message crosses; None: none.
         holds_for_server: whether functions of pairs know a server, as node N, too; see network/server.py.
+        site_bytes_per_s: [2, N], what leads out of and into the place of each node, where nothing of its own limits it:
+            its utilization is of that; inf: of its own link. None: inf for all.
     """
 
     uplink_bytes_per_s: np.ndarray
@@ -54,6 +56,7 @@ class LinkTable:
     shared_bytes_per_s: Sequence[float] = ()
     route: Callable[[int, int], Sequence[int]] | None = None
     holds_for_server: bool = False
+    site_bytes_per_s: np.ndarray | None = None
 
 
 class Links(Part, ABC):

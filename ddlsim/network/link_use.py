@@ -11,7 +11,7 @@ response; TCP's acknowledgements, which the receivers of messages send), those t
 It is counted where messages end, in csrc/flow/link_use.h.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -27,7 +27,9 @@ class NodeUse:
 
     Args:
         uplink_utilization, downlink_utilization: bytes carried / (capacity x time), 0 to 1, over the whole run, parts
-            of messages included; nan where links take no time (fidelity latency or ideal) or have no capacity.
+            of messages included; nan where links take no time (fidelity latency or ideal) or have no capacity. Of a
+            node without a link of its own (LinkTable.site_bytes_per_s): of the physical links at its place together,
+            messages to and from others at this place left out.
         sent_bytes, received_bytes: all bytes that the node's uplink and downlink carried.
         push_bytes, request_bytes, response_bytes: of the sent, those of messages that were of use, headers included;
             what secure aggregation sends counts as pushes.
@@ -85,7 +87,12 @@ KINDS = {PUSH: 0, REQUEST: 1, RESPONSE: 2, SCORE_REQUEST: 1, SCORE: 2, SECURE: 0
 
 
 def node_use(
-    account: dict[str, np.ndarray], traffic: Traffic, now_s: float, takes_time: bool, filled: float = 1.0
+    account: dict[str, np.ndarray],
+    traffic: Traffic,
+    now_s: float,
+    takes_time: bool,
+    filled: float = 1.0,
+    within: np.ndarray | None = None,
 ) -> NodeUse:
     """Everything up to now.
 
@@ -95,6 +102,7 @@ def node_use(
         now_s: simulated time.
         takes_time: whether bytes take time on links (fidelities flow and tcp).
         filled: the share of a link's capacity that the account's capacities are (network.tcp.utilization).
+        within: [2, N], bytes sent and received that did not cross the links that utilization is of; None: no bytes.
     """
     num_nodes = len(account["messages"])
     on_the_wire = traffic.on_the_wire
@@ -109,11 +117,12 @@ def node_use(
     duration_s = now_s - account["since_s"]
     could_send = (account["could_send"] + account["uplink"] * duration_s) / filled
     could_receive = (account["could_receive"] + account["downlink"] * duration_s) / filled
+    crossed, reached = (sent, received) if within is None else (sent - within[0], received - within[1])
     unknown = np.full(num_nodes, np.nan)
     messages = account["messages"]
     return NodeUse(
-        _divided(sent, could_send) if takes_time else unknown,
-        _divided(received, could_receive) if takes_time else unknown,
+        _divided(crossed, could_send) if takes_time else unknown,
+        _divided(reached, could_receive) if takes_time else unknown,
         sent,
         received,
         **{name: column for name, column in account.items() if name.endswith("_bytes")},
@@ -122,6 +131,19 @@ def node_use(
         queueing_s=_divided(account["queued_s"], messages),
         max_queueing_s=account["max_queued_s"],
     )
+
+
+def bytes_within(
+    traffic: Traffic, route: Callable[[int, int], Sequence[int]] | None, site_bytes_per_s: np.ndarray | None
+) -> np.ndarray:
+    """Bytes sent and received, [2, N], of nodes without links of their own that crossed no physical link either."""
+    if site_bytes_per_s is None or route is None:
+        return np.zeros((2, 1))
+    stays = np.array([not route(*pair) for pair in zip(traffic.src.tolist(), traffic.dst.tolist(), strict=True)], bool)
+    num_bytes = np.where(stays, traffic.on_the_wire, 0)
+    ends = traffic.src, traffic.dst
+    found = [np.bincount(nodes, num_bytes, len(site_bytes_per_s[0])) for nodes in ends]
+    return np.where(np.isfinite(site_bytes_per_s), found, 0)
 
 
 def _divided(above: np.ndarray, below: np.ndarray) -> np.ndarray:

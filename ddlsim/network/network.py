@@ -31,7 +31,7 @@ from ddlsim.native import extension
 from ddlsim.network.bursts import Bursts
 from ddlsim.network.late_calls import LATE, LATEST, LateCall, exact_delay
 from ddlsim.network.latencies import OF_BOTH_ENDS, Latencies, Latency, latencies
-from ddlsim.network.link_use import KINDS, NodeUse, node_use
+from ddlsim.network.link_use import KINDS, NodeUse, bytes_within, node_use
 from ddlsim.network.mailboxes import Mailboxes, succeed
 from ddlsim.network.tcp import MIN_RTO_S, Tcp, TcpPaths
 from ddlsim.network.traffic import Traffic, with_flying
@@ -70,6 +70,7 @@ class Network:
         shared_bytes_per_s: capacities of links that several nodes share, [L].
         route: (src, dst) -> which of them (indices) a message crosses between its sender's uplink and its receiver's
             downlink.
+        site_bytes_per_s: what utilization is of, where a node has no link of its own, see LinkTable.
         tcp: what fidelity `tcp` adds to `flow`.
 
     Attributes:
@@ -95,6 +96,7 @@ class Network:
         seed: int = 0,
         shared_bytes_per_s: Sequence[float] = (),
         route: Callable[[int, int], Sequence[int]] | None = None,
+        site_bytes_per_s: np.ndarray | None = None,
         tcp: Tcp | None = None,
     ):
         self.header_bytes = header_bytes
@@ -123,7 +125,10 @@ class Network:
             self._core.use_windows(tcp.first_window_bytes, round(MIN_RTO_S * 1e9))
         self._shared_bytes_per_s = [self._filled * capacity for capacity in shared_bytes_per_s]
         self._shared = [self._core.add_link(capacity) for capacity in self._shared_bytes_per_s]
-        self._route = route
+        self._route, self._sites = route, site_bytes_per_s
+        self._within = np.zeros((2, 1))  # bytes as of link_use.py, more than present routes say
+        for node in range(num_nodes if site_bytes_per_s is not None else 0):
+            self._measure_by_site(node, links[0][node], links[1][node])
         self._all_alike = self._sees_all_alike()
         self._alarm: LateCall | None = None
         self._alarm_s = FOREVER_S
@@ -250,11 +255,9 @@ class Network:
     def set_capacity(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
         """New capacities from this instant on."""
         self._look_at(self._env.now)
-        uplink_bytes_per_s, downlink_bytes_per_s = (
-            self._filled * uplink_bytes_per_s,
-            self._filled * downlink_bytes_per_s,
-        )
-        self._transport.set_capacity(self._env.now, node, uplink_bytes_per_s, downlink_bytes_per_s)
+        uplink, downlink = self._filled * uplink_bytes_per_s, self._filled * downlink_bytes_per_s
+        self._transport.set_capacity(self._env.now, node, uplink, downlink)
+        self._measure_by_site(node, uplink_bytes_per_s, downlink_bytes_per_s)
 
     def use_links(
         self,
@@ -263,11 +266,13 @@ class Network:
         latency_s: Latency,
         shared_bytes_per_s: Sequence[float] = (),
         route: Callable[[int, int], Sequence[int]] | None = None,
+        site_bytes_per_s: np.ndarray | None = None,
     ) -> None:
         """Other links from this instant on, as at the making of the network.
 
         Messages that have been sent keep their latency and the shared links that they cross.
         """
+        self._use_sites(site_bytes_per_s, route)
         for node, (uplink, downlink) in enumerate(zip(uplink_bytes_per_s, downlink_bytes_per_s, strict=True)):
             self.set_capacity(node, float(uplink), float(downlink))
         found = latencies(0.0 if self._is_ideal else latency_s, self.num_nodes)
@@ -279,6 +284,24 @@ class Network:
         self._shared = [self._core.add_link(capacity) for capacity in self._shared_bytes_per_s]
         self._route = route
         self._all_alike = self._sees_all_alike()
+
+    def _use_sites(
+        self, site_bytes_per_s: np.ndarray | None, route: Callable[[int, int], Sequence[int]] | None
+    ) -> None:
+        """From now on utilization is of what leads to these places; capacities are set after it."""
+        if self._sites is not None or site_bytes_per_s is not None:
+            traffic = self.traffic
+            until_now = bytes_within(traffic, self._route, self._sites)
+            self._within = self._within + until_now - bytes_within(traffic, route, site_bytes_per_s)
+        self._sites = site_bytes_per_s
+
+    def _measure_by_site(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
+        """What utilization is of from now on: what leads to a node's place, or its links where these limit it."""
+        if self._sites is None:
+            return
+        sites = self._sites[:, node]
+        up, down = np.where(np.isfinite(sites), sites, (uplink_bytes_per_s, downlink_bytes_per_s)) * self._filled
+        self._transport.measure_by(self._env.now, node, float(up), float(down))
 
     def use_losses(
         self,
@@ -329,7 +352,8 @@ class Network:
             traffic: that of this moment, if the caller has it already; putting all pairs in order takes long.
         """
         traffic = self.traffic if traffic is None else traffic
-        return node_use(self._transport.account(), traffic, self._env.now, self._takes_time, self._filled)
+        within = self._within + bytes_within(traffic, self._route, self._sites)
+        return node_use(self._transport.account(), traffic, self._env.now, self._takes_time, self._filled, within)
 
     def unused(self, message: Message) -> None:
         """A message to one node has arrived and was of no use: its bytes count as wasted."""

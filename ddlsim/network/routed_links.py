@@ -62,11 +62,15 @@ class Routed(Links):
         graph = self._read()
         hosts = self._place(graph, num_nodes)
         routes = Routes(graph, hosts, self.duplex == "full", self.server_host)
+        limits = self.uplink_mbps, self.downlink_mbps
         up, down = (
-            np.full(num_nodes, mbps_to_bytes_per_s(UNLIMITED_MBPS if limit is None else limit))
-            for limit in (self.uplink_mbps, self.downlink_mbps)
+            np.full(num_nodes, mbps_to_bytes_per_s(UNLIMITED_MBPS if limit is None else limit)) for limit in limits
         )
-        return LinkTable(up, down, routes.latency_s, (), routes.capacities_bytes_per_s, routes.links, True)
+        around = [routes.site_bytes_per_s(host) for host in hosts]
+        sites = np.array([around if limit is None else [np.inf] * num_nodes for limit in limits])
+        return LinkTable(
+            up, down, routes.latency_s, (), routes.capacities_bytes_per_s, routes.links, True, site_bytes_per_s=sites
+        )
 
     def _read(self) -> "nx.Graph":
         if not Path(self.file).is_file():
@@ -138,6 +142,11 @@ class Routes:
     def latency_s(self, src: int, dst: int) -> float:
         """One-way latency."""
         return self._path(src, dst)[1]
+
+    def site_bytes_per_s(self, host: int) -> float:
+        """What the links of a place of the physical network carry together, in each direction."""
+        others = (other for other in self._graph[host] if other != host)
+        return float(sum(self.capacities_bytes_per_s[self._link[host, other]] for other in others))
 
     def _path(self, src: int, dst: int) -> tuple[tuple[int, ...], float]:
         ends = self._host(src), self._host(dst)

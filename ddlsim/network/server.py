@@ -26,7 +26,7 @@ def with_server(links: LinkTable, num_nodes: int, bytes_per_s: float) -> LinkTab
             are of pairs and the links know no place of a server, a message between it and a node takes the median of
             that node's latencies with the others; and where they do not know its routes, it crosses no shared link.
     """
-    latency, route = links.latency_s, links.route
+    latency, route, sites = links.latency_s, links.route, links.site_bytes_per_s
     if isinstance(latency, np.ndarray):
         latency = np.append(latency, np.median(latency))
     elif callable(latency) and not links.holds_for_server:
@@ -39,6 +39,7 @@ def with_server(links: LinkTable, num_nodes: int, bytes_per_s: float) -> LinkTab
         downlink_bytes_per_s=np.append(links.downlink_bytes_per_s, bytes_per_s),
         latency_s=latency,
         route=route,
+        site_bytes_per_s=None if sites is None else np.column_stack([sites, [np.inf, np.inf]]),
     )
 
 

@@ -1,7 +1,10 @@
 """Messages routed over a physical network: whole scenarios against closed forms, and paths by hand."""
 
+import json
+
 import networkx as nx
 import pytest
+from small_network import SmallNetwork
 
 from ddlsim import runs
 from ddlsim.errors import ScenarioError
@@ -50,6 +53,14 @@ RING = {"name": "ring"}
 def test_parking_lot(tmp_path, network):
     # The ring's message from 0 to 3 crosses the whole line and shares each of its links with one other message.
     assert round_times_s(tmp_path, 4, RING, {"file": network(*LINE)}, rounds=2) == pytest.approx([2, 4])
+
+
+def test_links_without_access_limits_are_as_full_as_the_physical_ones(tmp_path, network):
+    round_times_s(tmp_path, 4, RING, {"file": network(*LINE)}, rounds=2)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "links.jsonl").read_text().splitlines()]
+    # each sends 4 MB in 4 s, those at the ends over one link of 1 MB/s, those between them over two
+    for name in ("uplink_utilization", "downlink_utilization"):
+        assert [row[name] for row in rows] == pytest.approx([1, 1 / 2, 1 / 2, 1])
 
 
 def test_both_directions_share_a_link_of_half_duplex(tmp_path, network):
@@ -106,6 +117,60 @@ def test_nodes_sit_at_hosts_and_meet_on_the_way_through_routers(tmp_path, networ
 def test_nodes_at_one_host_need_no_link(tmp_path, network):
     links = {"file": network("0 1 8 10"), "hosts": [0, 0]}
     assert round_times_s(tmp_path, 2, RING, links)[0] == pytest.approx(0, abs=1e-5)
+
+
+def site_keys(table):
+    """Of a table of links without access limits, those of a network."""
+    return {
+        "capacity": table.uplink_bytes_per_s,
+        "latency_s": table.latency_s,
+        "shared_bytes_per_s": table.shared_bytes_per_s,
+        "route": table.route,
+        "site_bytes_per_s": table.site_bytes_per_s,
+    }
+
+
+def at_hosts(file, *hosts, **keys):
+    return Routed(file=file, hosts=hosts, **keys).draw(len(hosts), 0)
+
+
+@pytest.mark.parametrize("duplex", ["full", "half"])
+def test_without_own_links_utilization_is_of_the_physical_ones_at_the_host(network, duplex):
+    net = SmallNetwork(4, **site_keys(at_hosts(network(*LINE), 0, 1, 2, 3, duplex=duplex)))
+    net.send(1, 3, 1_000_000)
+    use = net.use(until_s=4)  # in the middle two links of 1 MB/s each, at the ends one
+    assert use.uplink_utilization.tolist() == pytest.approx([0, 1 / 8, 0, 0])
+    assert use.downlink_utilization.tolist() == pytest.approx([0, 0, 0, 1 / 4])
+
+
+def test_what_stays_at_a_host_does_not_fill_its_links(network):
+    net = SmallNetwork(3, **site_keys(at_hosts(network(*LINE), 0, 0, 1)))
+    net.send(0, 1, 5_000_000)
+    net.send(0, 2, 1_000_000)
+    use = net.use(until_s=4)
+    assert use.sent_bytes[0] == 6_000_000
+    assert use.uplink_utilization.tolist() == pytest.approx([1 / 4, 0, 0])
+    assert use.downlink_utilization.tolist() == pytest.approx([0, 0, 1 / 8])
+
+
+def test_utilization_is_of_a_node_s_own_link_where_it_has_one(network):
+    table = at_hosts(network(*LINE), 0, 1, 2, 3, uplink_mbps=4)
+    assert table.uplink_bytes_per_s.tolist() == [5e5] * 4
+    assert table.site_bytes_per_s.tolist() == [[float("inf")] * 4, [1e6, 2e6, 2e6, 1e6]]
+    assert with_server(table, 4, 1.0).site_bytes_per_s[:, 4].tolist() == [float("inf")] * 2
+
+
+def test_utilization_follows_links_that_change(network):
+    table = at_hosts(network(*LINE), 0, 0, 1)
+    net = SmallNetwork(3, capacity=1e6)
+    for start_s in (0, 2):  # 1 s each at first; then it stays at its host
+        net.send(0, 1, 1_000_000, at_s=start_s)
+    ends = table.uplink_bytes_per_s, table.downlink_bytes_per_s
+    net.at(2, lambda: net.network.use_links(*ends, *list(site_keys(table).values())[1:]))
+    net.send(0, 2, 1_000_000, at_s=3)
+    use = net.use(until_s=4)  # of 2 s at 1 MB/s and 2 s of the link at host 0
+    assert use.uplink_utilization[0] == pytest.approx(2 / 4)
+    assert use.downlink_utilization.tolist() == pytest.approx([0, 1 / 4, 1 / 6])
 
 
 def routes(graph: nx.Graph) -> Routes:
