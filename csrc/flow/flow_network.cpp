@@ -15,8 +15,14 @@ Id FlowNetwork::add_node(Rate uplink, Rate downlink, Time access_latency) {
 }
 
 void FlowNetwork::set_capacity(Id node, Rate uplink, Rate downlink) {
-    share_.set_capacity(nodes_[node].uplink, uplink);
-    share_.set_capacity(nodes_[node].uplink + 1, downlink);
+    set_link_capacity(nodes_[node].uplink, uplink);
+    set_link_capacity(nodes_[node].uplink + 1, downlink);
+}
+
+void FlowNetwork::set_link_capacity(Id link, Rate capacity) {
+    const bool has_windows = windows_.used() && capacity > share_.capacity(link);
+    share_.set_capacity(link, capacity);
+    if (has_windows) limit_again(link);
 }
 
 void FlowNetwork::advance(Time now) {
@@ -280,6 +286,7 @@ std::vector<FlowNetwork::Aborted> FlowNetwork::remove_node(Id node) {
             aborted.push_back({slot, abort(slot)});
         }
     }
+    if (windows_.used()) windows_.forget(uplink, now_);
     return aborted;
 }
 

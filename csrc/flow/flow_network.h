@@ -15,7 +15,8 @@
 //                       ends with it if that is aborted
 //   in order            a message that is sent in order takes bandwidth when all earlier ones of its pair that are sent
 //                       in order have ended, as over one connection
-//   slow start          a message with a round-trip time is sent no faster than its window allows (windows.h)
+//   slow start          a message with a round-trip time is sent no faster than its window allows (windows.h); the
+//                       connections of a node that leaves are gone
 //   deadline            aborted then, unless its last byte is through at that instant or before
 #pragma once
 
@@ -46,7 +47,7 @@ public:
     Time now() const { return now_; }
     void advance(Time now);  // no event may lie before it
     void set_capacity(Id node, Rate uplink, Rate downlink);
-    void set_link_capacity(Id link, Rate capacity) { share_.set_capacity(link, capacity); }
+    void set_link_capacity(Id link, Rate capacity);
 
     struct Message {
         Id src, dst;
@@ -169,6 +170,8 @@ private:
     void start(Id slot);
     Rate path_capacity(const Flow& flow) const;
     void grow_windows();
+    void limit_again(Id link);
+    void set_cap(Id slot, Rate cap);
     void leave_links(Id slot);
     void moved(Id link, Id slot, Id position);
     void release(Id slot);
@@ -196,7 +199,7 @@ private:
     std::vector<Id> free_slots_;
     std::vector<Id> started_;                       // sending since the last resolve
     Windows windows_;
-    std::vector<Id> grown_;                         // flows whose windows grew since the last resolve
+    std::vector<Id> grown_;                         // flows whose caps are others since the last resolve
     std::vector<std::vector<Id>> route_positions_;  // by route: position in each link after the first two
     std::vector<Node> nodes_;
     std::vector<Id> link_node_;

@@ -25,14 +25,31 @@ void FlowNetwork::grow_windows() {
         const Id slot = windows_.pop();
         Flow& flow = flows_[slot];
         settle(flow);
-        share_.set_cap(slot, windows_.grow(slot, flow.left, path_capacity(flow), now_));
-        share_.touch(flow.uplink);
-        share_.touch(flow.downlink);
-        if (flow.route != kNone) {
-            for (Id link : share_.route(flow.route)) share_.touch(link);
-        }
-        grown_.push_back(slot);
+        set_cap(slot, windows_.grow(slot, flow.left, path_capacity(flow), now_));
     }
+}
+
+// Of all flows over a link that carries more now, and that no window held on the way with less.
+void FlowNetwork::limit_again(Id link) {
+    for (const Entry* entry = share_.begin(link); entry != share_.end(link); ++entry) {
+        const Id slot = entry->flow;
+        if (!windows_.is_free(slot)) continue;
+        Flow& flow = flows_[slot];
+        settle(flow);
+        const Rate cap = windows_.limit_again(slot, flow.left, path_capacity(flow), now_);
+        if (cap < kUnlimited) set_cap(slot, cap);
+    }
+}
+
+void FlowNetwork::set_cap(Id slot, Rate cap) {
+    const Flow& flow = flows_[slot];
+    share_.set_cap(slot, cap);
+    share_.touch(flow.uplink);
+    share_.touch(flow.downlink);
+    if (flow.route != kNone) {
+        for (Id link : share_.route(flow.route)) share_.touch(link);
+    }
+    grown_.push_back(slot);
 }
 
 void FlowNetwork::set_rate(Id slot, Rate rate, bool in_order) {

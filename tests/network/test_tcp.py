@@ -7,6 +7,7 @@ import simpy
 from ddlsim import native
 from ddlsim.errors import ScenarioError
 from ddlsim.messages.message import Message
+from ddlsim.network.capacity_trace import CapacityChange, follow
 from ddlsim.network.network import Network
 from ddlsim.network.replay import finish_times
 from ddlsim.network.tcp import Tcp, TcpPaths
@@ -54,6 +55,71 @@ def test_a_window_is_kept_for_a_while_and_halved_for_each_time_out_of_rest():
     ends_s = finish_times(sent, LINKS, tcp=SEGMENTS_OF_1_KB)
     taken_s = [end_s - each["start_s"] for end_s, each in zip(ends_s, sent, strict=True)]
     assert taken_s == pytest.approx([0.08, 0.05, 0.065, 0.08])
+
+
+def end_s(size, start_s, *changes):
+    """When a message ends that is sent then, while node 0 has these capacities (from, bytes/s)."""
+    env, arrived = simpy.Environment(), []
+    options = {"fidelity": "tcp", "tcp": SEGMENTS_OF_1_KB, "on_delivery": lambda _: arrived.append(env.now)}
+    network = Network(env, 2, 1e6, 1e6, 0.02, **options)
+    env.process(follow(env, network, [CapacityChange(at_s, 0, capacity, 1e6) for at_s, capacity in changes]))
+
+    def send():
+        yield env.timeout(start_s)
+        network.send([Message(0, 1, 0, "flow", None, size)])
+
+    env.process(send())
+    env.run()
+    return arrived[0]
+
+
+def test_a_message_that_begins_while_its_path_is_down_starts_slowly_when_it_is_back():
+    # from 1 s on its window of 10 kB in 40 ms, then the rest in a burst of 20 ms
+    assert end_s(30_000, 0.9, (0, 0), (1, 1e6)) == pytest.approx(1.06)
+
+
+def test_a_message_on_a_slow_path_has_grown_its_window_by_what_it_sent_when_the_path_gets_fast():
+    # from 0.975 s on 5 kB at 200 kB/s; then windows of 15 and 30 kB in 40 ms each, and 10 kB at 1 MB/s
+    assert end_s(60_000, 0.955, (0, 2e5), (1, 1e6)) == pytest.approx(1.09)
+
+
+def test_a_window_that_fills_a_path_fills_it_after_a_break_too():
+    # 80 ms of slow start send 30 kB, 20 ms more 20 kB, and 1 s later the rest goes on at 1 MB/s
+    assert end_s(130_000, 0, (0.12, 0), (1.12, 1e6)) == pytest.approx(1.2)
+
+
+def test_a_window_does_not_grow_by_what_a_path_that_broke_did_not_let_through():
+    # 5 kB of a window of 10 kB until 0.04 s: 15 kB in 40 ms from 1 s on, and 10 kB at 1 MB/s
+    assert end_s(30_000, 0, (0.04, 0), (1, 1e6)) == pytest.approx(1.05)
+
+
+def test_a_shared_link_that_gets_faster_puts_its_flows_into_slow_start():
+    network = native.extension().FlowNetwork()
+    network.add_nodes([1e6] * 2, [1e6] * 2, [0] * 2)
+    network.use_windows(10_000, 200_000_000)
+    shared = network.add_link(0.0)
+    network.send(0, 0, 1, 10**6, links=[shared], round_trip_ns=100_000_000)
+    network.set_link_capacity(10**9, shared, 5e5)
+    assert network.rates()[1].tolist() == [10**5 * 2**16]
+    network.check()
+
+
+@pytest.mark.parametrize("leaves", [0, 1])
+def test_a_node_that_was_away_has_new_connections(leaves):
+    env, arrived = simpy.Environment(), []
+    options = {"fidelity": "tcp", "tcp": SEGMENTS_OF_1_KB, "on_delivery": lambda _: arrived.append(env.now)}
+    network = Network(env, 2, 1e6, 1e6, 0.02, **options)
+
+    def sent_twice():
+        network.send([Message(0, 1, 0, "flow", None, 30_000)])
+        yield env.timeout(0.1)
+        network.remove_node(leaves)
+        network.return_node(leaves)
+        network.send([Message(0, 1, 0, "flow", None, 30_000)])
+
+    env.process(sent_twice())
+    env.run()
+    assert arrived == pytest.approx([0.08, 0.18])
 
 
 def test_a_flow_in_slow_start_leaves_the_rest_of_its_link_to_others():
@@ -153,6 +219,8 @@ def test_levels_with_weights_and_windows_are_those_of_progressive_filling(increm
             links=drawn.choice([[], [], [shared[0]], shared]),
             round_trip_ns=drawn.choice([0, 30_000_000, 200_000_000]),
         )
+        network.check()
+        network.set_capacity(step * 10**7, drawn.randrange(12), *drawn.choices([0, 1e5, 1e6, 4e6], k=2))
         network.check()
         network.step((step + 1) * 10**7 - 1)
         while network.next_time() < (step + 1) * 10**7:
