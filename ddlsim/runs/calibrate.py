@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ddlsim.csv_rows import shortened, unreadable
 from ddlsim.errors import ScenarioError
 from ddlsim.units import MAX_STEP_S
 
@@ -111,29 +112,34 @@ def read_measurements(path: str | Path) -> dict[str, StepTimes]:
         ScenarioError: it cannot be read, lacks a column, or has a value that is no step time.
     """
     found: dict[str, list[float]] = {}
+    expected = "expected a CSV file with the columns device,step_time_s"
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = csv.DictReader(line for line in file if line.strip() and not line.startswith("#"))
-            if not {"device", "step_time_s"} <= set(rows.fieldnames or ()):
-                raise ScenarioError(f"{path}: expected the columns device,step_time_s, got {rows.fieldnames}")
-            for row in rows:
-                found.setdefault(row["device"], []).append(_step_time(path, row))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: expected a CSV file with the columns device,step_time_s: {error}") from error
+        text = Path(path).read_text(encoding="utf-8-sig")
+        lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise unreadable(path, expected, error) from error
+    columns = rows[0] if rows else []
+    if not {"device", "step_time_s"} <= set(columns):
+        got = shortened(",".join(columns)) if rows else "an empty file"
+        raise ScenarioError(f"{path}: expected the columns device,step_time_s, got {got}")
+    for cells in rows[1:]:
+        row = dict(zip(columns, cells, strict=False))
+        found.setdefault(row.get("device", ""), []).append(_step_time(path, row))
     if not found:
         raise ScenarioError(f"{path}: expected at least one measurement, got only the columns")
     return {device: StepTimes(np.array(values)) for device, values in found.items()}
 
 
-def _step_time(path: str | Path, row: Mapping[str, str | None]) -> float:
-    text = row["step_time_s"] or ""
+def _step_time(path: str | Path, row: Mapping[str, str]) -> float:
+    device, text = row.get("device", ""), row.get("step_time_s", "")
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 < value < MAX_STEP_S:
         raise ScenarioError(
-            f"{path}: {row['device']}: step_time_s: expected seconds above 0 and below {MAX_STEP_S:g}, got {text!r}"
+            f"{path}: {device}: step_time_s: expected seconds above 0 and below {MAX_STEP_S:g}, got {text!r}"
         )
     return value
 

@@ -28,13 +28,19 @@ def test_repeated_measurements_of_a_device_are_taken_together(measured):
     assert {device: found.median_s for device, found in times.items()} == {"pi": 0.025, "phone": 0.01}
 
 
+def test_byte_order_marks_blanks_and_other_columns_do_no_harm(measured):
+    times = read_measurements(measured("\ufeffdevice, step_time_s, note\r\npi, 0.02, warm\r\n\r\nphone,0.01 ,\r\n"))
+    assert {device: found.median_s for device, found in times.items()} == {"pi": 0.02, "phone": 0.01}
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("device,step_time_s\npi,fast\n", "pi: step_time_s: expected seconds above 0 and below 1e+09, got 'fast'"),
         ("device,step_time_s\npi,0\n", "got '0'"),
         ("device,step_time_s\npi\n", "got ''"),
-        ("device,seconds\n", r"expected the columns device,step_time_s, got \['device', 'seconds'\]"),
+        ("device,seconds\n", "expected the columns device,step_time_s, got device,seconds"),
+        ("", "expected the columns device,step_time_s, got an empty file"),
         ("device,step_time_s\n", "expected at least one measurement, got only the columns"),
     ],
 )
