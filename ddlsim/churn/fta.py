@@ -6,6 +6,7 @@ epoch), event_end_reason, divided by tabs or commas. A first line with these nam
 another order.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ from ddlsim.churn.schedule import Absences, Churn, Interval, merged
 from ddlsim.churn.traces import gaps, scaled
 from ddlsim.csv_rows import refuse, shortened, unreadable
 from ddlsim.errors import ScenarioError
+from ddlsim.part import Problem
 from ddlsim.rng import dealt, stream
 
 COLUMNS = (
@@ -49,6 +51,17 @@ class FailureTrace(Churn):
             ScenarioError: it cannot be read, has wrong lines, or no machine that is ever available.
         """
         read_events(self.path)
+
+    def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
+        """See Part; reads the file, and tells a start_s after which no machine is available."""
+        machines = read_events(self.path).values()
+        last_s = max((end_s for online in machines for _, end_s in online), default=0.0)
+        if last_s <= self.start_s:
+            yield (
+                ("start_s",),
+                f"expected less than {last_s:.15g}, the second of {self.path} after which no machine is available any "
+                f"more, got {self.start_s:.15g}. It is in the trace's own seconds, from its earliest interval on.",
+            )
 
     def absences(self, num_nodes: int, seed: int) -> Absences:
         """Per node the gaps of its machine; all machines are different while they last."""

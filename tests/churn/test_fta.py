@@ -1,11 +1,13 @@
 """Churn from the Failure Trace Archive's event_trace, from lines made by hand."""
 
+import json
 import math
 
 import pytest
 
 from ddlsim.churn.fta import FailureTrace, read_events
 from ddlsim.errors import ScenarioError
+from ddlsim.scenario import load
 
 
 @pytest.fixture
@@ -52,6 +54,17 @@ def test_machines_are_all_different_while_they_last(trace):
     path = trace(*((machine, 1, 0, 10 + machine) for machine in range(5)))
     ends = [next(iter(gaps))[0] for gaps in FailureTrace(path=path).absences(5, seed=2).values()]
     assert sorted(ends) == [10, 11, 12, 13, 14]
+
+
+def test_a_start_after_which_no_machine_is_available_is_told(trace):
+    path = trace((7, 1, 1000, 1100), (8, 1, 1050, 1200), (8, 0, 1200, 2000))
+    assert list(FailureTrace(path=path, start_s=199).problems(2, 0)) == []
+    ((place, text),) = FailureTrace(path=path, start_s=200).problems(2, 0)
+    assert place == ("start_s",)
+    assert text.startswith(f"expected less than 200, the second of {path} after which no machine is available any more")
+    churn = {"name": "fta", "path": path, "start_s": 5000}
+    with pytest.raises(ScenarioError, match=r"churn\.start_s: expected less than 200, .* got 5000\."):
+        load("smoke", [f"churn={json.dumps(churn)}"])
 
 
 def test_a_wrong_line_is_named(trace):
