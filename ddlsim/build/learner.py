@@ -85,7 +85,9 @@ def build_learner(
         from ddlsim.privacy.accounting import need_opacus
 
         need_opacus()
-        _require_no_statistics({name: found.layout for name, found in learner.architectures.items()})
+        _require_no_statistics(
+            {name: found.layout for name, found in learner.architectures.items()}, scenario.algorithm_name
+        )
     _require_core(scenario, {name: found.layout.parts["core"].size for name, found in learner.architectures.items()})
     return learner
 
@@ -120,14 +122,22 @@ def _require_core(scenario: "Scenario", sizes: dict[str, int]) -> None:
         )
 
 
-def _require_no_statistics(layouts: "Mapping[str, Layout]") -> None:
-    """Whether no architecture has buffers, which learn of samples and would leave without noise.
+def _require_no_statistics(layouts: "Mapping[str, Layout]", algorithm: str) -> None:
+    """Whether no architecture, and nothing that the algorithm of this name adds, has buffers: they learn of samples and
+    would leave without noise.
 
     Raises:
         ScenarioError: if one has.
     """
     for name, layout in layouts.items():
-        if layout.local.size or any(part.size > sum(part.trained_sizes) for part in layout.parts.values()):
+        holding = [part.name for part in layout.parts.values() if part.size > sum(part.trained_sizes)]
+        added = [part for part in holding if part in layout.extra_names]
+        if added:
+            raise ScenarioError(
+                f"privacy: {algorithm} adds to every model a {added[0]} that has running statistics (BatchNorm), which "
+                "learn of samples without noise. Choose another algorithm."
+            )
+        if layout.local.size or holding:
             raise ScenarioError(
                 f"privacy: {name} has running statistics (BatchNorm), which learn of samples without noise. Choose a "
                 "model without them (gn_lenet, mlp, ...)."

@@ -28,7 +28,8 @@ def check(
     ],
     overrides: Overrides = [],  # noqa: B006
     data: Annotated[
-        bool, typer.Option("--data", help="Also read the data, where it is, and deal it to the nodes as a run does.")
+        bool,
+        typer.Option("--data", help="Also read the data, where it is, deal it, and build models and links, as a run."),
     ] = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -80,12 +81,19 @@ def _try_out(path: str, scenario) -> None:
 
 
 def _deal(scenario: "Scenario", data_dir: Path | None) -> None:
-    """Reads the data and deals it; raises what a run would raise before its first round."""
+    """Reads the data, deals it and builds what it is for; raises what a run would raise before its first round."""
+    from ddlsim.build import build_learner, build_simulation
     from ddlsim.runs import load_data, prepare
+    from ddlsim.runs.recorder import Recorder
 
     loaded = load_data(scenario, data_dir, fallback=False, download=False)
     prepared = prepare(loaded)
     scenario.model.check(prepared.image_shape)
+    learner = build_learner(scenario, prepared, "none" if scenario.learning == "none" else "cpu")
+    try:
+        build_simulation(scenario, prepared, learner, Recorder())
+    finally:
+        learner.close()
 
 
 def _matrix_line(path: str, overrides: list[str]) -> str:

@@ -109,7 +109,8 @@ class Layout:
     def __init__(self, architecture: str, module: nn.Module, buffers: Buffers = "shared"):
         self.architecture = architecture
         self.draws_noise = draws_noise(module)
-        self.names: tuple[str, ...] = (CORE, HEAD, *getattr(module, "extra_parts", ()))
+        self.extra_names: tuple[str, ...] = tuple(getattr(module, "extra_parts", ()))
+        self.names: tuple[str, ...] = (CORE, HEAD, *self.extra_names)
         _check(architecture, module, self.names)
         persistent = _persistent_buffers(module)
         self.parts: dict[str, Part] = {}

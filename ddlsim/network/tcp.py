@@ -34,8 +34,9 @@ class Tcp:
         segment_bytes: of a message in one segment: 1448 of an Ethernet frame of 1500 with time stamps.
         segment_header_bytes: beside them on the wire: 14 Ethernet, 20 IP, 32 TCP.
         acks_per_segment: segments of only headers that go back for each: 0.5 with delayed acknowledgements.
-        connections: persistent: one per pair of nodes, there from the start (a new one when one of them has been
-            away), over which messages go one after the other; per_message: one for each message, whose set-up costs a round trip before the first byte.
+        connections: persistent: one per pair of nodes, there from the start (a new one when one of them has been away),
+            over which messages go one after the other; per_message: one for each message, whose set-up costs a round
+            trip before the first byte.
         initial_window: segments that a connection may have on their way when it begins (RFC 6928: 10); then twice as
             many in each round trip, until they fill the smallest link of the path; half of them for each time-out that
             it rests. 0: no slow start.

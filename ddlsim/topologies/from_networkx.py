@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import networkx as nx
 
 Argument = bool | int | float | str | None
+DRAWN_IN_NO_TIME = 100
+"""Nodes."""
 _NONE = inspect.Parameter.empty
 
 
@@ -34,8 +36,11 @@ class FromNetworkx(RandomTopology):
     dynamic: bool = False
 
     def check(self, num_nodes: int) -> None:
-        """Raise ScenarioError if there is no such generator, or it does not take the arguments."""
+        """Raise ScenarioError if there is no such generator, or it does not take the arguments, or, of a graph that is
+        drawn in no time, if it has other nodes than the scenario."""
         self._call(num_nodes, 0)
+        if num_nodes <= DRAWN_IN_NO_TIME:
+            self._draw(num_nodes, 0)
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
         """The graph of a round.

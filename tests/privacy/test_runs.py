@@ -76,6 +76,14 @@ def test_running_statistics_would_leak_and_are_refused(tmp_path):
         runs.run(scenario, out=tmp_path / "run")
 
 
+def test_running_statistics_that_an_algorithm_adds_are_told_as_its_own(tmp_path):
+    pytest.importorskip("opacus")
+    keys = {"algorithm": {"name": "mapl"}, "model": {"name": "gn_lenet"}}
+    scenario = from_mapping(BASE | keys | {"privacy": {"clip": 1.0, "noise_multiplier": 1.0}})
+    with pytest.raises(ScenarioError, match=r"mapl adds to every model a projection .*Choose another algorithm"):
+        runs.run(scenario, out=tmp_path / "run")
+
+
 def test_a_scenario_without_the_section_is_written_as_before():
     assert "privacy" not in to_yaml(from_mapping(BASE))
 

@@ -85,3 +85,5 @@ def test_a_scenario_names_generator_and_arguments():
     assert scenario.topology == make("barabasi_albert", m=2)
     with pytest.raises(ScenarioError, match=r"topology.arguments: .* needs m"):
         load("scenarios/smoke.yaml", ["topology={name: nx, generator: barabasi_albert}"])
+    with pytest.raises(ScenarioError, match=r"gives a graph of 5 nodes, the scenario has 8"):
+        load("scenarios/smoke.yaml", ["topology={name: nx, generator: path, arguments: {n: 5}}"])
