@@ -1,8 +1,9 @@
 """A simulation under way goes on as another scenario says: what a branched run does at its branching point.
 
 What surrounds nodes (network, churn, devices, protocol, evaluations, what a training is) is another at once; what is on
-its way or has begun ends as it began. An algorithm's options are others from the first round that no node has begun, so
-that all nodes do a round in the same way.
+its way or has begun ends as it began: nodes that complete the branching round at one instant are then in the next one.
+An algorithm's options are others from the first round that no node has begun, so that all nodes do a round in the same
+way.
 """
 
 from typing import TYPE_CHECKING, Any, cast

@@ -111,8 +111,8 @@ def equalized_odds(confusion: np.ndarray, node_cluster: Ints) -> float:
         confusion: one matrix of counts per node, [N, C, C]; row = true class, column = predicted class.
         node_cluster: the cluster of each node, [N], numbered from 0.
     Returns:
-        The largest of the gaps between two clusters; 0 with one cluster, nan where no gap is defined: clusters have no
-        rate of any class in common.
+        The largest of the gaps between two clusters, each over the classes of which both have both rates; pairs of
+        clusters without such a class are left out. 0 with one cluster, nan where that leaves no pair.
     """
     _, true_positive, false_positive = class_rates(confusion)
     return _largest_gap([over_clusters(rate.T, node_cluster) for rate in (true_positive, false_positive)])

@@ -31,6 +31,9 @@ class Algorithm(Part, ABC):
     needs_core: ClassVar[bool] = False
     """Whether it keeps core and head apart; models that are nothing but a head are refused then."""
 
+    own_loss: ClassVar[bool] = False
+    """Whether it trains with a loss of its own (`objective` of node.train), which has no gradient per sample."""
+
     has_server: ClassVar[bool] = False
     """Whether there is one more node, the last, that all others are linked with (`node.is_server`). Who joins or
     returns then does the round after that of the others, and a pull is answered with what is of its round, in either

@@ -182,7 +182,7 @@ class DAC(GossipPull):
         remote_scoring: whether peers score the node's model on their data, instead of the node theirs on its own.
         loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
         stopped_compared: which model of a stopped peer the cosines and the L2 distance are taken to: the one it serves
-            (`served`) or its `last` one.
+            (`served`) or its `last` one; with alpha above 0 always the last, which the last update has led to.
         frozen_sampling: draw with the same random numbers in every round, as FACADE's published runs.
     """
 
@@ -241,7 +241,8 @@ class DAC(GossipPull):
         return Memory(Deferred(lambda: nothing), {})
 
     def compared_when_stopped(self, state: State) -> "Params | None":
-        return state.model if self.stopped_compared == "last" and self.similarity != "inverse_loss" else None
+        is_last = self.stopped_compared == "last" and self.similarity != "inverse_loss"
+        return state.model if is_last else super().compared_when_stopped(state)
 
     def extras(self, node: "Node", state: State) -> dict[str, Any]:
         found = super().extras(node, state)

@@ -31,6 +31,7 @@ class FedClassAvg(MeanHeads):
 
     may_change: ClassVar[frozenset[str]] = frozenset({"temperature", "contrastive", "proximal"})
     needs_classes: ClassVar[bool] = True
+    own_loss: ClassVar[bool] = True
     variant: Literal["code", "thesis"] = "code"
     temperature: Annotated[float, Gt(0)] = 100.0
     contrastive: Annotated[float, Ge(0)] = 1.0

@@ -48,6 +48,7 @@ class FedProto(Algorithm):
     has_server: ClassVar[bool] = True
     joins_anew: ClassVar[bool] = True
     needs_core: ClassVar[bool] = True
+    own_loss: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
     proto_weight: Annotated[float, Ge(0)] = 0.1
 

@@ -92,7 +92,7 @@ class GossipPull(Algorithm):
             in the round's random order would see), `at_once` (what it had when the exchange began) or `newest`.
         init: whether nodes start from the same model (`shared`) or each from its own.
         stopped_serves: what a node hands out that early stopping has ended: its `best` model by validation loss or its
-            `last` one.
+            `last` one. Where last updates are compared (alpha above 0), peers get the last model as well.
         record_merges: whether each merge's validation accuracy before and after is recorded; of a node that has
             stopped once more, what it holds from then on.
         record_similarities: nodes whose measured similarities are recorded.
@@ -141,8 +141,9 @@ class GossipPull(Algorithm):
         return None
 
     def compared_when_stopped(self, state: State) -> "Params | None":
-        """The model of a stopped node that peers compare with theirs; None: the one that it serves."""
-        return None
+        """The model of a stopped node that peers compare with theirs; None: the one that it serves. Default: the one
+        that its last update has led to, where that is compared."""
+        return None if state.last is None else state.model
 
     def extras(self, node: "Node", state: State) -> dict[str, Any]:
         """What travels beside the model."""

@@ -95,6 +95,7 @@ class MAPL(Algorithm):
     )
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
     needs_core: ClassVar[bool] = True
+    own_loss: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
     variant: Literal["code", "thesis"] = "code"
     temperature: Annotated[float, Gt(0)] = 100.0

@@ -135,10 +135,8 @@ class Trial:
                 return
             if set(graph) != set(range(count)):
                 shown = ", ".join(map(str, list(graph)[:5]))
-                yield (
-                    f"{place} returns a graph of nodes {shown}, ..., expected 0..{count - 1}: num_nodes is {count} "
-                    "in the trial"
-                )
+                here = f"(num_nodes is {count} in the trial)"
+                yield f"{place} returns a graph of nodes {shown}, ..., expected 0..{count - 1} {here}"
                 return
             if set(map(frozenset, graph.edges)) != set(map(frozenset, topology.graph(count, round_num, seed).edges)):
                 yield f"{place} returns another graph for the same round and seed; draw from the seed alone"

@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from ddlsim.errors import DdlsimError
+from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.learning.architecture import cannot_take, draw
 
 
@@ -41,13 +41,13 @@ def latent_size(module: nn.Module, input_shape: Sequence[int], dtype: torch.dtyp
         dtype: of the samples.
 
     Raises:
-        DdlsimError: if they are no vector.
+        ScenarioError: if they are no vector.
     """
     device = next(module.parameters()).device
     with torch.no_grad():
         features = module.get_submodule("core").eval()(torch.zeros(1, *input_shape, device=device, dtype=dtype))
     if features.dim() != 2:
-        raise DdlsimError(
+        raise ScenarioError(
             f"model: the core's features are {list(features.shape[1:])}, but this algorithm needs a vector. Choose a "
             "model that cuts before its last linear layers (gn_lenet, mlp, resnet18, ...)."
         )

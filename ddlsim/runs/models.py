@@ -238,6 +238,7 @@ def _state(learner: "Learner", node: int, model: "Model", beside: Any) -> "dict[
 
 def _why_none(directory: Path) -> str:
     try:
-        return json.loads((directory / "manifest.json").read_text())["models"]
+        told = json.loads((directory / "manifest.json").read_text())["models"]
+        return told if told.startswith("none") else "no evaluation took place"
     except (OSError, ValueError, TypeError, KeyError):
         return "it was made before models were kept, or has not ended"

@@ -186,6 +186,10 @@ def _privacy(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         yield ("privacy",), "nothing is learned, so nothing is private: learning is none"
     if privacy.kind != "dp_sgd":
         return
+    if scenario.algorithm.own_loss:
+        text = f"{scenario.algorithm_name} trains with a loss of its own, of which there is no gradient per sample. "
+        text += "Use message, or an algorithm that trains with the task's loss (el, dpsgd, dac, facade, ...)"
+        yield ("privacy", "kind"), text
     for key, common, why in (
         ("accumulate", 1, "noise is added to every batch; a larger batch_size does the same"),
         ("precision", "float32", "gradients of single samples are computed in float32"),

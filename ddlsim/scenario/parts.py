@@ -147,19 +147,17 @@ def _checker(cls: type) -> TypeAdapter:
 def _check_defaults(part: Any, given: Mapping[str, Any]) -> None:
     """Raises ScenarioError if a class from outside has a default that its own annotation does not allow: the scenario
     that a run writes down, with all keys, could not be read again."""
-    place = own_code.where(type(part)) if own_code.is_from_outside(type(part)) else None
-    if place is None:
+    if not own_code.is_from_outside(part):
         return
     try:
         _checker(type(part)).validate_json(_to_json(plain(part)))
     except ValidationError as error:
         key, text = error.errors()[0]["loc"][0], error.errors()[0]["msg"]
-        value = getattr(part, str(key))
+        value, place = getattr(part, str(key)), own_code.where(type(part))
+        head = f"{f'{place}: ' if place else ''}{key} of {type(part).__qualname__} is {value!r}"
+        found = "" if key in given else " by default, or as __post_init__ leaves it"
         hint = f" Write `{key}: ... | None = None`." if value is None else ""
-        raise ScenarioError(
-            f"{place}: {key} of {type(part).__qualname__} is {value!r} {'' if key in given else 'by default, '}"
-            f"which its annotation does not allow: {text}.{hint}"
-        ) from error
+        raise ScenarioError(f"{head}{found}, which its annotation does not allow: {text}.{hint}") from error
 
 
 def keys_of(cls: type) -> list[dataclasses.Field]:
@@ -195,12 +193,12 @@ def plain(value: Any) -> Any:
         return {str(key): plain(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
         return [plain(child) for child in value]
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, Enum):  # also of texts and of numbers
+        return plain(value.value)
+    if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, PurePath):
         return str(value)
-    if isinstance(value, Enum):
-        return plain(value.value)
     if hasattr(value, "tolist"):  # numpy and torch
         return plain(value.tolist())
     shown = " ".join(repr(value).split())

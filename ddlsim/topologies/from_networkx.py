@@ -1,11 +1,12 @@
 """Any graph generator of networkx by its name: barabasi_albert_graph, hypercube_graph, random_geometric_graph, ..."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import ScenarioError
+from ddlsim.part import Problem
 from ddlsim.topologies.random_graphs import RandomTopology
 
 if TYPE_CHECKING:
@@ -36,11 +37,15 @@ class FromNetworkx(RandomTopology):
     dynamic: bool = False
 
     def check(self, num_nodes: int) -> None:
-        """Raise ScenarioError if there is no such generator, or it does not take the arguments, or, of a graph that is
-        drawn in no time, if it has other nodes than the scenario."""
+        """Raise ScenarioError if there is no such generator, or it does not take the arguments."""
         self._call(num_nodes, 0)
+
+    def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
+        """See Part; a graph that is drawn in no time is drawn as for the first round."""
+        self.check(num_nodes)
         if num_nodes <= DRAWN_IN_NO_TIME:
-            self._draw(num_nodes, 0)
+            self.graph(num_nodes, 0, seed)
+        return iter(())
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
         """The graph of a round.

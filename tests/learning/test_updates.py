@@ -238,7 +238,9 @@ def test_an_own_optimizer_is_kept_with_its_numbers_and_types(make_learner, tiny_
 
 
 class Layered(torch.optim.SGD):
-    """Rates of its own: of all but the last tensor a share, which it lowers with every step; of the last all."""
+    forgets = False
+
+    """Rates of its own: of all but the last tensor a share, of the last all. It forgets what it changes as it steps."""
 
     def __init__(self, params, lr=0.1, share=0.5):
         *others, last = params
@@ -246,14 +248,36 @@ class Layered(torch.optim.SGD):
 
     def step(self):
         super().step()
-        self.param_groups[0]["lr"] *= 0.9
+        for group in self.param_groups:
+            group["lr"] *= 0.5 if self.forgets else 1.0
 
 
-def test_rates_that_an_own_optimizer_gives_to_groups_are_shares_of_the_schedule_s(make_learner, tiny_net):
+class Bare(torch.optim.Optimizer):
+    """Knows no rates: it takes a hundredth of the gradient."""
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"rate": 0.01})
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            p -= self.param_groups[0]["rate"] * p.grad
+
+
+def test_an_own_optimizer_needs_no_rate_in_its_groups(make_learner, tiny_net):
+    learner = make_learner(optimizer={"name": OPTIMIZERS.name_given(Bare)}, learning_rate=0.1)
+    model = learner.init_models(0)[0]
+    expected = plain_loop(learner, module_with(learner, tiny_net, model), Bare, steps=4)
+    found = values(learner, learner.train(0, model, 4, rng()))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_rates_that_an_own_optimizer_gives_to_groups_are_shares_of_the_schedule_s(make_learner, tiny_net, monkeypatch):
     name = OPTIMIZERS.name_given(Layered)
     learner = make_learner(optimizer={"name": name, "share": 0.25}, learning_rate=0.1)
     model = learner.init_models(0)[0]
     module = module_with(learner, tiny_net, model)
     expected = plain_loop(learner, module, lambda p: Layered(p, 0.1, 0.25), steps=4)
+    monkeypatch.setattr(Layered, "forgets", True)
     found = values(learner, learner.train(0, model, 4, rng()))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

@@ -135,7 +135,7 @@ TOPOLOGY = "import networkx as nx\nfrom ddlsim.topologies.base import Topology\n
     [
         ("nx.MultiGraph([(0, 1)])", "returns a MultiGraph, expected an undirected networkx.Graph"),
         ("nx.DiGraph()", "returns a DiGraph, expected an undirected networkx.Graph"),
-        ("nx.path_graph(num_nodes + 1)", "expected 0..1 (num_nodes is 2)"),
+        ("nx.path_graph(num_nodes + 1)", "expected 0..1 (num_nodes is 2 in the trial)"),
         ("nx.Graph([(0, 0), (0, 1)])", "self-loops"),
         ("nx.gnp_random_graph(num_nodes, 0.5) if num_nodes > 7 else 1 / 0", "returns another graph for the same round"),
     ],

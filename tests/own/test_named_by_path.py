@@ -46,12 +46,8 @@ def test_keys_are_checked_as_those_of_our_own(write):
 @pytest.mark.parametrize(
     ("default", "text"),
     [
-        (
-            "None",
-            r"algorithm: mine.py:\d+: every of Mine is None by default, which its annotation does not allow: .*"
-            r"valid integer. Write `every: ... \| None = None`.",
-        ),
-        ("0.5", r"mine.py:\d+: every of Mine is 0.5 by default, which its annotation does not allow: .*integer"),
+        ("None", r"every of Mine is None by default, or .*its annotation does not allow: .* Write `every: ... \| None"),
+        ("0.5", r"mine.py:\d+: every of Mine is 0.5 by default, or .*its annotation does not allow: .*integer"),
     ],
 )
 def test_a_default_that_its_annotation_does_not_allow_is_told_before_anything_runs(write, here, default, text):

@@ -171,6 +171,14 @@ def test_a_vocabulary_has_more_than_padding_and_unknown_words(vocabulary, wrong)
     assert found == ["expected a number of at least 3, got 2"] * wrong
 
 
+@pytest.mark.parametrize(("name", "wrong"), [("fedproto", 1), ("fedclassavg", 1), ("mapl", 1), ("fedsim", 0)])
+def test_a_loss_of_an_algorithm_s_own_has_no_private_gradients(name, wrong):
+    private = "privacy={kind: dp_sgd, clip: 1.0, noise_multiplier: 1.0}"
+    problems = _problems_of("scenarios/smoke.yaml", f"algorithm={{name: {name}}}", private)
+    found = [problem.text for problem in problems if problem.path == "privacy.kind"]
+    assert len(found) == wrong and all("trains with a loss of its own" in text for text in found)
+
+
 def _problems_of(path, *sets):
     try:
         load(path, sets)

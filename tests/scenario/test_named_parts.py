@@ -3,15 +3,18 @@
 import sys
 import types
 from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import pytest
 from annotated_types import Ge, Lt
 
 from ddlsim.models.base import ModelSettings
 from ddlsim.registry import Registry
 from ddlsim.scenario import from_mapping, load, parts, to_yaml
-from ddlsim.scenario.parts import key_docs
+from ddlsim.scenario.parts import key_docs, plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,3 +107,15 @@ def test_key_texts_come_from_the_docstring():
     found = key_docs(Knot)
     assert found.pop("buffers").startswith("floating-point buffers")  # of the class that it extends
     assert found == {"loops": "how many, at least one.", "ends": "their lengths in m."}
+
+
+class Word(str, Enum):  # noqa: UP042  # as users write it
+    short = "s"
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [(Word.short, "s"), (np.float64(0.5), 0.5), (np.str_("a"), "a"), (Path("a/b"), "a/b"), (True, True)],
+)
+def test_values_are_written_as_yaml_has_them(value, written):
+    assert plain(value) == written and type(plain(value)) is type(written)

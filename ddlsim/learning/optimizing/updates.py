@@ -8,8 +8,8 @@ In this order, as in a plain loop over batches:
 3. `clip_norm` scales the gradient of a model whose L2 norm is larger down to it (torch.nn.utils.clip_grad_norm_), and
    `clip_value` cuts each value off (clip_grad_value_);
 4. a control variate is added (SCAFFOLD's c - c_i): it corrects what has been sampled, and is not clipped itself;
-5. the optimizer steps, with the update's own learning rate. A group of parameters to which an optimizer of one's own
-   gives another rate than it was given, or changes it when it steps, keeps that share of it.
+5. the optimizer steps, with the update's own learning rate; groups of parameters to which an optimizer of one's own has
+   given another rate than it was given, with that share of it.
 
 Tensors hold one model's parameters, or a row for each of many models: all of this works row by row.
 """
@@ -68,8 +68,8 @@ class Updates:
         self._made: torch.optim.Optimizer | None = None
         if not self._plain:
             self._made = optimizer.make(self._groups(), settings.learning_rate)
-            self._given = [settings.learning_rate] * len(self._made.param_groups)
-            self._shares = [1.0] * len(self._given)
+            rates_made = [group.get("lr") for group in self._made.param_groups]
+            self._shares = [1.0 if rate is None else float(rate) / settings.learning_rate for rate in rates_made]
             if state is not None:
                 state.put_into(self._made, self._named)
 
@@ -107,10 +107,8 @@ class Updates:
         if self._made is None:
             torch._foreach_add_(self._parameters, gradients, alpha=-rate)
             return
-        for at, group in enumerate(self._made.param_groups):
-            if group["lr"] != self._given[at]:
-                self._shares[at] *= group["lr"] / self._given[at] if self._given[at] else 1.0
-            group["lr"] = self._given[at] = rate * self._shares[at]
+        for group, share in zip(self._made.param_groups, self._shares, strict=True):
+            group["lr"] = rate * share
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
         self._made.step()
