@@ -155,7 +155,8 @@ class Evaluator:
     def close_complete(self, population: "Population") -> None:
         """Evaluates every open round that no node is still on the way to; absent nodes count as they are now.
 
-        Nodes that have not joined yet are left out. A node that comes back and completes such a round later is not
+        Nodes that joined or came back in a later round count as when they had completed that, where they have; nodes
+        that have not joined yet are left out. A node that comes back and completes such a round later is not
         measured again in it, or the others would count there as they are by then.
         """
         for completed in sorted(self._open):
@@ -167,12 +168,17 @@ class Evaluator:
                 taken = snapshots.get(node)
                 is_server = taken is not None and taken.serving is None  # by now what it sent last is out
                 if taken is None or is_server:
-                    snapshots[node] = population.snapshot(node, completed)
+                    later = None if is_server else self._next_of(node)
+                    snapshots[node] = later or population.snapshot(node, completed)
             outcome = self._evaluate(completed, dict(sorted(snapshots.items())))
             if outcome is None:
                 continue
             self._on_evaluated(outcome)
             self.target_reached |= self._stop_at is not None and outcome.reaches(self._stop_at)
+
+    def _next_of(self, node: int) -> Snapshot | None:
+        """Of a node that has already completed open rounds, the first of them."""
+        return next((self._open[later][node] for later in sorted(self._open) if node in self._open[later]), None)
 
     def _evaluate(self, completed: int, taken: dict[int, Snapshot]) -> Evaluated | None:
         snapshots = {node: snapshot for node, snapshot in taken.items() if snapshot.serving is not None}

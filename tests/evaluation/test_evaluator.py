@@ -135,3 +135,21 @@ def test_an_evaluation_finds_the_same_however_many_there_were_before(tmp_path, m
     assert {"evaluated_head"} <= {row["name"] for row in found[0]}
     assert any(row["name"].startswith("true_similarity") for row in found[1])
     assert found[:2] == found[2:]
+
+
+def test_a_node_that_joins_ahead_of_the_others_counts_as_it_was_when_it_had_completed_a_round(tmp_path):
+    """Node 2 joins while the others are in their first round, begins with the next, and is through at once."""
+    steps = tmp_path / "steps.csv"
+    steps.write_text("node,step_time_s\n0,1\n1,1\n2,0.001\n")
+    sets = (
+        "algorithm={name: local}",
+        "rounds=4",
+        "evaluation.every=1",
+        "nodes.clusters=[3]",
+        "topology={name: complete}",
+    )
+    churn = "churn={name: schedule, offline: [{node: 2, start_s: 0, end_s: 1}]}"
+    runs.run(load(SMOKE, (*sets, churn, f"devices={{name: table, path: '{steps}'}}")), out=tmp_path / "run")
+    rows = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    times = {row["round"]: row["time_s"] for row in rows if row["node"] == 2 and row["name"] == "accuracy"}
+    assert list(times) == [1, 2, 3, 4] and list(times.values()) == sorted(times.values()) and times[1] == times[2]
