@@ -133,7 +133,9 @@ def end(summary: dict, as_json: bool) -> None:
 def show(summary: dict, as_json: bool) -> None:
     """Prints a summary."""
     if as_json:
-        typer.echo(json.dumps(summary))
+        from ddlsim.report.json_lines import strict
+
+        typer.echo(json.dumps(strict(summary)))
         return
     from ddlsim.report.summary_table import table
 

@@ -71,7 +71,8 @@ def rounds(records: "Records") -> Columns:
             continue
         own = found.honest(metric)[:, : records.num_nodes]
         columns[metric] = metrics.over_nodes(own)
-        columns[f"{metric}_std"] = np.array([np.std(row[~np.isnan(row)]) for row in own])
+        with np.errstate(invalid="ignore"):  # infinite ones, of nodes that have diverged
+            columns[f"{metric}_std"] = np.array([np.std(row[~np.isnan(row)]) for row in own])
         of_clusters = metrics.over_clusters(own, records.node_cluster)
         columns |= {f"{metric}_{cluster}": curve for cluster, curve in enumerate(of_clusters.T)}
         if metric == "accuracy":

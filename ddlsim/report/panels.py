@@ -98,7 +98,7 @@ def sweep_figure(runs: Sequence[Records], key: str) -> "Figure":
     categories = _categories(runs, [own.get(key) for own in settings], key)
     groups = sorted(group(runs, apart=key), key=lambda own: own.label)
     lines = [_outcomes(own, key, categories) for own in groups]
-    both = all(np.isfinite(loss) for line in lines for found in line.values() for _, loss in found)
+    both = not any(np.isnan(loss) for line in lines for found in line.values() for _, loss in found)
     figure = Figure(figsize=(9 if both else 5.5, 3.6), layout="constrained")
     panels = figure.subplots(1, 2 if both else 1, squeeze=False)[0]
     metric = runs[0].judged_by
@@ -108,10 +108,13 @@ def sweep_figure(runs: Sequence[Records], key: str) -> "Figure":
             values = sorted(found)
             beside = 0.6 * ((number + 0.5) / len(lines) - 0.5) if categories else 0.0  # none hides another
             columns = [np.array([outcome[index] for outcome in found[value]]) for value in values]
+            scale = 1 if index else metric.scale
+            with np.errstate(invalid="ignore"):  # infinite ones, of runs that have diverged
+                spreads = [scale * column.std() for column in columns]
             axes.errorbar(
                 [value + beside for value in values],
-                [(1 if index else metric.scale) * column.mean() for column in columns],
-                [(1 if index else metric.scale) * column.std() for column in columns],
+                [scale * column.mean() for column in columns],
+                spreads,
                 label=groups[number].label,
                 marker="o",
                 markersize=4,
@@ -159,9 +162,13 @@ def _outcomes(own: Group, key: str, categories: list[str]) -> dict[float, list[t
 
 
 def _outcome(records: Records) -> tuple[float, float]:
-    """Quality after the last evaluation, over all nodes; and the mean over nodes of their lowest validation loss."""
+    """Quality after the last evaluation, over all nodes; and the mean over nodes of their lowest validation loss: nan
+    where none was recorded, infinite with a node whose losses were no numbers."""
     rows = records.rows.get("validation_loss")
-    loss = np.nan if rows is None else np.mean([rows.value[rows.node == node].min() for node in np.unique(rows.node)])
+    loss = np.nan
+    if rows is not None:
+        losses = np.where(np.isnan(rows.value), np.inf, rows.value)
+        loss = np.mean([losses[rows.node == node].min() for node in np.unique(rows.node)])
     if not len(records.evaluations):
         raise ScenarioError(f"{records.directory}: has no evaluation (yet).")
     return float(metrics.over_nodes(records.evaluations.quality[-1])), float(loss)

@@ -110,7 +110,8 @@ def spread_figure(records: Records) -> "Figure":
         color, dash = COLORS[cluster % len(COLORS)], DASHES[cluster % len(DASHES)]
         axes.plot(evaluations.round, values, color=color, linewidth=0.4, alpha=0.4)
         known = ~np.isnan(values).all(1)
-        mean, std = np.nanmean(values[known], axis=1), np.nanstd(values[known], axis=1)
+        with np.errstate(invalid="ignore"):  # infinite ones, of nodes that have diverged
+            mean, std = np.nanmean(values[known], axis=1), np.nanstd(values[known], axis=1)
         axes.plot(evaluations.round[known], mean, dash, color=color, label=f"cluster {cluster}", linewidth=1.8)
         axes.fill_between(evaluations.round[known], mean - std, mean + std, color=color, alpha=0.15, linewidth=0)
     axes.set(xlabel="rounds", ylabel=metric.axis, yscale=quality_scale(metric, evaluations.quality))

@@ -112,11 +112,12 @@ def _draw_curves(axes, records: Records, style: dict, unit_s: float) -> None:
     curves = metric.scale * metrics.over_clusters(evaluations.quality, records.node_cluster)
     last = [curve if metric.higher_is_better else -curve for curve in curves[-1]]
     sizes = [int((records.node_cluster == cluster).sum()) for cluster in range(curves.shape[1])]
-    largest = max(range(len(sizes)), key=lambda cluster: (sizes[cluster], -cluster))
+    known = [cluster for cluster in range(len(sizes)) if not np.isnan(last[cluster])]  # others attack, or are not there
+    largest = max(known or range(len(sizes)), key=lambda cluster: (sizes[cluster], -cluster))
     times = evaluations.time_s / unit_s
     mark = {"color": style["color"], "marker": style["marker"], "markersize": 3}
     axes.plot(times, curves[:, largest], "-", label=title_of(records), **mark)
-    others = [cluster for cluster in range(len(sizes)) if cluster != largest]
+    others = [cluster for cluster in known if cluster != largest]
     if others:
         axes.plot(times, curves[:, min(others, key=lambda cluster: last[cluster])], "--", **mark)
 

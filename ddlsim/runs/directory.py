@@ -240,10 +240,12 @@ def write_samples(directory: Path, prepared: "PreparedData | Outline") -> None:
 
 
 def write_json(path: Path, value: dict) -> None:
-    """Whole or not at all: a reader never sees half a file."""
+    """Whole or not at all: a reader never sees half a file. Numbers that are not finite become null."""
+    from ddlsim.report.json_lines import strict
+
     draft = path.with_suffix(".draft")
     try:
-        draft.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        draft.write_text(json.dumps(strict(value), indent=2) + "\n", encoding="utf-8")
         os.replace(draft, path)
     except OSError:
         with suppress(OSError):

@@ -48,6 +48,7 @@ def test_the_loss_of_a_diverged_node_counts_as_the_worst_in_every_mean(tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     losses = [row["value"] for row in rows if row["name"] == "test_loss"]
     assert losses and not any(map(math.isnan, losses)) and math.inf in losses
+    json.loads((tmp_path / "summary.json").read_text(), parse_constant=lambda word: pytest.fail(word))
 
 
 def test_without_any_value_no_target_is_reached():

@@ -96,6 +96,16 @@ def test_sweep_draws_a_line_per_other_setting_and_averages_seeds(sweep):
     assert loss.containers[0].lines[0].get_ydata() == pytest.approx([2.0])  # the mean of 1, 2 and 3
 
 
+def test_sweep_shows_the_lowest_losses_also_where_a_run_has_diverged(sweep):
+    rows = (sweep[2] / "metrics.jsonl").read_text()
+    for lost in ("3.0", "5.0"):
+        rows = rows.replace(f'"value": {lost}', '"value": NaN')
+    (sweep[2] / "metrics.jsonl").write_text(rows)
+    _, loss = sweep_figure([read(run) for run in sweep], "algorithm.tau").axes
+    lines = {bars.get_label(): bars.lines[0] for bars in loss.containers}
+    assert lines["similarity=l2"].get_ydata() == pytest.approx([2.0, (1 + 2 + 4) / 3])  # node 2: nan, nan and 4
+
+
 def test_sweep_over_names_puts_them_side_by_side(sweep):
     quality, _ = sweep_figure([read(run) for run in sweep], "algorithm.similarity").axes
     assert [label.get_text() for label in quality.get_xticklabels()] == ["cosine", "l2"]

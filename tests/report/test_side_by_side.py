@@ -14,6 +14,11 @@ def test_largest_cluster_is_solid_and_the_worst_other_dashed(make_run):
     assert left.lines[0].get_xdata().tolist() == pytest.approx([22, 42])
 
 
+def test_a_cluster_that_has_no_honest_node_is_not_the_worst_one(make_run):
+    left, _ = comparison_figure([read(make_run("a", attacks=[{"name": "sign_flip", "nodes": [2]}]))]).axes
+    assert [(line.get_linestyle(), line.get_ydata().tolist()) for line in left.lines] == [("-", [60.0, 90.0])]
+
+
 def test_bars_are_bytes_by_cause_and_together_all_that_was_sent(make_run):
     _, right = comparison_figure([read(make_run("a"))]).axes
     assert [bar.get_width() * 1e3 for bar in right.patches] == pytest.approx([1143, 60, 7])

@@ -111,10 +111,11 @@ def mean_curve(group: Group, x: Axis, y: str | None = None, band: Band = "std") 
     ys = np.array([curve.y[index] for curve, index in zip(curves, at, strict=True)])
     count = len(curves)
     spread = np.zeros(len(rounds))
-    if count > 1 and band == "std":
-        spread = ys.std(0)
-    elif count > 1 and band == "ci":
-        spread = quantile_975(count - 1) * ys.std(0, ddof=1) / np.sqrt(count)
+    with np.errstate(invalid="ignore"):  # infinite ones, of runs that have diverged
+        if count > 1 and band == "std":
+            spread = ys.std(0)
+        elif count > 1 and band == "ci":
+            spread = quantile_975(count - 1) * ys.std(0, ddof=1) / np.sqrt(count)
     return Curve(rounds, xs.mean(0), ys.mean(0), spread, count)
 
 

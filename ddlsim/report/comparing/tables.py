@@ -8,6 +8,7 @@ from typing import Literal
 
 from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.report.comparing.rows import COSTS, ENERGY, FALLBACK, Row, Target, compared
+from ddlsim.report.json_lines import strict
 from ddlsim.report.summary import raise_it, read_all
 from ddlsim.report.text import (
     bytes_text,
@@ -63,7 +64,7 @@ def table_of(rows: list[Row], format: str = "text", by_keys: bool = False) -> st
     """
     format = FORMER.get(format, format)
     if format == "json":
-        return json.dumps({"schema_version": 1, "rows": [row.plain() for row in rows]}, indent=2)
+        return json.dumps(strict({"schema_version": 1, "rows": [row.plain() for row in rows]}), indent=2)
     if format == "csv":
         return comma_separated(*_csv(rows))
     if format not in FORMATS:
