@@ -27,7 +27,14 @@ def check_task(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> None:
         raise _wrong(task, "statistics", "for one model", "a tensor [1, ...]: one row per model", counted)
     if task.keeps_samples and (counted.dim() < 2 or counted.shape[1] != 1):
         raise _wrong(task, "statistics", "for one model and one sample", "a tensor [1, 1, ...]", counted)
+    if task.has_classes and not _are_confusions(counted):
+        expected = "int64 [1, C, C], confusion matrices: has_classes is True (else: has_classes: ClassVar = False)"
+        raise _wrong(task, "statistics", "for one model", expected, counted)
     _check_measures(task, _tried(task, "measures", counted[0].numpy(), float(each.sum())))
+
+
+def _are_confusions(counted: torch.Tensor) -> bool:
+    return counted.dim() == 3 and counted.shape[1] == counted.shape[2] and counted.dtype == torch.int64
 
 
 def _check_loss(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -48,14 +55,14 @@ def _check_loss(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> torc
 
 
 def _check_measures(task: Task, found: Any) -> None:
-    names = [metric.name for metric in task.measured]
+    names = list(dict.fromkeys(metric.name for metric in (*task.measured, *task.metrics)))
     if not isinstance(found, dict):
         raise _wrong(task, "measures", "", f"a dict with {', '.join(names)}", found)
     lacking = [name for name in names if name not in found]
     if lacking:
         raise ScenarioError(
             f"{_place(task, 'measures')} returns {', '.join(map(str, found)) or 'an empty dict'}, expected "
-            f"{', '.join(names)}. Return {lacking[0]!r} as well, or take it out of `measured`."
+            f"{', '.join(names)}. Return {lacking[0]!r} as well, or take it out of `measured` and `metrics`."
         )
     for name in names:
         if not isinstance(found[name], int | float | np.number):

@@ -16,7 +16,7 @@ from ddlsim.interrupts import interruptible
 from ddlsim.runs import directory as directories
 from ddlsim.runs.checkpoint import State, checkpoints_of, copy_checkpoint, read_state, remove_checkpoints
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
-from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_others
+from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_edited, refuse_others
 from ddlsim.runs.inputs import file_digests, same_files
 from ddlsim.runs.life import Life
 from ddlsim.runs.manifest import made_with, start_manifest, told_with
@@ -116,6 +116,7 @@ def plan_branch(directory: Path, from_round: int | None, overrides: Sequence[str
 
     directory = directory.resolve() if directory.name in ("", "..") else directory
     manifest = read_manifest(directory)
+    refuse_edited(directory, manifest)
     need_given_parts(directory, manifest)
     before, after = load(directory / "scenario.yaml"), load(directory / "scenario.yaml", overrides)
     earlier = read_stages(directory)

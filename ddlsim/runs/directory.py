@@ -221,22 +221,28 @@ def write_scenario(directory: Path, scenario: "Scenario") -> None:
     (directory / "scenario.yaml").write_text(to_yaml(scenario), encoding="utf-8")
 
 
-def write_samples(directory: Path, prepared: "PreparedData | Outline") -> None:
-    """Writes samples.jsonl: per node its cluster, training samples and, of classes, how many of each.
+def samples_of(prepared: "PreparedData | Outline") -> str:
+    """The lines of samples.jsonl: per node its cluster, training samples and, of classes, how many of each.
 
-    Nothing where no data was read.
+    None where no data was read.
     """
     from ddlsim.data import Outline
 
     if isinstance(prepared, Outline):
-        return
-    counts = prepared.class_counts()
-    with (directory / "samples.jsonl").open("w", encoding="utf-8") as file:
-        for node, (cluster, (_, labels)) in enumerate(zip(prepared.node_cluster, prepared.node_train, strict=True)):
-            row = {"node": node, "cluster": int(cluster), "train": len(labels)}
-            if counts is not None:
-                row["classes"] = counts[node].tolist()
-            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+        return ""
+    counts, rows = prepared.class_counts(), []
+    for node, (cluster, (_, labels)) in enumerate(zip(prepared.node_cluster, prepared.node_train, strict=True)):
+        row = {"node": node, "cluster": int(cluster), "train": len(labels)}
+        if counts is not None:
+            row["classes"] = counts[node].tolist()
+        rows.append(json.dumps(row, separators=(",", ":")))
+    return "".join(f"{row}\n" for row in rows)
+
+
+def write_samples(directory: Path, lines: str) -> None:
+    """Writes samples.jsonl, if there are any."""
+    if lines:
+        (directory / "samples.jsonl").write_text(lines, encoding="utf-8")
 
 
 def write_json(path: Path, value: dict) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddlsim.errors import RecordsDamaged, ScenarioError
 from ddlsim.runs.inputs import other_inputs
 from ddlsim.runs.loading import load_data, prepare
+from ddlsim.runs.stages import scenario_digests
 from ddlsim.scenario import parts
 
 if TYPE_CHECKING:
@@ -33,6 +34,17 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         return manifest
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecordsDamaged(f"{path}: cannot be read: {error}. Run it again with `ddlsim run ... --force`.") from error
+
+
+def refuse_edited(directory: Path, manifest: Mapping[str, Any]) -> None:
+    """Raises ScenarioError if a scenario in the directory is not the one that the run has followed."""
+    then, now = manifest.get("scenario_files"), scenario_digests(directory)
+    edited = [] if then is None else sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+    if edited:
+        raise ScenarioError(
+            f"{directory / edited[0]}: was changed since the run began. Put it back as it was; what is to be other "
+            f"from some round on makes a branch: `ddlsim resume {directory} --set KEY=VALUE --out NEW`."
+        )
 
 
 def need_given_parts(directory: Path, manifest: Mapping[str, Any]) -> None:

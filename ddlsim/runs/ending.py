@@ -98,7 +98,7 @@ def what_is_kept(life: Life) -> str:
     """The sentence on what a run that could not write its records has left."""
     if not life.place.is_there():
         return "Nothing of the run is left there."
-    reached = life.simulation.evaluated if life.simulation else 0
+    reached = min(life.simulation.evaluated, life.scenario.rounds) if life.simulation else 0
     kept = f"evaluations up to round {reached} are" if reached else "nothing that can be used is"
     instead = how_to_resume(life).strip() or "Run it again; --out names another path."
     return f"The run has failed; {kept} in {shown_path(life.path)}. Make room first. {instead}"

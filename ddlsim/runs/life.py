@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ddlsim.interrupts import Interrupts
 from ddlsim.runs.callbacks import Callbacks
 from ddlsim.runs.checkpoint import Checkpoints, Every
-from ddlsim.runs.directory import RunDirectory
+from ddlsim.runs.directory import RunDirectory, samples_of
 from ddlsim.runs.models import KeptModels
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
@@ -39,6 +39,7 @@ class Life:
         repetition: of a resumed run, until it is where it was; None: rounds are run for the first time.
         earlier_s: wall seconds that a resumed run had taken before.
         stages: of a branched run, what it still has to follow before `scenario`, see stages.py.
+        samples: the lines of samples.jsonl.
     """
 
     place: RunDirectory
@@ -64,6 +65,7 @@ class Life:
     completed: int = 0
 
     def __post_init__(self) -> None:
+        self.samples = samples_of(self.prepared) if self.scenario.records.detail == "full" else ""
         self.callbacks = Callbacks(self.options.callbacks)
         self.followed = (*(stage.scenario for stage in self.stages), self.scenario)
 

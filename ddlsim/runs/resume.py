@@ -15,7 +15,7 @@ from ddlsim.runs import directory as directories
 from ddlsim.runs.branch import branch, plan_branch
 from ddlsim.runs.checkpoint import State, checkpoints_of, read_state
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
-from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_others
+from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_edited, refuse_others
 from ddlsim.runs.life import Life
 from ddlsim.runs.manifest import made_with
 from ddlsim.runs.options import Options
@@ -84,6 +84,7 @@ def go_on(directory: Path, options: Options, anyway: bool = False) -> dict:
     if finished:
         return finished
     manifest = read_manifest(directory)
+    refuse_edited(directory, manifest)
     need_given_parts(directory, manifest)
     scenario = load(directory / "scenario.yaml")
     stages = read_stages(directory)

@@ -4,6 +4,7 @@ A run that is no branch has followed one. Of a branched run the directory holds,
 `scenario.until-<round>.yaml` for every scenario that it followed before, up to that round.
 """
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,12 @@ def write_stages(directory: Path, stages: tuple[Stage, ...]) -> None:
 
     for stage in stages:
         (directory / stage.file).write_text(to_yaml(stage.scenario), encoding="utf-8")
+
+
+def scenario_digests(directory: Path) -> dict[str, str]:
+    """File in the directory of a run -> SHA-256, of the scenarios that it follows."""
+    files = [directory / "scenario.yaml", *sorted(directory.glob("scenario.until-*.yaml"))]
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()}
 
 
 def changes(before: "Scenario", after: "Scenario") -> dict[str, tuple[Any, Any]]:

@@ -19,7 +19,7 @@ from ddlsim.runs.life import Life
 from ddlsim.runs.lock import LOCK
 from ddlsim.runs.manifest import made_with, write_manifest
 from ddlsim.runs.models import KeptModels, which_models
-from ddlsim.runs.stages import write_stages
+from ddlsim.runs.stages import scenario_digests, write_stages
 from ddlsim.tasks.metric import loss_rows
 
 if TYPE_CHECKING:
@@ -130,11 +130,11 @@ def write_first_files(life: Life) -> None:
     """
     path, scenario = life.path, life.scenario
     try:
-        write_manifest(path, life.manifest)
         directories.write_scenario(path, scenario)
         write_stages(path, life.stages)
-        if scenario.records.detail == "full":
-            directories.write_samples(path, life.prepared)
+        life.manifest["scenario_files"] = scenario_digests(path)
+        write_manifest(path, life.manifest)
+        directories.write_samples(path, life.samples)
     except OSError as error:
         first = directories.OF_A_RUN - {LOCK} | {stage.file for stage in life.stages}
         for name in first:  # half a beginning is of no use to a reader
@@ -171,6 +171,7 @@ def _round(life: Life, recorder: "Recorder", completed: int, time_s: float, byte
     if life.repetition is not None:
         if life.repetition.round(time_s):
             life.repetition.end(recorder)
+            directories.write_samples(life.path, life.samples)  # as those records that were damaged meanwhile
             _begin_checkpoints(life, recorder)
             life.repetition = None
             write_manifest(life.path, life.manifest)

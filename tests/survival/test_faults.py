@@ -92,10 +92,31 @@ def test_damaged_metrics_are_written_again(torn, tmp_path):
 def test_a_run_that_does_not_repeat_itself_is_refused_and_left_as_it_was(torn):
     text = (torn / "scenario.yaml").read_text()
     (torn / "scenario.yaml").write_text(text.replace("local_steps: 5", "local_steps: 4"))
+    manifest = json.loads((torn / "manifest.json").read_text())
+    del manifest["scenario_files"]  # by which it would be refused before
+    (torn / "manifest.json").write_text(json.dumps(manifest))
     before = files_of(torn)
     with pytest.raises(ReplayFailed, match=r"The replay differs from the run.*Nothing in the directory has been ch"):
         runs.resume(torn)
     assert {name for name, content in files_of(torn).items() if content != before.get(name)} <= {"log.txt"}
+
+
+@pytest.mark.parametrize("keys", [{}, {"set": ["rounds=9"]}], ids=["resume", "branch"])
+def test_a_run_whose_scenario_was_edited_is_refused_and_left_as_it_was(torn, keys):
+    text = (torn / "scenario.yaml").read_text()
+    (torn / "scenario.yaml").write_text(text.replace("learning_rate: 0.05", "learning_rate: 0.5"))
+    before = files_of(torn)
+    with pytest.raises(ScenarioError, match=r"scenario.yaml: was changed since the run began.*--set KEY=VALUE"):
+        runs.resume(torn, **keys)
+    assert files_of(torn) == before and "learning_rate: 0.5" in (torn / "scenario.yaml").read_text()
+
+
+@pytest.mark.parametrize("spoil", [lambda path: path.unlink(), lambda path: path.write_text("{}")])
+def test_samples_that_are_gone_or_damaged_are_written_again(torn, tmp_path, spoil):
+    spoil(torn / "samples.jsonl")
+    runs.resume(torn)
+    assert outcome(torn) == run_whole(tmp_path / "whole", EL)
+    assert (torn / "samples.jsonl").read_bytes() == (tmp_path / "whole" / "samples.jsonl").read_bytes()
 
 
 def test_what_is_not_repeated_is_told_once_also_where_simpy_makes_the_error_anew():

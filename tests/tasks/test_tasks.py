@@ -147,6 +147,7 @@ def checked(**methods):
         ({"loss": lambda self, x, y, reduction="mean": x.sum()}, "'none', expected one value per sample"),
         ({"loss": lambda self, x, y, reduction="mean": x.sum()[0]}, "raises IndexError.*Choose the task"),
         ({"statistics": lambda self, x, y: x.sum()}, r"expected a tensor \[1, ...\]"),
+        ({"has_classes": True}, r"expected int64 \[1, C, C\], confusion matrices: has_classes is True"),
         ({"measures": lambda self, s, loss: {"misses": 1.0}}, "returns misses, expected hits. Return 'hits' as well"),
         ({"measures": lambda self, s, loss: {"hits": None}}, r"returns nothing \(None\) for hits, expected a number"),
         ({"measures": lambda self, s, loss: 1.0}, "returns a float, expected a dict with hits"),
@@ -178,3 +179,19 @@ def test_a_metric_that_is_added_to_a_classification_is_recorded():
     assert [metric.name for metric in Errors(metric="accuracy").metrics] == ["accuracy", "error"]
     assert [metric.name for metric in Classification().metrics] == ["accuracy"]
     assert [metric.name for metric in Classification(metric="f1_macro").metrics] == ["f1_macro", "accuracy"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Balanced(Classification):
+    """A classification that measures something else, and not the accuracy that is recorded beside it."""
+
+    metric: str = "balanced"
+    measured: ClassVar = (Metric("balanced"),)
+
+    def measures(self, statistics, loss):
+        return {"balanced": 0.5}
+
+
+def test_a_classification_without_the_accuracy_that_is_recorded_is_told_before_anything_runs():
+    with pytest.raises(ScenarioError, match="returns balanced, expected balanced, accuracy. Return 'accuracy' as well"):
+        check_task(Balanced(), torch.zeros(1, 3), torch.tensor([1]))
