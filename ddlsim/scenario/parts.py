@@ -195,8 +195,11 @@ def plain(value: Any) -> Any:
         return [plain(child) for child in value]
     if isinstance(value, Enum):  # also of texts and of numbers
         return plain(value.value)
-    if value is None or type(value) in (bool, int, float, str):
+    if value is None or isinstance(value, bool):
         return value
+    for kind in (int, float, str):  # also NumPy's, and what extends these
+        if isinstance(value, kind):
+            return kind(value)
     if isinstance(value, PurePath):
         return str(value)
     if hasattr(value, "tolist"):  # numpy and torch

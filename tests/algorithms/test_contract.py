@@ -146,9 +146,9 @@ def test_rows_of_bytes_are_what_a_node_has_handed_over_by_then(tmp_path, name, m
             handed_over[message.src] += len(message.receivers) * (message.payload_bytes + message.header_bytes)
         send(self, messages)
 
-    def snapshot_and_look(self, node):
+    def snapshot_and_look(self, node, completed):
         (of_server if self.members[node].is_server else of_nodes).append((node, handed_over[node]))
-        return snapshot(self, node)
+        return snapshot(self, node, completed)
 
     monkeypatch.setattr(Network, "send", send_and_count)
     monkeypatch.setattr(Simulation, "snapshot", snapshot_and_look)

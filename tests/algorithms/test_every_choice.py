@@ -52,7 +52,7 @@ def why_not(algorithm: dict, similarity: str, alpha: float, merge: str) -> str |
     if similarity == "cosine_gradients" and alpha < 1 and starts_apart(algorithm):
         return "compares updates since one start, but init is own"
     if algorithm["name"] == "panm" and merge == "fedsim" and algorithm.get("variant", "thesis") != "thesis":
-        return "fedsim weighs by similarities of this round, which only thesis measures"
+        return "fedsim weighs by measured similarities, which only thesis has"
     return None
 
 
