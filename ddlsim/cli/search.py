@@ -93,6 +93,7 @@ def _told(study: "Study", wanted: "Wanted") -> str:
     """The five best trials, and how many there are of each kind."""
     from optuna.trial import TrialState
 
+    from ddlsim.report.summary_table import fallback_line
     from ddlsim.report.text import columns
     from ddlsim.sweeps.search import FALLBACK
 
@@ -116,8 +117,5 @@ def _told(study: "Study", wanted: "Wanted") -> str:
         return head
     fallback = study.user_attrs.get(FALLBACK)
     if fallback:
-        head = (
-            f"!! FALLBACK DATA: ran on {fallback}, not on the data that the scenario asks for; not comparable with "
-            f"numbers on that data\n{head}"
-        )
+        head = f"!! {fallback_line(fallback)}\n{head}"
     return f"{head} The best of them, in {wanted.base.out}:\n{columns(['run', wanted.aim.name, *keys], rows)}"

@@ -16,14 +16,19 @@ from ddlsim.report.text import (
 from ddlsim.tasks.metric import Metric
 
 
+def fallback_line(name: str) -> str:
+    """What is said of numbers on the data of this name, which the scenario's fallback has."""
+    return (
+        f"FALLBACK DATA: ran on {name}, not on the data that the scenario asks for; "
+        "not comparable with numbers on that data"
+    )
+
+
 def loud_lines(summary: dict) -> list[str]:
     """What every report must say about a run before its numbers: fallback data, labels, an unfinished run."""
     lines = []
     if summary["data"]["fallback"]:
-        lines.append(
-            f"FALLBACK DATA: ran on {summary['data']['name']}, not on the data that the scenario asks for; "
-            "not comparable with numbers on that data"
-        )
+        lines.append(fallback_line(summary["data"]["name"]))
     lines += [f"NOTE: {label}" for label in summary["labels"]]
     if summary["status"] != "done":
         reached = summary["evaluated_round"]
