@@ -284,6 +284,9 @@ void Conv::backward(const float* packed, float* gradients, int64_t count, float*
         if (winograd_) winograd_back_->apply(bordered, some, out, nullptr);
         else direct_back_.apply(turned_.data(), bordered, some, out, nullptr);
     }
+}
+
+void Conv::finish_gradients(float* gradients) const {
     if (winograd_) winograd_sums_->finish(gradients + weights_at_);
 }
 

@@ -40,12 +40,16 @@ public:
     bool normalizes_batches() const { return spec_.running_mean; }
     // Images whose convolutions are computed together.
     int64_t images_at_once() const { return lot_; }
+    // What training keeps of an image.
+    int64_t floats_per_image() const { return in_floats_ + conv_floats_ + grad_floats_; }
 
     // Once per step, before any image: weights as the gradient of the input needs them.
     void turn_weights(const float* packed);
     void clear_gradients(float* gradients) const;
-    // From output_gradient(); writes `gradients`, and grad_input [count][height][width][padded inputs] unless null.
+    // From output_gradient(); adds to `gradients`, and writes grad_input [count][height][width][padded inputs] unless
+    // null. Gradients of the weights are complete after finish_gradients, once per step after all images.
     void backward(const float* packed, float* gradients, int64_t count, float* grad_input);
+    void finish_gradients(float* gradients) const;
 
     float* output_gradient(int64_t image) { return grad_out_.data() + image * grad_floats_; }
     int64_t out_height() const { return out_height_; }

@@ -39,66 +39,49 @@ void Linear::unpack(const float* packed, float* flat) const {
     each_value([&](int64_t column, int64_t place) { flat[column] = packed[place]; });
 }
 
-void Linear::forward(const float* packed, const float* inputs, int64_t stride, int64_t num_items) {
-    kernels().product({.a = inputs,
+void Linear::forward(const float* packed, const float* inputs, int64_t stride, Piece piece) {
+    float* const out = output_.data() + piece.first * columns_;
+    kernels().product({.a = inputs + piece.first * stride,
                        .a_item = stride,
                        .a_step = 1,
                        .b = packed + weights_at_,
                        .b_step = panels_.step,
                        .b_panel = panels_.stride,
-                       .c = output_.data(),
+                       .c = out,
                        .c_item = columns_,
-                       .num_items = num_items,
+                       .num_items = piece.count,
                        .num_columns = columns_,
                        .num_steps = spec_.inputs,
                        .start = packed + bias_at_});
     if (!spec_.relu) return;
-    for (int64_t i = 0; i < num_items * columns_; ++i)
-        output_.data()[i] = output_.data()[i] <= 0 ? 0 : output_.data()[i];  // NaN stays
+    for (int64_t i = 0; i < piece.count * columns_; ++i) out[i] = out[i] <= 0 ? 0 : out[i];  // NaN stays
 }
 
-void Linear::drop(const std::vector<uint64_t>& keys, int64_t step, int64_t num_items) {
+void Linear::drop(const std::vector<uint64_t>& keys, int64_t step, Piece piece) {
     if (spec_.dropouts.empty()) return;
+    const int64_t first = piece.first * columns_, stop = first + piece.count * columns_;
     float* const mask = mask_.data();
-    std::fill_n(mask, num_items * columns_, 1.0f);
+    std::fill(mask + first, mask + stop, 1.0f);
     for (const Dropout& dropout : spec_.dropouts) {
         const Mask drawn(dropout, keys, step);
-        for (int64_t n = 0; n < num_items; ++n)
+        for (int64_t n = piece.first; n < piece.first + piece.count; ++n)
             for (int64_t o = 0; o < spec_.outputs; ++o) mask[n * columns_ + o] *= drawn[n * spec_.outputs + o];
     }
-    for (int64_t i = 0; i < num_items * columns_; ++i) output_.data()[i] *= mask[i];
+    for (int64_t i = first; i < stop; ++i) output_.data()[i] *= mask[i];
 }
 
-void Linear::backward(const float* packed, float* gradients, const float* inputs, int64_t stride, int64_t num_items,
-                      bool wants_inputs) {
-    float* const grad = grad_output_.data();
+void Linear::backward(const float* packed, Piece piece, bool wants_inputs) {
+    const int64_t first = piece.first * columns_, values = piece.count * columns_;
+    float* const grad = grad_output_.data() + first;
     if (!spec_.dropouts.empty())
-        for (int64_t i = 0; i < num_items * columns_; ++i) grad[i] *= mask_.data()[i];
+        for (int64_t i = 0; i < values; ++i) grad[i] *= mask_.data()[first + i];
     if (spec_.relu)
-        for (int64_t i = 0; i < num_items * columns_; ++i) grad[i] = output_.data()[i] <= 0 ? 0 : grad[i];
-    if (gradients) {
-        kernels().product({.a = inputs,
-                           .a_item = 1,
-                           .a_step = stride,
-                           .b = grad,
-                           .b_step = columns_,
-                           .b_panel = PANEL,
-                           .c = gradients + weights_at_,
-                           .c_item = panels_.step,
-                           .c_panel = panels_.stride,
-                           .num_items = spec_.inputs,
-                           .num_columns = columns_,
-                           .num_steps = num_items});
-        for (int64_t o = 0; o < columns_; ++o) gradients[bias_at_ + o] = 0;
-        if (spec_.bias >= 0)
-            for (int64_t n = 0; n < num_items; ++n)
-                for (int64_t o = 0; o < columns_; ++o) gradients[bias_at_ + o] += grad[n * columns_ + o];
-    }
+        for (int64_t i = 0; i < values; ++i) grad[i] = output_.data()[first + i] <= 0 ? 0 : grad[i];
     if (!wants_inputs) return;
-    const int64_t items = padded(num_items);
+    const int64_t items = padded(piece.count);
     float* const turned = turned_.data();
     for (int64_t o = 0; o < spec_.outputs; ++o)
-        for (int64_t n = 0; n < items; ++n) turned[o * items + n] = n < num_items ? grad[n * columns_ + o] : 0;
+        for (int64_t n = 0; n < items; ++n) turned[o * items + n] = n < piece.count ? grad[n * columns_ + o] : 0;
     kernels().product({.a = packed + weights_at_,
                        .a_item = panels_.step,
                        .a_segment = panels_.stride,
@@ -113,6 +96,26 @@ void Linear::backward(const float* packed, float* gradients, const float* inputs
                        .num_columns = items,
                        .num_segments = panels_.count,
                        .num_steps = panels_.step});
+}
+
+void Linear::take_gradients(float* gradients, const float* inputs, int64_t stride, int64_t num_items) const {
+    const float* const grad = grad_output_.data();
+    kernels().product({.a = inputs,
+                       .a_item = 1,
+                       .a_step = stride,
+                       .b = grad,
+                       .b_step = columns_,
+                       .b_panel = PANEL,
+                       .c = gradients + weights_at_,
+                       .c_item = panels_.step,
+                       .c_panel = panels_.stride,
+                       .num_items = spec_.inputs,
+                       .num_columns = columns_,
+                       .num_steps = num_items});
+    for (int64_t o = 0; o < columns_; ++o) gradients[bias_at_ + o] = 0;
+    if (spec_.bias < 0) return;
+    for (int64_t n = 0; n < num_items; ++n)
+        for (int64_t o = 0; o < columns_; ++o) gradients[bias_at_ + o] += grad[n * columns_ + o];
 }
 
 }  // namespace ddlsim::train

@@ -16,16 +16,17 @@ public:
     void pack(const float* flat, float* packed) const;
     void unpack(const float* packed, float* flat) const;
 
-    // From rows of inputs to rows of output(), stride columns().
-    void forward(const float* packed, const float* inputs, int64_t stride, int64_t num_items);
+    // From rows of inputs [batch] to rows of output() [batch], stride columns().
+    void forward(const float* packed, const float* inputs, int64_t stride, Piece piece);
 
     // In training, after forward: masks of this step.
-    void drop(const std::vector<uint64_t>& keys, int64_t step, int64_t num_items);
+    void drop(const std::vector<uint64_t>& keys, int64_t step, Piece piece);
 
-    // From output_gradient(), which is changed: through ReLU, then the gradient of weights and bias unless null, and of
-    // the inputs if wanted, as input_gradient() [inputs][padded batch].
-    void backward(const float* packed, float* gradients, const float* inputs, int64_t stride, int64_t num_items,
-                  bool wants_inputs);
+    // From output_gradient() [batch], which is changed: through ReLU, then the gradient of the inputs if wanted, as
+    // input_gradient() [inputs][padded piece].
+    void backward(const float* packed, Piece piece, bool wants_inputs);
+    // Once all pieces went back: gradients of weights and bias.
+    void take_gradients(float* gradients, const float* inputs, int64_t stride, int64_t num_items) const;
 
     float* output() const { return output_.data(); }
     float* output_gradient() const { return grad_output_.data(); }

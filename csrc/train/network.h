@@ -56,6 +56,11 @@ struct Panels {
     int64_t size() const { return count * stride; }
 };
 
+// Some items of a batch that follow each other.
+struct Piece {
+    int64_t first, count;
+};
+
 // Zeroed floats on a cache line.
 class Floats {
 public:

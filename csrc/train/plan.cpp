@@ -1,12 +1,14 @@
 #include "plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 namespace ddlsim::train {
 namespace {
 
-constexpr int64_t CHUNK = 64;  // images at a time where only outputs are asked for
+constexpr int64_t CHUNK = 64;             // images at a time where only outputs are asked for
+constexpr int64_t PIECE_BYTES = 2 << 20;  // of what training keeps of images, as far as there are several at a time
 
 void require(bool fits, const char* what) {
     if (!fits) throw std::invalid_argument(what);
@@ -41,7 +43,14 @@ Plan::Plan(const Network& network) : network_(network) {
         place += conv.num_values();
         channels = conv.out_channels(), height = conv.out_height(), width = conv.out_width();
     }
-    for (const Conv& conv : convs_) images_at_once_ = std::max(images_at_once_, conv.images_at_once());
+    int64_t image_bytes = 0;
+    bool in_pieces = !convs_.empty();  // statistics of a batch need all of it
+    for (const Conv& conv : convs_) {
+        images_at_once_ = std::max(images_at_once_, conv.images_at_once());
+        image_bytes += conv.floats_per_image() * static_cast<int64_t>(sizeof(float));
+        in_pieces = in_pieces && !conv.normalizes_batches();
+    }
+    piece_ = in_pieces ? std::max(images_at_once_, PIECE_BYTES / image_bytes) : std::numeric_limits<int64_t>::max();
     num_features_ = channels * height * width;
     feature_row_ = padded(num_features_) + CHANNEL_BLOCK;
     core_values_ = place;
@@ -75,8 +84,8 @@ int64_t Plan::feature_stride() const {
     return network_.core_linears ? linears_[network_.core_linears - 1].columns() : feature_row_;
 }
 
-// Training keeps what every image leaves in the convolutions; otherwise a few images follow each other in the same
-// places.
+// What images leave in the convolutions lies where that of those before them was: of a few at a time, or in training of
+// a piece.
 void Plan::reserve(int64_t num_images, bool training) {
     if (num_images > room_) {
         features_ = Floats(num_images * feature_row_);
@@ -84,7 +93,7 @@ void Plan::reserve(int64_t num_images, bool training) {
         for (Linear& linear : linears_) linear.reserve(num_images);
         room_ = num_images;
     }
-    const int64_t at_once = training ? num_images : std::min(num_images, images_at_once_);
+    const int64_t at_once = std::min(num_images, training ? piece_ : images_at_once_);
     if (at_once > conv_room_) {
         for (Conv& conv : convs_) conv.reserve(at_once);
         conv_room_ = at_once;
@@ -112,7 +121,7 @@ void Plan::convolve(int64_t first_row, int64_t count, bool training) {
 
 void Plan::forward_linears(size_t first, size_t stop, const float* inputs, int64_t stride, int64_t count) {
     for (size_t i = first; i < stop; ++i) {
-        linears_[i].forward(values_.data(), inputs, stride, count);
+        linears_[i].forward(values_.data(), inputs, stride, {0, count});
         inputs = linears_[i].output();
         stride = linears_[i].columns();
     }

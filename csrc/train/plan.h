@@ -17,6 +17,15 @@ struct Samples {
     int64_t count;
 };
 
+// What one step learns from.
+struct Batch {
+    const Samples& samples;
+    const int64_t* rows;  // of the samples, [count]
+    int64_t count;
+    const std::vector<uint64_t>& dropout_keys;  // of the module's dropouts, by number
+    int64_t step;                               // of this training, from 0
+};
+
 struct Optimizer {
     bool adam, decoupled;       // decoupled: the decay is taken off the values and is no part of the gradient
     std::vector<double> rates;  // per step
@@ -52,7 +61,6 @@ public:
 
     // Steps of mean cross-entropy on batches of row numbers, end to end in `rows`; the loaded values and `flat` change.
     // Throws std::out_of_range for a row or label that does not exist; then nothing has changed.
-    // dropout_keys: of the module's dropouts, by number.
     void train(float* flat, const Samples& samples, const int64_t* rows, const std::vector<int64_t>& batches,
                const Optimizer& optimizer, const std::vector<uint64_t>& dropout_keys);
 
@@ -61,12 +69,14 @@ private:
     void take_image(const float* planes, int64_t image);
     void convolve(int64_t first_row, int64_t count, bool training);
     void forward_linears(size_t first, size_t stop, const float* inputs, int64_t stride, int64_t count);
-    void loss_gradient(const Samples& samples, const int64_t* rows, int64_t count, double smoothing);
-    void step(const Samples& samples, const int64_t* rows, int64_t count, const Optimizer& optimizer,
-              const std::vector<uint64_t>& dropout_keys, int64_t number);
-    void drop_features(const std::vector<uint64_t>& keys, int64_t step, int64_t count);
-    void backward_linears(int64_t count, const Optimizer& optimizer);
-    void backward_convs(int64_t count);
+    void take_gradients(const Batch& batch, const Optimizer& optimizer);
+    void forward_piece(const Batch& batch, Piece piece);
+    void drop_features(const Batch& batch, Piece piece);
+    void loss_gradient(const Batch& batch, Piece piece, double smoothing);
+    void backward_linears(Piece piece, const Optimizer& optimizer);
+    void backward_convs(Piece piece);
+    const float* linear_inputs(size_t i) const { return i ? linears_[i - 1].output() : features_.data(); }
+    int64_t linear_stride(size_t i) const { return i ? linears_[i - 1].columns() : feature_row_; }
     void correct_gradients(const Optimizer& optimizer);
     void update(const Optimizer& optimizer, int64_t steps_done);
     void update_range(const Optimizer& optimizer, int64_t first, int64_t stop, double rate, double decay, double steps);
@@ -75,6 +85,7 @@ private:
     Network network_;
     std::vector<Conv> convs_;
     int64_t images_at_once_ = 1;  // where only features are asked for
+    int64_t piece_ = 1;           // images that go forward and back together in training
     std::vector<Linear> linears_;
     int64_t num_features_, feature_row_;                // of the convolutions, and floats per row of them
     int64_t core_values_, num_values_;                  // packed

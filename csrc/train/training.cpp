@@ -41,7 +41,7 @@ void Plan::train(float* flat, const Samples& samples, const int64_t* rows, const
     }
     int64_t done = 0;
     for (const int64_t count : batches) {
-        step(samples, rows, count, optimizer, dropout_keys, done);
+        take_gradients({samples, rows, count, dropout_keys, done}, optimizer);
         update(optimizer, ++done);
         rows += count;
     }
@@ -60,88 +60,103 @@ void Plan::move_optimizer_state(const Optimizer& optimizer, bool in) {
     }
 }
 
+// Of all values that are trained. Pieces of the batch go forward and back while what they leave in the convolutions
+// lies in the cache. Sums over the batch run over its images in their order, so that pieces change no bit of them.
+void Plan::take_gradients(const Batch& batch, const Optimizer& optimizer) {
+    float* const gradients = gradients_.data();
+    const bool through_convs = optimizer.trains_core && !convs_.empty();
+    if (through_convs)
+        for (size_t i = 0; i < convs_.size(); ++i) {
+            if (i) convs_[i].turn_weights(values_.data());
+            convs_[i].clear_gradients(gradients);
+        }
+    for (Piece piece = {0, 0}; piece.first < batch.count; piece.first += piece.count) {
+        piece.count = std::min(piece_, batch.count - piece.first);
+        forward_piece(batch, piece);
+        loss_gradient(batch, piece, optimizer.label_smoothing);
+        backward_linears(piece, optimizer);
+        if (through_convs) backward_convs(piece);
+    }
+    for (int64_t i = 0; i < static_cast<int64_t>(linears_.size()); ++i)
+        if (i < network_.core_linears ? optimizer.trains_core : optimizer.trains_head)
+            linears_[i].take_gradients(gradients, linear_inputs(i), linear_stride(i), batch.count);
+    if (through_convs)
+        for (const Conv& conv : convs_) conv.finish_gradients(gradients);
+}
+
+void Plan::forward_piece(const Batch& batch, Piece piece) {
+    const int64_t floats = network_.channels * network_.height * network_.width;
+    for (int64_t i = 0; i < piece.count; ++i)
+        take_image(batch.samples.images + batch.rows[piece.first + i] * floats, convs_.empty() ? piece.first + i : i);
+    convolve(piece.first, piece.count, true);
+    drop_features(batch, piece);
+    for (size_t i = 0; i < linears_.size(); ++i) {
+        linears_[i].forward(values_.data(), linear_inputs(i), linear_stride(i), piece);
+        linears_[i].drop(batch.dropout_keys, batch.step, piece);
+    }
+}
+
 // Features lie pixel by pixel, masks are drawn channel by channel; where there are no convolutions both are the same.
-void Plan::drop_features(const std::vector<uint64_t>& keys, int64_t step, int64_t count) {
+void Plan::drop_features(const Batch& batch, Piece piece) {
     if (network_.dropouts.empty()) return;
     const int64_t channels = convs_.empty() ? 1 : convs_.back().out_channels(), pixels = num_features_ / channels;
+    const int64_t stop = piece.first + piece.count;
     float* const mask = feature_mask_.data();
-    std::fill_n(mask, count * num_features_, 1.0f);
+    std::fill(mask + piece.first * num_features_, mask + stop * num_features_, 1.0f);
     for (const Dropout& dropout : network_.dropouts) {
-        const Mask drawn(dropout, keys, step);
-        for (int64_t n = 0; n < count; ++n)
+        const Mask drawn(dropout, batch.dropout_keys, batch.step);
+        for (int64_t n = piece.first; n < stop; ++n)
             for (int64_t p = 0; p < pixels; ++p)
                 for (int64_t c = 0; c < channels; ++c)
                     mask[n * num_features_ + p * channels + c] *= drawn[n * num_features_ + c * pixels + p];
     }
-    for (int64_t n = 0; n < count; ++n)
+    for (int64_t n = piece.first; n < stop; ++n)
         for (int64_t k = 0; k < num_features_; ++k)
             features_.data()[n * feature_row_ + k] *= mask[n * num_features_ + k];
 }
 
-void Plan::step(const Samples& samples, const int64_t* rows, int64_t count, const Optimizer& optimizer,
-                const std::vector<uint64_t>& dropout_keys, int64_t number) {
-    const int64_t floats = network_.channels * network_.height * network_.width;
-    for (int64_t i = 0; i < count; ++i) take_image(samples.images + rows[i] * floats, i);
-    convolve(0, count, true);
-    drop_features(dropout_keys, number, count);
-    for (size_t i = 0; i < linears_.size(); ++i) {
-        const float* const inputs = i ? linears_[i - 1].output() : features_.data();
-        forward_linears(i, i + 1, inputs, i ? linears_[i - 1].columns() : feature_row_, count);
-        linears_[i].drop(dropout_keys, number, count);
-    }
-    loss_gradient(samples, rows, count, optimizer.label_smoothing);
-    backward_linears(count, optimizer);
-    if (optimizer.trains_core && !convs_.empty()) backward_convs(count);
-}
-
 // Of the mean over the batch of -log softmax(outputs)[label]; a share of the target may be spread over all classes.
-void Plan::loss_gradient(const Samples& samples, const int64_t* rows, int64_t count, double smoothing) {
+void Plan::loss_gradient(const Batch& batch, Piece piece, double smoothing) {
     const Linear& last = linears_.back();
     const int64_t classes = last.num_outputs();
-    for (int64_t n = 0; n < count; ++n) {
+    const double count = static_cast<double>(batch.count);
+    for (int64_t n = piece.first; n < piece.first + piece.count; ++n) {
         const float* const logits = last.output() + n * last.columns();
         float* const grad = last.output_gradient() + n * last.columns();
         const double largest = *std::max_element(logits, logits + classes);
         double sum = 0;
         for (int64_t c = 0; c < classes; ++c) sum += std::exp(logits[c] - largest);
         for (int64_t c = 0; c < last.columns(); ++c)
-            grad[c] =
-                c < classes ? static_cast<float>(std::exp(logits[c] - largest) / sum / static_cast<double>(count)) : 0;
+            grad[c] = c < classes ? static_cast<float>(std::exp(logits[c] - largest) / sum / count) : 0;
         if (smoothing > 0)
             for (int64_t c = 0; c < classes; ++c)
-                grad[c] -= static_cast<float>(smoothing / static_cast<double>(classes * count));
-        grad[samples.labels[rows[n]]] -= static_cast<float>(1 - smoothing) / static_cast<float>(count);
+                grad[c] -= static_cast<float>(smoothing / static_cast<double>(classes * batch.count));
+        grad[batch.samples.labels[batch.rows[n]]] -= static_cast<float>(1 - smoothing) / static_cast<float>(count);
     }
 }
 
-void Plan::backward_linears(int64_t count, const Optimizer& optimizer) {
+void Plan::backward_linears(Piece piece, const Optimizer& optimizer) {
     const int64_t lowest = optimizer.trains_core ? 0 : network_.core_linears;
     for (int64_t i = linears_.size() - 1; i >= lowest; --i) {
-        const bool trained = i < network_.core_linears ? optimizer.trains_core : optimizer.trains_head;
         const bool passes = i > lowest || (optimizer.trains_core && !convs_.empty());
-        const float* const inputs = i ? linears_[i - 1].output() : features_.data();
-        const int64_t stride = i ? linears_[i - 1].columns() : feature_row_;
-        linears_[i].backward(values_.data(), trained ? gradients_.data() : nullptr, inputs, stride, count, passes);
+        linears_[i].backward(values_.data(), piece, passes);
         if (i == 0 || !passes) continue;
-        const int64_t items = padded(count), below = linears_[i - 1].columns();
+        const int64_t items = padded(piece.count), below = linears_[i - 1].columns();
         const float* const found = linears_[i].input_gradient();
-        float* const grad = linears_[i - 1].output_gradient();
-        for (int64_t n = 0; n < count; ++n)
+        float* const grad = linears_[i - 1].output_gradient() + piece.first * below;
+        for (int64_t n = 0; n < piece.count; ++n)
             for (int64_t k = 0; k < below; ++k)
                 grad[n * below + k] = k < linears_[i].num_inputs() ? found[k * items + n] : 0;
     }
 }
 
-void Plan::backward_convs(int64_t count) {
+void Plan::backward_convs(Piece piece) {
     Conv& last = convs_.back();
-    const int64_t items = padded(count), channels = last.out_channels(), pixel = last.grad_pixel();
-    for (size_t i = 0; i < convs_.size(); ++i) {
-        if (i) convs_[i].turn_weights(values_.data());
-        convs_[i].clear_gradients(gradients_.data());
-    }
-    for (int64_t n = 0; n < count; ++n) {
+    const int64_t items = padded(piece.count), channels = last.out_channels(), pixel = last.grad_pixel();
+    for (int64_t n = 0; n < piece.count; ++n) {
         const float* const found = linears_[0].input_gradient() + n;
-        const float* const mask = network_.dropouts.empty() ? nullptr : feature_mask_.data() + n * num_features_;
+        const float* const mask =
+            network_.dropouts.empty() ? nullptr : feature_mask_.data() + (piece.first + n) * num_features_;
         for (int64_t p = 0; p < last.out_height() * last.out_width(); ++p)
             for (int64_t c = 0; c < channels; ++c) {
                 const int64_t k = p * channels + c;
@@ -149,7 +164,8 @@ void Plan::backward_convs(int64_t count) {
             }
     }
     for (int64_t i = convs_.size() - 1; i >= 0; --i)
-        convs_[i].backward(values_.data(), gradients_.data(), count, i ? convs_[i - 1].output_gradient(0) : nullptr);
+        convs_[i].backward(values_.data(), gradients_.data(), piece.count,
+                           i ? convs_[i - 1].output_gradient(0) : nullptr);
 }
 
 // Proximal term, clipping, control variate; what lies between the layers' own values is zero and stays so.
