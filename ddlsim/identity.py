@@ -4,6 +4,7 @@ A text alone does not: `lambda: net(hidden)` and `nn.Linear(8, WIDTH)` read the 
 Nothing of an installed package is looked into; a manifest tells their versions.
 """
 
+import copyreg
 import dataclasses
 import dis
 import enum
@@ -11,7 +12,7 @@ import functools
 import hashlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,8 @@ class Identity:
                     self._add("hooks", len(hooks))
                     self.value(list(hooks.values()))
             if imports.is_installed(type(each)):  # what it shows is not all that it does: heads of attention
-                self.value({name: value for name, value in own.items() if _is_plain(value)})
+                for name, value in own.items():
+                    self._attribute(each, name, value)
                 continue
             self.maker(type(each))
             if with_values:
@@ -93,6 +95,15 @@ class Identity:
             self._add(name, values.dtype, tuple(values.shape), values.requires_grad)
             if with_values:
                 self.value(values)
+
+    def _attribute(self, module: "nn.Module", name: str, value: Any) -> None:
+        """Of a module of a package: what is plain, and what is not the package's, such as an activation of one's own.
+        The rest is tensors, and what the package makes of them.
+        """
+        if isinstance(value, MethodType) and value.__self__ is module:
+            value = value.__func__
+        if _is_plain(value) or isinstance(value, _KINDS) or not imports.is_installed(type(value)):
+            self.value((name, value))
 
     def value(self, value: Any) -> None:
         """Whatever a maker goes by."""
@@ -104,6 +115,8 @@ class Identity:
                 self.value(each)
         elif isinstance(value, Mapping):
             self._add("mapping", len(value))
+            if type(value) is not dict:  # its class may answer for keys that it has not
+                self.value((type(value), getattr(value, "default_factory", None), getattr(value, "__dict__", None)))
             for key in sorted(value, key=repr):
                 self.value((key, value[key]))
         elif isinstance(value, set | frozenset):
@@ -174,16 +187,34 @@ class Identity:
                 self.value((field.name, field.default_factory))
 
     def _object(self, value: Any) -> None:
-        """An object: its class and attributes, if Python code alone makes up both, otherwise what it is shown as."""
-        cls, told = type(value), repr(value)
-        alone = all(each is object or not imports.is_installed(each) for each in cls.__mro__)
-        if hasattr(value, "__dict__") and (alone or isinstance(value, SimpleNamespace)):
-            if not self._known_already(value):
-                self.value((cls, vars(value)))
-        elif " at 0x" in told or "..." in told:  # where it lies in memory, and half of what it holds, is no identity
+        """An object: its class and attributes, if Python code alone makes up both, otherwise what it can be made anew
+        from. One that shows nothing but where it lies in memory counts as unknown: of a generator of random numbers, a
+        graph with what it has cached, the state is another one after every use.
+        """
+        cls = type(value)
+        alone = cls is not object and all(each is object or not imports.is_installed(each) for each in cls.__mro__)
+        if " at 0x" in repr(value) and not alone:
             self.known = False
+        elif self._known_already(value):
+            return
+        elif hasattr(value, "__dict__") and (alone or isinstance(value, SimpleNamespace)):
+            self.value((cls, vars(value)))
         else:
-            self._add(cls.__qualname__, told)
+            self._remade(value)
+
+    def _remade(self, value: Any) -> None:
+        """What `copy` and `pickle` make such an object from: what it is shown as may be half of it."""
+        cls = type(value)
+        self._add(cls.__qualname__)
+        try:
+            reduced = copyreg.dispatch_table[cls](value) if cls in copyreg.dispatch_table else value.__reduce_ex__(4)
+        except Exception:
+            self.known = False
+            return
+        if isinstance(reduced, str):
+            self._add(reduced)
+        else:
+            self.value([list(each) if isinstance(each, Iterator) else each for each in reduced])
 
     def _of_torch(self, value: Any) -> bool:
         """Whether it is a tensor or module, which it takes then; without torch there are none."""

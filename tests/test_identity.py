@@ -232,18 +232,6 @@ def test_functions_whose_text_is_not_kept_are_told_by_their_code():
     assert len({found(text) for text in (*texts, *texts)}) == 4
 
 
-def test_what_is_shown_in_part_is_not_taken_for_told():
-    class Shown:
-        __slots__ = ()
-
-        def __repr__(self):
-            return "[1, 2, ..., 9]"
-
-    told = identity.Identity()
-    told.value(Shown())
-    assert not told.known
-
-
 @pytest.mark.parametrize(
     ("setup", "said", "known"),
     [

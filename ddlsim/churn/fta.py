@@ -1,9 +1,9 @@
 """Nodes that come and go as recorded in the Failure Trace Archive: its table `event_trace`.
 
 Kondo, Javadi, Iosup, Epema, "The Failure Trace Archive" (CCGrid 2010). A line is an interval: event_id, component_id,
-node_id, platform_id, node_name, event_type (1: available, 0: not), event_start_time, event_stop_time (seconds since the
-epoch), event_end_reason, divided by tabs or commas. A first line with these names, behind a # or not, may have them in
-another order.
+node_id, platform_id, node_name, event_type (1: available; every other number: not), event_start_time, event_stop_time
+(seconds since the epoch), event_end_reason, divided by tabs or commas. A line with these names before all others,
+behind a # or not, may have them in another order. All lines of a node must be of one component.
 """
 
 from collections.abc import Iterator
@@ -85,12 +85,8 @@ def read_events(path: str) -> dict[str, list[Interval]]:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(path, expected, error) from error
-    rows = [(number, _cells(line)) for number, line in enumerate(lines, 1) if line.strip(" \t#")]
-    columns = list(COLUMNS)
-    if rows and set(NEEDED) <= set(rows[0][1]):
-        columns = rows.pop(0)[1]
+    columns, rows = _table(lines)
     places = [columns.index(name) for name in NEEDED]
-    rows = [(number, cells) for number, cells in rows if not lines[number - 1].lstrip().startswith("#")]
     found: dict[str, list[Interval]] = {}
     problems, earliest_s = [], float("inf")
     for number, cells in rows:
@@ -101,13 +97,42 @@ def read_events(path: str) -> dict[str, list[Interval]]:
         earliest_s = min(earliest_s, interval[0])
         if cells[places[1]] == AVAILABLE:
             found.setdefault(cells[places[0]], []).append(interval)
-    refuse(problems)
+    refuse(problems or list(_of_other_components(path, columns, rows)))
     if not found:
         raise ScenarioError(f"{path}: {expected}, got none in which a node is available (event_type 1)")
     return {
         name: [(start_s - earliest_s, end_s - earliest_s) for start_s, end_s in merged(own)]
         for name, own in found.items()
     }
+
+
+def _table(lines: list[str]) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The names of the columns, and per line that is no comment its number, from 1, and its cells."""
+    columns, rows = list(COLUMNS), []
+    for number, line in enumerate(lines, 1):
+        cells = _cells(line)
+        if not rows and set(NEEDED) <= set(cells):
+            columns = cells
+        elif line.strip() and not line.lstrip().startswith("#"):
+            rows.append((number, cells))
+    return columns, rows
+
+
+def _of_other_components(path: str, columns: list[str], rows: list[tuple[int, list[str]]]) -> Iterator[str]:
+    """A sentence on every node with lines of several components."""
+    if "component_id" not in columns:
+        return
+    places = columns.index("node_id"), columns.index("component_id")
+    first: dict[str, str] = {}
+    told = set()
+    for number, cells in rows:
+        node, component = (cells[at] if at < len(cells) else "" for at in places)
+        if first.setdefault(node, component) != component and node not in told:
+            told.add(node)
+            yield (
+                f"{path}:{number}: node_id {node} has lines of component_id {first[node]} and {component}, each with "
+                "an availability of its own. Keep those of one."
+            )
 
 
 def _cells(line: str) -> list[str]:
@@ -117,7 +142,7 @@ def _cells(line: str) -> list[str]:
 
 def _interval(cells: list[str], places: list[int]) -> Interval | None:
     """Start and end in seconds, or None if the line is none that a trace has."""
-    if len(cells) <= max(places) or cells[places[1]] not in ("0", "1"):
+    if len(cells) <= max(places) or not cells[places[1]].isdecimal():
         return None
     try:
         start_s, end_s = float(cells[places[2]]), float(cells[places[3]])

@@ -96,8 +96,6 @@ class ChurnProcess:
                     if start_s > END_OF_TIME_S:
                         return
                     yield env.timeout(max(0.0, start_s - env.now))
-                    if member.finished:
-                        return
                     population.leave(member, end_s)
                 if end_s > END_OF_TIME_S:  # a time that the run cannot reach
                     return

@@ -82,6 +82,8 @@ class Member:
 class Membership:
     """Counts of members by what they are doing.
 
+    A node that has finished comes and goes as the others do, since others may still ask it, but nothing waits for it.
+
     Args:
         members: all nodes.
         synchronous: whether rounds wait for each other, see Run.in_step.
@@ -116,20 +118,23 @@ class Membership:
         """A node has left, to return at that time."""
         member.online = False
         member.stay += 1
-        self.departures_in_vain += not self._any_finished
         self._count(member, -1)
+        if member.finished:  # nothing waits for it
+            return
+        self.departures_in_vain += not self._any_finished
         self._num_busy -= 1
         self._returns_s[member.id] = returns_s
 
     def returns_at(self, member: Member, returns_s: float) -> None:
         """A node that is away will return at that time."""
-        self._returns_s[member.id] = returns_s
+        if not member.finished:
+            self._returns_s[member.id] = returns_s
 
     def came(self, member: Member) -> None:
         """A node has returned or joined."""
         member.online = True
         self._count(member, 1)
-        self._num_busy += 1
+        self._num_busy += not member.finished
         self._returns_s.pop(member.id, None)
 
     def completed(self, member: Member, rounds: int) -> None:

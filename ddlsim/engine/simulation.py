@@ -311,6 +311,8 @@ class Simulation:
         if self.membership.hopeless:
             raise DdlsimError(self._why_hopeless())
         self._leave_network(member)
+        if member.finished:
+            return
         self._lives[member.id].interrupt()
         self.transport.abandons_round(member.id)
         self._tell_rounds()
@@ -321,7 +323,7 @@ class Simulation:
         """A node is away until another time than was said, or goes away now."""
         if not member.online:
             self.membership.returns_at(member, returns_s)
-        elif not member.finished:
+        else:
             self.leave(member, returns_s)
 
     def _leave_network(self, member: Member) -> None:
@@ -334,13 +336,17 @@ class Simulation:
             self._records.row(self.env.now, member.id, member.completed_rounds, "aborted", aborted)
 
     def come(self, member: Member) -> None:
-        """A node comes back stale, or afresh; a newcomer joins."""
+        """A node comes back stale, or afresh; a newcomer joins. One that has finished has no round to begin with."""
+        if member.finished:
+            self._is_back(member)
+            if self._churn.state_lost:
+                self.transport.forget(member.id)
+            return
         member.round_num = self.membership.first_round_of(member)
         if self._run.in_step or not member.joined:
             member.first_round = member.round_num
             self.transport.opens(member.id, max(member.first_round, member.completed_rounds))
-        self.membership.came(member)
-        self.transport.returns(member.id)
+        self._is_back(member)
         if self.meter is not None:
             self.meter.came(member.id)
         if self._churn.state_lost and member.joined:
@@ -348,10 +354,14 @@ class Simulation:
         if self._churn.state_lost or not member.joined:
             self._start_afresh(member)
         member.joined = True
-        self._records.row(self.env.now, member.id, member.completed_rounds, "online", 1)
         self._returned[member.id].succeed()
         if not self._somebody.triggered:
             self._somebody.succeed()
+
+    def _is_back(self, member: Member) -> None:
+        self.membership.came(member)
+        self.transport.returns(member.id)
+        self._records.row(self.env.now, member.id, member.completed_rounds, "online", 1)
 
     def _lose_state(self, member: Member) -> None:
         """What it published and what it told others is gone; its next models are drawn anew."""

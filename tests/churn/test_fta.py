@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,27 @@ def test_columns_may_be_named_and_divided_by_commas(tmp_path):
     assert read_events(str(path)) == {"3": [(0, 4)]}
 
 
+def test_a_header_may_stand_behind_comments(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("# of a pool\n\n# event_start_time,event_stop_time,event_type,node_id\n5,9,1,3\n9,12,0,4\n")
+    assert read_events(str(path)) == {"3": [(0, 4)]}
+
+
+def test_only_event_type_1_is_available(trace):
+    assert read_events(trace((7, 1, 0, 10), (7, 2, 10, 50), (7, 3, 50, 60), (7, 1, 60, 70))) == {
+        "7": [(0, 10), (60, 70)]
+    }
+
+
+def test_lines_of_several_components_are_no_availability(trace):
+    path = Path(trace((7, 1, 0, 10), (8, 1, 0, 10), (7, 0, 10, 20)))
+    text = path.read_text().splitlines()
+    path.write_text("\n".join([*text, text[0].replace("\t1\t7", "\t2\t7"), text[2].replace("\t1\t7", "\t2\t7")]))
+    with pytest.raises(ScenarioError, match=r"tab:4: node_id 7 has lines of component_id 1 and 2") as raised:
+        FailureTrace(path=str(path)).check(1)
+    assert "event_trace.tab:5" not in str(raised.value)
+
+
 def test_a_node_is_away_around_its_machine_s_intervals(trace):
     path = trace((7, 1, 0, 100), (7, 1, 150, 200))
     absences = FailureTrace(path=path, time_scale=10).absences(2, seed=0)
@@ -69,6 +91,6 @@ def test_a_start_after_which_no_machine_is_available_is_told(trace):
 
 def test_a_wrong_line_is_named(trace):
     with pytest.raises(ScenarioError, match=r"event_trace.tab:2: expected lines"):
-        FailureTrace(path=trace((1, 1, 0, 5), (1, 9, 5, 6))).check(1)
+        FailureTrace(path=trace((1, 1, 0, 5), (1, "up", 5, 6))).check(1)
     with pytest.raises(ScenarioError, match="available"):
         FailureTrace(path=trace((1, 0, 0, 5))).check(1)

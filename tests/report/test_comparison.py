@@ -81,6 +81,17 @@ def test_the_same_seed_twice_is_said(make_run):
     assert "one seed is there more than once: [0, 0]" in compare([make_run("a"), make_run("b")])
 
 
+def test_runs_of_own_code_without_a_digest_are_told_apart_by_its_text(make_run):
+    runs = [make_run(name, seed=seed) for seed, name in enumerate("abc")]
+    for run, source in zip(runs, ("one", "one", "other"), strict=True):
+        manifest = json.loads((run / "manifest.json").read_text())
+        own = {"name": "Mine", "kind": "algorithms", "sha256": None, "source": source}
+        (run / "manifest.json").write_text(json.dumps(manifest | {"plugins": [own]}))
+    assert [row["seeds"] for row in json.loads(compare(runs, "json"))["rows"]] == [[0, 1], [2]]
+    told = [line for line in compare(runs).splitlines() if "cannot be told" in line]
+    assert len(told) == 1 and "Mine goes by values that cannot be told, and may be another one in every run" in told[0]
+
+
 def test_markdown_is_a_table_of_equal_columns(two_seeds):
     table = [line for line in compare(two_seeds, "md").splitlines() if line.startswith("|")]
     assert len(table) == 3

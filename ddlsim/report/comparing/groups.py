@@ -1,5 +1,6 @@
 """Runs of one setting, told from others by what differs: the lines of a figure and the rows of a table."""
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -57,15 +58,26 @@ def settings_of(scenario: dict[str, Any], path: str = "") -> Settings:
 
 def settings_of_run(records: Records) -> Settings:
     """Settings of its scenario, under `branch` those that it began with if it was branched to others, and under `code`
-    what parts of one's own were when it ran.
+    what parts of one's own were when it ran: their digest, or where there is none as much as their text tells.
     """
     changes = []
     for each in records.manifest.get("branches") or ():
         before = ", ".join(f"{key} was {was}" for key, (was, _) in each["changed"].items())
         changes += [f"after round {each['from_round']}: {before}"] if before else []
     plugins = records.manifest.get("plugins") or ()
-    code = {f"code.{each['name']}": each["sha256"][:12] for each in plugins if each.get("sha256")}
+    digests = {each["name"]: each.get("sha256") or _digest(each.get("source")) for each in plugins}
+    code = {f"code.{name}": digest[:12] for name, digest in digests.items() if digest}
     return settings_of(records.scenario) | ({"branch": "; ".join(changes)} if changes else {}) | code
+
+
+def untold(records: Records) -> list[str]:
+    """Names of its parts of one's own of which two may be of one text and still differ."""
+    plugins = records.manifest.get("plugins") or ()
+    return [each["name"] for each in plugins if each.get("source") and not each.get("sha256")]
+
+
+def _digest(text: str | None) -> str:
+    return hashlib.sha256(text.encode()).hexdigest() if text else ""
 
 
 def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str | None = None) -> list[Group]:

@@ -9,7 +9,7 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.errors import ScenarioError
 from ddlsim.report.comparing.curves import measure_of, metric_of_measure
-from ddlsim.report.comparing.groups import APART, Settings, group, settings_of_run
+from ddlsim.report.comparing.groups import APART, Settings, group, settings_of_run, untold
 from ddlsim.report.energy_table import emitted
 from ddlsim.report.published import published
 from ddlsim.report.records import Records
@@ -158,13 +158,22 @@ def _row(
         published=published(records.scenario, len(summary["cluster_sizes"])),
         target=summary["target"][metric] if target is None else target.value,
         reached=sum(cost["target_round"] is not None for cost in reaching),
-        labels=list(dict.fromkeys(text for own, _ in members for text in own["labels"])),
+        labels=[*dict.fromkeys(text for own, _ in members for text in own["labels"]), *_untold(members)],
         setting=label,
         measure=measure,
         mixed=mixed,
         attacked=max(int(own.attacked.sum()) for _, own in members),
         target_metric=metric_of_measure(measure, records),
         ended=" to ".join(map(str, dict.fromkeys((rounds[0], rounds[-1])))) if rounds else "",
+    )
+
+
+def _untold(members: list[tuple[dict, Records]]) -> list[str]:
+    """A sentence on parts of one's own of which the runs of a row may have had different ones."""
+    names = sorted({name for _, records in members for name in untold(records)}) if len(members) > 1 else []
+    goes = "goes" if len(names) == 1 else "go"
+    return [f"{', '.join(names)} {goes} by values that cannot be told, and may be another one in every run"] * bool(
+        names
     )
 
 
