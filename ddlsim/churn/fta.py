@@ -108,7 +108,8 @@ def read_events(path: str) -> dict[str, list[Interval]]:
 
 def _table(lines: list[str]) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The names of the columns, and per line that is no comment its number, from 1, and its cells."""
-    columns, rows = list(COLUMNS), []
+    columns = list(COLUMNS)
+    rows: list[tuple[int, list[str]]] = []
     for number, line in enumerate(lines, 1):
         cells = _cells(line)
         if not rows and set(NEEDED) <= set(cells):
