@@ -7,14 +7,14 @@ Nothing of an installed package is looked into; a manifest tells their versions.
 import copyreg
 import dataclasses
 import dis
-import enum
 import functools
 import hashlib
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,9 @@ from ddlsim import imports, own_code
 if TYPE_CHECKING:
     from torch import nn
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, Path)
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, Path)
+_EXACT = {type(None), bool, int, float, complex, str, bytes, type(Path())}
+"""Types of plain values; one of a class that is made from them may do something else."""
 _WRAPPERS = (staticmethod, classmethod, functools.partial, functools.cached_property, property)
 MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """What a module keeps of functions that were hooked on it."""
@@ -107,22 +109,22 @@ class Identity:
 
     def value(self, value: Any) -> None:
         """Whatever a maker goes by."""
-        if isinstance(value, _PLAIN):
-            self._add(type(value).__name__, repr(value))
-        elif isinstance(value, list | tuple):
-            self._add(type(value).__name__, len(value))
+        kind = type(value)
+        if kind in _EXACT:
+            self._add(kind.__name__, repr(value))
+        elif kind in (list, tuple) or _is_bare_namedtuple(value):
+            self._add(kind.__name__, len(value), getattr(value, "_fields", ""))
             for each in value:
                 self.value(each)
-        elif isinstance(value, Mapping):
+        elif kind in (dict, MappingProxyType, OrderedDict, defaultdict):
             self._add("mapping", len(value))
-            if type(value) is not dict:  # its class may answer for keys that it has not
-                self.value((type(value), getattr(value, "default_factory", None), getattr(value, "__dict__", None)))
-            for key in sorted(value, key=repr):
-                self.value((key, value[key]))
-        elif isinstance(value, set | frozenset):
-            self.value(sorted(value, key=repr))
-        elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind != "O":
-            self._add("array", value.dtype.str, value.shape, np.ascontiguousarray(value).tobytes())
+            self.value(getattr(value, "default_factory", None))
+            for each in value.items():
+                self.value(each)
+        elif kind in (set, frozenset):
+            self._unordered(value)
+        elif (kind is np.ndarray or isinstance(value, np.generic)) and not value.dtype.hasobject:
+            self._add("array", value.dtype.descr, value.shape, np.ascontiguousarray(value).tobytes())
         elif isinstance(value, ModuleType):
             self._add("import", value.__name__, imports.digest_of(value.__name__))
         elif isinstance(value, BuiltinFunctionType):
@@ -136,6 +138,16 @@ class Identity:
         elif not self._of_torch(value):
             self._object(value)
 
+    def _unordered(self, values: set | frozenset) -> None:
+        """A set, whose order is another one in every process."""
+        digests = []
+        for each in values:
+            own = Identity()
+            own.value(each)
+            self.known &= own.known
+            digests.append(own.sha256)
+        self._add("set", *sorted(digests))
+
     def _function(self, given: FunctionType) -> None:
         """See `maker`; of what a decorator of a package has made of a function, that function."""
         code = given.__code__
@@ -148,6 +160,8 @@ class Identity:
         if text is None or code.co_name == "<lambda>" or not own_code.is_as_written(code):  # a line may hold several
             self._code(code)
         self.value((given.__defaults__, given.__kwdefaults__))
+        if own := {name: value for name, value in vars(given).items() if name != "__wrapped__"}:
+            self.value(own)
         for cell in given.__closure__ or ():
             self.value(cell.cell_contents)
         names, imported, attributes = _used(code)
@@ -188,17 +202,17 @@ class Identity:
 
     def _object(self, value: Any) -> None:
         """An object: its class and attributes, if Python code alone makes up both, otherwise what it can be made anew
-        from. One that shows nothing but where it lies in memory counts as unknown: of a generator of random numbers, a
-        graph with what it has cached, the state is another one after every use.
+        from. One that shows where something lies in memory, or of a package's class that keeps what it has computed,
+        counts as unknown: a generator of random numbers, a graph, has another state after every use.
         """
         cls = type(value)
         alone = cls is not object and all(each is object or not imports.is_installed(each) for each in cls.__mro__)
-        if " at 0x" in repr(value) and not alone:
+        if not alone and (" at 0x" in repr(value) or _keeps_results(cls)):
             self.known = False
         elif self._known_already(value):
             return
         elif hasattr(value, "__dict__") and (alone or isinstance(value, SimpleNamespace)):
-            self.value((cls, vars(value)))
+            self.value((cls, vars(value), _in_slots(value)))
         else:
             self._remade(value)
 
@@ -213,8 +227,11 @@ class Identity:
             return
         if isinstance(reduced, str):
             self._add(reduced)
-        else:
-            self.value([list(each) if isinstance(each, Iterator) else each for each in reduced])
+            return
+        parts = [list(each) if isinstance(each, Iterator) else each for each in reduced]
+        if cls.__module__.startswith("scipy.sparse") and isinstance(parts[2], dict):  # what it has found of its order
+            parts[2] = {name: each for name, each in parts[2].items() if not name.startswith("_has_")}
+        self.value(parts)
 
     def _of_torch(self, value: Any) -> bool:
         """Whether it is a tensor or module, which it takes then; without torch there are none."""
@@ -308,6 +325,33 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     return isinstance(value, _PLAIN) or (callable(value) and imports.is_installed(value))
+
+
+def _is_bare_namedtuple(value: Any) -> bool:
+    """Whether `collections.namedtuple` alone has made its class, which has no text."""
+    kind = type(value)
+    return kind.__bases__ == (tuple,) and hasattr(kind, "_fields") and own_code.source_of(kind)[0] is None
+
+
+def _in_slots(value: Any) -> dict[str, Any]:
+    """What an object of an own class holds beside its `__dict__`."""
+    found = {}
+    for cls in type(value).__mro__:
+        slots = vars(cls).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            private = name.startswith("__") and not name.endswith("__")
+            held = f"_{cls.__name__.lstrip('_')}{name}" if private else name
+            if name not in ("__dict__", "__weakref__") and hasattr(value, held):
+                found[held] = getattr(value, held)
+    return found
+
+
+def _keeps_results(cls: type) -> bool:
+    """Whether objects of a class of a package hold more once they have been used."""
+    members = (member for each in cls.__mro__ if imports.is_installed(each) for member in vars(each).values())
+    return any(
+        isinstance(each, functools.cached_property) or "lazy_property" in type(each).__name__ for each in members
+    )
 
 
 def _inside(given: Any) -> tuple[Any, ...]:

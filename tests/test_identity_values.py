@@ -1,9 +1,14 @@
 """What tells values that own code goes by: objects of packages, mappings, layers with functions of one's own."""
 
 import copy
+import enum
+import os
 import re
-from collections import OrderedDict, defaultdict
+import subprocess
+import sys
+from collections import OrderedDict, defaultdict, namedtuple
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -70,6 +75,58 @@ class Closed:
         raise TypeError("no")
 
 
+class Listed(list):
+    def total(self):
+        return sum(self)
+
+
+class OtherListed(list):
+    def total(self):
+        return -sum(self)
+
+
+class Pause(NamedTuple):
+    s: float
+
+    def __float__(self):
+        return self.s
+
+
+class OtherPause(NamedTuple):
+    s: float
+
+    def __float__(self):
+        return 50 * self.s
+
+
+class Pace(enum.Enum):
+    SLOW = 1
+
+    def __float__(self):
+        return 1.0
+
+
+class OtherPace(enum.Enum):
+    SLOW = 1
+
+    def __float__(self):
+        return 50.0
+
+
+class Below(Slots):
+    """Has a __dict__ as well."""
+
+
+def with_rate(rate):
+    def paced(x):
+        return paced.rate * x
+
+    paced.rate = rate
+    return paced
+
+
+Bare, OtherBare = namedtuple("Bare", "a b"), namedtuple("Bare", "b a")
+
 PAIRS = {
     "a fitted scaler": (lambda: fitted(1.0), lambda: fitted(5.0)),
     "a distribution": (
@@ -90,6 +147,20 @@ PAIRS = {
     "a class of mappings": (lambda: Missing(), lambda: OtherMissing()),
     "an order": (lambda: OrderedDict(a=1, b=2), lambda: OrderedDict(a=1, b=3)),
     "a type": (lambda: torch.float32, lambda: torch.float64),
+    "a list of an own class": (lambda: Listed([1]), lambda: OtherListed([1])),
+    "a named tuple of an own class": (lambda: Pause(1.0), lambda: OtherPause(1.0)),
+    "a bare named tuple": (lambda: Bare(1, 2), lambda: OtherBare(1, 2)),
+    "a member of an enumeration": (lambda: Pace.SLOW, lambda: OtherPace.SLOW),
+    "a mask": (lambda: np.ma.array([1, 2], mask=[0, 1]), lambda: np.ma.array([1, 2], mask=[1, 0])),
+    "a matrix": (lambda: np.matrix([[1, 2]]), lambda: np.array([[1, 2]])),
+    "names of fields": (
+        lambda: np.zeros(2, [("a", "i4"), ("b", "i4")]),
+        lambda: np.zeros(2, [("b", "i4"), ("a", "i4")]),
+    ),
+    "an order of keys": (lambda: {"1": 0, "50": 0}, lambda: {"50": 0, "1": 0}),
+    "slots below an object": (lambda: Below(1), lambda: Below(2)),
+    "an attribute of a function": (lambda: with_rate(1), lambda: with_rate(2)),
+    "a set": (lambda: {frozenset("ad"), frozenset("bc")}, lambda: {frozenset("ad"), frozenset("bd")}),
     "a range": (lambda: range(5), lambda: range(6)),
 }
 
@@ -106,10 +177,32 @@ def test_values_that_differ_are_told_apart_and_equal_ones_are_not(what):
     [
         *(Closed(), object(), np.random.default_rng(0), torch.Generator(), (i for i in ())),
         *(FunctionTransformer(twice), np.array([twice, None])),  # they show where a function lies
+        torch.distributions.Categorical(torch.ones(3)),  # it keeps its logits once they were asked for
     ],
 )
 def test_what_cannot_be_made_anew_or_changes_by_use_is_unknown(value):
     assert told(value) is None
+
+
+def test_use_changes_nothing():
+    matrix = sparse.csr_matrix([[1.0, 0.0], [2.0, 3.0]])
+    before = told(matrix)
+    assert matrix.max() == 3.0 and told(matrix) == before is not None
+
+
+def test_sets_are_told_alike_by_all_processes():
+    text = "from ddlsim.identity import Identity; i = Identity(); "
+    text += "i.value({frozenset('ad'): 1, 'x': {frozenset('bc'), 'y'}})"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", f"{text}; print(i.sha256)"],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in range(3)
+    }
+    assert len(found) == 1
 
 
 def layer(activation):

@@ -35,6 +35,9 @@ HOPELESS_DEPARTURES, AND_PER_NODE = 10_000, 200
 """So many departures in a row, without one completed round among them, and the run would practically never end: a
 round that as few as one stay in a hundred is long enough for is completed long before."""
 
+IDLE_DEPARTURES = 1_000_000
+"""So many departures of nodes that have finished, and nothing else among them, and the others wait for ever."""
+
 
 @dataclass(slots=True, eq=False)
 class Member:
@@ -107,6 +110,9 @@ class Membership:
         self._wait_until_s: float | None = None
         self._found: dict[int, Member] = {}
         self.departures_in_vain = 0
+        self._idle_departures = (
+            0  # of nodes that have finished, in a row, while no other node came, left or did a round
+        )
 
     def absent_from_start(self, member: Member) -> None:
         """A newcomer: it has never been there."""
@@ -120,7 +126,9 @@ class Membership:
         member.stay += 1
         self._count(member, -1)
         if member.finished:  # nothing waits for it
+            self._idle_departures += 1
             return
+        self._idle_departures = 0
         self.departures_in_vain += not self._any_finished
         self._num_busy -= 1
         self._returns_s[member.id] = returns_s
@@ -134,11 +142,14 @@ class Membership:
         """A node has returned or joined."""
         member.online = True
         self._count(member, 1)
-        self._num_busy += not member.finished
+        if not member.finished:
+            self._num_busy += 1
+            self._idle_departures = 0
         self._returns_s.pop(member.id, None)
 
     def completed(self, member: Member, rounds: int) -> None:
         """A node has completed so many rounds."""
+        self._idle_departures = 0
         if member is not self._server:
             self.departures_in_vain = 0
         counts, before = self._online_at, self._stands_at(member)
@@ -175,6 +186,11 @@ class Membership:
     def hopeless(self) -> bool:
         """Whether so many nodes have left since one last completed a round that the run would not end."""
         return self.departures_in_vain > HOPELESS_DEPARTURES + AND_PER_NODE * len(self._members)
+
+    @property
+    def only_finished_move(self) -> bool:
+        """Whether nodes that have finished have left so often that nothing else can happen any more."""
+        return self._idle_departures > IDLE_DEPARTURES
 
     def over(self, now_s: float) -> bool:
         """Whether the run ends now."""

@@ -312,6 +312,9 @@ class Simulation:
             raise DdlsimError(self._why_hopeless())
         self._leave_network(member)
         if member.finished:
+            self.transport.abandons_round(member.id)
+            if self.membership.only_finished_move:
+                raise DdlsimError(self._why_stuck())
             return
         self._lives[member.id].interrupt()
         self.transport.abandons_round(member.id)

@@ -8,7 +8,6 @@ import pytest
 from small_simulation import NoLearning, Plain, assemble
 
 from ddlsim.churn.schedule import Absence, Schedule
-from ddlsim.energy.joules import Costs
 from ddlsim.engine.membership import Member, Membership
 from ddlsim.errors import DdlsimError
 from ddlsim.network.network import Network
@@ -328,46 +327,19 @@ def test_nobody_waits_for_the_answer_of_a_node_that_came_too_late_for_the_last_r
     assert asking.rounds_done == [[(0, [0]), (1, []), (2, [])], [(0, [0])]]
 
 
-class Answering(Plain):
-    """Nodes publish the number of a round; node 1, the slow one, then asks node 0, which may have finished."""
-
-    answers_when_finished = True
-
-    def __init__(self):
-        self.answers = []
-
-    def round(self, node, state, round_num):
-        node.publish(round_num, number=round_num)
-        yield node.sleep(1.0 if node.id == 0 else 2.25)
-        if node.id == 1:
-            answers = yield node.pull([0], round_num)
-            self.answers.append([answer.payload["number"] for answer in answers])
-
-
-@pytest.mark.parametrize(("lost", "later"), [(False, [3]), (True, [])])
-def test_a_node_that_has_finished_leaves_and_returns_as_the_others_do(lost, later):
-    answering = Answering()
-    made = assemble(
-        answering,
-        2,
-        lambda env: Network(env, 2, 1e6, 1e6, 0.0, fidelity="ideal"),
-        rounds=4,
-        graph=[(), ()],
-        absences={0: [(4.25, 6.0), (30.0, 31.0)]},
-        state_lost=lost,
-        synchronous=False,
-        metered=Costs(watts=1.0, idle_w=1.0, j_per_byte_up=0.0, j_per_byte_down=0.0),
-    )
-    made.run()
-    assert answering.answers == [[2], [], later, later]  # at 2.25, 4.5, 6.75 and 9 s
-    assert [(row["time_s"], row["value"]) for row in made.records.rows if row["name"] == "online"] == [
-        (4.25, 0),
-        (6.0, 1),
-    ]
-    assert made.env.now == 9 and [row["idle_s"] for row in made.meter.rows()] == [4.0, 9.0]
-
-
 def test_a_node_that_has_finished_and_left_for_good_holds_nobody_up():
     algorithm = Counting(2)
     made = simulate(algorithm, {0: [(5.25, math.inf)], 1: [(0.5, 1.0)]}, synchronous=False)
     assert made.env.now == 6 and not made.members[0].online and all(member.finished for member in made.members)
+
+
+def test_a_run_in_which_only_finished_nodes_come_and_go_is_told(monkeypatch):
+    class Waiting(Counting):
+        def round(self, node, state, round_num):
+            yield node.sleep(1.0)
+            if node.id > 0:
+                yield node.receive(9, [3 - node.id])
+
+    monkeypatch.setattr("ddlsim.engine.membership.IDLE_DEPARTURES", 100)
+    with pytest.raises(DdlsimError, match=r"nodes still wait .*\{1: \{9: \[2\]\}, 2: \{9: \[1\]\}\}"):
+        simulate(Waiting(3), {0: ((k + 1.5, k + 1.75) for k in count())}, rounds=1)

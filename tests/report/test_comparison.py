@@ -88,6 +88,13 @@ def test_runs_of_own_code_without_a_digest_are_told_apart_by_its_text(make_run):
         own = {"name": "Mine", "kind": "algorithms", "sha256": None, "source": source}
         (run / "manifest.json").write_text(json.dumps(manifest | {"plugins": [own]}))
     assert [row["seeds"] for row in json.loads(compare(runs, "json"))["rows"]] == [[0, 1], [2]]
+    for run in runs:  # two parts of one name: the one without a digest does not hide the other
+        manifest = json.loads((run / "manifest.json").read_text())
+        (own,) = manifest["plugins"]
+        algorithm = {"name": "Mine", "kind": "algorithms", "sha256": own["source"] * 20}
+        topology = {"name": "Mine", "kind": "topologies", "sha256": None}
+        (run / "manifest.json").write_text(json.dumps(manifest | {"plugins": [algorithm, topology]}))
+    assert [row["seeds"] for row in json.loads(compare(runs, "json"))["rows"]] == [[0, 1], [2]]
     told = [line for line in compare(runs).splitlines() if "cannot be told" in line]
     assert len(told) == 1 and "Mine goes by values that cannot be told, and may be another one in every run" in told[0]
 

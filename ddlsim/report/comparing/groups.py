@@ -65,7 +65,11 @@ def settings_of_run(records: Records) -> Settings:
         before = ", ".join(f"{key} was {was}" for key, (was, _) in each["changed"].items())
         changes += [f"after round {each['from_round']}: {before}"] if before else []
     plugins = records.manifest.get("plugins") or ()
-    digests = {each["name"]: each.get("sha256") or _digest(each.get("source")) for each in plugins}
+    often = Counter(each["name"] for each in plugins)
+    digests = {
+        f"{each['kind']}.{each['name']}" if often[each["name"]] > 1 else each["name"]: _digest_of(each)
+        for each in plugins
+    }
     code = {f"code.{name}": digest[:12] for name, digest in digests.items() if digest}
     return settings_of(records.scenario) | ({"branch": "; ".join(changes)} if changes else {}) | code
 
@@ -73,11 +77,13 @@ def settings_of_run(records: Records) -> Settings:
 def untold(records: Records) -> list[str]:
     """Names of its parts of one's own of which two may be of one text and still differ."""
     plugins = records.manifest.get("plugins") or ()
-    return [each["name"] for each in plugins if each.get("source") and not each.get("sha256")]
+    return [each["name"] for each in plugins if "sha256" in each and not each["sha256"]]
 
 
-def _digest(text: str | None) -> str:
-    return hashlib.sha256(text.encode()).hexdigest() if text else ""
+def _digest_of(own: dict[str, Any]) -> str:
+    """Of a part of one's own, or as good as there is; empty: none."""
+    text = own.get("source")
+    return own.get("sha256") or (hashlib.sha256(text.encode()).hexdigest() if text else "")
 
 
 def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str | None = None) -> list[Group]:
