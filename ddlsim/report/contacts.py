@@ -13,6 +13,7 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.report.frame import COLORS, DASHES, new_figure
 from ddlsim.report.records import Records
+from ddlsim.tasks.metric import Metric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,16 +57,21 @@ def similarities(records: Records, rows_of: str = SIMILARITY) -> dict[int, tuple
     }
 
 
-def merge_accuracy(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
-    """Mean validation accuracy (or what else the nodes are judged by, where more is better) before and after the merges
-    of a round, over all nodes of a cluster.
+def measured_at_merges(records: Records) -> Metric:
+    """What a run records of its merges: what its nodes are judged by where more is better, else the loss."""
+    return Metric("loss", higher_is_better=False) if records.judged_by.falling else records.judged_by
+
+
+def merge_quality(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
+    """Mean validation accuracy, or whatever `measured_at_merges` says, before and after the merges of a round, over all
+    nodes of a cluster.
 
     A node that early stopping has ended counts in all later rounds with what it then held, as in the published curves.
 
     Returns:
         Rounds [R], and float [R, C, 2] per cluster; None if it was not recorded.
     """
-    names = [name.format(records.metric) for name in MERGES]
+    names = [name.format(measured_at_merges(records).name) for name in MERGES]
     if any(name not in records.rows for name in names):
         return None
     cluster = records.node_cluster
@@ -92,7 +98,7 @@ def contact_figures(records: Records) -> "dict[str, Figure]":
         figures[f"similarities_{node}"] = similarity_figure(records, node, *measured)
     for node, measured in similarities(records, TRUE_SIMILARITY).items():
         figures[f"true_similarities_{node}"] = true_similarity_figure(records, node, *measured)
-    merged = merge_accuracy(records)
+    merged = merge_quality(records)
     if merged is not None:
         figures["merges"] = merges_figure(records, *merged)
     return figures
@@ -175,14 +181,15 @@ def true_similarity_figure(
     return figure
 
 
-def merges_figure(records: Records, rounds: np.ndarray, accuracy: np.ndarray) -> "Figure":
-    """Mean validation accuracy per cluster before (thin) and after (thick) merging."""
+def merges_figure(records: Records, rounds: np.ndarray, quality: np.ndarray) -> "Figure":
+    """Mean validation accuracy (see measured_at_merges) per cluster before (thin) and after (thick) merging."""
     figure, axes = new_figure(records)
-    for cluster in range(accuracy.shape[1]):
+    measured = measured_at_merges(records)
+    for cluster in range(quality.shape[1]):
         color = COLORS[cluster % len(COLORS)]
         before = f"cluster {cluster}, before"
-        axes.plot(rounds, 100 * accuracy[:, cluster, 0], color=color, linewidth=0.7, label=before)
-        axes.plot(rounds, 100 * accuracy[:, cluster, 1], color=color, linewidth=1.8, label="after merging")
-    axes.set(xlabel="round", ylabel="validation accuracy (%)")
+        axes.plot(rounds, measured.scale * quality[:, cluster, 0], color=color, linewidth=0.7, label=before)
+        axes.plot(rounds, measured.scale * quality[:, cluster, 1], color=color, linewidth=1.8, label="after merging")
+    axes.set(xlabel="round", ylabel=f"validation {measured.axis}")
     axes.legend(ncols=2)
     return figure

@@ -13,7 +13,7 @@ from ddlsim import metrics
 from ddlsim.errors import ScenarioError
 from ddlsim.report.comparing.curves import check_alike
 from ddlsim.report.comparing.groups import Group, group, settings_of
-from ddlsim.report.contacts import merge_accuracy
+from ddlsim.report.contacts import measured_at_merges, merge_quality
 from ddlsim.report.frame import COLORS, DASHES, need_matplotlib, quality_scale, styles
 from ddlsim.report.records import Records
 
@@ -47,11 +47,11 @@ def merge_panels(runs: Sequence[Records]) -> "Figure":
     figure = Figure(figsize=(2.9 * columns + 0.6, 2.9 * lines + 0.3), layout="constrained")
     panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat
     for axes, records in zip(panels, runs, strict=False):
-        found = merge_accuracy(records)
+        found, name = merge_quality(records), measured_at_merges(records).name
         if found is None:
             raise ScenarioError(
-                f"{records.directory}: its merges were not recorded (expected accuracy_before_merge and "
-                "accuracy_after_merge). Run it with --set algorithm.record_merges=true."
+                f"{records.directory}: its merges were not recorded (expected {name}_before_merge and "
+                f"{name}_after_merge). Run it with --set algorithm.record_merges=true."
             )
         _draw_merges(axes, records, *found)
         axes.set_title(title_of(records), fontsize=10)
@@ -59,19 +59,20 @@ def merge_panels(runs: Sequence[Records]) -> "Figure":
     for axes in list(panels)[len(runs) :]:
         axes.set_axis_off()
     first = figure.axes[0]
-    first.set_ylabel("validation accuracy (%)")
+    first.set_ylabel(f"validation {measured_at_merges(runs[0]).axis}")
     first.legend(fontsize=8)
     return figure
 
 
-def _draw_merges(axes, records: Records, rounds: np.ndarray, accuracy: np.ndarray) -> None:
+def _draw_merges(axes, records: Records, rounds: np.ndarray, quality: np.ndarray) -> None:
     algorithm = records.scenario["algorithm"]
-    clusters = [algorithm["deluded_cluster"]] if "deluded_cluster" in algorithm else range(accuracy.shape[1])
+    clusters = [algorithm["deluded_cluster"]] if "deluded_cluster" in algorithm else range(quality.shape[1])
     for cluster in clusters:
         color = COLORS[cluster % len(COLORS)]
         for after, width in ((0, 0.7), (1, 1.6)):
             label = f"cluster {cluster}, {('before', 'after')[after]} merging"
-            axes.plot(rounds, 100 * accuracy[:, cluster, after], color=color, linewidth=width, label=label)
+            values = measured_at_merges(records).scale * quality[:, cluster, after]
+            axes.plot(rounds, values, color=color, linewidth=width, label=label)
     if algorithm.get("deluded"):
         axes.axvline(algorithm["delusion_start"] + 0.5, color="black", linestyle=":", linewidth=0.8)
     axes.grid(alpha=0.3)

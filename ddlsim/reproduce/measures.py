@@ -87,10 +87,10 @@ def _between_merges(kind: str) -> Callable[[dict[str, Any], Path], float | None]
     """Cluster 0's validation accuracy before or after the merges of the last ten rounds in which there were any."""
 
     def value(summary: dict[str, Any], directory: Path) -> float | None:
-        from ddlsim.report.contacts import merge_accuracy
+        from ddlsim.report.contacts import merge_quality
         from ddlsim.report.reading import read
 
-        found = merge_accuracy(read(directory))
+        found = merge_quality(read(directory))
         if found is None:
             return None
         return 100 * float(np.nanmean(found[1][-10:, 0, int(kind == "after")]))

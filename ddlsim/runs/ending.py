@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from typing import Any
 
 from ddlsim.errors import DdlsimError, RecordsFailed, WorkerLost
 from ddlsim.own_code import shown_path
@@ -94,11 +95,16 @@ def _write_models(life: Life, models: KeptModels) -> None:
         raise RecordsFailed(f"{life.path / MODELS} cannot be written: {error.strerror or error}.") from error
 
 
-def what_is_kept(life: Life) -> str:
-    """The sentence on what a run that could not write its records has left."""
+def what_is_kept(life: Life, summary: dict[str, Any] | None) -> str:
+    """The sentence on what a run that could not write its records has left.
+
+    Args:
+        life: of the run.
+        summary: of what it has written; None: there is none.
+    """
     if not life.place.is_there():
         return "Nothing of the run is left there."
-    reached = min(life.simulation.evaluated, life.scenario.rounds) if life.simulation else 0
+    reached = 0 if summary is None else min(summary["evaluated_round"] or 0, life.scenario.rounds)
     kept = f"evaluations up to round {reached} are" if reached else "nothing that can be used is"
     instead = how_to_resume(life).strip() or "Run it again; --out names another path."
     return f"The run has failed; {kept} in {shown_path(life.path)}. Make room first. {instead}"

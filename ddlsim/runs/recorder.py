@@ -34,6 +34,7 @@ class Recorder:
         self._losses = frozenset(losses)
         self._path = Path() if path is None else path
         self._file: TextIO | None = None
+        self._torn = False  # a write has failed: the last line may be half there
         if path:
             with _told(path):
                 self._file = path.open("w", encoding="utf-8")
@@ -54,14 +55,18 @@ class Recorder:
             try:  # and no context manager: this is called for every row
                 self._file.write(json.dumps(found, separators=(",", ":")) + "\n")
             except OSError as error:
+                self._torn = True
                 raise _failed(self._path, error) from error
         self.wall_s += time.perf_counter() - start
 
     def flush(self) -> None:
         if self._file is not None:
             start = time.perf_counter()
-            with _told(self._path):
+            try:
                 self._file.flush()
+            except OSError as error:
+                self._torn = True
+                raise _failed(self._path, error) from error
             self.wall_s += time.perf_counter() - start
 
     def num_bytes(self) -> int:
@@ -81,9 +86,12 @@ class Recorder:
             with _told(self._path):
                 self._file.close()
         except RecordsFailed:
-            with suppress(OSError):
-                _cut_torn_line(self._path)
+            self._torn = True
             raise
+        finally:
+            if self._torn:
+                with suppress(OSError):
+                    _cut_torn_line(self._path)
 
 
 class ContactsFile:

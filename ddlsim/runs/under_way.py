@@ -77,7 +77,7 @@ def run_in(life: Life) -> dict:
     if status == "done" and failure is None and life.every.keep is None:
         remove_checkpoints(life.path)
     if isinstance(failure, RecordsFailed):
-        failure = RecordsFailed(f"{failure} {what_is_kept(life)}")
+        failure = RecordsFailed(f"{failure} {what_is_kept(life, summary)}")
     of_callback = None if summary is None else life.callbacks.end(summary)
     failure = failure or of_callback
     if isinstance(failure, CallbackFailed):

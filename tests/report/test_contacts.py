@@ -1,18 +1,24 @@
 """Contacts within clusters, measured similarities and merges, on three nodes; node 2 is a cluster of its own."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
 from ddlsim.report.contacts import (
     TRUE_SIMILARITY,
     in_cluster_share,
-    merge_accuracy,
+    merge_quality,
+    merges_figure,
     pulls_figure,
     similarities,
     true_similarity_figure,
 )
+from ddlsim.report.panels import merge_panels
 from ddlsim.report.plots import save_plots
 from ddlsim.report.reading import read
+from ddlsim.report.sections.peers import merges
+from ddlsim.tasks.metric import KNOWN
 
 
 def rows(*found):
@@ -92,14 +98,34 @@ def test_pulls_are_counted_from_row_to_column_in_the_order_of_clusters(make_run)
 
 
 def test_accuracy_before_and_after_merging_is_the_mean_of_a_cluster(make_run):
-    rounds, accuracy = merge_accuracy(read(make_run(rows=make_run.rows() + MERGES)))
+    rounds, accuracy = merge_quality(read(make_run(rows=make_run.rows() + MERGES)))
     assert rounds.tolist() == [1]
     assert accuracy[0] == pytest.approx(np.array([[0.6, 0.6], [0.1, 0.3]]))
 
 
+@pytest.mark.parametrize(
+    ("metric", "name", "axis", "factor"),
+    [("accuracy", "accuracy", "accuracy (%)", 100), ("auroc", "auroc", "area under the ROC curve", 1), ("mse", "loss", "loss", 1)],
+)
+def test_merges_are_drawn_as_what_was_measured(make_run, metric, name, axis, factor):
+    """An error says what the loss says, so that the loss alone is recorded."""
+    pytest.importorskip("matplotlib")
+    measured = [row | {"name": row["name"].replace("accuracy", name)} for row in MERGES]
+    plain = [row | {"name": row["name"].replace("accuracy", metric)} for row in make_run.rows()]
+    records = read(make_run(rows=plain + measured, metric=asdict(KNOWN[metric])))
+    assert records.metric == metric
+    figure = merges_figure(records, *merge_quality(records))
+    assert figure.axes[0].get_ylabel() == f"validation {axis}"
+    assert figure.axes[0].lines[1].get_ydata() == pytest.approx([factor * 0.6])
+    assert merge_panels([records]).axes[0].get_ylabel() == f"validation {axis}"
+    (section,) = merges(records)
+    assert section.title.lower() == f"{axis.removesuffix(' (%)').lower()} before and after merging"
+    assert section.figure.unit == ("percent" if factor == 100 else "number")
+
+
 def test_what_was_not_recorded_is_not_shown(make_run):
     records = read(make_run())
-    assert in_cluster_share(records) is None and merge_accuracy(records) is None and similarities(records) == {}
+    assert in_cluster_share(records) is None and merge_quality(records) is None and similarities(records) == {}
 
 
 def test_figures_are_saved(make_run, tmp_path):
@@ -120,6 +146,6 @@ def test_a_stopped_node_counts_in_later_merges_with_what_it_then_held(make_run):
         (1, 3, "accuracy_before_merge", 0.8),
         (1, 3, "accuracy_after_merge", 1.0),
     )
-    _, accuracy = merge_accuracy(read(make_run(rows=make_run.rows() + MERGES + later)))
+    _, accuracy = merge_quality(read(make_run(rows=make_run.rows() + MERGES + later)))
     assert accuracy[:, 0].tolist() == [pytest.approx(pair) for pair in ([0.6, 0.6], [0.4, 0.5], [0.5, 0.6])]
     assert np.isnan(accuracy[2, 1]).all()  # node 2 neither merged nor stopped

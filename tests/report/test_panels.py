@@ -6,7 +6,7 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.errors import ScenarioError
-from ddlsim.report.contacts import merge_accuracy
+from ddlsim.report.contacts import merge_quality
 from ddlsim.report.panels import merge_panels, sweep_figure, title_of
 from ddlsim.report.reading import read
 from ddlsim.report.side_by_side import save_comparison
@@ -42,7 +42,7 @@ def test_each_run_has_a_panel_of_the_deluded_cluster(deluded):
     panels = merge_panels(runs).axes
     assert [axes.get_title() for axes in panels] == ["three, seed 1", "none, seed 1"]
     for axes, records in zip(panels, runs, strict=True):
-        rounds, accuracy = merge_accuracy(records)
+        rounds, accuracy = merge_quality(records)
         before, after = axes.lines[:2]
         assert before.get_xdata().tolist() == rounds.tolist() == [1, 2, 3, 4]
         assert before.get_ydata() == pytest.approx(100 * accuracy[:, 1, 0])
@@ -53,7 +53,7 @@ def test_each_run_has_a_panel_of_the_deluded_cluster(deluded):
 
 
 def test_deluded_nodes_pull_their_cluster_down_when_merging(deluded):
-    (_, none), (_, three) = (merge_accuracy(read(deluded / cell / "seed-1")) for cell in ("none", "three"))
+    (_, none), (_, three) = (merge_quality(read(deluded / cell / "seed-1")) for cell in ("none", "three"))
     assert three[:2] == pytest.approx(none[:2])  # nobody is deluded yet
     assert three[2, 1, 1] < none[2, 1, 1] - 0.1
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from ddlsim import metrics
 from ddlsim.report.collaboration import read_graphs
-from ddlsim.report.contacts import TRUE_SIMILARITY, in_cluster_share, merge_accuracy, similarities
+from ddlsim.report.contacts import TRUE_SIMILARITY, in_cluster_share, measured_at_merges, merge_quality, similarities
 from ddlsim.report.distribution import class_counts
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Frame, Heat, Lines, Mark, Section, Series
@@ -111,18 +111,19 @@ def measured(records: Records) -> list[Section]:
 
 
 def merges(records: Records) -> list[Section]:
-    """Validation accuracy before and after merges."""
-    found = merge_accuracy(records)
+    """Validation accuracy, or what else is measured at merges, before and after them."""
+    found = merge_quality(records)
     if found is None:
         return []
-    rounds, accuracy = found
-    series = []
-    for cluster in range(accuracy.shape[1]):
-        series.append(Series(f"cluster {cluster}, before", accuracy[:, cluster, 0], cluster, thin=True, dash=1))
-        series.append(Series(f"cluster {cluster}, after", accuracy[:, cluster, 1], cluster))
-    figure = Lines([Axis("round", rounds)], "accuracy", series, "percent")
-    about = "Mean validation accuracy over the nodes of a cluster."
-    return [Section("merges", "Accuracy before and after merging", GROUP, about, figure=figure)]
+    rounds, quality = found
+    measured, series = measured_at_merges(records), []
+    for cluster in range(quality.shape[1]):
+        series.append(Series(f"cluster {cluster}, before", quality[:, cluster, 0], cluster, thin=True, dash=1))
+        series.append(Series(f"cluster {cluster}, after", quality[:, cluster, 1], cluster))
+    figure = Lines([Axis("round", rounds)], measured.words, series, measured.unit)
+    about = f"Mean validation {measured.words} over the nodes of a cluster."
+    title = f"{measured.words[0].upper()}{measured.words[1:]} before and after merging"
+    return [Section("merges", title, GROUP, about, figure=figure)]
 
 
 def graphs(records: Records) -> list[Section]:
