@@ -105,7 +105,11 @@ def test_accuracy_before_and_after_merging_is_the_mean_of_a_cluster(make_run):
 
 @pytest.mark.parametrize(
     ("metric", "name", "axis", "factor"),
-    [("accuracy", "accuracy", "accuracy (%)", 100), ("auroc", "auroc", "area under the ROC curve", 1), ("mse", "loss", "loss", 1)],
+    [
+        ("accuracy", "accuracy", "accuracy (%)", 100),
+        ("auroc", "auroc", "area under the ROC curve", 1),
+        ("mse", "loss", "loss", 1),
+    ],
 )
 def test_merges_are_drawn_as_what_was_measured(make_run, metric, name, axis, factor):
     """An error says what the loss says, so that the loss alone is recorded."""

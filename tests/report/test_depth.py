@@ -5,6 +5,7 @@ from ddlsim.report.section import Section
 from ddlsim.report.sections import tables
 from ddlsim.report.sections.quality import beside_published
 from ddlsim.report.summary import summary_of
+from ddlsim.tasks.metric import F1_MACRO
 
 
 def words(found):
@@ -76,3 +77,11 @@ def test_report_of_a_run_that_has_just_begun_says_so(make_run):
 def test_report_of_a_run_without_heads_shows_no_heads(make_run):
     text = report([make_run(rows=make_run.rows(heads={}))])
     assert "Nodes per head" not in text
+
+
+def test_published_numbers_stand_beside_what_was_measured_by_the_way(make_run):
+    also = [{**row, "name": "f1_macro", "value": 0.5} for row in make_run.rows() if row["name"] == "accuracy"]
+    paper = "paper: {source: a table, f1_macro: {all: 55.0}}"
+    records = read(make_run(paper=paper, rows=make_run.rows() + also, also_measured=[F1_MACRO.plain()]))
+    (row,) = beside_published(records, summary_of(records)).table.rows
+    assert row == ["f1_macro_all %", "55.00", "50.00", "-5.00"]

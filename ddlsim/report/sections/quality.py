@@ -8,8 +8,10 @@ from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Frame, Heat, Lines, Mark, Section, Series, Table, Unit
 from ddlsim.report.sections import tables
 from ddlsim.report.sections.layout import axes, blocks_of, cluster_name
+from ddlsim.report.summary import honest_part
 from ddlsim.report.summary import quality as flat_quality
 from ddlsim.report.text import number_text, percent_text
+from ddlsim.tasks.metric import KNOWN
 
 GROUP = "Learning"
 FRAMES: dict[str, tuple[str, Unit]] = {
@@ -145,11 +147,13 @@ def timetable(rounds: list[dict]) -> Section:
 
 def beside_published(records: Records, summary: dict) -> Section | None:
     """Published and own numbers in one table; None if the scenario carries none."""
-    ours = flat_quality(summary)
+    ours = _other_metrics(summary) | flat_quality(summary)
     rows = []
     for name, value in published(records.scenario, len(summary["cluster_sizes"])).items():
         own = ours.get(name)
-        as_text, points, digits = (percent_text, 100, 2) if "accuracy" in name else (number_text, 1, 4)
+        metric = KNOWN.get(name.rpartition("_")[0])
+        share = metric.share if metric else "accuracy" in name
+        as_text, points, digits = (percent_text, 100, 2) if share else (number_text, 1, 4)
         difference = "-" if own is None else f"{points * (own - value):+z.{digits}f}"
         rows.append([name + (" %" if points == 100 else ""), as_text(value), as_text(own), difference])
     if not rows:
@@ -169,6 +173,16 @@ def beside_published(records: Records, summary: dict) -> Section | None:
         Table(["", "published", "ours", "difference"], rows, title=title),
         notes=notes,
     )
+
+
+def _other_metrics(summary: dict) -> dict[str, float | None]:
+    """What was measured beside what the nodes are judged by, under names as published numbers have."""
+    of, found = honest_part(summary), {}
+    for name in KNOWN:
+        if name != summary["metric"] and isinstance(of.get(name), dict):
+            found[f"{name}_all"] = of[name]["all"]
+            found |= {f"{name}_{cluster}": value for cluster, value in enumerate(of[name].get("clusters") or [])}
+    return found
 
 
 def _extent(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
