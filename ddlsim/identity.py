@@ -229,9 +229,13 @@ class Identity:
             self._add(reduced)
             return
         parts = [list(each) if isinstance(each, Iterator) else each for each in reduced]
-        if cls.__module__.startswith("scipy.sparse") and isinstance(parts[2], dict):  # what it has found of its order
-            parts[2] = {name: each for name, each in parts[2].items() if not name.startswith("_has_")}
-        self.value(parts)
+        for part in parts:
+            if cls.__module__.startswith("scipy.sparse") and isinstance(
+                part, dict
+            ):  # but what it has found of its order
+                self.value({name: each for name, each in part.items() if not name.startswith("_has_")})
+            else:
+                self.value(part)
 
     def _of_torch(self, value: Any) -> bool:
         """Whether it is a tensor or module, which it takes then; without torch there are none."""

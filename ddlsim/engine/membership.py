@@ -110,9 +110,7 @@ class Membership:
         self._wait_until_s: float | None = None
         self._found: dict[int, Member] = {}
         self.departures_in_vain = 0
-        self._idle_departures = (
-            0  # of nodes that have finished, in a row, while no other node came, left or did a round
-        )
+        self._idle_departures = 0  # of finished nodes, in a row, while no other came, left or did a round
 
     def absent_from_start(self, member: Member) -> None:
         """A newcomer: it has never been there."""
