@@ -7,6 +7,7 @@ Nothing of an installed package is looked into; a manifest tells their versions.
 import copyreg
 import dataclasses
 import dis
+import enum
 import functools
 import hashlib
 import inspect
@@ -24,9 +25,7 @@ from ddlsim import imports, own_code
 if TYPE_CHECKING:
     from torch import nn
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, Path)
-_EXACT = {type(None), bool, int, float, complex, str, bytes, type(Path())}
-"""Types of plain values; one of a class that is made from them may do something else."""
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Path()))
 _WRAPPERS = (staticmethod, classmethod, functools.partial, functools.cached_property, property)
 MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """What a module keeps of functions that were hooked on it."""
@@ -110,7 +109,7 @@ class Identity:
     def value(self, value: Any) -> None:
         """Whatever a maker goes by."""
         kind = type(value)
-        if kind in _EXACT:
+        if kind in _PLAIN:  # one of a class that is made from these may do something else
             self._add(kind.__name__, repr(value))
         elif kind in (list, tuple) or _is_bare_namedtuple(value):
             self._add(kind.__name__, len(value), getattr(value, "_fields", ""))
@@ -328,7 +327,7 @@ def _is_plain(value: Any) -> bool:
     """Whether a value is one, or a list of such, that is told by itself; or a function or class of a package."""
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
-    return isinstance(value, _PLAIN) or (callable(value) and imports.is_installed(value))
+    return isinstance(value, (*_PLAIN, enum.Enum)) or (callable(value) and imports.is_installed(value))
 
 
 def _is_bare_namedtuple(value: Any) -> bool:
