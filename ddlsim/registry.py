@@ -16,7 +16,7 @@ from importlib import metadata
 from importlib.util import resolve_name
 from typing import Any
 
-from ddlsim import identity, own_code
+from ddlsim import own_code, provenance
 from ddlsim.errors import ScenarioError
 
 
@@ -139,10 +139,10 @@ class Registry(Mapping[str, type]):
         found = {"kind": self.kind, "name": name}
         point = self._find_plugins().get(name)
         if point is None:
-            return {**found, **identity.about(type(part))}
+            return {**found, **provenance.about(type(part))}
         package = getattr(point, "dist", None)
         of_package = {"distribution": package and package.name, "version": package and package.version}
-        return {**found, **of_package, **identity.about_editable(type(part))}
+        return {**found, **of_package, **provenance.about_editable(type(part))}
 
     def _known_name(self, cls: type) -> str | None:
         place = own_code.place_of(cls) or self._names_by_definition.get((cls.__module__, cls.__qualname__))

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import ddlsim
-from ddlsim import identity, own_code
+from ddlsim import own_code, provenance
 from ddlsim.api.start import resolve
+from ddlsim.identity import Identity
 from ddlsim.models.given import given_model
 from ddlsim.scenario import digest
 
@@ -155,7 +156,7 @@ def test_a_part_of_a_notebook_is_another_one_when_a_global_is(cell, base):
     text = PARTS.format(base=base, body=BODIES[base])
 
     def sha256(pause_s):
-        return identity.about(cell(f"PAUSE_S = {pause_s}\n{text}")["Own"])["sha256"]
+        return provenance.about(cell(f"PAUSE_S = {pause_s}\n{text}")["Own"])["sha256"]
 
     assert sha256(1) is not None and sha256(1) == sha256(1) != sha256(2)
 
@@ -171,7 +172,7 @@ def test_the_digest_of_a_scenario_goes_by_the_globals_of_its_parts(cell):
 def test_what_cannot_be_told_is_said(cell):
     assert not given_model(cell("WIDTH, ACT, scaled = 8, object(), abs\n" + NET)["Net"]).identified
     text = PARTS.format(base="(DPSGD)", body=BODIES["(DPSGD)"])
-    assert identity.about(cell("PAUSE_S = object()\n" + text)["Own"])["sha256"] is None
+    assert provenance.about(cell("PAUSE_S = object()\n" + text)["Own"])["sha256"] is None
 
 
 def test_a_global_that_an_attribute_is_called_like_does_not_count(cell):
@@ -195,7 +196,7 @@ def test_objects_of_own_classes_count_by_what_they_hold_and_do(cell):
 def test_what_comes_again_counts_every_time(cell):
     def found(layers):
         text = f"def conv(x): return x\ndef pool(x): return x[0]\nLAYERS = [{layers}]\ndef ACT(): return LAYERS\n"
-        told = identity.Identity()
+        told = Identity()
         told.maker(cell(text)["ACT"])
         assert told.known
         return told.sha256
@@ -223,7 +224,7 @@ def test_what_a_decorator_of_one_s_own_does_counts(cell):
 
 def test_functions_whose_text_is_not_kept_are_told_by_their_code():
     def found(text):
-        told = identity.Identity()
+        told = Identity()
         told.maker(eval(text, {}))
         assert told.known
         return told.sha256
@@ -304,7 +305,7 @@ def test_the_digest_of_a_file_covers_the_modules_beside_it_that_it_imports(helpe
 
     def sha256(text):
         helper("strength", text)
-        return identity.about(own_code.load_class(place))["sha256"]
+        return provenance.about(own_code.load_class(place))["sha256"]
 
     with_further = sha256("import further\nHOW = 1\n")
     assert sha256("HOW = 1\n") == sha256("HOW = 1\n") not in (sha256("HOW = 2\n"), own_code.digest_of(place))
@@ -316,7 +317,7 @@ def test_a_module_that_is_not_what_its_file_says_by_now_has_no_digest(helper, tm
     helper("mine", ATTACK.format("return 1"))
 
     def sha256():
-        return identity.about(own_code.load_class("mine:Mine"))["sha256"]
+        return provenance.about(own_code.load_class("mine:Mine"))["sha256"]
 
     first = sha256()
     (tmp_path / "mine.py").write_text(ATTACK.format("return 2.5"))
@@ -328,7 +329,7 @@ def test_a_module_that_is_not_what_its_file_says_by_now_has_no_digest(helper, tm
 def test_the_digest_of_a_file_without_such_modules_is_that_of_its_text(helper, tmp_path):
     helper("mine", ATTACK.format("import json, numpy.linalg; return 1"))
     place = f"{tmp_path / 'mine.py'}:Mine"
-    assert identity.about(own_code.load_class(place))["sha256"] == own_code.digest_of(place)
+    assert provenance.about(own_code.load_class(place))["sha256"] == own_code.digest_of(place)
 
 
 def test_a_loaded_module_counts_as_it_was_until_it_is_loaded_anew(helper, tmp_path):
@@ -336,11 +337,11 @@ def test_a_loaded_module_counts_as_it_was_until_it_is_loaded_anew(helper, tmp_pa
     helper("strength", "HOW = 1\n")
     place = f"{tmp_path / 'mine.py'}:Mine"
     module = importlib.import_module("strength")
-    first = identity.about(own_code.load_class(place))["sha256"]
+    first = provenance.about(own_code.load_class(place))["sha256"]
     (tmp_path / "strength.py").write_text("HOW = 2.5\n")
-    assert identity.about(own_code.load_class(place))["sha256"] == first
+    assert provenance.about(own_code.load_class(place))["sha256"] == first
     importlib.reload(module)
-    assert identity.about(own_code.load_class(place))["sha256"] != first
+    assert provenance.about(own_code.load_class(place))["sha256"] != first
 
 
 def test_processes_find_the_same_digests(tmp_path):
@@ -358,7 +359,7 @@ def test_processes_find_the_same_digests(tmp_path):
 
 
 def test_arrays_and_functions_of_numpy_are_known():
-    told = identity.Identity()
+    told = Identity()
     told.value({"mean": np.mean, "x": np.arange(3), "type": np.float32, "ufunc": np.add, "relu": torch.relu})
     assert told.known
     told.value(np.random.default_rng(0).normal)

@@ -35,6 +35,7 @@ LEVELS = [
     {"report"},
     {"tasks"},
     {"metrics", "csv_rows", "pickled_data", "registry"},
+    {"provenance"},
     {"identity"},
     {"own_code", "imports", "privacy", "extras"},
     {"_native", "_cuda", "errors", "units", "rng", "part", "energy", "interrupts", "host", "file_states"},

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import ddlsim
-from ddlsim import identity, own_code
+from ddlsim import own_code, provenance
 from ddlsim.algorithms.dpsgd import DPSGD
 from ddlsim.algorithms.fedavg import FedAvg
 from ddlsim.api.start import resolve
@@ -114,7 +114,7 @@ def test_the_manifest_has_the_text_and_its_digest(scenario, tmp_path):
     assert algorithm["name"] == "Quiet" and "class Quiet(DPSGD):" in algorithm["source"]
     assert model["name"] == "Net" and "def __init__(self, hidden=3):" in model["source"]
     assert hashlib.sha256(model["source"].encode()).hexdigest() == model["sha256"]
-    assert algorithm["sha256"] == identity.about(Quiet)["sha256"] and len(algorithm["sha256"]) == 64
+    assert algorithm["sha256"] == provenance.about(Quiet)["sha256"] and len(algorithm["sha256"]) == 64
 
 
 def test_the_text_of_a_class_is_found_where_main_has_no_file(monkeypatch):
@@ -126,7 +126,7 @@ def test_the_text_of_a_class_is_found_where_main_has_no_file(monkeypatch):
     exec(compile(cell, "<cell 1>", "exec"), space)
     text, place = own_code.source_of(space["Cell"])
     assert text == "@decorated\nclass Cell:\n    def method(self):\n        return 1\n" and place == "<cell 1>"
-    assert identity.about(space["Cell"])["path"] is None
+    assert provenance.about(space["Cell"])["path"] is None
 
 
 @pytest.fixture

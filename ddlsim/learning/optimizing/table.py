@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any, get_args
 
-from ddlsim import identity, own_code
+from ddlsim import own_code, provenance
 from ddlsim.errors import ScenarioError
 from ddlsim.learning.optimizing.optimizers import Optimizer
 from ddlsim.registry import Registry
@@ -74,7 +74,7 @@ class OptimizerTable(Registry):
         name = self.name_of(part)
         if name in self._entries or name in _of_torch():
             return None
-        return {"kind": self.kind, "name": name, **identity.about(_class_of(type(part)))}
+        return {"kind": self.kind, "name": name, **provenance.about(_class_of(type(part)))}
 
     def _known_name(self, cls: type) -> str | None:
         own = {self._load(place): name for name, place in self._entries.items()}
