@@ -136,8 +136,20 @@ class Learner:
     # -- models ----------------------------------------------------------------------------------------------------
 
     def architecture_of(self, node: int) -> Architecture:
-        """What a node trains."""
-        return self.architectures[self._assigned[node] if self._assigned else next(iter(self.architectures))]
+        """What a node trains; a server has what all have.
+
+        Raises:
+            DdlsimError: it is the server's, and there are several.
+        """
+        if not self._assigned:
+            return next(iter(self.architectures.values()))
+        if node >= len(self._assigned):
+            raise DdlsimError(
+                f"model: the server keeps a model of its own, which it cannot where nodes have several architectures "
+                f"({', '.join(self.architectures)}). Give all nodes one model, or choose an algorithm whose nodes merge "
+                "only what they have in common (fedclassavg, fedproto, fedsim, mapl)."
+            )
+        return self.architectures[self._assigned[node]]
 
     def init_models(self, seed: int, count: int = 1, whole: bool = False, node: int = 0) -> list[Model]:
         """Fresh models, drawn one after the other from one seed with torch's default initialization.

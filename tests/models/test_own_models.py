@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddlsim import runs
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.models import MODELS
 from ddlsim.models.base import ModelSettings
 from ddlsim.scenario import load
@@ -163,3 +163,8 @@ def test_labels_for_every_token_cannot_be_dealt_by_label(run, token_data):
 def test_mixed_models_take_buffers_once_for_all(run):
     with pytest.raises(ScenarioError, match=r"stands once for all, as model\.buffers"):
         run("model={name: mixed, models: [{name: resnet8, buffers: local}, mlp]}")
+
+
+def test_a_server_with_a_model_of_its_own_needs_nodes_that_all_have_it(run):
+    with pytest.raises(DdlsimError, match=r"the server keeps a model of its own.*mlp#0, mlp#1.*fedclassavg"):
+        run("algorithm={name: scaffold}", "model={name: mixed, models: [{name: mlp, hidden: [8]}, mlp]}")
