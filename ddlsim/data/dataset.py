@@ -51,7 +51,8 @@ class Dataset:
         domains: split -> int64 [N], the domain (source, process) that each sample comes from, D of them; None: one.
         columns: name -> split -> [N], further attributes of samples (speaker, author, site) by which a partition can
             deal them, strings or whole numbers; every column has the split train.
-        num_tokens: how many different tokens samples consist of; None: they are no tokens.
+        num_tokens: how many different tokens samples consist of; None: they are no tokens, or ids up to the largest
+            there is, see `known_tokens`.
     Raises:
         DataDamaged: if the arrays do not fit each other.
     """
@@ -125,6 +126,16 @@ class Dataset:
         """Of samples as models get them: float32 for images and features, otherwise the integers' own type."""
         floating = self.holds_images or np.issubdtype(self.train_images.dtype, np.floating)
         return "float32" if floating else self.train_images.dtype.name
+
+    @property
+    def known_tokens(self) -> int | None:
+        """How many different tokens a model must know; None: samples are no token ids."""
+        if self.num_tokens is not None or self.holds_images or not np.issubdtype(self.train_images.dtype, np.integer):
+            return self.num_tokens
+        held = [self.samples(split)[0] for split in self.splits]
+        if min(int(ids.min(initial=0)) for ids in held) < 0:
+            return None
+        return max(int(ids.max(initial=0)) for ids in held) + 1
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def outline(
         classes = data.num_classes
     else:
         dataset = load_dataset(data, nodes, seed, search)
-        shape, dtype, tokens = dataset.sample_shape, dataset.sample_dtype, dataset.num_tokens
+        shape, dtype, tokens = dataset.sample_shape, dataset.sample_dtype, dataset.known_tokens
         classes, labels = dataset.num_classes, dataset.train_labels.shape[1:]
         sizes = [
             len(dataset.samples(split)[1]) // (1 if split == "train" else dataset.num_domains)

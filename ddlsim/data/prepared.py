@@ -165,7 +165,7 @@ def prepare(
         task=dataset.task,
         test_set=None if own_tests is None else np.arange(len(own_tests)),
         dtype=dataset.sample_dtype,
-        num_tokens=dataset.num_tokens,
+        num_tokens=dataset.known_tokens,
         label_shape=dataset.train_labels.shape[1:],
     )
 

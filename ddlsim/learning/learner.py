@@ -145,9 +145,9 @@ class Learner:
             return next(iter(self.architectures.values()))
         if node >= len(self._assigned):
             raise DdlsimError(
-                f"model: the server keeps a model of its own, which it cannot where nodes have several architectures "
-                f"({', '.join(self.architectures)}). Give all nodes one model, or choose an algorithm whose nodes merge "
-                "only what they have in common (fedclassavg, fedproto, fedsim, mapl)."
+                "model: the server keeps a model of its own, which it cannot where nodes have several architectures "
+                f"({', '.join(self.architectures)}). Give all nodes one model, or choose an algorithm that merges only "
+                "what they have in common (fedclassavg, fedproto, fedsim, mapl)."
             )
         return self.architectures[self._assigned[node]]
 

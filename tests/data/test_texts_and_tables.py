@@ -219,3 +219,11 @@ def test_each_node_has_one_speaker_and_is_tested_on_it():
     assert set(sizes) <= set(np.unique(data.columns["speaker"]["train"], return_counts=True)[1])
     assert len(prepared.cluster_test) == 3 and prepared.test_set.tolist() == [0, 1, 2]
     assert (prepared.num_classes, prepared.num_tokens, prepared.label_shape) == (81, 81, (80,))
+
+
+@pytest.mark.parametrize(("lowest", "known"), [(0, 900), (-1, None)])
+def test_own_data_that_does_not_say_its_tokens_has_those_up_to_the_largest(lowest, known):
+    ids, labels, one = np.full((8, 5), lowest), np.arange(8) % 2, np.ones(1, np.float32)
+    data = Dataset("ids", ids, labels, np.full((2, 5), 899), labels[:2], 2, one, one, "here")
+    prepared = prepare(data, PARTITIONS["random"](), SHIFTS["none"](), Validation(), Nodes(clusters=(2,)), 0)
+    assert prepared.num_tokens == known
