@@ -8,10 +8,7 @@ from ddlsim.report.text import markdown
 from ddlsim.reproduce.kept import overrides_in
 from ddlsim.reproduce.matrix import Matrix, read_matrix
 from ddlsim.reproduce.running import runs_of
-from ddlsim.reproduce.table import Result, markdown_table, results, verdicts
-
-CLOSE = 2.0
-"""Published standard deviations within which a cell counts as reproduced."""
+from ddlsim.reproduce.table import Result, markdown_table, results, standing, verdicts
 
 INTRODUCTION = """\
 # Published tables, and how much of them is reproduced
@@ -22,7 +19,7 @@ commit, the machine and the date. Pages that no row below links to are written b
 in these files, such as shortened runs, and what explains a result.
 
 *reproduced*: our mean lies within two published standard deviations of the published mean. *outside*: further away.
-*beside*: run, where the paper prints no deviation, or none over seeds, so that there is nothing to judge by but the
+*beside*: run, where no deviation is published, or none over seeds, so that there is nothing to judge by but the
 difference. *no number*: run, and the paper has no number. *shapes*: what a figure shows without numbers, checked on our
 means: how many hold of those that can be judged. Cells count with whatever seeds have been run; the pages say how many.
 
@@ -64,31 +61,12 @@ def write_pages(folder: Path, matrices: Sequence[Path | str]) -> list[Path]:
     return pages
 
 
-def standing(result: Result) -> str:
-    """One of the columns of the overview."""
-    if not result.seeds:
-        return "not run"
-    if result.cell.published is None or result.cell.published.mean is None:
-        return "no number"
-    if result.mean is None:
-        return "outside"  # it has diverged
-    if result.deviations is None:
-        return "beside"
-    return "reproduced" if abs(result.deviations) <= CLOSE else "outside"
-
-
 def _counts(matrix: Matrix, found: Sequence[Result]) -> list[str]:
-    of = Counter(_standing(matrix, result) for result in found)
+    of = Counter(standing(result, matrix.spread) for result in found)
     counts = [str(of[name]) for name in ("reproduced", "outside", "beside", "no number", "not run")]
     judged = [verdict for _, verdict in verdicts(matrix, found) if verdict in ("holds", "does not hold")]
     shapes = f"{judged.count('holds')} of {len(judged)}" if matrix.shapes else "-"
     return [str(len(found)), *counts, shapes]
-
-
-def _standing(matrix: Matrix, result: Result) -> str:
-    """A deviation over clusters or nodes of one run says nothing of how far means over seeds may lie apart."""
-    found = standing(result)
-    return "beside" if matrix.spread != "seeds" and found in ("reproduced", "outside") else found
 
 
 def _outside(matrix: Matrix, found: Sequence[Result]) -> list[tuple[str, str, str, str]]:
@@ -100,7 +78,7 @@ def _outside(matrix: Matrix, found: Sequence[Result]) -> list[tuple[str, str, st
             result.cell.outside or _unexplained(result),
         )
         for result in found
-        if _standing(matrix, result) == "outside"
+        if standing(result, matrix.spread) == "outside"
     ]
 
 

@@ -1,12 +1,13 @@
 """What a figure without printed numbers shows, as checks of our means: an order of cells, or cells that are alike."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Annotated, Literal
 
 from annotated_types import Ge, MinLen
 from pydantic import BaseModel, ConfigDict, model_validator
 
+Place = str | Annotated[tuple[str, ...], MinLen(1)]
 Verdict = Literal["holds", "does not hold", "no value", "not run"]
 
 
@@ -15,7 +16,7 @@ class Shape(BaseModel):
 
     Args:
         claim: what the figure shows or the text says.
-        order: cells from the highest value to the lowest.
+        order: cells from the highest value to the lowest; a list of cells in the place of one: these in any order.
         margin: by how much each must be above the next at least; below 0: how far under it it may be.
         near: cells whose values lie within `within` of each other.
         within: see `near`.
@@ -25,7 +26,7 @@ class Shape(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     claim: str
-    order: Annotated[tuple[str, ...], MinLen(2)] | None = None
+    order: Annotated[tuple[Place, ...], MinLen(2)] | None = None
     margin: float = 0.0
     near: Annotated[tuple[str, ...], MinLen(2)] | None = None
     within: Annotated[float, Ge(0)] = 0.0
@@ -40,7 +41,7 @@ class Shape(BaseModel):
     @property
     def cells(self) -> tuple[str, ...]:
         """Those that it speaks of."""
-        return self.order or self.near or ()
+        return tuple(chain(*map(_listed, self.order or self.near or ())))
 
     def judge(self, values: Mapping[str, float | None]) -> Verdict:
         """Whether the cells' values are as claimed.
@@ -51,12 +52,17 @@ class Shape(BaseModel):
         """
         if any(cell not in values for cell in self.cells):
             return "not run"
-        found = [value for cell in self.cells if (value := values[cell]) is not None]
+        found = {cell: value for cell in self.cells if (value := values[cell]) is not None}
         if len(found) < len(self.cells):
             return "no value"
         if self.order:
-            return _said(all(above >= below + self.margin for above, below in pairwise(found)))
-        return _said(max(found) - min(found) <= self.within)
+            places = [[found[cell] for cell in _listed(place)] for place in self.order]
+            return _said(all(min(above) >= max(below) + self.margin for above, below in pairwise(places)))
+        return _said(max(found.values()) - min(found.values()) <= self.within)
+
+
+def _listed(place: Place) -> tuple[str, ...]:
+    return (place,) if isinstance(place, str) else place
 
 
 def _said(holds: bool) -> Verdict:

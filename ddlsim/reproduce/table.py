@@ -15,6 +15,9 @@ from ddlsim.reproduce.measures import MEASURES
 from ddlsim.reproduce.running import Run
 from ddlsim.reproduce.shapes import Shape, Verdict
 
+CLOSE = 2.0
+"""Published standard deviations within which a cell counts as reproduced."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -119,6 +122,25 @@ def _result(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]]) -
 def _is_whole(values: Mapping[str, Any]) -> bool:
     """Whether nodes and every cluster have a value: where training has diverged they have none, or an infinite one."""
     return all(value is not None and np.isfinite(value) for value in (values["all"], *(values["clusters"] or ())))
+
+
+def standing(result: Result, spread: str = "seeds") -> str:
+    """Where a cell stands: one of the columns of the overview of all tables.
+
+    Args:
+        result: of the cell.
+        spread: what published deviations are over; one over clusters or nodes of a run says nothing of how far means
+            over seeds may lie apart.
+    """
+    if not result.seeds:
+        return "not run"
+    if result.cell.published is None or result.cell.published.mean is None:
+        return "no number"
+    if result.mean is None:  # it has diverged
+        return "outside" if spread == "seeds" else "beside"
+    if result.deviations is None or spread != "seeds":
+        return "beside"
+    return "reproduced" if abs(result.deviations) <= CLOSE else "outside"
 
 
 def verdicts(matrix: Matrix, found: Sequence[Result]) -> list[tuple[Shape, Verdict]]:
@@ -229,5 +251,6 @@ def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
     if matrix.changes:
         notes.append(f"NOT AS PUBLISHED: run with {' '.join(matrix.changes)}")
     notes += [f"{result.cell.name}: {result.cell.note}" for result in found if result.cell.note]
-    notes += [f"{result.cell.name}: {result.cell.outside}" for result in found if result.cell.outside]
+    outside = [result.cell for result in found if standing(result, matrix.spread) == "outside"]
+    notes += [f"{cell.name}: {cell.outside}" for cell in outside if cell.outside]
     return notes

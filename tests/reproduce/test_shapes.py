@@ -13,6 +13,10 @@ from ddlsim.reproduce.shapes import Shape, unknown_cells
         ({"order": ("b", "a")}, "does not hold"),
         ({"order": ("a", "b"), "margin": 3.0}, "does not hold"),
         ({"order": ("b", "a"), "margin": -3.0}, "holds"),  # at most three below
+        ({"order": ("a", ("c", "b"))}, "holds"),  # the highest, whatever the order of the others
+        ({"order": (("c", "a"), "b")}, "does not hold"),
+        ({"order": (("b", "a"), "c"), "margin": 5.0}, "holds"),
+        ({"order": ("a", ("b", "none"))}, "not run"),
         ({"near": ("a", "b", "c"), "within": 7.0}, "holds"),
         ({"near": ("a", "b", "c"), "within": 6.0}, "does not hold"),
         ({"order": ("a", "none")}, "not run"),
