@@ -21,3 +21,7 @@ class Part:
         path of the key to blame, tells a single problem. Default: nothing.
         """
         return iter(())
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """Keys that do nothing beside the values of its others, and why; told where they are given. Default: none."""
+        return iter(())

@@ -12,6 +12,7 @@ many that they weigh as much as attackers may (`byzantine`): tau^2 = sum over th
 x_own|^2 / delta, delta being the weight of those left out. With a fixed radius it takes that.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -35,6 +36,11 @@ class ClippedGossip(Aggregation):
     needs_distances: ClassVar[bool] = True
     byzantine: Tolerated = 1
     radius: Annotated[float, Gt(0)] | None = None
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """See Part."""
+        if self.radius is not None:
+            yield "byzantine", "radius is given, and does not adapt"
 
     def combine(self, rows: Rows) -> Combination:
         own, weights = rows.own, rows.weights

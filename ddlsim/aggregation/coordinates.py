@@ -8,6 +8,7 @@ here). The weights of the algorithm's average play no part: order statistics cou
 Where a node has fewer rows than twice the trim and one, the trim is as large as it can be, which is the median.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -51,6 +52,11 @@ class Bridge(Aggregation):
     needs_distances: ClassVar[bool] = True  # of K alone
     variant: Literal["T", "M", "K"] = "T"
     byzantine: Tolerated = 1
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """See Part."""
+        if self.variant == "M":
+            yield "byzantine", "variant M is the median of all"
 
     def combine(self, rows: Rows) -> Combination:
         if self.variant == "M":

@@ -11,7 +11,8 @@ Algorithm 1. Where we differ:
 - The paper's gradient is computed while averaging goes on beside it, and is added to the averaged model. Here a node
   trains, then averages: the same cycle, cut at another place, with local_steps steps in a row.
 - A node that joins a run under way, or has lost its state, starts from the model of a neighbor, and until it has that
-  tells those that ask that it has none: neither half happens. In the paper all are there from the start.
+  tells those that ask that it has none: neither half happens. So does one that has done its last round, or was stopped
+  early. In the paper all are there from the start, and to the end.
 - No deadlock can arise: a pull is answered while the peer trains, so the graph need not be bipartite.
 
 No node waits for the round of another, in either mode; a pull waits for one answer, which has a deadline if the
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from ddlsim.learning.bank import Params
+    from ddlsim.learning.job_types import Model
     from ddlsim.messages.message import Message
     from ddlsim.node.node import Node, Steps, Verb
 
@@ -52,7 +54,7 @@ class ADPSGD(Algorithm):
 
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=not self.shared_init)
-        node.publish(node.rounds)  # nothing yet: it may have to join first
+        self._show_nothing(node)  # it may have to join first
         return State(model)
 
     def join(self, node: "Node", state: State, round_num: int) -> "Steps":
@@ -69,6 +71,12 @@ class ADPSGD(Algorithm):
         answers = yield from self._ask(node, round_num)
         node.send([answer.src for answer in answers], round_num, model=state.model)
         self._average(node, state, answers)
+        if round_num + 1 == node.rounds:
+            self._show_nothing(node)
+
+    def stopped(self, node: "Node", state: State, best: "Model | None", round_num: int) -> None:
+        """It averages with nobody any more."""
+        self._show_nothing(node)
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:
         return EvaluationCandidates([(state.model,)])
@@ -87,3 +95,7 @@ class ADPSGD(Algorithm):
     def _show(self, node: "Node", state: State) -> None:
         """To every peer that asks, whatever round it is in: no barrier."""
         node.publish(node.rounds, model=state.model)
+
+    def _show_nothing(self, node: "Node") -> None:
+        """Whoever asks is told so: neither half of an averaging happens."""
+        node.publish(node.rounds)

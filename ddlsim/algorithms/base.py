@@ -53,15 +53,19 @@ class Algorithm(Part, ABC):
     """Whether each local step is a training of its own (`after_step` of `node.train`): then nothing that spans several
     steps can be had, `training.proximal` and `training.accumulate`."""
 
-    answers_when_finished: ClassVar[bool] = False
-    """Whether peers may pull from a node that has finished its last round."""
-
     joins_anew: ClassVar[bool] = False
     """Whether a node does `join` after every absence, and not only where it begins afresh."""
 
     may_change: ClassVar[frozenset[str]] = frozenset()
     """Keys that `ddlsim resume --set` may change in a run under way: `round` reads them anew, and neither what a node
     remembers nor what `start` made of it has their shape or their meaning."""
+
+    @property
+    def heeds_topology(self) -> bool:
+        """Whether nodes exchange with their peers in the topology (`node.peers`), and not with a server, with whom they
+        choose among all, or with nobody. Default: where there is no server.
+        """
+        return not self.has_server
 
     @property
     def sums_only(self) -> bool:

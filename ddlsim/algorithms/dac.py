@@ -43,7 +43,7 @@ both ways; both codes score the pulled model on the node's own data instead. Fed
 measured.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -224,6 +224,19 @@ class DAC(GossipPull):
             raise ScenarioError(
                 f"remote_scoring: peers can score a model on their data by inverse_loss only, not by {self.similarity}."
             )
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """See Part."""
+        if self.tau_schedule != "sigmoid":
+            yield "tau_growth", f"tau_schedule is {self.tau_schedule}"
+        if self.merge != "fedsim":
+            yield "fedsim_weights", f"merge is {self.merge}"
+        if self.two_hop == "none":
+            yield "chained_estimates", "two_hop is none"
+        if self.similarity != "inverse_loss":
+            yield "loss_batches", f"similarity is {self.similarity}, which looks at no samples"
+        elif self.remote_scoring:
+            yield "loss_batches", "remote_scoring: peers score a model on all their samples"
 
     @property
     def labels(self) -> tuple[str, ...]:

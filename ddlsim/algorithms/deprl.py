@@ -11,6 +11,7 @@ message is lost or too late, fall to one's own core.
 The final all-reduce is FACADE's, see el.py.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -46,6 +47,11 @@ class DePRL(Algorithm):
     local_training: Literal["steps", "epochs"] = "steps"
     core_steps: StepCount = 1
     final_all_reduce: bool = True
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """See Part."""
+        if self.local_training == "epochs":
+            yield "core_steps", "local_training is epochs"
 
     @property
     def sums_only(self) -> bool:

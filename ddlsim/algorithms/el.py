@@ -11,6 +11,7 @@ The final all-reduce is FACADE's, not this paper's. Its bytes count like all oth
 out. In `mode: async` it waits for no node, and is a mean over the final models that have come so far.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -47,6 +48,16 @@ class EpidemicLearning(Algorithm):
     fanout: Count = 4
     shared_init: bool = False
     final_all_reduce: bool = True
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """See Part."""
+        if self.variant == "oracle":
+            yield "fanout", "with variant oracle the topology says who hears"
+
+    @property
+    def heeds_topology(self) -> bool:
+        """See Algorithm."""
+        return self.variant == "oracle"
 
     @property
     def sums_only(self) -> bool:

@@ -32,7 +32,7 @@ Peers that are away, and messages that are lost or too late, are left out of the
 of those whose messages came stays as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -98,6 +98,14 @@ class Facade(Algorithm):
         if self.thorough_every is None:
             published = self.variant == "code" and self.selection_batches is None
             object.__setattr__(self, "thorough_every", THOROUGH_EVERY if published else 0)
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """See Part."""
+        if self.heads == 1:
+            for key in ("common_batches", "warmup_rounds", "selection_batches"):
+                yield key, "there is one head, and nothing to pick"
+        if not self.thorough_every:
+            yield "thorough_takes_time", "thorough_every is 0"
 
     @property
     def labels(self) -> tuple[str, ...]:

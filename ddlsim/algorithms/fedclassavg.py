@@ -6,6 +6,7 @@ features of both views, cross-entropy on the first, and proximal / 2 times the m
 tensors from those of the round's start. The round is mean_heads.py's.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -36,6 +37,12 @@ class FedClassAvg(MeanHeads):
     temperature: Annotated[float, Gt(0)] = 100.0
     contrastive: Annotated[float, Ge(0)] = 1.0
     proximal: Annotated[float, Ge(0)] = 0.1
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """See Part."""
+        if not self.contrastive:
+            for key in ("temperature", "variant"):
+                yield key, "contrastive is 0"
 
     def objective(self) -> Objective:
         return Objective(self.local_loss, views=2, keeps_start=True)

@@ -99,7 +99,6 @@ class GossipPull(Algorithm):
     """
 
     may_change: ClassVar[frozenset[str]] = frozenset({"sampled_peers", "merge", "record_merges"})
-    answers_when_finished: ClassVar[bool] = True
     sampled_peers: Count = 5
     merge: MergeName = "fedavg"
     schedule: Schedule = "merge-then-train"
@@ -122,6 +121,11 @@ class GossipPull(Algorithm):
             raise ScenarioError(
                 f"algorithm.record_similarities: node ids are 0 to {sum(clusters) - 1} in this scenario, got {wrong[0]}"
             )
+
+    @property
+    def heeds_topology(self) -> bool:
+        """See Algorithm."""
+        return False
 
     @property
     def needs_validation(self) -> tuple[str, ...]:

@@ -40,6 +40,11 @@ class Local(Algorithm):
     init: Literal["own", "shared"] = "shared"
     monitored_similarity: MonitoredSimilarity = "inverse_loss"
 
+    @property
+    def heeds_topology(self) -> bool:
+        """See Algorithm."""
+        return False
+
     def start(self, node: "Node") -> State:
         ((model,),) = node.init_models(whole=True, own=self.init == "own")
         return State(model)

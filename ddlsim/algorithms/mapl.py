@@ -25,6 +25,7 @@ A peer that is away, or whose answer is lost or too late, counts as unlike when 
 falls to oneself when prototypes are mixed.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -112,6 +113,18 @@ class MAPL(Algorithm):
     beta: Annotated[float, Ge(0)] = 0.5
     candidates: Literal["all", "neighbors"] = "all"
     share_backbone: bool = False
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """See Part."""
+        if not (self.contrastive or self.prototype or self.uniformity):
+            yield "temperature", "contrastive, prototype and uniformity are 0"
+        if not self.mu2:
+            yield "beta", "mu2 is 0"
+
+    @property
+    def heeds_topology(self) -> bool:
+        """See Algorithm."""
+        return False
 
     def extra_parts(self, latent: int, num_classes: int) -> "dict[str, nn.Module]":
         """What is trained beside core and head: the projection, and the prototypes in its space."""

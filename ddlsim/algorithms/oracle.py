@@ -5,7 +5,7 @@ Hagander's thesis (section 4.3): from a given round on, so many nodes of one clu
 their cluster goes on pulling from them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -41,6 +41,12 @@ class Oracle(GossipPull):
     def __post_init__(self) -> None:
         if self.merge == "fedsim":
             raise ScenarioError("merge: fedsim weighs by similarity, which the oracle lacks; use fedavg or uniform.")
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """See Part."""
+        if not self.deluded:
+            for key in ("deluded_cluster", "delusion_start"):
+                yield key, "deluded is 0"
 
     def check(self, clusters: Sequence[int]) -> None:
         """See GossipPull."""

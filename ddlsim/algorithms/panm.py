@@ -16,7 +16,7 @@ merges with `sampled_peers` random neighbors. `variant`:
   thesis reports for PANM with cosine similarity are those of this.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -67,6 +67,11 @@ class PANM(GossipPull):
         if self.merge == "fedsim" and self.variant != "thesis":
             raise ScenarioError("merge: fedsim weighs by measured similarities, which only thesis has.")
         self.similarity_measure(None).check(self.init)
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """See Part."""
+        if self.similarity != "inverse_loss":
+            yield "loss_batches", f"similarity is {self.similarity}, which looks at no samples"
 
     def similarity_measure(self, node: "Node | None") -> Similarity:
         return Similarity(self.similarity, self.alpha, batches_scored(node, self.loss_batches))

@@ -9,7 +9,7 @@ later paper; 2 is what the first one's code takes. Any similarity can rank the p
 """
 
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -62,6 +62,11 @@ class PENS(GossipPull):
                 f"top_m: of {self.sampled_peers} sampled_peers at most so many can be kept, got {self.top_m}."
             )
         self.similarity_measure(None).check(self.init)
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """See Part."""
+        if self.similarity != "inverse_loss":
+            yield "loss_batches", f"similarity is {self.similarity}, which looks at no samples"
 
     def similarity_measure(self, node: "Node | None") -> Similarity:
         return Similarity(self.similarity, self.alpha, batches_scored(node, self.loss_batches), 0.0)

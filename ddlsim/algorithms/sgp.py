@@ -64,6 +64,11 @@ class SGP(Algorithm):
     shared_init: bool = True
 
     @property
+    def heeds_topology(self) -> bool:
+        """See Algorithm."""
+        return self.graph == "topology"
+
+    @property
     def sums_only(self) -> bool:
         """See Algorithm."""
         return self.graph == "topology"

@@ -111,6 +111,14 @@ class Attack(Part):
         """The cluster that all attacked nodes are of; None: none is named."""
         return self.nodes.cluster if isinstance(self.nodes, OfCluster) else None
 
+    def count(self, clusters: Sequence[int]) -> int:
+        """How many nodes are under attack, of so many in each cluster."""
+        if isinstance(self.nodes, tuple):
+            return len(set(self.nodes))
+        if isinstance(self.nodes, float):
+            return max(1, round(self.nodes * sum(clusters)))
+        return max(1, round(self.nodes.share * clusters[self.nodes.cluster]))
+
     def members(self, node_cluster: np.ndarray, seed: int) -> tuple[int, ...]:
         """The nodes under attack, ascending.
 
@@ -121,16 +129,19 @@ class Attack(Part):
         if isinstance(self.nodes, tuple):
             return tuple(sorted(set(self.nodes)))
         order = stream(seed, "attacked nodes").permutation(len(node_cluster))
-        share = self.nodes if isinstance(self.nodes, float) else self.nodes.share
         if not isinstance(self.nodes, float):
             order = order[np.asarray(node_cluster)[order] == self.nodes.cluster]
-        return tuple(sorted(order[: max(1, round(share * len(order)))].tolist()))
+        return tuple(sorted(order[: self.count(np.bincount(node_cluster).tolist())].tolist()))
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
         if isinstance(self.nodes, tuple):
             for place, node in enumerate(self.nodes):
                 if node >= num_nodes:
                     yield (("nodes", place), f"node ids are 0 to {num_nodes - 1} in this scenario, got {node}")
+
+    def futile(self, attacked: int) -> str:
+        """Why so many nodes under it do what honest ones do; empty: they do not. Default: that."""
+        return ""
 
     def forge(self, seen: Seen) -> "torch.Tensor":
         """What is sent in the place of `seen.own`, float32 [P]."""

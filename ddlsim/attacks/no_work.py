@@ -42,5 +42,9 @@ class Sybil(Attack):
     forges: ClassVar[bool] = True
     trains: ClassVar[bool] = False
 
+    def futile(self, attacked: int) -> str:
+        """See Attack."""
+        return "one node is one identity" if attacked == 1 else ""
+
     def forge(self, seen: Seen) -> "torch.Tensor":
         return seen.known[0]

@@ -44,6 +44,11 @@ class ALIE(AsChosen, Attack):
     z: Strength | None = None
     knowledge: Knowledge = "own"
 
+    def futile(self, attacked: int) -> str:
+        """See Attack."""
+        alone = attacked == 1 and self.knows == "own"
+        return "one node that knows its own model alone has no spread to hide in" if alone else ""
+
     def forge(self, seen: Seen) -> "torch.Tensor":
         mean = mean_of(seen.known)
         variance = mean_of([(row - mean).square() for row in seen.known])

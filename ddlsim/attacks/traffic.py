@@ -35,6 +35,10 @@ class Withholding(Attack):
         delay_s: simulated seconds that the node takes longer for every training, after which it sends.
     """
 
+    def futile(self, attacked: int) -> str:
+        """See Attack."""
+        return "" if self.probability or self.delay_s else "probability and delay_s are 0"
+
     probability: Annotated[float, Ge(0), Le(1)] = 1.0
     delay_s: Annotated[float, Ge(0), Lt(END_OF_TIME_S)] = 0.0
 

@@ -137,7 +137,7 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run"
     from ddlsim.topologies.base import forget, neighbors
 
     num_nodes, has_server = scenario.nodes.count, scenario.algorithm.has_server
-    if not has_server:
+    if scenario.algorithm.heeds_topology:
         scenario.topology.check(num_nodes)
     forget()
     graph = star(num_nodes)
@@ -151,6 +151,7 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run"
         synchronous=scenario.mode == "sync",
         staleness=scenario.protocol.staleness,
         has_server=has_server,
+        heeds_topology=scenario.algorithm.heeds_topology,
         waits=scenario.algorithm.waits,
     )
 

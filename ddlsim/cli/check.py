@@ -39,6 +39,7 @@ def check(
     """
     from ddlsim.scenario import by_name, digest, load
     from ddlsim.scenario.find import is_matrix, is_sweep
+    from ddlsim.scenario.idle_keys import idle_notes
 
     failed = False
     for path in scenarios:
@@ -62,6 +63,8 @@ def check(
                 f"{path}: ok. {scenario.name}: {scenario.algorithm_name} on {scenario.data_name}, "
                 f"{scenario.nodes.count} nodes, {scenario.rounds} rounds{fallback} [{digest(scenario)}]"
             )
+            for note in idle_notes(scenario):
+                typer.echo(f"{path}: {note}")
     if failed:
         raise typer.Exit(ScenarioError.exit_code)
 

@@ -7,7 +7,7 @@ not said), 15 test samples per class. The published code has other amounts: 300 
 `stride: 200`, so that nodes that follow each other share samples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,6 +44,11 @@ class ClassClusters(Partition):
             raise ScenarioError(
                 f"spread: must be below samples_per_class ({self.samples_per_class}), got {self.spread}."
             )
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """See Part."""
+        if not self.spread:
+            yield "draw", "spread is 0"
 
     def known_samples(self, share: int, num_clusters: int, num_classes: int) -> int:
         """See Partition."""

@@ -10,7 +10,7 @@ evaluations see each character once; `predict: last` and `stride: 1` are LEAF's.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -77,6 +77,11 @@ class Shakespeare(DataSettings):
                 "text: LEAF's files are windows of characters with their own stride and test set. Leave out unit, "
                 "stride and test_share, or use text: full."
             )
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """See Part."""
+        if self.unit == "characters":
+            yield "vocabulary", "unit is characters"
 
     @property
     def num_tokens(self) -> int:  # type: ignore[override]

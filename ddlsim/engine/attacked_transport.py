@@ -194,8 +194,8 @@ class AttackedTransport(NetworkTransport):
         """
         sent = self._sent.get(place, {})
         if attack.per_receiver and receiver is not None:
-            server = receiver == self._run.server
-            around = range(self._run.num_nodes) if server else self._run.neighbors(round_num)[receiver]
+            anybody = receiver == self._run.server or not self._run.heeds_topology
+            around = range(self._run.num_nodes) if anybody else self._run.neighbors(round_num)[receiver]
             rows = [sent[node] for node in sorted(around) if node in sent and self._is_honest(node)]
             accomplices = max(1, sum(node in nodes for node in around))
             center = sent.get(receiver)

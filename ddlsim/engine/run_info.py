@@ -25,6 +25,7 @@ class Run:
         staleness: rounds that a message may be older than its receiver's, where nothing is waited for.
         has_server: whether there is one more node, the last, that serves the others.
         waits: whether a round of a synchronous run waits for messages, see Algorithm.waits.
+        heeds_topology: whether nodes exchange with their neighbors in the graph, see Algorithm.
 
     Attributes:
         completed_by_all: rounds that somebody has completed, and no node that takes part now has yet to; the engine
@@ -42,6 +43,7 @@ class Run:
     staleness: int = 5
     has_server: bool = False
     waits: bool = True
+    heeds_topology: bool = True
     completed_by_all: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:

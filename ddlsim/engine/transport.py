@@ -150,9 +150,9 @@ class NetworkTransport:
         """Whether a node has taken pushed messages of this round."""
         return self._members[node].node.took_in == round_num
 
-    def take_newest(self, node: int, kind: str, oldest_round: int) -> list[Message]:
+    def take_newest(self, node: int, kind: str, oldest_round: int, newest_round: int) -> list[Message]:
         """The newest message of every sender."""
-        return self._mailboxes.take_all(node, kind, oldest_round)
+        return self._mailboxes.take_all(node, kind, oldest_round, newest_round)
 
     # -- nodes that come, go and end (for the engine) --------------------------------------------------------------
 

@@ -67,9 +67,9 @@ class Mailboxes:
         """
         return self._transport.take(node, BOXES[kind], ALWAYS if late_too else round_num, round_num)
 
-    def take_all(self, node: int, kind: str, oldest_round: int) -> list[Message]:
-        """The newest message of every sender, whatever its round, unless older than `oldest_round`; forgets all."""
-        return self._transport.take(node, BOXES[kind], oldest_round, NEVER)
+    def take_all(self, node: int, kind: str, oldest_round: int, newest_round: int = NEVER) -> list[Message]:
+        """The newest message of every sender of these rounds; forgets them and all older ones."""
+        return self._transport.take(node, BOXES[kind], oldest_round, newest_round)
 
     def announce(self, node: int, sender: int, round_num: int) -> None:
         """A push is on its way that the network does not carry as such; `deliver` or `fail` will follow."""

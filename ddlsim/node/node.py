@@ -8,6 +8,7 @@ the node goes on.
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -213,12 +214,12 @@ class Node:
                 its length; local_steps in each by default.
 
         Raises:
-            DdlsimError: the model has no part `only`.
+            DdlsimError: the model has no part `only`, or steps is no whole number.
         """
         if only is not None:
             _check_part(only, model)
         compute, clock = self._compute, self._clock
-        steps = self.local_steps if steps is None else steps
+        steps = self.local_steps if steps is None else _whole(steps)
         late_s = 0.0
         if self._conduct is not None:
             late_s = self._conduct.delay_s(self.round_num)
@@ -305,7 +306,8 @@ class Node:
         Synchronous: all of this round, once everything that can still come from `senders` (the round's peers by
         default) has come, or at the deadline (protocol.deadline_s); what came too late for its own round is among them
         if protocol.late is `keep`. Asynchronous: at once, the newest of every sender that is at most protocol.staleness
-        rounds older than this round.
+        rounds older than this round; those of the last exchange after all rounds wait for this node's own one, which
+        takes no others.
 
         Args:
             round_num: the round.
@@ -314,8 +316,9 @@ class Node:
                 has it.
         """
         if not (self._run.synchronous if wait is None else wait):
-            oldest = round_num - self._run.staleness
-            return self._after(0.0, lambda: self._transport.take_newest(self.id, PUSH, oldest))
+            rounds, oldest = self._run.rounds, round_num - self._run.staleness
+            first, last = (oldest, rounds - 1) if round_num < rounds else (rounds, round_num)
+            return self._after(0.0, lambda: self._transport.take_newest(self.id, PUSH, first, last))
         return self._collect(PUSH, round_num, self.peers(round_num) if senders is None else senders)
 
     def pull(
@@ -610,6 +613,20 @@ class Node:
 
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
         return self._clock.after(seconds), result
+
+
+def _whole(steps: Any) -> int:
+    """Raises DdlsimError unless it is a number of mini-batches."""
+    try:
+        found = index(steps)
+    except TypeError:
+        found = -1
+    if found < 0:
+        raise DdlsimError(
+            f"node.train: expected a whole number of mini-batches, 0 or more, as `steps`, got {steps!r}. Round what "
+            "has been divided, by round(...) or int(...)."
+        )
+    return found
 
 
 def _check_part(only: str, model: "Model") -> None:

@@ -90,13 +90,14 @@ class Transport(Protocol):
     def has_taken(self, node: int, round_num: int) -> bool:
         """Whether a node has taken pushed messages of this round, the last one that it took any of."""
 
-    def take_newest(self, node: int, kind: str, oldest_round: int) -> "list[Message]":
-        """The newest message of every sender; none is kept any longer.
+    def take_newest(self, node: int, kind: str, oldest_round: int, newest_round: int) -> "list[Message]":
+        """The newest message of every sender; none but those of later rounds are kept any longer.
 
         Args:
             node: the receiver.
             kind: as of `wait`.
             oldest_round: messages of earlier rounds are left out.
+            newest_round: messages of later rounds stay where they are.
         """
 
 

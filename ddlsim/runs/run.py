@@ -18,6 +18,7 @@ from ddlsim.runs.progress import Progress
 from ddlsim.runs.recovery import until_done
 from ddlsim.runs.resume import go_on
 from ddlsim.runs.under_way import run_in
+from ddlsim.scenario.idle_keys import idle_notes
 
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
@@ -107,6 +108,8 @@ def _begin(
             return path, go_on(path, options)
         if loaded.missing:
             console.message(f"{loaded.missing}\nFALLBACK: running on {scenario.data_name} instead.")
+        for note in idle_notes(scenario):
+            console.message(note)
         prepared, missing = prepare(loaded), loaded.missing
         del loaded  # nodes and clusters hold what they need of it
         scenario.model.check(prepared.image_shape)

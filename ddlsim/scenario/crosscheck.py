@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from ddlsim import own_code
@@ -49,13 +50,14 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         yield from _attacked(("attacks", number), attack, scenario)
     for place, part in (
         (("partition",), scenario.partition),
-        (("topology",), None if scenario.algorithm.has_server else scenario.topology),
+        (("topology",), scenario.topology if scenario.algorithm.heeds_topology else None),
         (("network", "links"), scenario.network.links),
         (("devices",), scenario.devices),
         (("churn",), scenario.churn),
     ):
         if part is not None:
             yield from _misfits(place, part, scenario)
+    yield from _links_of_topology(scenario)
     yield from _refusal(("algorithm",), lambda: scenario.algorithm.check(scenario.nodes.clusters))
     yield from _refusal(("model",), lambda: scenario.model.assignment(count, scenario.seed))
     if scenario.data.num_tokens is not None and not own_code.is_from_outside(scenario.model):
@@ -274,6 +276,21 @@ def _attacked(place: Place, attack: Any, scenario: Scenario) -> Iterator[tuple[P
     if attack.needs_messages and scenario.algorithm.exchanges == "nothing":
         text = f"acts on what is sent, and {scenario.algorithm_name} sends nothing"
         yield (*place, "name"), text
+
+
+def _links_of_topology(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    """A graph whose edges say what links can do, with links that do not ask."""
+    network, unused = scenario.network, ()
+    if not scenario.algorithm.heeds_topology or parts.table("links").label_of(network.links) == "routed":
+        return
+    with suppress(ScenarioError):  # told by the topology itself
+        unused = scenario.topology.unused(scenario.nodes.count, scenario.seed)
+    if unused:
+        text = (
+            f"its edges have {' and '.join(unused)}, but a topology says only who talks to whom. Name the file in "
+            "network.links too, {name: routed, file: ...}, or leave these out of it"
+        )
+        yield ("topology", "path"), text
 
 
 def _misfits(place: Place, part: Part, scenario: Scenario) -> Iterator[tuple[Place, str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlsim.errors import ScenarioError
-from ddlsim.scenario.find import find
+from ddlsim.scenario.find import by_name, find
 from ddlsim.scenario.merge import at_place, changes_alike, merge, put
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
 from ddlsim.scenario.own_parts import with_given_parts, with_whole_paths
@@ -213,7 +213,7 @@ def extended(tree: Tree, file: Path, above: tuple[Path, ...] = ()) -> Tree:
 
     Args:
         tree: the scenario.
-        file: the file that it stands in; the path in `extends` is relative to it.
+        file: the file that it stands in; the path in `extends` is relative to it, or the name of a scenario.
         above: files that led here, to see a circle.
     """
     extends = tree.value.pop("extends", None)
@@ -221,19 +221,25 @@ def extended(tree: Tree, file: Path, above: tuple[Path, ...] = ()) -> Tree:
         return tree
     if not isinstance(extends.value, str) or not extends.value:
         raise ScenarioProblems([Problem(extends.mark, "extends", "expected the path of a scenario file")])
-    parent = file.parent / extends.value
-    if not parent.suffix and not parent.is_file():
-        parent = parent.with_suffix(".yaml")
+    parent = _parent(file, extends.value)
     above = (*above, file.resolve())
     if parent.resolve() in above:
         chain = " -> ".join(one.name for one in (*above[above.index(parent.resolve()) :], parent))
         raise ScenarioProblems([Problem(extends.mark, "extends", f"goes round in a circle: {chain}")])
     if not parent.is_file():
-        text = f"no file {parent} (the path is relative to {file.parent})"
+        text = f"no file {parent} (the path is relative to {file.parent}), and no scenario of that name"
         raise ScenarioProblems([Problem(extends.mark, "extends", text)])
     below = _read(parent, _shown_path(parent), above)
     below.value.pop("name", None)  # a run under its parent's name would be taken for the parent
     return merge(below, tree)
+
+
+def _parent(file: Path, extends: str) -> Path:
+    """What a file extends: one beside it, or else the scenario that `ddlsim run` knows by that name."""
+    parent = file.parent / extends
+    if not parent.suffix and not parent.is_file():
+        parent = parent.with_suffix(".yaml")
+    return parent if parent.is_file() else by_name().get(extends.removesuffix(".yaml"), parent)
 
 
 def _shown_path(path: Path) -> str:

@@ -132,10 +132,11 @@ class Protocol(Section):
     Args:
         deadline_s: a round closes this many simulated seconds after its node began to wait, complete or not, with what
             comes at that very instant; null: it waits for all nodes that are online. What is on its way by then flies
-            on; network.timeout_s ends that.
+            on; network.timeout_s ends that. In mode async only pulls and the rounds of servers wait at all.
         late: messages that come after their round has closed: drop: they are lost; keep: they count in the round that
             the receiver is in, the newest of each sender.
-        staleness: rounds that a message may be older than its receiver's, where no node waits (mode async).
+        staleness: rounds that a pushed message may be older than its receiver's, where no node waits: in mode async
+            without a server, and by gossip and adpsgd in either mode.
     """
 
     deadline_s: Annotated[float, Gt(0)] | None = None
@@ -222,7 +223,9 @@ class Scenario(Section):
         shift: how a cluster's samples differ from another's.
         validation: which samples are set aside for choices during training.
         training: what one round of local training is.
-        topology: which nodes may exchange messages; not heeded by algorithms with a server, which all nodes reach.
+        topology: which nodes may exchange messages; not heeded where there is a server, which all nodes reach, nor by
+            algorithms whose nodes choose among all (dac, pens, panm, random, oracle, mapl, el by variant local, sgp by
+            graph exponential).
         network: how messages travel.
         devices: how fast nodes compute.
         churn: when nodes are away; null: never.

@@ -36,6 +36,10 @@ class Topology(Part, ABC):
         self.check(num_nodes)
         return iter(())
 
+    def unused(self, num_nodes: int, seed: int) -> tuple[str, ...]:
+        """Names of what its edges say of links, which no topology uses. Default: nothing."""
+        return ()
+
     @abstractmethod
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
         """The undirected graph of a round, nodes 0..num_nodes-1, without self-loops.

@@ -14,6 +14,8 @@ EDGE_ATTRIBUTES = ("bandwidth_mbps", "latency_ms")
 def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
     """The undirected graph of an edge list: `node node`, `node node bandwidth_mbps latency_ms`, or networkx's dialect.
 
+    A first line of one number is that of the nodes, as in the files of DecentralizePy.
+
     Raises:
         ScenarioError: if a line is none of these, or has other values than an earlier one of the same edge; says which.
     """
@@ -24,11 +26,16 @@ def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{key}: {path} cannot be read as text: {error}") from error
+    empty = True
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#")[0].split()
         if not words:
             continue
+        first, empty = empty, False
         try:
+            if first and len(words) == 1 and words[0].isdecimal():
+                graph.add_nodes_from(range(int(words[0])))
+                continue
             if len(words) in (2, 4) and "{" not in line:
                 attributes = dict(zip(EDGE_ATTRIBUTES, map(float, words[2:]), strict=False))
                 edges = [(int(words[0]), int(words[1]), attributes)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ddlsim.errors import ScenarioError
 from ddlsim.topologies.base import StaticTopology
-from ddlsim.topologies.files import check_node_ids, read_edge_list, read_graphml
+from ddlsim.topologies.files import EDGE_ATTRIBUTES, check_node_ids, read_edge_list, read_graphml
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class File(StaticTopology):
     """A graph read from a file; the same in all rounds.
 
-    `edge_list`: one edge per line, `node node`, or `node node bandwidth_mbps latency_ms`, or networkx's
-    `node node {'bandwidth_mbps': 100}`; `#` starts a comment. `graphml`: undirected, the edge attributes
-    `bandwidth_mbps` and `latency_ms` are numbers. Both attributes stay on the graph's edges.
+    `edge_list`: one edge per line, `node node`, or networkx's `node node {'weight': 2}`; `#` starts a comment; a first
+    line of one number is that of the nodes, with edges or without. `graphml`: undirected. A topology says who talks to
+    whom: a file whose edges have `bandwidth_mbps` or `latency_ms` is one for `network.links`, `routed`.
 
     Args:
         path: the file, relative to the folder that the command is started in.
@@ -33,6 +33,11 @@ class File(StaticTopology):
     def check(self, num_nodes: int) -> None:
         """Raise ScenarioError if the file is not there or is no graph of nodes 0..num_nodes-1."""
         self.graph(num_nodes, 0, 0)
+
+    def unused(self, num_nodes: int, seed: int) -> tuple[str, ...]:
+        """See Topology."""
+        edges = self.graph(num_nodes, 0, seed).edges(data=True)
+        return tuple(name for name in EDGE_ATTRIBUTES if any(name in found for _, _, found in edges))
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
         """The graph in the file.

@@ -80,6 +80,16 @@ def test_adpsgd_shows_its_newest_model_to_peers_of_any_round():
     assert {round_num for round_num, _ in node.published} == {node.rounds}
 
 
+def test_adpsgd_averages_with_nobody_after_its_last_round():
+    node, adpsgd = NumberNode(), ADPSGD()
+    state = adpsgd.start(node)
+    answer(adpsgd.round(node, state, node.rounds - 1), (12.0,), [], [message(0, model=4.0)])
+    assert state.model == 8.0 and node.published[-1] == (node.rounds, {})
+    answer(adpsgd.round(node, state, 0), (12.0,), [], [])
+    adpsgd.stopped(node, state, None, 0)
+    assert node.published[-1] == (node.rounds, {})
+
+
 def test_adpsgd_shows_no_model_before_it_has_joined():
     node, adpsgd = NumberNode(), ADPSGD()
     state = adpsgd.start(node)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ddlsim import runs
+from ddlsim.engine.transport import NetworkTransport
 from ddlsim.scenario import load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
@@ -18,3 +19,22 @@ def test_without_a_final_exchange_a_run_ends_with_its_last_round(tmp_path, name)
 
 def test_the_final_exchange_is_evaluated_in_the_place_of_the_last_round(tmp_path):
     assert runs.run(load(SMOKE, ("rounds=2", "algorithm={name: el}")), out=tmp_path)["evaluated_round"] == 3
+
+
+@pytest.mark.parametrize("name", ["dpsgd", "el", "deprl", "facade"])
+def test_without_waiting_it_takes_the_final_models_that_have_come_and_no_round_takes_them(tmp_path, monkeypatch, name):
+    """Nodes end one after the other, seconds apart: each has the final models of all that ended before it."""
+    taken = []
+    take_newest = NetworkTransport.take_newest
+
+    def noting(transport, node, *args):
+        found = take_newest(transport, node, *args)
+        taken.append((node, [message.src for message in found if message.round_num == 4]))
+        return found
+
+    monkeypatch.setattr(NetworkTransport, "take_newest", noting)
+    devices = "devices={name: per_node, step_times_s: [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]}"
+    sets = ("rounds=4", "mode=async", devices, f"algorithm={{name: {name}}}", "protocol.staleness=1000")
+    runs.run(load(SMOKE, sets), out=tmp_path)
+    assert [entry for entry in taken if entry[1]] == [(node, list(range(node))) for node in range(1, 8)]
+    assert len(taken) == 8 * 5

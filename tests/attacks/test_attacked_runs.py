@@ -242,3 +242,14 @@ def test_dissensus_drives_a_server_away_from_all_honest_nodes(tmp_path, monkeypa
     sets = ("algorithm={name: fedavg}", "rounds=3", "attacks=[{name: dissensus, nodes: [5, 7]}]")
     runs.run(load(SMOKE, sets), out=tmp_path / "run")
     assert seen[-2:] == [(6, 2, True)] * 2
+
+
+@pytest.mark.parametrize("name", ["sgp, graph: exponential", "random", "el, variant: local"])
+def test_dissensus_knows_nothing_of_a_topology_that_no_message_uses(tmp_path, name):
+    """And such a run needs none that fits its nodes."""
+    sets = (f"algorithm={{name: {name}}}", "attacks=[{name: dissensus, nodes: [5, 7]}]", "records.models=last")
+    for topology in ("ring", "complete", "random_regular, degree: 30"):
+        scenario = load(SMOKE, (*SMALL, *sets, f"topology={{name: {topology}}}"))
+        runs.run(scenario, out=tmp_path / topology)
+    one, *others = ((tmp_path / folder / "models.safetensors").read_bytes() for folder in ("ring", "complete"))
+    assert [one] == others

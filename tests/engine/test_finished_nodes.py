@@ -10,8 +10,6 @@ from ddlsim.network.network import Network
 class Answering(Plain):
     """Nodes publish the number of a round; node 1, the slow one, then asks node 0, which may have finished."""
 
-    answers_when_finished = True
-
     def __init__(self):
         self.answers = []
 

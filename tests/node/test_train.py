@@ -123,3 +123,9 @@ def test_a_model_with_other_trained_values_began_where_it_began(compute):
 def test_every_merged_model_has_a_weight(compute, sources, weights):
     with pytest.raises(DdlsimError, match=f"node.merge: .* got {len(weights)} weights of {sources}"):
         node_of(compute).merge([None] * sources, weights)
+
+
+@pytest.mark.parametrize("steps", [2.5, -1, "3"])
+def test_steps_that_are_no_number_of_mini_batches_are_told(compute, steps):
+    with pytest.raises(DdlsimError, match=r"node\.train: expected a whole number of mini-batches.*got"):
+        node_of(compute).train((part("model"),), steps)

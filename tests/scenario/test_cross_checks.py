@@ -38,6 +38,17 @@ def test_core_and_head_apart_need_a_core(problems, model):
     assert found.startswith(f"test.yaml:4:15: model.name: this {name} has no core, and facade keeps core and head")
 
 
+def test_a_topology_uses_nothing_that_its_edges_say_of_links(problems, write, here):
+    (here / "net.edges").write_text("0 1 5 20\n1 2 5 20\n")
+    sets = ["nodes={clusters: [3]}", "algorithm={name: dpsgd}", "topology={name: file, path: net.edges}"]
+    (found,) = problems(sets=sets)
+    assert "topology.path: its edges have bandwidth_mbps and latency_ms, but a topology says only who" in found
+    load(write(), [*sets, "network.links={name: routed, file: net.edges}"])
+    load(write(), [*sets, "algorithm={name: fedavg}"])  # nobody asks the topology
+    (here / "net.edges").write_text("0 1\n1 2 {'weight': 2}\n")
+    load(write(), sets)
+
+
 def test_models_that_are_only_sizes_need_a_core_too(problems):
     (found,) = problems(sets=["learning=none", "model={name: sizes, core: 0}"])
     assert "model.name: this sizes has no core" in found

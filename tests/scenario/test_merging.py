@@ -67,8 +67,15 @@ def test_extends_in_a_circle(write):
 
 
 def test_extends_a_file_that_is_not_there(write):
-    with pytest.raises(ScenarioError, match=r"test.yaml:1:10: extends: no file nix.yaml"):
+    with pytest.raises(ScenarioError, match=r"test.yaml:1:10: extends: no file nix.yaml.*no scenario of that name"):
         load(write("extends: nix.yaml\n"))
+
+
+@pytest.mark.parametrize("name", ["smoke", "smoke.yaml"])
+def test_extends_a_scenario_by_name_unless_there_is_a_file(write, name):
+    assert load(write(f"extends: {name}\nrounds: 7\n")).algorithm_name == "facade"
+    write("extends: dpsgd_30_2\n", "smoke.yaml")
+    assert load(write(f"extends: {name}\nrounds: 7\n")).algorithm_name == "dpsgd"
 
 
 def test_override_of_the_name_drops_the_old_parts_keys_whatever_the_order(write):

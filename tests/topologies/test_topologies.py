@@ -149,6 +149,15 @@ def test_file_edge_list_keeps_link_attributes(tmp_path):
     assert neighbors(make("file", path=path), 3, 4, 0) == ((1,), (0, 2), (1,))
 
 
+def test_a_first_line_of_one_number_is_that_of_the_nodes(tmp_path):
+    topology = make(
+        "file", path=write(tmp_path / "net.edges", "# of DecentralizePy\n4\n0 1\n1 0\n1 2\n"), connected=False
+    )
+    assert neighbors(topology, 4, 0, 0) == ((1,), (0, 2), (1,), ())
+    with pytest.raises(ScenarioError, match=r"exactly the nodes 0\.\.4; it lacks 4"):
+        topology.check(5)
+
+
 def test_file_graphml_keeps_link_attributes(tmp_path):
     source = nx.cycle_graph(4)
     nx.set_edge_attributes(source, 25.0, "bandwidth_mbps")
@@ -165,6 +174,7 @@ def test_file_graphml_keeps_link_attributes(tmp_path):
         ("0,1\n1,2\n2,0\n", r"net\.txt:1: expected 'node node' .* got '0,1'"),
         ("0 1\n1 2 fast\n", r"net\.txt:2: expected 'node node'"),
         ("0 1\n1 2\n2 2\n", "links node 2 to itself"),
+        ("0 1\n3\n1 2\n", r"net\.txt:2: expected 'node node' .* got '3'"),
         (
             "0 1 100 5\n1 2 9 9\n1 0 10 5\n",
             r"net\.txt:3: .* the edge 1 0 .* before, \(100\.0, 5\.0\), got \(10\.0, 5\.0\)",

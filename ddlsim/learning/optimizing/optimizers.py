@@ -5,7 +5,7 @@ scenario with them is checked without importing torch; all others are read off t
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -78,6 +78,11 @@ class SGD(Optimizer):
     def __post_init__(self) -> None:
         if self.nesterov and (not self.momentum or self.dampening):
             raise ValueError("nesterov needs momentum above 0 and no dampening")
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """See Part."""
+        if not self.momentum:
+            yield "dampening", "momentum is 0"
 
     @property
     def moments(self) -> tuple[str, ...] | None:

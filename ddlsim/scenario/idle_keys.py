@@ -1,0 +1,124 @@
+"""Keys that are given and do nothing, because of what other keys are: told by `ddlsim check` and by every run.
+
+They are no errors, since a sweep gives all its runs the keys that some of them use. What a part can tell of its own
+keys, its method `idle` does.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from ddlsim.errors import ScenarioError
+from ddlsim.scenario.model import Scenario
+
+Place = tuple[str | int, ...]
+
+
+def idle_notes(scenario: Scenario) -> list[str]:
+    """A line for every key that is not as it is by default, and does nothing."""
+    found = [*_of_parts(scenario), *_of_sections(scenario)]
+    given = [(".".join(map(str, place)), why) for place, why in found if _is_given(scenario, place)]
+    return [f"NOTE: {key} has no effect: {why}." for key, why in [*given, *_futile_attacks(scenario)]]
+
+
+def _of_parts(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    for place, part in (
+        (("algorithm",), scenario.algorithm),
+        (("aggregation",), scenario.aggregation),
+        (("data",), scenario.data),
+        (("partition",), scenario.partition),
+        (("training", "optimizer"), scenario.training.optimizer),
+    ):
+        if part is not None:
+            yield from (((*place, key), why) for key, why in part.idle())
+
+
+def _of_sections(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    yield from _of_network(scenario)
+    yield from _of_training(scenario)
+    yield from _of_algorithm(scenario)
+    energy = scenario.energy
+    if energy is not None:
+        if not scenario.algorithm.has_server:
+            yield ("energy", "server_w"), f"{scenario.algorithm_name} has no server"
+        if energy.watts is not None:
+            yield ("energy", "device"), "energy.watts is given"
+        if energy.gco2_per_kwh is not None:
+            yield ("energy", "grid"), "energy.gco2_per_kwh is given"
+        if energy.j_per_byte_up is not None and energy.j_per_byte_down is not None:
+            yield ("energy", "link"), "energy.j_per_byte_up and energy.j_per_byte_down are given"
+    if scenario.validation.source == "none":
+        yield ("validation", "fraction"), "validation.source is none"
+    if scenario.validation.source != "own":
+        yield ("data", "validation_samples"), f"validation.source is {scenario.validation.source}"
+    if not scenario.learned.judged_by.share:
+        yield ("evaluation", "fair_lambda"), "there is no accuracy"
+
+
+def _of_network(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    network, protocol = scenario.network, scenario.protocol
+    if not scenario.algorithm.has_server:
+        yield ("network", "server_mbps"), f"{scenario.algorithm_name} has no server"
+        yield ("network", "links", "server_host"), f"{scenario.algorithm_name} has no server"
+    if not network.drop_probability and network.loss_bursts is None:
+        yield ("network", "on_drop"), "no message is lost: network.drop_probability is 0"
+    if network.tcp is not None and network.tcp.shares != "random":
+        yield ("network", "tcp", "share_spread"), f"network.tcp.shares is {network.tcp.shares}"
+    if scenario.mode == "sync" and protocol.deadline_s is None and scenario.churn is None:
+        yield ("protocol", "late"), "no message is too late without protocol.deadline_s or churn"
+
+
+def _of_training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    training = scenario.training
+    nesterov = getattr(training.optimizer, "nesterov", False)
+    if scenario.algorithm.steps_apart and training.optimizer_state == "fresh" and not nesterov:
+        yield (
+            ("training", "optimizer", "momentum"),
+            "each local step begins with a new optimizer (optimizer_state fresh)",
+        )
+    if training.optimizer.decays and not training.optimizer.weight_decay:
+        yield ("training", "weight_decay_on"), "weight_decay is 0"
+    if training.local_steps and training.accumulate > training.local_steps:
+        yield ("training", "accumulate"), f"a round has {training.local_steps} mini-batches, which make one update"
+    if scenario.algorithm_name == "deprl" and scenario.algorithm.local_training == "epochs":
+        yield ("training", "epochs"), "algorithm.local_training epochs makes one pass for the head and one for the core"
+
+
+def _of_algorithm(scenario: Scenario) -> Iterator[tuple[Place, str]]:
+    if scenario.training.early_stopping is None:
+        for key in ("stopped_serves", "stopped_compared"):
+            yield ("algorithm", key), "no node stops: training.early_stopping is null"
+    if not scenario.records.true_similarities:
+        yield ("algorithm", "monitored_similarity"), "records.true_similarities is empty"
+    start = getattr(scenario.algorithm, "delusion_start", 0)
+    if getattr(scenario.algorithm, "deluded", 0) and start >= scenario.rounds:
+        yield ("algorithm", "deluded"), f"algorithm.delusion_start is {start}, and the run has {scenario.rounds} rounds"
+
+
+def _futile_attacks(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    for number, attack in enumerate(scenario.attacks):
+        why = attack.futile(attack.count(scenario.nodes.clusters))
+        if why:
+            yield f"attacks[{number}]", why
+
+
+def _is_given(scenario: Scenario, place: Place) -> bool:
+    """Whether there is such a key, and its value is not the one that it has by default beside the others."""
+    section: Any = scenario
+    for key in place[:-1]:
+        section = getattr(section, str(key), None)
+    name = str(place[-1])
+    if isinstance(section, BaseModel):
+        return getattr(section, name) != type(section).model_fields[name].default
+    if not dataclasses.is_dataclass(section) or isinstance(section, type):
+        return False
+    fields = {field.name: field for field in dataclasses.fields(section)}
+    if name not in fields or fields[name].default is dataclasses.MISSING:
+        return name in fields
+    try:
+        usual = dataclasses.replace(section, **{name: fields[name].default})
+    except ScenarioError:
+        return True
+    return getattr(section, name) != getattr(usual, name)

@@ -1,0 +1,74 @@
+"""Keys that are given and do nothing are told, and those that do something are not."""
+
+import pytest
+from typer.testing import CliRunner
+
+from ddlsim.cli import app
+from ddlsim.scenario import load
+from ddlsim.scenario.idle_keys import idle_notes
+
+NOTES = [
+    ("validation.fraction=0.3", "validation.fraction has no effect: validation.source is none"),
+    ("network.on_drop=drop", "network.on_drop has no effect: no message is lost: network.drop_probability is 0"),
+    ("network.server_mbps=5", "network.server_mbps has no effect: facade has no server"),
+    ("energy={watts: 5, device: jetson_nano_5w}", "energy.device has no effect: energy.watts is given"),
+    ("energy={watts: 5, server_w: 3}", "energy.server_w has no effect: facade has no server"),
+    ("protocol.late=keep", "protocol.late has no effect: no message is too late without protocol.deadline_s or churn"),
+    ("training.accumulate=20", "training.accumulate has no effect: a round has 5 mini-batches"),
+    ("training.optimizer={name: sgd, dampening: 0.1}", "training.optimizer.dampening has no effect: momentum is 0"),
+    ("training.weight_decay_on=weights", "training.weight_decay_on has no effect: weight_decay is 0"),
+    (
+        "algorithm={name: facade, heads: 1, warmup_rounds: 2}",
+        "algorithm.warmup_rounds has no effect: there is one head",
+    ),
+    ("algorithm={name: el, fanout: 2}", "algorithm.fanout has no effect: with variant oracle the topology says"),
+    ("algorithm={name: deprl, local_training: epochs, core_steps: 3}", "algorithm.core_steps has no effect"),
+    ("algorithm={name: dac, similarity: cosine_weights, loss_batches: local_steps}", "algorithm.loss_batches has no"),
+    ("algorithm={name: dac, tau_growth: 0.5}", "algorithm.tau_growth has no effect: tau_schedule is constant"),
+    ("algorithm={name: random, stopped_serves: best}", "algorithm.stopped_serves has no effect: no node stops"),
+    ("algorithm={name: random, monitored_similarity: inverse_l2}", "algorithm.monitored_similarity has no effect"),
+    ("algorithm={name: oracle, delusion_start: 2}", "algorithm.delusion_start has no effect: deluded is 0"),
+    (
+        "algorithm={name: oracle, deluded: 1}",
+        "algorithm.deluded has no effect: algorithm.delusion_start is 50, and the",
+    ),
+    ("algorithm={name: fedclassavg, contrastive: 0, temperature: 9}", "algorithm.temperature has no effect"),
+    ("aggregation={name: clipped_gossip, radius: 1, byzantine: 2}", "aggregation.byzantine has no effect: radius is"),
+    ("aggregation={name: bridge, variant: M, byzantine: 2}", "aggregation.byzantine has no effect: variant M is the"),
+    ("attacks=[{name: alie, nodes: [1]}]", "attacks[0] has no effect: one node that knows its own model alone"),
+    ("attacks=[{name: sybil, nodes: [1]}]", "attacks[0] has no effect: one node is one identity"),
+    ("attacks=[{name: withholding, nodes: [1], probability: 0}]", "attacks[0] has no effect: probability and delay_s"),
+]
+
+
+@pytest.mark.parametrize(("change", "told"), NOTES)
+def test_a_key_that_does_nothing_is_told(change, told):
+    (note,) = idle_notes(load("smoke", [change]))
+    assert note.startswith(f"NOTE: {told}") and note.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        ("validation={source: train, fraction: 0.3}",),
+        ("network={on_drop: drop, drop_probability: 0.1}",),
+        ("algorithm={name: fedavg}", "network.server_mbps=5", "energy={watts: 5, server_w: 3}"),
+        ("protocol={late: keep, deadline_s: 3}",),
+        ("algorithm={name: el, variant: local, fanout: 2}",),
+        ("algorithm={name: dac, loss_batches: local_steps}",),
+        ("algorithm={name: dac, variant: facade, similarity: cosine_weights, two_hop: min}",),
+        ("algorithm={name: oracle, deluded: 1, delusion_start: 2}",),
+        ("attacks=[{name: alie, nodes: [1], knowledge: all}, {name: sybil, nodes: [2, 3]}]",),
+    ],
+)
+def test_what_does_something_or_is_as_by_default_is_not_told(changes):
+    assert idle_notes(load("smoke", changes)) == []
+
+
+def test_check_and_runs_tell(tmp_path):
+    more = ["--set", "network.on_drop=drop", "--set", "rounds=1"]
+    checked = CliRunner().invoke(app, ["check", "smoke", *more])
+    assert "ok." in checked.output and "smoke: NOTE: network.on_drop has no effect" in checked.output
+    ran = CliRunner().invoke(app, ["run", "smoke", *more, "--out", str(tmp_path / "run"), "-q"])
+    assert ran.exit_code == 0 and "NOTE: network.on_drop has no effect" in ran.output
