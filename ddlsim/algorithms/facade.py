@@ -102,7 +102,7 @@ class Facade(Algorithm):
     def idle(self) -> Iterator[tuple[str, str]]:
         """See Part."""
         if self.heads == 1:
-            for key in ("common_batches", "warmup_rounds", "selection_batches"):
+            for key in ("common_batches", "warmup_rounds"):
                 yield key, "there is one head, and nothing to pick"
         if not self.thorough_every:
             yield "thorough_takes_time", "thorough_every is 0"

@@ -152,6 +152,7 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run"
         staleness=scenario.protocol.staleness,
         has_server=has_server,
         heeds_topology=scenario.algorithm.heeds_topology,
+        has_final_exchange=scenario.algorithm.has_final_exchange,
         waits=scenario.algorithm.waits,
     )
 

@@ -106,7 +106,7 @@ def aggregation_problems(part: Any, scenario: "Scenario", outline: Any) -> Itera
     from ddlsim.topologies.base import neighbors
 
     rows = scenario.nodes.count
-    if not scenario.algorithm.has_server and rows <= MOST_DRAWN:
+    if scenario.algorithm.heeds_topology and rows <= MOST_DRAWN:
         rows = 1 + max(map(len, neighbors(scenario.topology, rows, 0, scenario.seed)))
     rows = min(rows, MOST_ROWS)
     seen = rows + part.needs_start

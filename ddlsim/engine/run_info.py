@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ddlsim import rng
+from ddlsim.errors import DdlsimError
 
 Graph = Sequence[Sequence[int]]
 """Per node its neighbors."""
+NO_LIMIT = 2**63 - 1
+"""Above all rounds."""
 
 
 @dataclass(eq=False)
@@ -26,6 +29,7 @@ class Run:
         has_server: whether there is one more node, the last, that serves the others.
         waits: whether a round of a synchronous run waits for messages, see Algorithm.waits.
         heeds_topology: whether nodes exchange with their neighbors in the graph, see Algorithm.
+        has_final_exchange: whether models are exchanged once more after the last round.
 
     Attributes:
         completed_by_all: rounds that somebody has completed, and no node that takes part now has yet to; the engine
@@ -44,6 +48,7 @@ class Run:
     has_server: bool = False
     waits: bool = True
     heeds_topology: bool = True
+    has_final_exchange: bool = False
     completed_by_all: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -66,9 +71,29 @@ class Run:
         """Random numbers for what is looked at after so many rounds, whatever else was looked at before."""
         return rng.stream(self.seed, purpose, node, completed)
 
+    def rounds_taken(self, own_round: int, round_num: int) -> tuple[int, int]:
+        """The first and the last round whose messages a node takes that does not wait for any.
+
+        Args:
+            own_round: that the node is in; the number of rounds: the last exchange.
+            round_num: whose messages it asks for.
+        """
+        if own_round >= self.rounds:
+            return self.rounds, NO_LIMIT
+        return round_num - self.staleness, self.rounds - 1 if self.has_final_exchange else NO_LIMIT
+
     def neighbors(self, round_num: int) -> Graph:
-        """The round's graph, per node. The last one is kept, since nodes ask for one round's graph in a row."""
+        """The round's graph, per node. The last one is kept, since nodes ask for one round's graph in a row.
+
+        Raises:
+            DdlsimError: the algorithm has said that it does not heed it.
+        """
         if round_num != self._graph[0]:
+            if not (self.heeds_topology or self.has_server):
+                raise DdlsimError(
+                    "node.peers: the algorithm says that it does not heed the topology; a class of one's own that does "
+                    "defines heeds_topology as True."
+                )
             self._graph = round_num, self.graph_of(round_num)
         return self._graph[1]
 

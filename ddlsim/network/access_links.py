@@ -62,6 +62,9 @@ class LinkTable:
 class Links(Part, ABC):
     """What every entry of LINKS is."""
 
+    has_graph: ClassVar[bool] = False
+    """Whether messages cross the edges of a graph of its own."""
+
     @abstractmethod
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """The access links of all nodes.

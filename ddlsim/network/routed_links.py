@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -43,6 +43,8 @@ class Routed(Links):
         uplink_mbps: what a node itself can send; null: only the physical links limit it.
         downlink_mbps: what a node itself can receive; null: only the physical links limit it.
     """
+
+    has_graph: ClassVar[bool] = True
 
     file: str
     format: Format = "edge_list"

@@ -306,8 +306,8 @@ class Node:
         Synchronous: all of this round, once everything that can still come from `senders` (the round's peers by
         default) has come, or at the deadline (protocol.deadline_s); what came too late for its own round is among them
         if protocol.late is `keep`. Asynchronous: at once, the newest of every sender that is at most protocol.staleness
-        rounds older than this round; those of the last exchange after all rounds wait for this node's own one, which
-        takes no others.
+        rounds older than this round. Where there is a last exchange after all rounds, its messages wait for this
+        node's own one, which takes no others.
 
         Args:
             round_num: the round.
@@ -316,8 +316,7 @@ class Node:
                 has it.
         """
         if not (self._run.synchronous if wait is None else wait):
-            rounds, oldest = self._run.rounds, round_num - self._run.staleness
-            first, last = (oldest, rounds - 1) if round_num < rounds else (rounds, round_num)
+            first, last = self._run.rounds_taken(self.round_num, round_num)
             return self._after(0.0, lambda: self._transport.take_newest(self.id, PUSH, first, last))
         return self._collect(PUSH, round_num, self.peers(round_num) if senders is None else senders)
 
@@ -623,8 +622,8 @@ def _whole(steps: Any) -> int:
         found = -1
     if found < 0:
         raise DdlsimError(
-            f"node.train: expected a whole number of mini-batches, 0 or more, as `steps`, got {steps!r}. Round what "
-            "has been divided, by round(...) or int(...)."
+            f"node.train: expected a whole number of mini-batches, 0 or more, as `steps`, got {steps!r}. Make one "
+            "of what has been divided, by int(...)."
         )
     return found
 

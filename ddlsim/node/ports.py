@@ -304,7 +304,6 @@ class RunInfo(Protocol):
     synchronous: bool
     in_step: bool
     """Whether nodes do their rounds together, see Run in engine/run_info.py."""
-    staleness: int
     node_cluster: "np.ndarray"
     completed_by_all: int
     """Rounds that no node which takes part now has yet to complete; the engine counts them."""
@@ -314,6 +313,14 @@ class RunInfo(Protocol):
 
     def local_steps(self, steps_per_epoch: int) -> int:
         """Steps of one round, for a node with so many mini-batches of samples."""
+
+    def rounds_taken(self, own_round: int, round_num: int) -> tuple[int, int]:
+        """The first and the last round whose messages a node takes that waits for none.
+
+        Args:
+            own_round: that the node is in.
+            round_num: whose messages it asks for.
+        """
 
     def neighbors(self, round_num: int) -> Sequence[Sequence[int]]:
         """Per node its neighbors in the round's graph, ascending."""

@@ -281,7 +281,7 @@ def _attacked(place: Place, attack: Any, scenario: Scenario) -> Iterator[tuple[P
 def _links_of_topology(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     """A graph whose edges say what links can do, with links that do not ask."""
     network, unused = scenario.network, ()
-    if not scenario.algorithm.heeds_topology or parts.table("links").label_of(network.links) == "routed":
+    if not scenario.algorithm.heeds_topology or network.links.has_graph:
         return
     with suppress(ScenarioError):  # told by the topology itself
         unused = scenario.topology.unused(scenario.nodes.count, scenario.seed)

@@ -10,7 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from ddlsim import own_code
 from ddlsim.errors import ScenarioError
+from ddlsim.scenario import parts
 from ddlsim.scenario.model import Scenario
 
 Place = tuple[str | int, ...]
@@ -20,7 +22,8 @@ def idle_notes(scenario: Scenario) -> list[str]:
     """A line for every key that is not as it is by default, and does nothing."""
     found = [*_of_parts(scenario), *_of_sections(scenario)]
     given = [(".".join(map(str, place)), why) for place, why in found if _is_given(scenario, place)]
-    return [f"NOTE: {key} has no effect: {why}." for key, why in [*given, *_futile_attacks(scenario)]]
+    notes = [f"NOTE: {key} has no effect: {why}." for key, why in given]
+    return notes + [f"NOTE: {key} has no effect beside being counted: {why}." for key, why in _futile_attacks(scenario)]
 
 
 def _of_parts(scenario: Scenario) -> Iterator[tuple[Place, str]]:
@@ -66,22 +69,22 @@ def _of_network(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         yield ("network", "on_drop"), "no message is lost: network.drop_probability is 0"
     if network.tcp is not None and network.tcp.shares != "random":
         yield ("network", "tcp", "share_spread"), f"network.tcp.shares is {network.tcp.shares}"
-    if scenario.mode == "sync" and protocol.deadline_s is None and scenario.churn is None:
+    waits_for_all = not own_code.is_from_outside(scenario.algorithm)  # others may close rounds before all has come
+    if scenario.mode == "sync" and protocol.deadline_s is None and scenario.churn is None and waits_for_all:
         yield ("protocol", "late"), "no message is too late without protocol.deadline_s or churn"
 
 
 def _of_training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     training = scenario.training
-    nesterov = getattr(training.optimizer, "nesterov", False)
-    if scenario.algorithm.steps_apart and training.optimizer_state == "fresh" and not nesterov:
+    sgd = parts.table("optimizer").label_of(training.optimizer) == "sgd"
+    plain = sgd and not training.optimizer.nesterov
+    if scenario.algorithm.steps_apart and training.optimizer_state == "fresh" and plain:
         yield (
             ("training", "optimizer", "momentum"),
             "each local step begins with a new optimizer (optimizer_state fresh)",
         )
     if training.optimizer.decays and not training.optimizer.weight_decay:
         yield ("training", "weight_decay_on"), "weight_decay is 0"
-    if training.local_steps and training.accumulate > training.local_steps:
-        yield ("training", "accumulate"), f"a round has {training.local_steps} mini-batches, which make one update"
     if scenario.algorithm_name == "deprl" and scenario.algorithm.local_training == "epochs":
         yield ("training", "epochs"), "algorithm.local_training epochs makes one pass for the head and one for the core"
 
@@ -98,6 +101,8 @@ def _of_algorithm(scenario: Scenario) -> Iterator[tuple[Place, str]]:
 
 
 def _futile_attacks(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    if len(scenario.attacks) > 1 or scenario.privacy is not None:  # it takes the place of what another one does
+        return
     for number, attack in enumerate(scenario.attacks):
         why = attack.futile(attack.count(scenario.nodes.clusters))
         if why:

@@ -10,7 +10,7 @@ from ddlsim.scenario.find import by_name, find
 from ddlsim.scenario.merge import at_place, changes_alike, merge, put
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
 from ddlsim.scenario.own_parts import with_given_parts, with_whole_paths
-from ddlsim.scenario.problems import Mark, Problem, ScenarioProblems, in_order
+from ddlsim.scenario.problems import Mark, Problem, ScenarioProblems, did_you_mean, in_order
 from ddlsim.scenario.renamed import present_path, with_present_names
 from ddlsim.scenario.shorthand import long_path
 from ddlsim.scenario.tree import Tree, from_plain, parse_file, parse_value
@@ -227,7 +227,8 @@ def extended(tree: Tree, file: Path, above: tuple[Path, ...] = ()) -> Tree:
         chain = " -> ".join(one.name for one in (*above[above.index(parent.resolve()) :], parent))
         raise ScenarioProblems([Problem(extends.mark, "extends", f"goes round in a circle: {chain}")])
     if not parent.is_file():
-        text = f"no file {parent} (the path is relative to {file.parent}), and no scenario of that name"
+        text = f"no file {parent} (the path is relative to {file.parent}), and no scenario of that name."
+        text += did_you_mean(extends.value.removesuffix(".yaml"), by_name())
         raise ScenarioProblems([Problem(extends.mark, "extends", text)])
     below = _read(parent, _shown_path(parent), above)
     below.value.pop("name", None)  # a run under its parent's name would be taken for the parent

@@ -26,7 +26,7 @@ def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{key}: {path} cannot be read as text: {error}") from error
-    empty = True
+    empty, stated = True, None
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#")[0].split()
         if not words:
@@ -34,7 +34,8 @@ def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
         first, empty = empty, False
         try:
             if first and len(words) == 1 and words[0].isdecimal():
-                graph.add_nodes_from(range(int(words[0])))
+                stated = int(words[0])
+                graph.add_nodes_from(range(stated))
                 continue
             if len(words) in (2, 4) and "{" not in line:
                 attributes = dict(zip(EDGE_ATTRIBUTES, map(float, words[2:]), strict=False))
@@ -49,6 +50,10 @@ def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
                 f"{line.strip()!r}."
             ) from error
         for one, other, attributes in edges:
+            if stated is not None and max(one, other) >= stated:
+                raise ScenarioError(
+                    f"{key}: {path}:{number}: by the first line there are nodes 0..{stated - 1}, got {line.strip()!r}."
+                )
             _add_edge(graph, one, other, attributes, f"{key}: {path}:{number}")
     return graph
 

@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from number_node import NumberNode, answer, message
 
 from ddlsim import runs
 from ddlsim.algorithms.adpsgd import ADPSGD
 from ddlsim.algorithms.gossip import GossipLearning
+from ddlsim.engine.run_info import NO_LIMIT, Run
 from ddlsim.scenario import load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
@@ -114,3 +116,17 @@ def test_a_slow_node_that_returns_goes_on_where_it_left_in_either_mode(algorithm
     runs.run(load(SMOKE, (*SLOW_AND_AWAY, f"mode={mode}", f"algorithm={{name: {algorithm}}}")), out=tmp_path / "run")
     steps = [json.loads(line)["steps"] for line in (tmp_path / "run" / "energy.jsonl").read_text().splitlines()]
     assert steps == pytest.approx([6 * 5 + 2.5, 30, 30, 30], abs=0.3)  # half a training is lost where it leaves
+
+
+@pytest.mark.parametrize(
+    ("final", "own_round", "asked", "taken"),
+    [
+        (False, 3, 3, (-2, NO_LIMIT)),
+        (False, 3, 7, (2, NO_LIMIT)),  # labels of an algorithm's own, beyond the rounds
+        (True, 3, 3, (-2, 5)),
+        (True, 6, 6, (6, NO_LIMIT)),
+    ],
+)
+def test_messages_of_the_last_exchange_are_taken_in_it_alone(final, own_round, asked, taken):
+    run = Run(0, 6, np.zeros(2, int), lambda _: (), lambda steps: steps, has_final_exchange=final)
+    assert run.rounds_taken(own_round, asked) == taken

@@ -56,6 +56,19 @@ def test_what_is_wrong_with_an_algorithm_is_told_with_its_line(check, body, text
     assert re.search(text, said), said
 
 
+AMONG_PEERS = """
+def choose(self, node, state, round_num):
+    return node.peers(round_num)[: self.sampled_peers]
+"""
+RANDOM = "from ddlsim.algorithms.random import RandomGossip"
+
+
+def test_a_class_that_asks_for_peers_says_that_it_heeds_the_topology(check):
+    code, said = check(sub(AMONG_PEERS, "RandomGossip", RANDOM))
+    assert code == 2 and "node.peers: the algorithm says that it does not heed the topology; a class" in said
+    assert check(sub("heeds_topology = True\n" + AMONG_PEERS, "RandomGossip", RANDOM))[0] == 0
+
+
 MODEL = """
 import torch
 from torch import nn

@@ -7,6 +7,7 @@ from ddlsim.cli import app
 from ddlsim.scenario import load
 from ddlsim.scenario.idle_keys import idle_notes
 
+COUNTED = "attacks[0] has no effect beside being counted: "
 NOTES = [
     ("validation.fraction=0.3", "validation.fraction has no effect: validation.source is none"),
     ("network.on_drop=drop", "network.on_drop has no effect: no message is lost: network.drop_probability is 0"),
@@ -14,8 +15,11 @@ NOTES = [
     ("energy={watts: 5, device: jetson_nano_5w}", "energy.device has no effect: energy.watts is given"),
     ("energy={watts: 5, server_w: 3}", "energy.server_w has no effect: facade has no server"),
     ("protocol.late=keep", "protocol.late has no effect: no message is too late without protocol.deadline_s or churn"),
-    ("training.accumulate=20", "training.accumulate has no effect: a round has 5 mini-batches"),
     ("training.optimizer={name: sgd, dampening: 0.1}", "training.optimizer.dampening has no effect: momentum is 0"),
+    (
+        ("algorithm={name: gtsgd}", "training.optimizer={name: sgd, momentum: 0.9}"),
+        "training.optimizer.momentum has no effect: each local step begins with a new optimizer",
+    ),
     ("training.weight_decay_on=weights", "training.weight_decay_on has no effect: weight_decay is 0"),
     (
         "algorithm={name: facade, heads: 1, warmup_rounds: 2}",
@@ -35,15 +39,15 @@ NOTES = [
     ("algorithm={name: fedclassavg, contrastive: 0, temperature: 9}", "algorithm.temperature has no effect"),
     ("aggregation={name: clipped_gossip, radius: 1, byzantine: 2}", "aggregation.byzantine has no effect: radius is"),
     ("aggregation={name: bridge, variant: M, byzantine: 2}", "aggregation.byzantine has no effect: variant M is the"),
-    ("attacks=[{name: alie, nodes: [1]}]", "attacks[0] has no effect: one node that knows its own model alone"),
-    ("attacks=[{name: sybil, nodes: [1]}]", "attacks[0] has no effect: one node is one identity"),
-    ("attacks=[{name: withholding, nodes: [1], probability: 0}]", "attacks[0] has no effect: probability and delay_s"),
+    ("attacks=[{name: alie, nodes: [1]}]", COUNTED + "one node that knows its own model alone"),
+    ("attacks=[{name: sybil, nodes: [1]}]", COUNTED + "one node is one identity"),
+    ("attacks=[{name: withholding, nodes: [1], probability: 0}]", COUNTED + "probability and delay_s"),
 ]
 
 
 @pytest.mark.parametrize(("change", "told"), NOTES)
 def test_a_key_that_does_nothing_is_told(change, told):
-    (note,) = idle_notes(load("smoke", [change]))
+    (note,) = idle_notes(load("smoke", [change] if isinstance(change, str) else change))
     assert note.startswith(f"NOTE: {told}") and note.endswith(".")
 
 
@@ -60,6 +64,10 @@ def test_a_key_that_does_nothing_is_told(change, told):
         ("algorithm={name: dac, variant: facade, similarity: cosine_weights, two_hop: min}",),
         ("algorithm={name: oracle, deluded: 1, delusion_start: 2}",),
         ("attacks=[{name: alie, nodes: [1], knowledge: all}, {name: sybil, nodes: [2, 3]}]",),
+        ("attacks=[{name: sign_flip, nodes: [1]}, {name: alie, nodes: [1]}]",),  # which undoes the first
+        ("training.accumulate=20",),
+        ("algorithm={name: facade, heads: 1, selection_batches: 1}",),  # they take their time
+        ("algorithm={name: gtsgd}", "training.optimizer={name: sgd, momentum: 0.9, nesterov: true}"),
     ],
 )
 def test_what_does_something_or_is_as_by_default_is_not_told(changes):
