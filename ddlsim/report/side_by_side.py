@@ -93,7 +93,7 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
         _draw_curves(left, records, style, unit_s)
         _draw_bytes(right, index, traffic[index], style["color"], unit_bytes)
     left.set_xlabel(x_title)
-    left.set_ylabel(f"{runs[0].judged_by.axis}, dashed: worst cluster")
+    left.set_ylabel(f"{runs[0].judged_by.axis}, largest cluster\n(dashed: worst other at the end)")
     left.grid(alpha=0.3)
     if left.get_legend_handles_labels()[0]:  # network-only runs have no curves
         figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
