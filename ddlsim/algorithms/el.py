@@ -4,8 +4,9 @@ Source: de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires, Sharma, "Epidemic Lear
 with Randomized Communication", NeurIPS 2023. `oracle` uses the topology's graph of the round, known to all (with the
 topology random_regular that is EL-Oracle, and what the FACADE paper calls EL). `local` lets every node draw its own
 `fanout` receivers; as in the authors' code, the others get an empty notice, so that a receiver knows when a round is
-complete; in `mode: async` nobody waits for that, and there are none. Models of peers that are away, and those that are
-lost or too late, are left out of the mean.
+complete; in `mode: async` nobody waits for that, and there are none. With `protocol.late: keep` a notice of the round
+goes before a late model of an earlier one. Models of peers that are away, and those that are lost or too late, are left
+out of the mean.
 
 The final all-reduce is FACADE's, not this paper's. Its bytes count like all others, which the published curves leave
 out. In `mode: async` it waits for no node, and is a mean over the final models that have come so far.
@@ -92,7 +93,7 @@ class EpidemicLearning(Algorithm):
     def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
         node.send(node.others(), round_num, model=state.model)
         inbox = yield node.receive(round_num, node.others())
-        state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox})
+        state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox if "model" in m.payload})
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:
         return EvaluationCandidates([(state.model,)])

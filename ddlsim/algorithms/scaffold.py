@@ -107,9 +107,8 @@ class Scaffold(Algorithm):
             return
         rate_sum, first = sum(node.learning_rates()), state.model
         control, common = state.control, state.common
-        correction = None
-        if common is not None:
-            correction = node.merge([common, control], [1.0, -1.0]) if control is not None else common
+        known = [(params, sign) for params, sign in ((common, 1.0), (control, -1.0)) if params is not None]
+        correction = node.merge(*zip(*known, strict=True)) if known else None
         (state.model,) = yield node.train((first,), control=correction)
         scale = 1 / rate_sum if rate_sum else 0.0
         gradient = node.trained_values(node.merge([first, state.model], [scale, -scale]))

@@ -38,3 +38,10 @@ def test_without_waiting_it_takes_the_final_models_that_have_come_and_no_round_t
     runs.run(load(SMOKE, sets), out=tmp_path)
     assert [entry for entry in taken if entry[1]] == [(node, list(range(node))) for node in range(1, 8)]
     assert len(taken) == 8 * 5
+
+
+def test_late_notices_of_the_last_round_are_no_models(tmp_path):
+    devices = "devices={name: per_node, step_times_s: [0.02, 0.03, 0.04, 0.05, 0.06, 0.1, 0.2, 0.4]}"
+    late = ("protocol={deadline_s: 0.1, late: keep}", "evaluation.every=4")
+    sets = ("rounds=4", devices, *late, "algorithm={name: el, variant: local, fanout: 2}")
+    assert runs.run(load(SMOKE, sets), out=tmp_path)["status"] == "done"

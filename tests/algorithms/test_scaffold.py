@@ -124,6 +124,18 @@ def test_nodes_that_are_not_heard_leave_the_servers_variate_the_mean_of_what_it_
         assert found.server["common"] == pytest.approx(known.mean(axis=0), abs=1e-12)
 
 
+def test_a_node_that_has_never_had_an_answer_corrects_by_its_own_variate():
+    nodes, _, y = nodes_and_start()
+    own = np.zeros_like(y)
+    for found in play_with_server(Scaffold(), 4, lambda round_num, node: node):
+        x = y
+        for _ in range(STEPS):
+            y = y - RATE * (nodes[0].gradient(y) - own)  # c is 0 as far as it knows
+        own = own + (x - y) / (STEPS * RATE)
+        assert found.nodes[0]["model"] == pytest.approx(y, abs=1e-12)
+        assert found.nodes[0]["control"] == pytest.approx(own, abs=1e-12)
+
+
 def test_lost_messages_do_not_move_the_point_where_scaffold_ends():
     curvatures, centers = quadratics(NODES)
     best = np.linalg.solve(curvatures.sum(0), np.einsum("nij,nj->i", curvatures, centers))
