@@ -59,7 +59,7 @@ class Comparison:
         (runs that reached it); and for each number its mean and its population standard deviation over runs:
         accuracy_all_mean, accuracy_all_std, ... (0 to 1), bytes_mean, sim_time_s_mean, and costs to the target over the
         runs that reached it, target_round_mean, target_bytes_mean, target_sim_time_s_mean, ...; nan where there is
-        none.
+        none. Where some runs of a setting lack a number, accuracy_1_runs says over how many its mean is.
         """
         rows = self.rows
         columns: dict[str, list[Any]] = {
@@ -71,6 +71,11 @@ class Comparison:
             for part in ("mean", "std"):
                 found = [(row.numbers.get(name) or {}).get(part) for row in rows]
                 columns[f"{name}_{part}"] = [np.nan if value is None else value for value in found]
+            having = [_runs_with(row, name) for row in rows]
+            if not name.startswith("target_") and any(
+                0 < k < len(row.seeds) for k, row in zip(having, rows, strict=True)
+            ):
+                columns[f"{name}_runs"] = having
         return frames.frame({name: np.array(values) for name, values in columns.items()})
 
     def table(self, format: str = "text") -> str:
@@ -242,3 +247,9 @@ def _names(key: str, values: Sequence[Any]) -> list[str]:
     from ddlsim.sweeps.points import label_of, numbered
 
     return numbered([f"{key}={label_of(value)}" for value in values])
+
+
+def _runs_with(row: "Row", name: str) -> int:
+    """How many runs of a row have a number."""
+    found = row.numbers.get(name)
+    return 0 if found is None else found.get("runs", len(row.seeds))

@@ -111,7 +111,8 @@ def compare(
     from ddlsim.report.summary import read_all
     from ddlsim.report.text import printable
 
-    _refuse_unused(context, drawn=plot is not None, page=output is not None or open_it, target=at is not None)
+    page = output is not None or open_it
+    _refuse_unused(context, drawn=None if plot is None else figure, page=page, target=at is not None)
     keys = None if group_by is None else [key.strip() for key in group_by.split(",") if key.strip()]
     if keys == []:
         raise ScenarioError("--group-by: expected dotted keys of the scenario, e.g. algorithm.name,topology.name.")
@@ -140,19 +141,21 @@ def compare(
         raise typer.Exit(FAILED)
 
 
-def _refuse_unused(context: typer.Context, *, drawn: bool, page: bool, target: bool) -> None:
+def _refuse_unused(context: typer.Context, *, drawn: Figure | None, page: bool, target: bool) -> None:
     """Raises ScenarioError for an option that nothing asked for would show.
 
     Args:
         context: of the command.
-        drawn, page, target: whether there is a figure, a page, a value whose cost is shown.
+        drawn: the figure; None: there is none.
+        page, target: whether there is a page, a value whose cost is shown.
     """
+    lines, banded = drawn is Figure.lines, drawn in (Figure.lines, Figure.fair)
     needs = {
-        "y": (drawn or page or target, "--at, --plot or -o"),
-        "x": (drawn or page, "--plot or -o"),
-        "band": (drawn or page, "--plot or -o"),
-        "figure": (drawn, "--plot"),
-        "over": (drawn, "--plot"),
+        "y": (lines or page or target, "--at, --plot (figure lines) or -o"),
+        "x": (lines or page, "--plot (figure lines) or -o"),
+        "band": (banded or page, "--plot (figures lines and fair) or -o"),
+        "figure": (drawn is not None, "--plot"),
+        "over": (drawn is Figure.sweep, "--plot with --figure sweep"),
     }
     for option, (used, instead) in needs.items():
         source = context.get_parameter_source(option)

@@ -64,7 +64,7 @@ def measured_at_merges(records: Records) -> Metric:
 
 def merge_quality(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
     """Mean validation accuracy, or whatever `measured_at_merges` says, before and after the merges of a round, over all
-    nodes of a cluster.
+    honest nodes of a cluster.
 
     A node that early stopping has ended counts in all later rounds with what it then held, as in the published curves.
 
@@ -85,6 +85,7 @@ def merge_quality(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
         last = np.flatnonzero(~np.isnan(found[:, node, 0]))
         if len(last):
             found[last[-1] + 1 :, node] = found[last[-1], node]
+    found[:, records.attacked] = np.nan
     return rounds, metrics.over_clusters(found.transpose(0, 2, 1), cluster).transpose(0, 2, 1)
 
 

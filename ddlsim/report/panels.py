@@ -163,13 +163,14 @@ def _outcomes(own: Group, key: str, categories: list[str]) -> dict[float, list[t
 
 
 def _outcome(records: Records) -> tuple[float, float]:
-    """Quality after the last evaluation, over all nodes; and the mean over nodes of their lowest validation loss: nan
-    where none was recorded, infinite with a node whose losses were no numbers."""
+    """Quality after the last evaluation, and the mean over nodes of their lowest validation loss, both over all honest
+    nodes; the loss is nan where none was recorded, infinite with a node whose losses were no numbers."""
     rows = records.rows.get("validation_loss")
     loss = np.nan
     if rows is not None:
         losses = np.where(np.isnan(rows.value), np.inf, rows.value)
-        loss = np.mean([losses[rows.node == node].min() for node in np.unique(rows.node)])
+        honest = [node for node in np.unique(rows.node) if not records.attacked[node]]
+        loss = np.mean([losses[rows.node == node].min() for node in honest]) if honest else np.nan
     if not len(records.evaluations):
         raise ScenarioError(f"{records.directory}: has no evaluation (yet).")
     return float(metrics.over_nodes(records.evaluations.quality[-1])), float(loss)

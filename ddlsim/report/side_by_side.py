@@ -63,7 +63,7 @@ def save_comparison(
     said: list[str] = []
     if figure in ("lines", "fair"):
         made = lines_figure(runs, drawn.x, drawn.y, drawn.group_by, drawn.band, drawn.at)
-        said = notes(runs, drawn.group_by)
+        said = notes(runs, drawn.group_by, drawn.y)
     elif figure == "sweep":
         made = sweep_figure(runs, over)
     else:
@@ -87,7 +87,7 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
     left, right = figure.subplots(1, 2, width_ratios=(2, 1))
     x_title, unit_s = axis_of("time", [records.evaluations.time_s for records in runs])
     traffic = [summary_of(records)["bytes"] for records in runs]
-    totals = [np.array([sum(sent[cause] or 0 for cause, _ in CAUSES)], dtype=float) for sent in traffic]
+    totals = [np.array([_total(sent)], dtype=float) for sent in traffic]
     bytes_title, unit_bytes = axis_of("bytes", totals)
     for index, (records, style) in enumerate(zip(runs, styles(len(runs)), strict=True)):
         _draw_curves(left, records, style, unit_s)
@@ -100,7 +100,8 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
     right.set_yticks(range(len(runs)), [title_of(records) for records in runs])
     right.invert_yaxis()
     right.set_xlim(0, 1.04 * max(float(total[0]) for total in totals) / unit_bytes or 1)
-    right.set_xlabel(f"{bytes_title}\n(crossed: wasted)")
+    pale = "; pale: under way" if any(sent[CAUSES[0][0]] is None for sent in traffic) else ""
+    right.set_xlabel(f"{bytes_title}\n(crossed: wasted{pale})")
     return figure
 
 
@@ -122,8 +123,17 @@ def _draw_curves(axes, records: Records, style: dict, unit_s: float) -> None:
         axes.plot(times, curves[:, min(others, key=lambda cluster: last[cluster])], "--", **mark)
 
 
+def _total(traffic: dict) -> float:
+    """What all nodes have sent; what became of it is not known of a run that has not ended."""
+    known = [traffic[cause] for cause, _ in CAUSES if traffic[cause] is not None]
+    return float(sum(known) if known else traffic["total"])
+
+
 def _draw_bytes(axes, row: int, traffic: dict, color: str, unit: float) -> None:
     left = 0.0
+    if all(traffic[cause] is None for cause, _ in CAUSES):
+        axes.barh(row, _total(traffic) / unit, color=color, alpha=0.4, edgecolor="black", linewidth=0.5)
+        return
     for cause, hatch in CAUSES:
         width = (traffic[cause] or 0) / unit
         if width == 0:

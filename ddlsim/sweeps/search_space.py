@@ -131,14 +131,15 @@ class Aim:
         return curve[:-1] if half and not ended else curve
 
     def _judged(self, values: np.ndarray, records: "Records") -> float:
-        """One evaluation; of runs that have diverged the worst number that there is."""
+        """One evaluation; of runs that have diverged, or have a cluster without a node, the worst number there is."""
         clusters = metrics.over_clusters(values, records.node_cluster)
         if self.over == "nodes":
             found = float(metrics.over_nodes(values))
         elif self.over == "fairness":
             found = float(metrics.fair_accuracy(clusters[records.judged_clusters], records.fair_lambda))
         else:
-            found = float(np.nanmax(clusters) if self.metric.falling else np.nanmin(clusters))
+            judged = clusters[records.judged_clusters]
+            found = float(judged.max() if self.metric.falling else judged.min())
         return found if math.isfinite(found) else math.inf if self.metric.falling else -math.inf
 
 

@@ -338,3 +338,46 @@ def test_a_branch_is_no_seed_of_runs_that_began_with_its_settings(settings):
     assert second.values == {"branch": "after round 3: network.links.uplink_mbps was 100"}
     (mixed,) = group([whole, branch], ["algorithm.name"])
     assert mixed.mixed == ("branch",)
+
+
+def test_a_line_of_a_measure_that_runs_have_late_or_not_at_all_says_so(make_run):
+    from ddlsim.report.comparing.lines import notes
+
+    rows = make_run.rows()
+    first = min(row["round"] for row in rows if row["name"] == "accuracy")
+    late = [row for row in rows if not (row["name"] == "accuracy" and row["round"] == first and row["node"] == 2)]
+    never = [row for row in rows if not (row["name"] == "accuracy" and row["node"] == 2)]
+    whole, late, never = (
+        read(make_run(n, seed=i, rows=r))
+        for i, (n, r) in enumerate((("whole", rows), ("late", late), ("never", never)))
+    )
+    assert notes([whole, late]) == notes([whole, late], y="majority") == []
+    assert notes([whole, late], y="minority") == [
+        "facade: begins at round 4, the first that all of its 2 runs have minority"
+    ]
+    assert notes([whole, never], y="minority") == ["facade: has no round that all of its 2 runs have minority"]
+
+
+def test_groups_that_lack_what_was_asked_for_are_named_by_that(settings):
+    runs = settings(["el", "dpsgd", "facade, heads: 2"])
+    assert [own.label for own in group(runs, ["algorithm.heads"])] == ["heads=none", "heads=2"]
+    labels = [own.label for own in group(runs, ["algorithm.name", "algorithm.heads"])]
+    assert labels == ["el", "dpsgd", "facade, heads=2"]
+
+
+def test_keys_of_the_part_that_is_drawn_over_tell_its_runs_apart(settings):
+    runs = settings(["dac, tau: 1", "dac, tau: 100", "el"], seeds=(0, 1))
+    assert [len(own.runs) for own in group(runs, apart="algorithm.name")] == [2, 2, 2]
+    runs = settings(["pens, top_m: 1", "oracle, deluded: 1"], seeds=(2, 3))
+    assert [len(own.runs) for own in group(runs, apart="algorithm.name")] == [4]  # one line over both names
+
+
+def test_a_published_number_stands_where_all_runs_of_a_row_have_it(make_run):
+    paths = [make_run(str(heads), heads=heads, paper=paper) for heads, paper in ((2, make_run.PAPER), (3, ""))]
+    assert "[" in compare(paths[:1]) and "[" not in compare(paths, by=["algorithm.name"]).splitlines()[1]
+
+
+def test_equal_values_have_no_deviation(make_run):
+    from ddlsim.report.comparing.rows import _deviation
+
+    assert _deviation([0.1 + 0.2] * 3) == 0.0 and _deviation([1.0, 3.0]) == 1.0

@@ -103,6 +103,12 @@ def test_accuracy_before_and_after_merging_is_the_mean_of_a_cluster(make_run):
     assert accuracy[0] == pytest.approx(np.array([[0.6, 0.6], [0.1, 0.3]]))
 
 
+def test_merges_of_nodes_that_attack_count_for_nobody(make_run):
+    about = {"attacks": [{"name": "label_flip", "nodes": [2]}]}
+    _, accuracy = merge_quality(read(make_run(rows=make_run.rows() + MERGES, **about)))
+    assert accuracy[0, 0] == pytest.approx([0.6, 0.6]) and np.isnan(accuracy[0, 1]).all()
+
+
 @pytest.mark.parametrize(
     ("metric", "name", "axis", "factor"),
     [

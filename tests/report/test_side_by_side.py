@@ -27,6 +27,12 @@ def test_bars_are_bytes_by_cause_and_together_all_that_was_sent(make_run):
     assert right.get_xlabel().startswith("sent by all nodes (kB)")
 
 
+def test_bytes_of_a_run_that_is_under_way_are_one_pale_bar(make_run):
+    _, right = comparison_figure([read(make_run("a", traffic=None, status="running")), read(make_run("b"))]).axes
+    (pale, *_) = right.patches
+    assert pale.get_alpha() == 0.4 and pale.get_width() > 0 and "pale: under way" in right.get_xlabel()
+
+
 def test_the_same_runs_give_the_same_file(make_run, tmp_path):
     run = make_run("a")
     save_comparison([run], tmp_path / "one.svg")

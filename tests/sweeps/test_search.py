@@ -155,3 +155,10 @@ def test_a_search_that_cannot_be_made_is_one_clear_error(tmp_path, words, why):
     done = CliRunner().invoke(app, ["sweep", SMOKE, "--search", "optuna", "--out", str(tmp_path / "s"), *words])
     assert done.exit_code == 2 and why in done.output
     assert not (tmp_path / "s").exists()
+
+
+def test_a_cluster_without_a_node_yet_is_the_worst_there_is():
+    aim = Aim("worst_cluster", ACCURACY, "accuracy", "worst cluster")
+    about = SimpleNamespace(node_cluster=np.array([0, 0, 1]), judged_clusters=[0, 1])
+    assert aim._judged(np.array([0.5, 0.7, 0.4]), about) == pytest.approx(0.4)
+    assert aim._judged(np.array([0.5, 0.7, np.nan]), about) == -np.inf

@@ -93,7 +93,8 @@ def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str |
         runs: any.
         by: dotted keys (algorithm.name) whose values tell groups apart, or name, the scenario's; None: every key but
             the seed does.
-        apart: a key that does not tell groups apart, nor do the keys of the part that it names; None: there is none.
+        apart: a key that does not tell groups apart, nor do those keys of the part that it names in which runs of the
+            same part do not differ; None: there is none.
     Raises:
         ScenarioError: if no run has one of these keys.
     """
@@ -102,7 +103,7 @@ def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str |
         key
         for own in whole
         for key in own
-        if key.partition(".")[0] not in APART and not (apart is not None and apart in (key, _part_of(key)))
+        if key.partition(".")[0] not in APART and not (apart is not None and _goes_with(key, apart, whole))
     ]
     keys = list(dict.fromkeys(names)) if by is None else list(by)
     for key in keys if by is not None else ():
@@ -116,7 +117,7 @@ def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str |
     chosen = [own[0] for own in members.values()]
     settings = [whole[index] for index in chosen]
     telling = keys if by is not None else _telling(settings, keys)
-    labels = _labels(settings, telling, [runs[index] for index in chosen])
+    labels = _labels(settings, telling, [runs[index] for index in chosen], by is not None)
     return [
         Group(
             label,
@@ -126,6 +127,16 @@ def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str |
         )
         for label, own in zip(labels, members.values(), strict=True)
     ]
+
+
+def _goes_with(key: str, apart: str, whole: Sequence[Settings]) -> bool:
+    """Whether a key is `apart`, or belongs to the part that it names and has one value for each of its values."""
+    if key == apart or _part_of(key) != apart:
+        return key == apart
+    values: dict[Any, set[Any]] = {}
+    for own in whole:
+        values.setdefault(own.get(apart), set()).add(own.get(key))
+    return all(len(found) == 1 for found in values.values())
 
 
 def _telling(groups: list[Settings], keys: list[str]) -> list[str]:
@@ -153,12 +164,12 @@ def _part_of(key: str) -> str:
     return f"{section}.name" if section and last != "name" else ""
 
 
-def _labels(groups: list[Settings], telling: list[str], runs: Sequence[Records]) -> list[str]:
+def _labels(groups: list[Settings], telling: list[str], runs: Sequence[Records], asked: bool) -> list[str]:
     """What sets each group apart: in few words; where these are the same, in whole texts, and else with a number."""
-    found = [_label(own, groups, telling, records) for own, records in zip(groups, runs, strict=True)]
+    found = [_label(own, groups, telling, records, asked) for own, records in zip(groups, runs, strict=True)]
     times = Counter(found)
     found = [
-        label if times[label] == 1 else _label(own, groups, telling, records, whole=True)
+        label if times[label] == 1 else _label(own, groups, telling, records, asked, whole=True)
         for label, own, records in zip(found, groups, runs, strict=True)
     ]
     times = Counter(found)
@@ -166,18 +177,30 @@ def _labels(groups: list[Settings], telling: list[str], runs: Sequence[Records])
     return [label if times[label] == 1 else f"{label} ({next(numbers[label])})" for label in found]
 
 
-def _label(own: Settings, groups: list[Settings], telling: list[str], records: Records, whole: bool = False) -> str:
-    """What sets a group apart, in few words; whole: nothing that differs is left out, unless it is very long."""
+def _label(
+    own: Settings, groups: list[Settings], telling: list[str], records: Records, asked: bool, whole: bool = False
+) -> str:
+    """What sets a group apart, in few words.
+
+    Args:
+        own, groups: settings of the group's first run, and of all groups'.
+        telling: the keys that tell groups apart.
+        records: of that run.
+        asked: these keys were asked for: a group that has none of them may be of runs with little in common.
+        whole: nothing that differs is left out, unless it is very long.
+    """
     lasts = [key.rsplit(".", 1)[-1] for key in telling]
     words = []
     for key in telling:
-        alike = [other for other in groups if other.get(_part_of(key)) == own.get(_part_of(key))]
+        alike = groups if asked else [other for other in groups if other.get(_part_of(key)) == own.get(_part_of(key))]
         if key not in own or (len(groups) > 1 and len({other.get(key) for other in alike}) == 1):
             continue
         last = key.rsplit(".", 1)[-1]
         shown = _shown(own[key], [other.get(key) for other in groups], whole)
         named = last == "name" and not shown.lstrip("-").replace(".", "").isdigit() and shown not in ("none", "null")
         words.append(shown if named else f"{key if lasts.count(last) > 1 else last}={shown}")
+    if not words and asked and len(groups) > 1:
+        words = [f"{key if lasts.count(last) > 1 else last}=none" for key, last in zip(telling, lasts, strict=True)]
     return ", ".join(words) or str(records.manifest.get("algorithm"))
 
 

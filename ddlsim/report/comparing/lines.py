@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.report.comparing.curves import Axis, Band, check_alike, mean_curve, metric_of_measure
+from ddlsim.report.comparing.curves import Axis, Band, check_alike, curve_of, mean_curve, metric_of_measure
 from ddlsim.report.comparing.groups import Group, group
 from ddlsim.report.frame import shown_figure, styles
 from ddlsim.report.records import Records
@@ -85,7 +85,8 @@ def lines_figure(
     axes.set_ylabel(f"{shown.words}{view}{' (%)' if shown.share else ''}")
     axes.grid(alpha=0.3)
     if not any(len(curve.y) for curve in curves):
-        axes.text(0.5, 0.5, "no evaluations", transform=axes.transAxes, ha="center", color="0.4")
+        empty = "no evaluations" if y is None else f"no {y} in common".replace("_", " ")
+        axes.text(0.5, 0.5, empty, transform=axes.transAxes, ha="center", color="0.4")
     figure.legend(loc="outside lower center", ncols=min(columns, len(labels)), fontsize=8, frameon=False)
     return figure
 
@@ -105,19 +106,33 @@ def axis_of(x: Axis, values: Sequence[np.ndarray]) -> tuple[str, float]:
     return "rounds", 1.0
 
 
-def notes(runs: Sequence[Records], group_by: Sequence[str] | None = None) -> list[str]:
-    """What a reader of the lines must know: settings that were averaged, and runs that are shorter than others."""
+def notes(runs: Sequence[Records], group_by: Sequence[str] | None = None, y: str | None = None) -> list[str]:
+    """What a reader of the lines must know: settings that were averaged, and rounds that runs do not have.
+
+    Args:
+        runs, group_by, y: as of `lines_figure`.
+    """
     found: list[str] = []
     for own in group(runs, group_by):
         if own.mixed:
             shown = ", ".join(own.mixed[:5]) + (", ..." if len(own.mixed) > 5 else "")
             found.append(f"{own.label}: averaged over runs that differ in {shown}")
-        evaluated = [set(records.evaluations.round.tolist()) for records in own.runs]
-        if len({max(rounds, default=0) for rounds in evaluated}) > 1:
-            common = set.intersection(*evaluated)
-            where = f"ends at round {max(common)}, the last" if common else "has no round"
-            found.append(f"{own.label}: {where} that all of its {len(evaluated)} runs have evaluated")
+        measured = [set(curve_of(records, "rounds", y).round.tolist()) for records in own.runs]
+        where = _missing(measured, [records.evaluations.round.tolist() for records in own.runs])
+        have = "have evaluated" if y is None else f"have {y}".replace("_", " ")
+        found += [f"{own.label}: {each} that all of its {len(measured)} runs {have}" for each in where]
     return found
+
+
+def _missing(measured: Sequence[set[int]], evaluated: Sequence[list[int]]) -> list[str]:
+    """Where a line of the rounds that all runs have begins and ends, if some have others."""
+    common = set.intersection(*measured)
+    if not common:
+        return ["has no round"] if any(evaluated) else []
+    late = min(common) > min(min(rounds) for rounds in evaluated if rounds)
+    early = len({max(rounds) for rounds in measured}) > 1
+    begins = [f"begins at round {min(common)}, the first"] * late
+    return begins + [f"ends at round {max(common)}, the last"] * early
 
 
 def legend(own: Group) -> str:

@@ -155,7 +155,7 @@ def _row(
         num_clusters=len(summary["cluster_sizes"]),
         judged_by=Metric(**summary["judged_by"]),
         numbers=_numbers([{**_flat(own), **cost} for (own, _), cost in zip(members, reaching, strict=True)]),
-        published=published(records.scenario, len(summary["cluster_sizes"])),
+        published=_published_of_all([published(own.scenario, len(summary["cluster_sizes"])) for _, own in members]),
         target=summary["target"][metric] if target is None else target.value,
         reached=sum(cost["target_round"] is not None for cost in reaching),
         labels=[*dict.fromkeys(text for own, _ in members for text in own["labels"]), *_untold(members)],
@@ -166,6 +166,12 @@ def _row(
         target_metric=metric_of_measure(measure, records),
         ended=" to ".join(map(str, dict.fromkeys((rounds[0], rounds[-1])))) if rounds else "",
     )
+
+
+def _published_of_all(each: list[dict[str, float]]) -> dict[str, float]:
+    """The published numbers on which all runs agree: a mean over several settings is none of theirs."""
+    first, *others = each
+    return {name: value for name, value in first.items() if all(own.get(name) == value for own in others)}
 
 
 def _untold(members: list[tuple[dict, Records]]) -> list[str]:
@@ -224,10 +230,15 @@ def _numbers(runs: list[dict[str, float | None]]) -> dict[str, dict | None]:
     for name in dict.fromkeys(name for run in runs for name in run):
         values = [value for run in runs if (value := run.get(name)) is not None]
         with np.errstate(invalid="ignore"):  # infinite ones, of runs that have diverged
-            numbers[name] = {"mean": float(np.mean(values)), "std": float(np.std(values))} if values else None
+            numbers[name] = {"mean": float(np.mean(values)), "std": _deviation(values)} if values else None
         if 0 < len(values) < len(runs):
             numbers[name] |= {"runs": len(values)}
     return numbers
+
+
+def _deviation(values: list[float]) -> float:
+    """The population standard deviation; that of equal values is 0, whatever their sum was rounded to."""
+    return 0.0 if min(values) == max(values) else float(np.std(values))
 
 
 def _settings(records: Records) -> Settings:

@@ -124,7 +124,7 @@ def chart(groups: Sequence[Group], measure: str, drawn: Drawn, told: Sequence[Re
             _marks(groups, measure, drawn),
             log=shown.falling and bool((values[np.isfinite(values)] > 0).all()),
         ),
-        notes=notes(told, drawn.group_by) if told else (),
+        notes=notes(told, drawn.group_by, None if measure == judged_by.name else measure) if told else (),
     )
 
 
@@ -197,13 +197,14 @@ def traffic(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | No
         sent = [summaries[id(records)]["bytes"] for records in own.runs]
         parts = [[each[cause] for cause in CAUSES] for each in sent if each["payload"] is not None]
         if parts:
-            labels.append(legend(own))
+            ended = f"{legend(own)}, {len(parts)} of them" if len(parts) < len(sent) else legend(own)
+            labels.append(ended)
             values.append(np.array(parts, dtype=float).mean(0))
     found = np.array(values)
     if not found.any():
         return None
     shown = found.any(0)
     names: list[Any] = [name for name, there in zip(CAUSES.values(), shown, strict=True) if there]
-    about = "Of all nodes, until the end of a run: mean over the runs of a setting."
+    about = "Of all nodes, until the end of a run: mean over the runs of a setting that have ended."
     figure = Bars(labels, names, found[:, shown])
     return Section("traffic", "Bytes by what became of them", COMMUNICATION, about, figure=figure)

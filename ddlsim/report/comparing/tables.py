@@ -136,6 +136,9 @@ def notes_of(rows: list[Row]) -> list[str]:
     notes = []
     if any(row.published for row in rows):
         notes.append("[ ] published number; ± population standard deviation over seeds; accuracies in percent")
+    elif any(len(row.seeds) > 1 for row in rows):
+        share = "; accuracies in percent" if any(row.judged_by.share for row in rows) else ""
+        notes.append(f"± population standard deviation over runs{share}")
     targets = {(row.measure, row.metric, row.target): row.target_metric for row in rows if row.target is not None}
     whose = "honest" if any(row.attacked for row in rows) else "all"
     for (measure, metric, value), shown in sorted(targets.items(), key=lambda item: item[0]):
