@@ -52,8 +52,9 @@ class GossipLearning(Algorithm):
         return State(model)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
-        (state.model,) = yield node.train((state.model,))
-        state.age += node.local_steps
+        steps = node.local_steps  # a branch may change them while the node trains
+        (state.model,) = yield node.train((state.model,), steps)
+        state.age += steps
         node.send(node.random_peer(round_num), round_num, model=state.model, age=state.age)
         inbox = yield node.receive(round_num, wait=False)
         self._merge(node, state, inbox)

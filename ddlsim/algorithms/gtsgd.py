@@ -15,10 +15,10 @@ A node remembers c_t = y_t - g(x_t), which is y without a gradient that is still
     K times x := x - a (g(x) + c_t);   z = (x_t - x) / (a K);   x_{t+1} = W x;   c_{t+1} = c_t - z + W z,
 
 which is K-GT (server step 1), and for K = 1 the two lines above, z being y_t. Both c and z are kept and sent multiplied
-by training.learning_rate, the same on all nodes: without a schedule z is then what a local step has changed on average.
-With one, a is the mean rate of the node's own steps of the round, which may differ from its neighbors'; at a rate of 0,
-or of less than 1e-7 of the scenario's, its z is 0. W is that of Metropolis and Hastings on the round's graph. A message
-holds x and z, twice the bytes of a model. Where we differ:
+by the training.learning_rate that the run began with, the same on all nodes also after a branch: without a schedule z
+is then what a local step has changed on average. With one, a is the mean rate of the node's own steps of the round, which
+may differ from its neighbors'; at a rate of 0, or of less than 1e-7 of that rate, its z is 0. W is that of Metropolis
+and Hastings on the round's graph. A message holds x and z, twice the bytes of a model. Where we differ:
 
 - c starts at 0, as y_0 = g_0 has it; K-GT starts from the difference to the mean gradient of all nodes.
 - Buffers (BatchNorm statistics) are mixed with the model, not tracked.
@@ -52,13 +52,12 @@ ALL_BUT_ZERO = 1e-7
 
 @dataclass
 class State:
-    """A node's memory: its model x, and c, the tracked gradient without its own (None: 0), times `rate`, the scenario's
-    learning rate.
+    """A node's memory: its model x, and c, the tracked gradient without its own (None: 0), times the learning rate that
+    the run began with.
     """
 
     model: "Params"
     correction: "Params | None" = None
-    rate: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +81,11 @@ class GTSGD(Algorithm):
         return State(model)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
-        unit = node.learning_rate
-        rates = node.learning_rates()
+        unit, steps = node.learning_rate, node.local_steps  # a branch may change them while the node trains
+        rates = node.learning_rates(steps)
         mean = math.fsum(rates) / len(rates)
         factor = 1.0 if math.isclose(mean, unit, rel_tol=1e-12) else mean / unit
-        start, correction = state.model, self._correction(node, state, unit)
+        start, correction = state.model, state.correction
 
         def correct(model: "Model") -> "Model":
             if correction is None:
@@ -94,9 +93,9 @@ class GTSGD(Algorithm):
             corrected = node.merge([model[0], correction], [1.0, -factor])
             return (node.with_trained_values(model[0], node.trained_values(corrected)),)
 
-        (model,) = yield node.train((start,), after_step=correct)
+        (model,) = yield node.train((start,), steps, after_step=correct)
         state.model = model  # a node that leaves from here on has done its local steps, without an exchange
-        share = 1 / (factor * node.local_steps) if factor > ALL_BUT_ZERO else 0.0
+        share = 1 / (factor * steps) if factor > ALL_BUT_ZERO else 0.0
         step = node.merge([start, model], [share, -share])
         node.send(node.peers(round_num), round_num, model=model, step=step)
         inbox = yield node.receive(round_num)
@@ -104,13 +103,6 @@ class GTSGD(Algorithm):
         mixed = node.mix(step, {m.src: m.payload["step"] for m in inbox}, round_num)
         known = [] if correction is None else [correction]
         state.correction = node.merge([*known, mixed, step], [1.0] * len(known) + [1.0, -1.0])
-        state.rate = unit
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:
         return EvaluationCandidates([(state.model,)])
-
-    def _correction(self, node: "Node", state: State, unit: float) -> "Params | None":
-        """c times the scenario's learning rate, which a branch may have changed."""
-        if state.correction is None or unit == state.rate:
-            return state.correction
-        return node.merge([state.correction], [unit / state.rate])

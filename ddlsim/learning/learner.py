@@ -94,6 +94,7 @@ class Learner:
         attackers: "Attackers | None" = None,
     ):
         self._training = training
+        self._first_rate = training.learning_rate
         self._assigned = assigned
         self._fitting = Fitting(assigned)
         self.data = NodeDatasets(prepared, device)
@@ -357,8 +358,8 @@ class Learner:
 
     @property
     def learning_rate(self) -> float:
-        """The scenario's, without its schedule."""
-        return self._training.learning_rate
+        """See ports.py."""
+        return self._first_rate
 
     def learning_rates(self, steps: int, kept: Kept | None, terms: Terms) -> list[float]:
         """The learning rate of every update of a training, see local_trainings.py."""

@@ -247,7 +247,9 @@ class Node:
 
     @property
     def learning_rate(self) -> float:
-        """The scenario's, the same on all nodes; a schedule multiplies it."""
+        """The scenario's when the run began, the same on all nodes and in all rounds, whatever a schedule or a branch
+        makes of it: see `learning_rates`.
+        """
         return self._compute.learning_rate
 
     def learning_rates(self, steps: int | None = None) -> list[float]:

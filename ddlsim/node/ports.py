@@ -139,7 +139,7 @@ class Compute(Protocol):
 
     @property
     def learning_rate(self) -> float:
-        """The scenario's, without its schedule."""
+        """The scenario's when the run began, without its schedule."""
 
     def learning_rates(self, steps: int, kept: "Kept | None", terms: "Terms") -> list[float]:
         """The learning rate of every update of a training."""

@@ -130,3 +130,13 @@ def test_a_slow_node_that_returns_goes_on_where_it_left_in_either_mode(algorithm
 def test_messages_of_the_last_exchange_are_taken_in_it_alone(final, own_round, asked, taken):
     run = Run(0, 6, np.zeros(2, int), lambda _: (), lambda steps: steps, has_final_exchange=final)
     assert run.rounds_taken(own_round, asked) == taken
+
+
+def test_gossip_counts_the_steps_that_a_training_has_had():
+    node, gossip = NumberNode(), GossipLearning()
+    state = gossip.start(node)
+    life = gossip.round(node, state, 0)
+    next(life)
+    node.local_steps = 99  # of a branch that comes while it trains
+    life.send((12.0,))
+    assert state.age == 10 and node.sent[0][2]["age"] == 10

@@ -8,6 +8,7 @@ from ddlsim import build, runs
 from ddlsim.aggregation import metropolis_hastings
 from ddlsim.algorithms.dpsgd import DPSGD
 from ddlsim.algorithms.gtsgd import GTSGD
+from ddlsim.learning.terms import Terms
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import from_mapping, load
 
@@ -108,6 +109,27 @@ def test_a_rate_that_decays_to_almost_nothing_leaves_numbers(tmp_path):
     sets = ("algorithm={name: gtsgd}", schedule, "rounds=24", "training.local_steps=2", "evaluation.every=24")
     summary = runs.run(load(smoke, sets), out=tmp_path / "run")
     assert summary["diverged"] is None and summary["accuracy"]["all"] > 0.1
+
+
+def test_steps_that_a_branch_changes_while_a_node_trains_are_those_that_it_began_with():
+    nodes, x = nodes_on(STAR, 2)
+    gtsgd, node = GTSGD(), nodes[1]
+    life = gtsgd.round(node, gtsgd.start(node), 0)
+    _, outcome = next(life)
+    node.local_steps = 5
+    assert life.send(outcome)[0] == "receive"
+    ((_, _, payload),) = node.sent
+    assert payload["step"] == pytest.approx((x[1] - payload["model"]) / 2, abs=1e-12)
+
+
+def test_the_unit_of_what_is_tracked_is_the_rate_that_the_run_began_with():
+    """In a branch nodes that are a round ahead have the new rate while others send by the old one."""
+    scenario = load("scenarios/smoke.yaml", ("algorithm={name: gtsgd}",))
+    learner = build.build_learner(scenario, runs.prepare(runs.load_data(scenario)), "cpu")
+    learner.use_training(scenario.training.model_copy(update={"learning_rate": 0.5}))
+    assert learner.learning_rate == scenario.training.learning_rate == 0.05
+    assert learner.learning_rates(2, None, Terms(0, 1, 2)) == [0.5, 0.5]
+    learner.close()
 
 
 @pytest.mark.parametrize("local_steps", [1, 5])

@@ -21,8 +21,8 @@ class QuadraticNode(NumberNode):
     def neighbors(self, round_num):
         return self._graph
 
-    def learning_rates(self):
-        return [self.rate] * self.local_steps
+    def learning_rates(self, steps=None):
+        return [self.rate] * (self.local_steps if steps is None else steps)
 
     def train(self, model, steps=None, after_step=None, proximal=0.0, control=None):
         (start,) = model
