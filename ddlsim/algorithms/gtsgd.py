@@ -16,9 +16,9 @@ A node remembers c_t = y_t - g(x_t), which is y without a gradient that is still
 
 which is K-GT (server step 1), and for K = 1 the two lines above, z being y_t. Both c and z are kept and sent multiplied
 by the training.learning_rate that the run began with, the same on all nodes also after a branch: without a schedule z
-is then what a local step has changed on average. With one, a is the mean rate of the node's own steps of the round, which
-may differ from its neighbors'; at a rate of 0, or of less than 1e-7 of that rate, its z is 0. W is that of Metropolis
-and Hastings on the round's graph. A message holds x and z, twice the bytes of a model. Where we differ:
+is then what a local step has changed on average. With one, a is the mean rate of the node's own steps of the round,
+which may differ from its neighbors'; at a rate of 0, or of less than 1e-7 of that rate, its z is 0. W is that of
+Metropolis and Hastings on the round's graph. A message holds x and z, twice the bytes of a model. Where we differ:
 
 - c starts at 0, as y_0 = g_0 has it; K-GT starts from the difference to the mean gradient of all nodes.
 - Buffers (BatchNorm statistics) are mixed with the model, not tracked.
