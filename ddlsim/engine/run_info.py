@@ -91,8 +91,9 @@ class Run:
         if round_num != self._graph[0]:
             if not (self.heeds_topology or self.has_server):
                 raise DdlsimError(
-                    "node.peers: the algorithm says that it does not heed the topology; a class of one's own that does "
-                    "defines heeds_topology as True."
+                    "node.peers: the algorithm says that it does not heed the topology. A class of one's own that does "
+                    "defines heeds_topology as True; one that does not names whom it hears: node.receive(round_num, "
+                    "senders)."
                 )
             self._graph = round_num, self.graph_of(round_num)
         return self._graph[1]

@@ -396,12 +396,18 @@ class Node:
         after this call, receivers do not see; what they get they share, so that they leave it as it is.
 
         Raises:
-            DdlsimError: something whose bytes on the wire cannot be told, see messages/payload.py; or a second message
-                to a node that has not received the first one of this round, where nodes do their rounds together.
+            DdlsimError: something whose bytes on the wire cannot be told, see messages/payload.py; a second message to
+                a node that has not received the first one of this round, where nodes do their rounds together; or a
+                message of the last exchange before that, where nobody waits.
         """
         receivers = tuple(peers)
         if self._run.in_step:
             self._note_sent(receivers, round_num)
+        elif round_num >= self._run.rounds > self.round_num and self._run.has_final_exchange:
+            raise DdlsimError(
+                f"node.send: expected a round_num of 0 to {self._run.rounds - 1} with mode async, got {round_num}: that "
+                "is for the last exchange (finish), which takes no message of a round."
+            )
         self._transport.push(self.id, receivers, round_num, as_sent(payload))
 
     def publish(self, round_num: int, *, stage: int | None = None, **payload: Any) -> None:

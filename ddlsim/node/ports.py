@@ -304,6 +304,7 @@ class RunInfo(Protocol):
     synchronous: bool
     in_step: bool
     """Whether nodes do their rounds together, see Run in engine/run_info.py."""
+    has_final_exchange: bool
     node_cluster: "np.ndarray"
     completed_by_all: int
     """Rounds that no node which takes part now has yet to complete; the engine counts them."""

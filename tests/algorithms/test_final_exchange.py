@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from ddlsim import runs
+from ddlsim.algorithms.dpsgd import DPSGD
 from ddlsim.engine.transport import NetworkTransport
-from ddlsim.scenario import load
+from ddlsim.errors import DdlsimError
+from ddlsim.scenario import from_python, load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 
@@ -45,3 +47,14 @@ def test_late_notices_of_the_last_round_are_no_models(tmp_path):
     late = ("protocol={deadline_s: 0.1, late: keep}", "evaluation.every=4")
     sets = ("rounds=4", devices, *late, "algorithm={name: el, variant: local, fanout: 2}")
     assert runs.run(load(SMOKE, sets), out=tmp_path)["status"] == "done"
+
+
+def test_messages_of_a_round_are_not_numbered_as_those_of_the_last_exchange(tmp_path):
+    class Twice(DPSGD):
+        def round(self, node, state, round_num):
+            (state.model,) = yield node.train((state.model,))
+            node.send(node.peers(round_num), 2 * round_num, model=state.model)
+
+    scenario = from_python("smoke", {"algorithm": Twice, "mode": "async", "rounds": 4})
+    with pytest.raises(DdlsimError, match=r"node\.send: expected a round_num of 0 to 3 with mode async, got 4"):
+        runs.run(scenario, out=tmp_path)

@@ -200,7 +200,8 @@ def _label(
         named = last == "name" and not shown.lstrip("-").replace(".", "").isdigit() and shown not in ("none", "null")
         words.append(shown if named else f"{key if lasts.count(last) > 1 else last}={shown}")
     if not words and asked and len(groups) > 1:
-        words = [f"{key if lasts.count(last) > 1 else last}=none" for key, last in zip(telling, lasts, strict=True)]
+        missing = [(key, last) for key, last in zip(telling, lasts, strict=True) if key not in own]
+        words = [f"{key if lasts.count(last) > 1 else last}=none" for key, last in missing]
     return ", ".join(words) or str(records.manifest.get("algorithm"))
 
 

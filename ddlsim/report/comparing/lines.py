@@ -119,8 +119,10 @@ def notes(runs: Sequence[Records], group_by: Sequence[str] | None = None, y: str
             found.append(f"{own.label}: averaged over runs that differ in {shown}")
         measured = [set(curve_of(records, "rounds", y).round.tolist()) for records in own.runs]
         where = _missing(measured, [records.evaluations.round.tolist() for records in own.runs])
-        have = "have evaluated" if y is None else f"have {y}".replace("_", " ")
-        found += [f"{own.label}: {each} that all of its {len(measured)} runs {have}" for each in where]
+        several = len(measured) > 1
+        whose = f"all of its {len(measured)} runs have" if several else "its run has"
+        what = "evaluated" if y is None else y.replace("_", " ")
+        found += [f"{own.label}: {each} that {whose} {what}" for each in where]
     return found
 
 
