@@ -405,8 +405,8 @@ class Node:
             self._note_sent(receivers, round_num)
         elif round_num >= self._run.rounds > self.round_num and self._run.has_final_exchange:
             raise DdlsimError(
-                f"node.send: expected a round_num of 0 to {self._run.rounds - 1} with mode async, got {round_num}: that "
-                "is for the last exchange (finish), which takes no message of a round."
+                f"node.send: expected a round_num of 0 to {self._run.rounds - 1} with mode async, got {round_num}: "
+                "that is for the last exchange (finish), which takes no message of a round."
             )
         self._transport.push(self.id, receivers, round_num, as_sent(payload))
 
