@@ -22,6 +22,8 @@ class Part:
         """
         return iter(())
 
-    def idle(self) -> Iterator[tuple[str, str]]:
-        """Keys that do nothing beside the values of its others, and why; told where they are given. Default: none."""
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+        """Keys that do nothing beside the values of its others, in a run of so many rounds, and why; told where they
+        are given. Default: none.
+        """
         return iter(())

@@ -37,7 +37,7 @@ class ClippedGossip(Aggregation):
     byzantine: Tolerated = 1
     radius: Annotated[float, Gt(0)] | None = None
 
-    def idle(self) -> Iterator[tuple[str, str]]:
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
         if self.radius is not None:
             yield "byzantine", "radius is given, and does not adapt"

@@ -53,7 +53,7 @@ class Bridge(Aggregation):
     variant: Literal["T", "M", "K"] = "T"
     byzantine: Tolerated = 1
 
-    def idle(self) -> Iterator[tuple[str, str]]:
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
         if self.variant == "M":
             yield "byzantine", "variant M is the median of all"

@@ -225,7 +225,7 @@ class DAC(GossipPull):
                 f"remote_scoring: peers can score a model on their data by inverse_loss only, not by {self.similarity}."
             )
 
-    def idle(self) -> Iterator[tuple[str, str]]:
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
         if self.tau_schedule != "sigmoid":
             yield "tau_growth", f"tau_schedule is {self.tau_schedule}"

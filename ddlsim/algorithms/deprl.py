@@ -48,7 +48,7 @@ class DePRL(Algorithm):
     core_steps: StepCount = 1
     final_all_reduce: bool = True
 
-    def idle(self) -> Iterator[tuple[str, str]]:
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
         if self.local_training == "epochs":
             yield "core_steps", "local_training is epochs"

@@ -50,7 +50,7 @@ class EpidemicLearning(Algorithm):
     shared_init: bool = False
     final_all_reduce: bool = True
 
-    def idle(self) -> Iterator[tuple[str, str]]:
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
         if self.variant == "oracle":
             yield "fanout", "with variant oracle the topology says who hears"

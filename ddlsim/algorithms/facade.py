@@ -99,7 +99,7 @@ class Facade(Algorithm):
             published = self.variant == "code" and self.selection_batches is None
             object.__setattr__(self, "thorough_every", THOROUGH_EVERY if published else 0)
 
-    def idle(self) -> Iterator[tuple[str, str]]:
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
         if self.heads == 1:
             for key in ("common_batches", "warmup_rounds"):

@@ -38,7 +38,7 @@ class FedClassAvg(MeanHeads):
     contrastive: Annotated[float, Ge(0)] = 1.0
     proximal: Annotated[float, Ge(0)] = 0.1
 
-    def idle(self) -> Iterator[tuple[str, str]]:
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
         if not self.contrastive:
             for key in ("temperature", "variant"):

@@ -114,7 +114,7 @@ class MAPL(Algorithm):
     candidates: Literal["all", "neighbors"] = "all"
     share_backbone: bool = False
 
-    def idle(self) -> Iterator[tuple[str, str]]:
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
         if not (self.contrastive or self.prototype or self.uniformity):
             yield "temperature", "contrastive, prototype and uniformity are 0"

@@ -42,11 +42,13 @@ class Oracle(GossipPull):
         if self.merge == "fedsim":
             raise ScenarioError("merge: fedsim weighs by similarity, which the oracle lacks; use fedavg or uniform.")
 
-    def idle(self) -> Iterator[tuple[str, str]]:
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
         if not self.deluded:
             for key in ("deluded_cluster", "delusion_start"):
                 yield key, "deluded is 0"
+        elif self.delusion_start >= rounds:
+            yield "deluded", f"delusion_start is {self.delusion_start}, and the run has {rounds} rounds"
 
     def check(self, clusters: Sequence[int]) -> None:
         """See GossipPull."""

@@ -68,7 +68,7 @@ class PANM(GossipPull):
             raise ScenarioError("merge: fedsim weighs by measured similarities, which only thesis has.")
         self.similarity_measure(None).check(self.init)
 
-    def idle(self) -> Iterator[tuple[str, str]]:
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
         if self.similarity != "inverse_loss":
             yield "loss_batches", f"similarity is {self.similarity}, which looks at no samples"

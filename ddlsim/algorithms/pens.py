@@ -63,7 +63,7 @@ class PENS(GossipPull):
             )
         self.similarity_measure(None).check(self.init)
 
-    def idle(self) -> Iterator[tuple[str, str]]:
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
         if self.similarity != "inverse_loss":
             yield "loss_batches", f"similarity is {self.similarity}, which looks at no samples"

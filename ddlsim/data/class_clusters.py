@@ -45,7 +45,7 @@ class ClassClusters(Partition):
                 f"spread: must be below samples_per_class ({self.samples_per_class}), got {self.spread}."
             )
 
-    def idle(self) -> Iterator[tuple[str, str]]:
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
         if not self.spread:
             yield "draw", "spread is 0"

@@ -78,7 +78,7 @@ class Shakespeare(DataSettings):
                 "stride and test_share, or use text: full."
             )
 
-    def idle(self) -> Iterator[tuple[str, str]]:
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
         if self.unit == "characters":
             yield "vocabulary", "unit is characters"

@@ -35,7 +35,7 @@ def _of_parts(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         (("training", "optimizer"), scenario.training.optimizer),
     ):
         if part is not None:
-            yield from (((*place, key), why) for key, why in part.idle())
+            yield from (((*place, key), why) for key, why in part.idle(scenario.rounds))
 
 
 def _of_sections(scenario: Scenario) -> Iterator[tuple[Place, str]]:
@@ -95,9 +95,6 @@ def _of_algorithm(scenario: Scenario) -> Iterator[tuple[Place, str]]:
             yield ("algorithm", key), "no node stops: training.early_stopping is null"
     if not scenario.records.true_similarities:
         yield ("algorithm", "monitored_similarity"), "records.true_similarities is empty"
-    start = getattr(scenario.algorithm, "delusion_start", 0)
-    if getattr(scenario.algorithm, "deluded", 0) and start >= scenario.rounds:
-        yield ("algorithm", "deluded"), f"algorithm.delusion_start is {start}, and the run has {scenario.rounds} rounds"
 
 
 def _futile_attacks(scenario: Scenario) -> Iterator[tuple[str, str]]:

@@ -32,10 +32,7 @@ NOTES = [
     ("algorithm={name: random, stopped_serves: best}", "algorithm.stopped_serves has no effect: no node stops"),
     ("algorithm={name: random, monitored_similarity: inverse_l2}", "algorithm.monitored_similarity has no effect"),
     ("algorithm={name: oracle, delusion_start: 2}", "algorithm.delusion_start has no effect: deluded is 0"),
-    (
-        "algorithm={name: oracle, deluded: 1}",
-        "algorithm.deluded has no effect: algorithm.delusion_start is 50, and the",
-    ),
+    ("algorithm={name: oracle, deluded: 1}", "algorithm.deluded has no effect: delusion_start is 50, and the run has"),
     ("algorithm={name: fedclassavg, contrastive: 0, temperature: 9}", "algorithm.temperature has no effect"),
     ("aggregation={name: clipped_gossip, radius: 1, byzantine: 2}", "aggregation.byzantine has no effect: radius is"),
     ("aggregation={name: bridge, variant: M, byzantine: 2}", "aggregation.byzantine has no effect: variant M is the"),
