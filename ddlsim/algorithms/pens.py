@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Memory:
-    """How often each peer was among the best."""
+    """How often each peer was among the best, and the last round that counted."""
 
     kept: "Counter[int]"
+    counted: int = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +98,8 @@ class PENS(GossipPull):
             scores = later()
         if round_num < self.stage1_rounds:
             best = sorted(scores, key=lambda peer: (-scores[peer], peer))[: self.top_m]
-            state.memory.kept.update(best)
+            if round_num > state.memory.counted:  # once, also if the node leaves before the round's end and does it again
+                state.memory.kept.update(best)
+                state.memory.counted = round_num
             scores = {peer: scores[peer] for peer in best}
         return merges.weights(self.merge, node.id, {peer: samples[peer] for peer in (*scores, node.id)}, scores)

@@ -27,6 +27,10 @@ class Conduct:
         """The attacks that are under way in a round."""
         return [(attack, nodes) for attack, nodes in self.attacks if round_num >= attack.start_round]
 
+    def forging(self, round_num: int) -> list[tuple[Attack, tuple[int, ...]]]:
+        """Those of them that change what it sends."""
+        return [(attack, nodes) for attack, nodes in self.active(round_num) if attack.forges]
+
     def idles(self, round_num: int) -> bool:
         """Whether the node only pretends to train; the first of some sybils trains."""
         return any(

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FreeRider(Attack):
-    """Does not train, and sends what it has all the same. Where an algorithm needs what training finds out beside the
-    model (class means), it trains.
+    """Does not train, and sends what it has all the same.
+
+    Where an algorithm needs what training finds out beside the model (class means), it trains.
 
     Args:
         send: stale: what it has got from others, as it is; random: numbers of the same spread.

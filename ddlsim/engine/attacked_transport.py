@@ -2,7 +2,8 @@
 
 Parameters are forged on their way out, before compression, and once for all receivers unless the attack sends every
 receiver something else; so what is sent again is the same forgery. Under `privacy` a node that forges neither clips nor
-noises, and of honest nodes it knows what they have released. See attacks/base.py for what an attacker knows.
+noises, and of honest nodes it knows what they have released. An attack begins with the attacker's own round, also in its
+answers to nodes that are in another one. See attacks/base.py for what an attacker knows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -78,15 +79,13 @@ class AttackedTransport(NetworkTransport):
         """As in NetworkTransport: what forges clips and noises nothing."""
         return node in self._in_clear
 
-    def _private(self, sender: int, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _private(self, sender: int, payload: Mapping[str, Any], round_num: int) -> Mapping[str, Any]:
         """What forges clips and noises nothing."""
         conduct = self._attackers.of(sender)
-        if conduct is not None and any(
-            attack.forges for attack, _ in conduct.active(self._members[sender].node.round_num)
-        ):
+        if conduct is not None and conduct.forging(self._round_of(sender, round_num)):
             walk(payload, lambda leaf, _: self._in_clear.add(sender) if is_parameters(leaf) else None)
             return payload
-        return super()._private(sender, payload)
+        return super()._private(sender, payload, round_num)
 
     def _messages(
         self,
@@ -128,16 +127,23 @@ class AttackedTransport(NetworkTransport):
 
     # -- what attacked nodes send ----------------------------------------------------------------------------------
 
+    def _round_of(self, sender: int, round_num: int) -> int:
+        """The round by which a node attacks when it sends a message of this one: its own, whichever an asker is in; where
+        nodes do their rounds together, one that has stopped early goes on with the others.
+        """
+        own = self._members[sender].node.round_num
+        return max(own, round_num) if self._run.in_step else own
+
     def _outgoing(
         self, sender: int, receivers: tuple[int, ...], round_num: int, kind: str, payload: Mapping[str, Any]
     ) -> Iterator[tuple[tuple[int, ...], Mapping[str, Any]]]:
         """Receivers, and what they are sent."""
         conduct = self._attackers.of(sender)
-        if conduct is None or not conduct.active(round_num):
+        if conduct is None:
             yield receivers, payload
             return
         receivers = self._not_withheld(conduct, receivers, round_num, kind)
-        forging = [(attack, nodes) for attack, nodes in conduct.active(round_num) if attack.forges]
+        forging = conduct.forging(self._round_of(sender, round_num))
         apart = any(attack.per_receiver for attack, _ in forging)
         for group in [(receiver,) for receiver in receivers] if apart else [receivers]:
             if not group:
@@ -234,7 +240,7 @@ class AttackedTransport(NetworkTransport):
         self, conduct: "Conduct", receivers: tuple[int, ...], round_num: int, kind: str
     ) -> tuple[int, ...]:
         """The receivers that a message is sent to; the others stop waiting for it, at once or at the deadline."""
-        chance = conduct.withholds(round_num)
+        chance = conduct.withholds(self._round_of(conduct.node, round_num))
         if not chance:
             return receivers
         rng, left = self._run.rng("withheld messages", conduct.node), []
@@ -248,7 +254,7 @@ class AttackedTransport(NetworkTransport):
     def _junk(self, message: Message) -> Message | None:
         """What a flooding node sends beside a message; nothing beside requests and scores, which are small."""
         conduct = self._attackers.of(message.src) if message.kind in FLOODED else None
-        factor = 0.0 if conduct is None else conduct.flood(message.round_num)
+        factor = 0.0 if conduct is None else conduct.flood(self._round_of(message.src, message.round_num))
         if not factor:
             return None
         header_bytes = self.network.header_bytes

@@ -93,7 +93,7 @@ class NetworkTransport:
     def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
         """Sends the payload to every receiver."""
         receivers = tuple(receivers)
-        self._push(sender, receivers, round_num, self._private(sender, payload) if receivers else payload)
+        self._push(sender, receivers, round_num, self._private(sender, payload, round_num) if receivers else payload)
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
         """Answers pulls with this payload from now on, also those that wait for it."""
@@ -117,7 +117,7 @@ class NetworkTransport:
 
     def ask_for_scores(self, node: int, peers: Sequence[int], round_num: int, model: "Model") -> None:
         """Asks peers for the loss of a model on their training samples."""
-        payload = self._private(node, {"model": model}) if peers else {"model": model}
+        payload = self._private(node, {"model": model}, round_num) if peers else {"model": model}
         self._send(self._messages(node, peers, round_num, SCORE_REQUEST, payload))
 
     def starts_with(self, node: int, models: "Sequence[Model]") -> None:
@@ -310,7 +310,7 @@ class NetworkTransport:
             codec, self._compute.compress, lambda: int(self._run.rng("compression", node).integers(2**63 - 1))
         )
 
-    def _private(self, sender: int, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _private(self, sender: int, payload: Mapping[str, Any], round_num: int) -> Mapping[str, Any]:
         """What may leave of a payload; a server has no data of its own."""
         return self._senders[sender].protect(payload) if sender < len(self._senders) else payload
 
@@ -364,7 +364,7 @@ class NetworkTransport:
             return
         if request.keys is not None:
             payload = {key: payload[key] for key in request.keys if key in payload}
-        answer = self._private(node, payload)
+        answer = self._private(node, payload, request.round_num)
         self._send(self._messages(node, (request.src,), request.round_num, RESPONSE, answer))
 
     def _answer_waiting(self, node: int) -> None:

@@ -104,8 +104,9 @@ class Mahimahi(Links):
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyMatrix(Links):
-    """Equal links between sites whose latencies a file gives; each node draws its site, all different while they last,
-    and so does a server.
+    """Equal links between sites whose latencies a file gives.
+
+    Each node draws its site, all different while they last, and so does a server.
 
     Args:
         file: pings as WonderNetwork publishes them (a CSV with source, destination and avg), or a square matrix of

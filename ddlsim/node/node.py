@@ -7,9 +7,11 @@ the node goes on.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -89,7 +91,7 @@ class Node:
         self._sent_in = -1  # the round that it has sent messages of last
         self._sent_to: tuple[int, ...] | set[int] = ()  # and their receivers
         self.took_in = -1  # the round whose messages it has taken last, all at once
-        self._starts: dict[int, Params] | None = {} if self._keeps_starts(ports) else None
+        self._starts: WeakKeyDictionary[Params, Params] | None = WeakKeyDictionary() if self._keeps_starts(ports) else None
         self.kept: Kept | None = None  # by the learner, of its trainings
         self.round_num = 0  # the engine keeps it up to date
 
@@ -220,11 +222,13 @@ class Node:
             _check_part(only, model)
         compute, clock = self._compute, self._clock
         steps = self.local_steps if steps is None else _whole(steps)
-        late_s = 0.0
+        batches = 0 if self._best is None else compute.batches_in("validation", self.id)
+        passes = steps * (1 if objective is None else objective.views)
+        duration_s = clock.computing_s(self.id, passes + batches * FORWARD_SHARE)
         if self._conduct is not None:
-            late_s = self._conduct.delay_s(self.round_num)
+            duration_s += self._conduct.delay_s(self.round_num)
             if self._conduct.idles(self.round_num) and not (objective is not None and objective.class_means):
-                return self._after(late_s + clock.computing_s(self.id, steps), lambda: model)
+                return self._after(duration_s, lambda: model)
         rng, terms = self._batch_rng("training batches"), self._terms(proximal, control, steps_of_run)
         if after_step is None:
             trained, kept, means = compute.train_towards(self.id, model, steps, rng, only, self.kept, objective, terms)
@@ -234,16 +238,16 @@ class Node:
             for _ in range(steps):
                 trained, kept, means = compute.train_towards(self.id, trained, 1, rng, only, kept, objective, terms)
                 trained = after_step(trained)
-        validation, batches = None, 0
+        validation = None
         if self._best is not None:
-            batches = compute.batches_in("validation", self.id)
             validation = compute.losses(self.id, [trained], batches, None, split="validation", kept=kept)
         outcome = (trained, means) if objective is not None and objective.class_means else trained
         if self._starts is not None:
-            self._starts = {own.serial: begun for own, begun in zip(trained, model, strict=True)}
-        passes = steps * (1 if objective is None else objective.views)
-        event = clock.after(late_s + clock.computing_s(self.id, passes + batches * FORWARD_SHARE))
-        return event, partial(self._trained, outcome, trained, kept, validation)
+            for own, begun in zip(trained, model, strict=True):
+                if own is not begun or own not in self._starts:  # what stays frozen began where it was trained last
+                    # By a handle of its own: the trainings of a node that merges nothing would hold each other.
+                    self._starts[own] = copy(begun)
+        return clock.after(duration_s), partial(self._trained, outcome, trained, kept, validation)
 
     @property
     def learning_rate(self) -> float:
@@ -464,10 +468,10 @@ class Node:
         return models
 
     def started_from(self, params: "Params") -> "Params | None":
-        """What the node's last training began with to end with these parameters; None: they are not of that, or it is
-        not kept (where neither the aggregation nor an attack compares updates).
+        """What the training that ended with these parameters began with; None: they come from none of this node's, or it
+        is not kept (where neither the aggregation nor an attack compares updates).
         """
-        return None if self._starts is None else self._starts.get(params.serial)
+        return None if self._starts is None else self._starts.get(params)
 
     def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
         """The weighted sum of parameters, in the given order: arithmetic, which no aggregation rule takes the place of.
@@ -552,8 +556,8 @@ class Node:
     def with_trained_values(self, params: "Params", values: "Params") -> "Params":
         """Parameters with other trained values; their buffers stay, and what their training began with."""
         made = self._compute.with_trained_values(params, values)
-        if self._starts is not None and params.serial in self._starts:
-            self._starts[made.serial] = self._starts[params.serial]
+        if self._starts is not None and params in self._starts:
+            self._starts[made] = self._starts[params]
         return made
 
     def classifier(self, head: "Params") -> "Params":

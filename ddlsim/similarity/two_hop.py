@@ -4,8 +4,8 @@ Source: Listo Zec et al., FL-IJCAI 2022, section 3: a peer k that was asked also
 takes k's similarity to j as an estimate of its own, unless it has ever measured j itself. If several peers have
 a similarity to j:
 
-- `max`: the estimate of the peer that is most similar to the node counts, as in the texts of both papers and in the
-  first code since August 2023;
+- `max`: the estimate of the peer that is most similar to the node counts, as in the texts of both papers (the first
+  one's formula beside that sentence has an arg min) and in the first code since August 2023;
 - `last`: that of the peer that was drawn last counts, however similar it is. This is what the first code did before
   (it sorted the peers by their place among those drawn), from its first version of 2022 on, so most likely what made
   the first paper's numbers;

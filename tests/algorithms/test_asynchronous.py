@@ -10,6 +10,7 @@ from number_node import NumberNode, answer, message
 from ddlsim import runs
 from ddlsim.algorithms.adpsgd import ADPSGD
 from ddlsim.algorithms.gossip import GossipLearning
+from ddlsim.algorithms.pens import PENS
 from ddlsim.engine.run_info import NO_LIMIT, Run
 from ddlsim.scenario import load
 
@@ -140,3 +141,25 @@ def test_gossip_counts_the_steps_that_a_training_has_had():
     node.local_steps = 99  # of a branch that comes while it trains
     life.send((12.0,))
     assert state.age == 10 and node.sent[0][2]["age"] == 10
+
+
+def test_pens_counts_a_round_of_its_first_stage_once_however_often_it_is_done(tmp_path, monkeypatch):
+    done, memories, weigh = [], {}, PENS.weigh
+
+    def noted(self, node, state, received, round_num):
+        if node.id == 0:
+            done.append(round_num)
+        memories[node.id] = state.memory
+        return (yield from weigh(self, node, state, received, round_num))
+
+    monkeypatch.setattr(PENS, "weigh", noted)
+    away = ", ".join(f"{{node: 0, start_s: {start}, end_s: {start + 0.2}}}" for start in (2.7, 4.9, 7.1, 9.3))
+    keys = (
+        *("mode=async", "rounds=6", "nodes.clusters=[6]", "model.hidden=[8]", "evaluation.every=6"),
+        "algorithm={name: pens, sampled_peers: 3, top_m: 1, stage1_rounds: 4, loss_batches: local_steps}",
+        *("devices={name: constant, step_time_s: 0.1}", f"churn={{name: schedule, offline: [{away}]}}"),
+        "network.links={name: uniform, uplink_mbps: 10, downlink_mbps: 10, latency_ms: 20}",
+    )
+    runs.run(load(SMOKE, keys), out=tmp_path / "run")
+    assert sum(round_num < 4 for round_num in done) > 4
+    assert all(sum(memory.kept.values()) == 4 for memory in memories.values())

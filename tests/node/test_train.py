@@ -1,11 +1,13 @@
 """The verbs `train` and `losses`: how long they take, what is validated, and what is done after every step."""
 
 from types import SimpleNamespace
+from weakref import WeakKeyDictionary
 
 import pytest
 
 from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.errors import DdlsimError
+from ddlsim.learning.bank import Params
 from ddlsim.node.node import Node
 from ddlsim.node.ports import Ports
 
@@ -109,12 +111,26 @@ def test_losses_on_validation_samples_that_there_are_not_are_told(compute):
         node_of(compute).losses([(10.0,)], None, split="validation")
 
 
+@pytest.mark.parametrize("validated", [False, True])
+def test_who_only_pretends_to_train_takes_as_long(compute, validated):
+    objective = SimpleNamespace(class_means=False, views=2)
+    compute.losses = lambda *args, **kwargs: "losses"
+    best = SimpleNamespace(trained=lambda *args: None) if validated else None
+    honest, idle = node_of(compute, best), node_of(compute, best)
+    idle._conduct = SimpleNamespace(delay_s=lambda round_num: 0.25, idles=lambda round_num: True)
+    passes = 4 * 2 + (3 * FORWARD_SHARE if validated else 0)
+    assert honest.train((10.0,), objective=objective)[0] == passes
+    verb = idle.train((10.0,), objective=objective)
+    assert (verb[0], verb[1]()) == (passes + 0.25, (10.0,))
+    assert len(compute.calls) == 1
+
+
 def test_a_model_with_other_trained_values_began_where_it_began(compute):
     """As SGP makes it, whose attackers and rules compare updates."""
-    begun, trained, made = (SimpleNamespace(serial=serial) for serial in range(3))
+    begun, trained, made = (Params(None) for _ in range(3))
     compute.with_trained_values = lambda params, values: made
     node = node_of(compute)
-    node._starts = {trained.serial: begun}
+    node._starts = WeakKeyDictionary({trained: begun})
     assert node.with_trained_values(trained, None) is made
     assert node.started_from(made) is begun
 

@@ -8,7 +8,8 @@ import jsonschema
 import pytest
 from ruamel.yaml import YAML
 
-from ddlsim.scenario import json_schema
+from ddlsim.cli.listing import TABLE_OF
+from ddlsim.scenario import json_schema, parts
 from ddlsim.scenario.find import is_matrix
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -22,6 +23,13 @@ def schema():
 
 def test_the_file_is_what_ddlsim_schema_prints(schema):
     assert schema == json.loads(json.dumps(json_schema())), "write it anew: ddlsim schema > scenarios/schema.json"
+
+
+def test_the_first_line_of_every_part_is_a_whole_sentence():
+    """It is all that `ddlsim list` and editors show."""
+    known = [cls for table in TABLE_OF.values() for cls in parts.table(table).values()]
+    assert len(known) > 100
+    assert not [cls for cls in known if not parts.first_line(cls).endswith((".", ")", ":"))]
 
 
 def test_every_scenario_names_the_schema_and_fits_it(schema):
