@@ -98,7 +98,7 @@ class PENS(GossipPull):
             scores = later()
         if round_num < self.stage1_rounds:
             best = sorted(scores, key=lambda peer: (-scores[peer], peer))[: self.top_m]
-            if round_num > state.memory.counted:  # once, also if the node leaves before the round's end and does it again
+            if round_num > state.memory.counted:  # once, also if the node leaves in it and does it again
                 state.memory.kept.update(best)
                 state.memory.counted = round_num
             scores = {peer: scores[peer] for peer in best}

@@ -2,8 +2,8 @@
 
 Parameters are forged on their way out, before compression, and once for all receivers unless the attack sends every
 receiver something else; so what is sent again is the same forgery. Under `privacy` a node that forges neither clips nor
-noises, and of honest nodes it knows what they have released. An attack begins with the attacker's own round, also in its
-answers to nodes that are in another one. See attacks/base.py for what an attacker knows.
+noises, and of honest nodes it knows what they have released. An attack begins with the attacker's own round, also for
+nodes in other ones that ask it. See attacks/base.py for what an attacker knows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -128,8 +128,9 @@ class AttackedTransport(NetworkTransport):
     # -- what attacked nodes send ----------------------------------------------------------------------------------
 
     def _round_of(self, sender: int, round_num: int) -> int:
-        """The round by which a node attacks when it sends a message of this one: its own, whichever an asker is in; where
-        nodes do their rounds together, one that has stopped early goes on with the others.
+        """The round by which a node attacks when it sends a message of this one: its own, whichever an asker is in.
+
+        Where nodes do their rounds together, one that has stopped early goes on with the others.
         """
         own = self._members[sender].node.round_num
         return max(own, round_num) if self._run.in_step else own

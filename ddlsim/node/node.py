@@ -91,7 +91,9 @@ class Node:
         self._sent_in = -1  # the round that it has sent messages of last
         self._sent_to: tuple[int, ...] | set[int] = ()  # and their receivers
         self.took_in = -1  # the round whose messages it has taken last, all at once
-        self._starts: WeakKeyDictionary[Params, Params] | None = WeakKeyDictionary() if self._keeps_starts(ports) else None
+        self._starts: WeakKeyDictionary[Params, Params] | None = None
+        if self._keeps_starts(ports):
+            self._starts = WeakKeyDictionary()
         self.kept: Kept | None = None  # by the learner, of its trainings
         self.round_num = 0  # the engine keeps it up to date
 
@@ -468,8 +470,8 @@ class Node:
         return models
 
     def started_from(self, params: "Params") -> "Params | None":
-        """What the training that ended with these parameters began with; None: they come from none of this node's, or it
-        is not kept (where neither the aggregation nor an attack compares updates).
+        """What the node's training that ended with these parameters began with; None: they come from no training of
+        its own, or it is not kept (where neither the aggregation nor an attack compares updates).
         """
         return None if self._starts is None else self._starts.get(params)
 

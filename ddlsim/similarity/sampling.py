@@ -45,8 +45,7 @@ def probabilities(
 
 
 def sigmoid_tau(round_num: int, tau_max: float, growth: float) -> float:
-    """DAC-var's schedule: 1 in round 0, rising to tau_max + 1 as in its authors' code (their paper, section 3: to tau_max).
-    """
+    """DAC-var's schedule: 1 in round 0, rising to tau_max + 1 as in the authors' code; in their text, to tau_max."""
     return 2 * tau_max / (1 + np.exp(-growth * round_num)) - tau_max + 1
 
 
