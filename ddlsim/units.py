@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 BITS_PER_BYTE = 8
 FLOAT32_BYTES = 4
 
-MAX_STEP_S, MAX_LATENCY_MS, MAX_MBPS = 1e9, 1e9, 1e15
-"""What a key or a file gives must be less."""
+MAX_STEP_S, MAX_LATENCY_MS, MAX_MBPS = 1e9, 1e9, 5e8
+"""What a key or a file gives must be less. Rates are counted in 2^-16 bytes/s, of which 62 bits hold 563 Tbit/s."""
 END_OF_TIME_S = 9e9
 """No run goes on beyond this: of nanoseconds, in which simulated time is counted, 64 bits hold 292 years."""
 

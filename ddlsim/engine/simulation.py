@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import simpy
 from simpy.core import EmptySchedule
+from simpy.events import URGENT
 
 from ddlsim.engine.gc_tuning import relaxed_gc
 from ddlsim.engine.membership import Member, Membership
@@ -70,7 +71,8 @@ class Simulation:
         for member in churn.newcomers:
             self._leave_network(member)
             self.membership.absent_from_start(member)
-        self._lives = [env.process(self._life(member)) for member in members]
+        self._lives = [self._life(member) for member in members]
+        self._processes = [env.process(life) for life in self._lives]
         churn.begin(self)
 
     @property
@@ -175,6 +177,9 @@ class Simulation:
                 yield self._returned[member.id]
                 joins = joins or self._churn.state_lost or algorithm.joins_anew
                 continue
+            except KeyboardInterrupt as signal:
+                self._end_at_once(member, signal)
+                return
             except StopIteration:
                 if joins:
                     joins = False
@@ -201,6 +206,18 @@ class Simulation:
         self._tell_rounds()
         self._measure_complete()
         self._stop_if_over()
+
+    def _end_at_once(self, member: Member, error: BaseException) -> None:
+        """Ends the simulation by an error in a node's life, before anything else that happens at this instant.
+
+        In SimPy an error that leaves a process waits its turn: other nodes would compute first.
+        """
+        for number, life in enumerate(self._lives):
+            if number != member.id:
+                life.close()
+        ends = self.env.event()
+        ends._ok, ends._value = False, error
+        self.env.schedule(ends, URGENT)
 
     def _algorithm_of(self, round_num: int) -> "Algorithm":
         for first, algorithm in self._by_round:
@@ -316,7 +333,7 @@ class Simulation:
             if self.membership.only_finished_move:
                 raise DdlsimError(self._why_stuck())
             return
-        self._lives[member.id].interrupt()
+        self._processes[member.id].interrupt()
         self.transport.abandons_round(member.id)
         self._tell_rounds()
         self._measure_complete()

@@ -13,7 +13,7 @@ from ddlsim.scenario.parts import NamedPart
 from ddlsim.scenario.privacy import Privacy, SecureAggregation
 from ddlsim.scenario.section import Section
 from ddlsim.tasks import Task, as_task
-from ddlsim.units import MAX_NODES, Count, CountOrZero, StepCount
+from ddlsim.units import END_OF_TIME_S, MAX_NODES, Count, CountOrZero, StepCount
 
 DEFAULT_LOCAL_STEPS = 10
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
@@ -139,7 +139,7 @@ class Protocol(Section):
             without a server, and by gossip and adpsgd in either mode.
     """
 
-    deadline_s: Annotated[float, Gt(0)] | None = None
+    deadline_s: Annotated[float, Gt(0), Lt(END_OF_TIME_S)] | None = None
     late: Literal["drop", "keep"] = "drop"
     staleness: CountOrZero = 5
 

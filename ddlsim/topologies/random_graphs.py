@@ -24,6 +24,8 @@ MAX_DRAWS = 100
 
 Drawn = TypeVar("Drawn")
 
+SMALL = 32
+"""Regular graphs of up to so many nodes are drawn at once whatever their degree."""
 LARGE, LARGE_IF_DENSE = 2_000, 20_000
 """Regular graphs of more nodes than this are drawn by pairing (large.py), in a tenth of networkx's time. Dense graphs,
 of a degree above the square root of the nodes, only from the second size on: pairing leaves much to repair in them."""
@@ -83,7 +85,8 @@ class RandomRegular(RandomTopology):
     """Every node has the same number of neighbors, drawn at random, by default anew in each round.
 
     Up to 2,000 nodes networkx draws (20,000 if degree^2 is more than the number of nodes); larger graphs come from a
-    pairing of our own, so from other random numbers.
+    pairing of our own, so from other random numbers. Where more than 32 nodes have more than half of all edges, those
+    that are left out are drawn: networkx would take minutes for the others, or for ever.
 
     Args:
         degree: neighbors per node; below the number of nodes, and degree x nodes is even.
@@ -116,6 +119,14 @@ class RandomRegular(RandomTopology):
             graph = nx.empty_graph(num_nodes)
             graph.add_edges_from((node, peer) for node, peers in pairs for peer in peers if node < peer)
             return graph
+        left_out = num_nodes - 1 - self.degree
+        if num_nodes > SMALL and left_out < self.degree:
+            return self.drawn(
+                num_nodes,
+                round_num,
+                seed,
+                lambda s: nx.complement(nx.random_regular_graph(left_out, num_nodes, seed=s)),
+            )
         return self.drawn(num_nodes, round_num, seed, lambda s: nx.random_regular_graph(self.degree, num_nodes, seed=s))
 
     def neighbors(self, num_nodes: int, round_num: int, seed: int) -> Neighbors:

@@ -125,6 +125,17 @@ def test_counts_of_named_parts_have_a_bound(problems, option):
     assert any("expected a number of at most 1" in told for told in problems(sets=[option.format(HUGE)]))
 
 
+@pytest.mark.parametrize(
+    ("option", "bound"),
+    [
+        ("protocol.deadline_s=2e299", "9e+09"),
+        ("network.links={name: uniform, uplink_mbps: 1e12, downlink_mbps: 1e12, latency_ms: 1}", "5e+08"),
+    ],
+)
+def test_times_and_rates_have_a_bound(problems, option, bound):
+    assert all(f"expected a number below {bound}" in told for told in problems(sets=[option]))
+
+
 def test_a_size_on_the_wire_has_a_bound(problems):
     (told,) = problems(sets=["learning=none", f"model={{name: sizes, core: {HUGE}}}"])
     assert "model.core: expected a number below 1.09951e+12" in told

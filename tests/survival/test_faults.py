@@ -16,6 +16,7 @@ from ddlsim import runs
 from ddlsim.errors import RecordsDamaged, ReplayFailed, ScenarioError
 from ddlsim.executors import versions
 from ddlsim.interrupts import Interrupts
+from ddlsim.node.node import Node
 from ddlsim.runs import checkpoint
 from ddlsim.runs.checkpoint import Checkpoints, Every, checkpoints_of, parse_every
 from ddlsim.runs.lock import acquire
@@ -267,6 +268,18 @@ def test_signals_that_come_together_wait_for_the_round_and_a_later_one_does_not(
     now_s[0] += 1.0
     with pytest.raises(KeyboardInterrupt):
         interrupts.handle(signal.SIGINT, None)
+
+
+def test_a_signal_in_a_nodes_round_ends_the_run_before_others_begin_theirs(tmp_path, monkeypatch):
+    begun = []
+
+    def interrupted(self, round_num):
+        begun.append(self.id)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Node, "peers", interrupted)
+    assert runs.run(load(SMOKE, ("learning=none",)), out=tmp_path / "run")["status"] == "interrupted"
+    assert len(begun) == 1
 
 
 def test_a_disk_that_is_full_for_checkpoints_alone_ends_no_run(tmp_path):

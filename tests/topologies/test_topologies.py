@@ -53,6 +53,15 @@ def test_random_regular_gives_every_node_its_degree_in_every_round():
         assert {len(peers) for peers in table} == {4}
 
 
+@pytest.mark.parametrize(("degree", "num_nodes"), [(62, 64), (60, 64), (195, 200), (33, 34)])
+def test_dense_regular_graphs_are_drawn_by_what_they_lack(degree, num_nodes):
+    """Drawn edge by edge, most of these would never be there."""
+    tables = [neighbors(make("random_regular", degree=degree), num_nodes, round_num, 0) for round_num in range(3)]
+    assert all(len(peers) == degree and node not in peers for table in tables for node, peers in enumerate(table))
+    assert all(node in table[peer] for table in tables for node, peers in enumerate(table) for peer in peers)
+    assert len(set(tables)) == (1 if degree == num_nodes - 1 else 3)
+
+
 def test_dynamic_topology_draws_anew_in_each_round_and_repeats_with_the_seed():
     topology = make("random_regular", degree=4)
     rounds = [neighbors(topology, 16, round_num, 5) for round_num in range(4)]
