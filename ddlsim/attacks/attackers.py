@@ -38,6 +38,16 @@ class Conduct:
             for attack, nodes in self.active(round_num)
         )
 
+    @property
+    def leads_sybils(self) -> bool:
+        """Whether others send what it has sent last."""
+        return any(isinstance(attack, Sybil) and nodes[0] == self.node for attack, nodes in self.attacks)
+
+    @property
+    def per_receiver(self) -> bool:
+        """Whether every receiver is sent something else, or will be."""
+        return any(attack.per_receiver for attack, _ in self.attacks)
+
     def delay_s(self, round_num: int) -> float:
         """Seconds that it takes longer for a training."""
         return sum(attack.delay_s for attack, _ in self.active(round_num) if isinstance(attack, Withholding))

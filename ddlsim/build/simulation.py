@@ -299,6 +299,7 @@ def build_simulation(
     from ddlsim.engine.ports import EnginePorts
     from ddlsim.engine.simulation import Simulation
     from ddlsim.evaluation.measurements import Measurements
+    from ddlsim.tasks.metric import rows_of
 
     num_nodes, churn, learns = scenario.nodes.count, scenario.churn, scenario.learning != "none"
     free_earlier_runs(num_nodes)
@@ -312,7 +313,7 @@ def build_simulation(
     transport = build_transport(scenario, network, members, run, clock, learner, recorder, attackers)
     privacy_meter = privacy_meter_of(scenario, env, transport, learner)
     measurements = Measurements(learner, recorder, scenario.learned.judged_by)
-    log = NodeLog(recorder, measurements) if learns else SilentLog()
+    log = NodeLog(recorder, measurements, rows_of(scenario.learned.metrics)) if learns else SilentLog()
 
     def on_outcome(outcome: "Evaluated") -> None:
         for own in (meter, privacy_meter):

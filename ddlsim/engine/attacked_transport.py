@@ -27,6 +27,9 @@ FLOODED = (PUSH, RESPONSE, SCORE_REQUEST, SECURE)
 Known = dict[int, "Params"]
 """Node -> parameters."""
 
+Forgery = tuple[int, int | None, tuple["Attack", ...]]
+"""Sender, receiver (None: all of them), and the attacks that are under way."""
+
 
 class _Seen:
     """Stands among a message's streams, so that its arrival is told; one without any goes to its mailbox at once."""
@@ -51,8 +54,9 @@ class AttackedTransport(NetworkTransport):
         self._sent: dict[tuple[Path, int], Known] = {}  # what nodes would have sent, the newest of each
         self._forged_last: dict[tuple[Path, int], Known] = {}  # what attacked nodes have sent, after all forging
         self._received: dict[int, dict[tuple[Path, int], Known]] = {}  # attacked node -> what reached it
-        # Parameters -> (sender, receiver) -> what is sent in their place; several nodes may have the same ones.
-        self._forged: WeakKeyDictionary[Params, dict[tuple[int, int | None], Params]] = WeakKeyDictionary()
+        self._received_in: dict[tuple[int, int], int] = {}  # (attacked node, sender) -> the newest round of those
+        # Parameters -> what is sent in their place; several nodes may have the same ones.
+        self._forged: WeakKeyDictionary[Params, dict[Forgery, Params]] = WeakKeyDictionary()
         self._in_clear: set[int] = set()  # nodes under `privacy` that have sent what they forged without noise
         super().__init__(*args)
 
@@ -125,6 +129,10 @@ class AttackedTransport(NetworkTransport):
             self._receive(message)
         super()._delivered(message)
 
+    def _stream_for(self, sender: int, receivers: tuple[int, ...]) -> int | None:
+        conduct = self._attackers.of(sender)
+        return receivers[0] if conduct is not None and conduct.per_receiver else None
+
     # -- what attacked nodes send ----------------------------------------------------------------------------------
 
     def _round_of(self, sender: int, round_num: int) -> int:
@@ -145,7 +153,10 @@ class AttackedTransport(NetworkTransport):
             return
         receivers = self._not_withheld(conduct, receivers, round_num, kind)
         forging = conduct.forging(self._round_of(sender, round_num))
-        apart = any(attack.per_receiver for attack, _ in forging)
+        if not forging and conduct.leads_sybils:
+            self._note(self._forged_last, sender, payload)
+        compressed = conduct.per_receiver and self._encoders is not None  # each receiver's copies have a stream then
+        apart = compressed or any(attack.per_receiver for attack, _ in forging)
         for group in [(receiver,) for receiver in receivers] if apart else [receivers]:
             if not group:
                 continue
@@ -166,9 +177,10 @@ class AttackedTransport(NetworkTransport):
         forging: "Sequence[tuple[Attack, tuple[int, ...]]]",
     ) -> "Params":
         """What a node sends in the place of parameters; the same again for the same, but for what another one sends."""
-        as_before = not any(isinstance(attack, Sybil) for attack, _ in forging)
-        made = self._forged.setdefault(own, {}) if as_before else {}
-        if (sender, receiver) not in made:
+        follows = any(isinstance(attack, Sybil) and sender != nodes[0] for attack, nodes in forging)
+        made = {} if follows else self._forged.setdefault(own, {})
+        key = sender, receiver, tuple(attack for attack, _ in forging)
+        if key not in made:
             place, found = (path, own.size), own
             start = self._members[sender].node.started_from(own)
             for attack, nodes in forging:
@@ -179,9 +191,9 @@ class AttackedTransport(NetworkTransport):
                 known, accomplices, center = self._known(attack, nodes, sender, place, receiver, round_num)
                 seed = int(self._run.rng("attack", sender).integers(2**63 - 1)) if self._compute.draws_numbers else 0
                 found = self._compute.attack(attack, found, known, start, center, seed, self._sizes(nodes, accomplices))
-            made[sender, receiver] = found
+            made[key] = found
             self._forged_last.setdefault(place, {})[sender] = found
-        return made[sender, receiver]
+        return made[key]
 
     def _sizes(self, nodes: Sequence[int], accomplices: int) -> tuple[int, int, int]:
         """Nodes of the run, of the attack, and of the attack around a receiver."""
@@ -201,7 +213,8 @@ class AttackedTransport(NetworkTransport):
         """
         sent = self._sent.get(place, {})
         if attack.per_receiver and receiver is not None:
-            anybody = receiver == self._run.server or not self._run.heeds_topology
+            all_with_all = not self._run.heeds_topology or round_num >= self._run.rounds
+            anybody = receiver == self._run.server or all_with_all
             around = range(self._run.num_nodes) if anybody else self._run.neighbors(round_num)[receiver]
             rows = [sent[node] for node in sorted(around) if node in sent and self._is_honest(node)]
             accomplices = max(1, sum(node in nodes for node in around))
@@ -226,7 +239,11 @@ class AttackedTransport(NetworkTransport):
 
     def _receive(self, message: Message) -> None:
         """What an honest node has sent to an attacked one is known to that from now on."""
-        if self._attackers.of(message.receiver) is not None and self._is_honest(message.src):
+        pair = message.receiver, message.src
+        if self._attackers.of(message.receiver) is None or not self._is_honest(message.src):
+            return
+        if message.round_num >= self._received_in.get(pair, 0):  # an older one may come later
+            self._received_in[pair] = message.round_num
             self._note(self._received.setdefault(message.receiver, {}), message.src, message.payload)
 
     def _note(self, known: dict[tuple[Path, int], Known], node: int, payload: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """The Log port: what nodes write into the run's records."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,12 +16,14 @@ class NodeLog:
     Args:
         records: where rows go.
         measurements: what measures models.
+        measured: names of the rows of the run's metrics.
     """
 
-    __slots__ = ("_measurements", "row")
+    __slots__ = ("_measurements", "measured", "row")
 
-    def __init__(self, records: "Records", measurements: "Measurements"):
+    def __init__(self, records: "Records", measurements: "Measurements", measured: Collection[str]):
         self.row = records.row
+        self.measured = measured
         self._measurements = measurements
 
     def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
@@ -30,6 +33,8 @@ class NodeLog:
 
 class SilentLog:
     """Of a network-only run: values that stand in for learning steered what nodes would write, so it is left out."""
+
+    measured: Collection[str] = ()
 
     def row(self, time_s: float, node: int, completed: int, name: str, value: Any) -> None:
         """Nothing."""

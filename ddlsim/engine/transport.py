@@ -274,7 +274,7 @@ class NetworkTransport:
             return []
         if self._encoders is None:
             return [self._plain_message(sender, receivers, round_num, kind, payload, keys)]
-        packed = self._encoders[sender].pack(payload)
+        packed = self._encoders[sender].pack(payload, self._stream_for(sender, receivers))
         header_bytes, streams, messages = self.network.header_bytes, packed.streams, []
         for receiver in receivers:
             sizes = packed.sizes_to(receiver)
@@ -285,6 +285,10 @@ class NetworkTransport:
                 )
             )
         return messages
+
+    def _stream_for(self, sender: int, receivers: tuple[int, ...]) -> int | None:
+        """The receiver that has copies of its own of what a node sends; None: all share the same."""
+        return None
 
     def _plain_message(
         self,

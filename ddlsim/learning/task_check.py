@@ -8,6 +8,7 @@ import torch
 from ddlsim import own_code
 from ddlsim.errors import ScenarioError, kind_of
 from ddlsim.tasks import Task
+from ddlsim.tasks.metric import KNOWN, taken
 
 
 def check_task(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> None:
@@ -55,7 +56,14 @@ def _check_loss(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> torc
 
 
 def _check_measures(task: Task, found: Any) -> None:
-    names = list(dict.fromkeys(metric.name for metric in (*task.measured, *task.metrics)))
+    measured = {metric.name: metric for metric in (*task.measured, *task.metrics)}
+    names = list(measured)
+    for name, metric in measured.items():
+        if name not in KNOWN and (meant := taken(metric, measured.values())):
+            raise ScenarioError(
+                f"task: a metric of {type(task).__qualname__} is called {name}, which stands for {meant}. Choose "
+                f"another name, such as own_{name}."
+            )
     if not isinstance(found, dict):
         raise _wrong(task, "measures", "", f"a dict with {', '.join(names)}", found)
     lacking = [name for name in names if name not in found]

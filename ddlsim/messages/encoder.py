@@ -123,8 +123,13 @@ class MessageEncoder:
         self._streams: dict[Hashable, Stream] = {}
         self._encoded: WeakValueDictionary[int, Params] = WeakValueDictionary()
 
-    def pack(self, payload: Mapping[str, Any]) -> EncodedPayload:
-        """Encodes all parameters in a payload."""
+    def pack(self, payload: Mapping[str, Any], receiver: int | None = None) -> EncodedPayload:
+        """Encodes all parameters in a payload.
+
+        Args:
+            payload: what is sent.
+            receiver: whose copies these are alone; None: those of all that get no others.
+        """
         sizes = dict.fromkeys(payload, 0)
         copies: list[tuple[str, Stream, int]] = []
 
@@ -134,7 +139,7 @@ class MessageEncoder:
                 sizes[content] += leaf_bytes(leaf)
                 return leaf
             if self._codec.keeps_copies:
-                stream = self._advance(leaf, path)
+                stream = self._advance(leaf, (receiver, *path))
                 copies.append((content, stream, stream.version))
                 return stream.copy
             sizes[content] += sum(encoded_bytes(self._codec, leaf.part))

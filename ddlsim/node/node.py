@@ -446,7 +446,7 @@ class Node:
         Raises:
             DdlsimError: a value that metrics.jsonl cannot hold, or a name under which the simulator writes rows.
         """
-        refuse_written(name)
+        refuse_written(name, self._log.measured)
         self._log.row(self._clock.now_s, self.id, round_num + 1, name, plain(name, value))
 
     # -- models, at no simulated time ------------------------------------------------------------------------------
@@ -553,7 +553,7 @@ class Node:
 
     def trained_values(self, params: "Params") -> "Params":
         """Parameters without their buffers (BatchNorm statistics), to be sent or merged."""
-        return self._compute.trained_values(params)
+        return self._part_of(params, self._compute.trained_values)
 
     def with_trained_values(self, params: "Params", values: "Params") -> "Params":
         """Parameters with other trained values; their buffers stay, and what their training began with."""
@@ -564,7 +564,7 @@ class Node:
 
     def classifier(self, head: "Params") -> "Params":
         """The weights [classes, features] of a head's last linear layer, without bias, to be sent or compared."""
-        return self._compute.classifier(head)
+        return self._part_of(head, self._compute.classifier)
 
     def class_cosines(self, own: "Params", others: "Mapping[int, Params]") -> dict[int, float]:
         """Per other node the mean over classes of the cosine between its classifier's rows and one's own."""
@@ -574,6 +574,13 @@ class Node:
         return dict(zip(others, self._compute.value(job), strict=True))
 
     # --------------------------------------------------------------------------------------------------------------
+
+    def _part_of(self, params: "Params", taken: "Callable[[Params], Params]") -> "Params":
+        """What is taken of parameters; its training began with the same of what theirs began with."""
+        made = taken(params)
+        if self._starts is not None and params in self._starts:
+            self._starts[made] = taken(self._starts[params])
+        return made
 
     def _terms(self, proximal: float = 0.0, control: "Params | None" = None, of_run: int | None = None) -> Terms:
         rounds = self._run.rounds

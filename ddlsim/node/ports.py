@@ -4,7 +4,7 @@ One object stands behind each port and serves all nodes, so methods take the nod
 implements Clock, Transport, RunInfo and Log; learning/learner.py and learning/size_learner.py implement Compute.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -332,6 +332,9 @@ class RunInfo(Protocol):
 
 class Log(Protocol):
     """Rows that nodes write into the run's records."""
+
+    measured: Collection[str]
+    """Names of the rows of the run's metrics, which are no node's to write."""
 
     def row(self, time_s: float, node: int, completed: int, name: str, value: Any) -> None:
         """One value; `completed` counts the round that it belongs to as completed."""

@@ -1,24 +1,23 @@
 """What an algorithm records, as metrics.jsonl can hold it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ddlsim.errors import DdlsimError
-from ddlsim.tasks.metric import KNOWN
+from ddlsim.tasks.metric import KNOWN, ROWS, rows_of
 
-WRITTEN = frozenset(
-    {
-        *(*KNOWN, *(f"{name}_lowest_test_loss" for name in KNOWN), "test_loss", "validation_loss", "confusion"),
-        *("bytes_sent", "evaluated_head", "backdoor_success", "joules", "epsilon", "online", "aborted", "cut_off"),
-        *("empty", "stopped", "secure_sum", "secure_dropouts"),
-    }
-)
-"""Names of rows that the simulator writes, and reports read."""
+WRITTEN = ROWS | rows_of(KNOWN.values())
+"""Names of rows that the simulator writes in one run or another, and reports read."""
 
 
-def refuse_written(name: str) -> None:
-    """Raises DdlsimError for a name under which reports would take a row for the simulator's."""
-    if name in WRITTEN:
+def refuse_written(name: str, measured: Collection[str]) -> None:
+    """Raises DdlsimError for a name under which reports would take a row for the simulator's.
+
+    Args:
+        name: of the row.
+        measured: the rows of the run's metrics.
+    """
+    if name in WRITTEN or name in measured:
         raise DdlsimError(
             f"node.record: {name}: the simulator writes rows of this name, from which reports have their figures. "
             f"Choose another one, such as train_{name}."

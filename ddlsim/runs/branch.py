@@ -122,7 +122,7 @@ def plan_branch(directory: Path, from_round: int | None, overrides: Sequence[str
     earlier = read_stages(directory)
     changed = changes(before, after)
     refuse_fixed(changed, before)
-    until = _last_round(directory, before) if from_round is None else from_round
+    until = _last_round(directory, manifest, before) if from_round is None else from_round
     least = earlier[-1].until if earlier else 1
     if until < least:
         instead = f"; branch {manifest['branches'][-1]['parent']} to go back further" if earlier else ""
@@ -195,17 +195,21 @@ def _with_rounds(scenario: "Scenario", rounds: int) -> "Scenario":
     return scenario.model_copy(update={"rounds": rounds})
 
 
-def _last_round(directory: Path, scenario: "Scenario") -> int:
+def _last_round(directory: Path, manifest: "Mapping[str, Any]", scenario: "Scenario") -> int:
     """The last round that a run is known to have completed."""
     summary = directories.complete_summary(directory)
     if summary is not None:
         return min(int(summary.get("evaluated_round") or scenario.rounds), scenario.rounds)
+    if manifest.get("stopped"):
+        return int(manifest["stopped"]["round"])
     for checkpoint in checkpoints_of(directory):
         try:
             return min(read_state(checkpoint).completed, scenario.rounds)
         except RecordsDamaged:
             continue
-    raise ScenarioError(f"{directory}: has no checkpoint. Name the round to branch at: --from-round.")
+    raise ScenarioError(
+        f"{directory}: has no checkpoint. Name the round to branch at: --from-round (Python: from_round)."
+    )
 
 
 def _branches_before(planned: Branch) -> list[dict[str, Any]]:

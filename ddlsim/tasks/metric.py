@@ -1,7 +1,7 @@
 """What a node is measured by, as reports need to know it: its name, its words, and which direction is better."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -93,6 +93,49 @@ AUROC = Metric("auroc", "area under the ROC curve", "AUROC", digits=4)
 
 KNOWN = {metric.name: metric for metric in (ACCURACY, MSE, PERPLEXITY, TOKEN_ACCURACY, F1_MACRO, F1_MICRO, AUROC)}
 """The metrics of ddlsim's own tasks by name."""
+
+ROWS = frozenset(
+    {
+        *("test_loss", "validation_loss", "confusion", "bytes_sent", "evaluated_head", "backdoor_success", "joules"),
+        *("epsilon", "online", "aborted", "cut_off", "empty", "stopped", "secure_sum", "secure_dropouts"),
+        *("round_first_s", "round_median_s", "round_last_s", "round_nodes"),
+    }
+)
+"""Names of rows that the simulator writes beside those of metrics, and reports read."""
+
+ELSEWHERE = frozenset(
+    {
+        *("round", "time_s", "bytes", "gco2", "fair_accuracy", "first_s", "median_s", "last_s", "nodes"),  # tables
+        *("minority", "majority", "worst_cluster", "best_cluster", "worst_node", "metric"),  # comparisons
+        *("schema_version", "status", "scenario", "algorithm", "cluster_sizes", "rounds", "evaluated_round", "seed"),
+        *("device", "data", "task", "judged_by", "also_measured", "honest", "attacked", "attacks", "timetable"),
+        *("links", "energy", "privacy", "secure_aggregation", "sim_time_s", "wall_s", "target", "settlement"),
+        *("diverged", "labels", "peak_rss_mib", "demographic_parity", "equalized_odds"),
+        *("profile", "device_seconds", "waves", "paths", "detours"),
+    }
+)
+"""Other names of columns, of views and, from `schema_version` on, of figures of a summary."""
+
+
+def rows_of(metrics: Iterable[Metric]) -> frozenset[str]:
+    """Names of the rows of metrics, those of the head that the test set chooses among them."""
+    return frozenset(name for each in metrics for name in (each.name, f"{each.name}_lowest_test_loss"))
+
+
+def taken(metric: Metric, beside: Iterable[Metric]) -> str:
+    """What a metric's name stands for already, where one looks for it; empty: for nothing.
+
+    Args:
+        metric: one that is none of KNOWN.
+        beside: the others of its task.
+    """
+    name = metric.name
+    if name in ROWS or name in ELSEWHERE or name.startswith("cluster_") or name.endswith("_lowest_test_loss"):
+        return "something else in the records, tables and figures of a run"
+    first, _, last = name.rpartition("_")
+    if first in {*ROWS, *KNOWN, *(each.name for each in beside)} and (last == "std" or last.isdigit()):
+        return f"the {'deviation' if last == 'std' else 'cluster'} of {first} in tables"
+    return ""
 
 
 def metric_named(name: str) -> Metric:

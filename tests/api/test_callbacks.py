@@ -86,6 +86,12 @@ def test_a_run_that_was_ended_in_a_round_can_be_resumed_to_the_end_it_would_have
     assert diary.told[0] == ("start", 2, 1, "small") and ("round", 1) not in diary.told
 
 
+def test_a_run_that_was_ended_at_an_evaluation_is_branched_there(scenario, tmp_path):
+    run = ddlsim.run(scenario(rounds=9), out=tmp_path / "run", callbacks=[Until("on_evaluation", 2, stop)])
+    branch = ddlsim.resume(run.dir, set={"network.links": {"name": "4g"}}, out=tmp_path / "branch")
+    assert branch.status == "done" and any("after round 2" in label for label in branch.summary["labels"])
+
+
 @pytest.mark.parametrize("hook", ["on_round", "on_evaluation"])
 def test_one_that_raises_fails_the_run_and_keeps_what_was_computed(scenario, tmp_path, hook):
     diary = Diary()

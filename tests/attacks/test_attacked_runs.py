@@ -7,6 +7,7 @@ meets every attack and, of a run each, two or more algorithms. The whole product
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from ddlsim.algorithms import ALGORITHMS
 from ddlsim.attacks import ATTACKS
 from ddlsim.attacks.others_rows import FOE, Dissensus
 from ddlsim.engine.attacked_transport import AttackedTransport
+from ddlsim.learning.size_learner import SizedParams, SizedPart
+from ddlsim.messages.message import PUSH, Message
 from ddlsim.scenario import ScenarioProblems, load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
@@ -253,3 +256,74 @@ def test_dissensus_knows_nothing_of_a_topology_that_no_message_uses(tmp_path, na
         runs.run(scenario, out=tmp_path / topology)
     one, *others = ((tmp_path / folder / "models.safetensors").read_bytes() for folder in ("ring", "complete"))
     assert [one] == others
+
+
+def test_a_sybil_that_attacks_in_other_ways_too_sends_one_forgery_again(tmp_path, forged):
+    attacks = ["{name: sybil, nodes: [1, 2]}", "{name: gaussian_noise, nodes: [1]}"]
+    run(tmp_path / "run", "random", "mean", attacks, "rounds=4", "mode=async", "algorithm.order=at_once")
+    own, sent = zip(*((row[3], row[4]) for row in forged if row[2] == 1), strict=True)
+    assert len(set(own)) == len(set(sent)) < len(own)
+
+
+def test_sybils_that_begin_later_send_what_the_first_sent_when_it_was_honest(tmp_path, forged):
+    attacks = ["{name: sybil, nodes: [1, 2, 3], start_round: 2}"]
+    steps = "devices={name: per_node, step_times_s: [0.1, 0.15, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]}"
+    run(tmp_path / "run", "dpsgd", "mean", attacks, "rounds=6", "mode=async", steps)
+    followed = [row for row in forged if row[2] in (2, 3)]
+    assert followed[0][0] == 2 and all(row[4] is row[5] for row in followed)
+
+
+def test_an_attack_that_begins_later_is_in_answers_with_a_model_that_was_asked_for_before(tmp_path, forged):
+    attacks = ["{name: sign_flip, of: model, nodes: [1]}", "{name: foe, tau: 4, nodes: [1], start_round: 1}"]
+    steps = "devices={name: per_node, step_times_s: [0.1, 0.5, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]}"
+    asked = ("algorithm.order=newest", "algorithm.schedule=train-then-merge", "mode=async", "rounds=6", steps)
+    run(tmp_path / "run", "random", "mean", attacks, *asked)
+    sent = {}
+    for round_num, _, sender, own, row, _ in forged:
+        assert sender == 1
+        sent.setdefault(own, []).append((round_num, row))
+    assert {len({row for _, row in rows}) for rows in sent.values()} == {1, 2}
+
+
+@pytest.mark.parametrize("name", ["top_k", "random_k"])
+def test_what_every_receiver_is_sent_apart_it_decodes_apart(tmp_path, monkeypatch, name):
+    """The first message brings a copy whole; later ones what has changed since in the forgeries for this receiver."""
+    sent, messages = [], AttackedTransport._messages
+
+    def noted(self, sender, receivers, round_num, kind, payload, keys=None):
+        made = messages(self, sender, receivers, round_num, kind, payload, keys)
+        if sender == 1:
+            sent.extend((m.receiver, payload["model"], m.payload["model"], m.payload_bytes) for m in made)
+        return made
+
+    monkeypatch.setattr(AttackedTransport, "_messages", noted)
+    sets = ("algorithm={name: dpsgd, shared_init: false}", "attacks=[{name: dissensus, nodes: [1]}]", "rounds=3")
+    compression = f"network.compression={{name: {name}, fraction: 0.1}}"
+    runs.run(load(SMOKE, (*SMALL[1:], *sets, compression)), out=tmp_path / "run")
+    first = {}
+    for receiver, meant, decoded, num_bytes in sent:
+        if receiver not in first:
+            first[receiver] = num_bytes
+            assert torch.equal(decoded.values(), meant.values()) and num_bytes == 4 * meant.size
+        else:
+            assert num_bytes < first[receiver] / 2
+    assert len(first) > 2 and len(sent) > len(first)
+
+
+def test_dissensus_counts_everybody_in_the_last_exchange(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Dissensus, "forge", lambda self, given: seen.append(len(given.known)) or given.own)
+    sets = ("algorithm={name: dpsgd}", "topology={name: ring}", "rounds=2", "attacks=[{name: dissensus, nodes: [5]}]")
+    runs.run(load(SMOKE, sets), out=tmp_path / "run")
+    assert seen[-7:] == [7] * 7 and set(seen[:-7]) <= {1, 2}
+
+
+def test_an_attacker_knows_the_newest_that_it_has_received_whenever_older_ones_come():
+    transport = AttackedTransport.__new__(AttackedTransport)
+    transport._received, transport._received_in = {}, {}
+    transport._attackers = SimpleNamespace(of=lambda node: "attacks" if node == 1 else None)
+    transport._run = SimpleNamespace(server=None)
+    rows = [SizedParams(SizedPart("model", 3, (3,)), serial) for serial in range(3)]
+    for round_num, row in zip((0, 2, 1), rows, strict=True):
+        transport._receive(Message(4, 1, round_num, PUSH, {"model": row}, 12))
+    assert transport._received[1] == {(("model",), 3): {4: rows[1]}}

@@ -9,6 +9,7 @@ import torch
 from ddlsim.errors import DdlsimError
 from ddlsim.node.deferred import Deferred
 from ddlsim.node.recorded import plain, refuse_written
+from ddlsim.tasks.metric import Metric, rows_of
 
 
 @pytest.mark.parametrize(
@@ -49,12 +50,15 @@ def test_what_metrics_cannot_hold_is_told_by_name(value, text):
     assert str(raised.value).startswith("node.record: similarity: expected a number") and text in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["accuracy", "test_loss", "confusion", "bytes_sent", "accuracy_lowest_test_loss"])
+@pytest.mark.parametrize(
+    "name",
+    ["accuracy", "test_loss", "confusion", "bytes_sent", "accuracy_lowest_test_loss", "round_last_s", "balanced"],
+)
 def test_rows_of_the_simulator_are_its_own(name):
     with pytest.raises(DdlsimError, match=rf"node.record: {name}: .* such as train_{name}"):
-        refuse_written(name)
+        refuse_written(name, rows_of([Metric("balanced")]))
 
 
 def test_other_names_are_free():
     for name in ("train_accuracy", "head", "pulled_from"):
-        refuse_written(name)
+        refuse_written(name, ())

@@ -135,6 +135,18 @@ def test_a_model_with_other_trained_values_began_where_it_began(compute):
     assert node.started_from(made) is begun
 
 
+@pytest.mark.parametrize("taken", ["trained_values", "classifier"])
+def test_what_is_taken_of_a_trained_model_began_with_the_same_of_what_that_began_with(compute, taken):
+    """As MAPL sends it, whose attackers and rules compare updates."""
+    begun, trained, other = (Params(None) for _ in range(3))
+    parts = {params: Params(None) for params in (begun, trained, other)}
+    setattr(compute, taken, parts.__getitem__)
+    node = node_of(compute)
+    node._starts = WeakKeyDictionary({trained: begun})
+    assert getattr(node, taken)(trained) is parts[trained] and getattr(node, taken)(other) is parts[other]
+    assert node.started_from(parts[trained]) is parts[begun] and node.started_from(parts[other]) is None
+
+
 @pytest.mark.parametrize(("sources", "weights"), [(2, [1.0]), (1, [0.5, 0.5]), (0, [])])
 def test_every_merged_model_has_a_weight(compute, sources, weights):
     with pytest.raises(DdlsimError, match=f"node.merge: .* got {len(weights)} weights of {sources}"):

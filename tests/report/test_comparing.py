@@ -14,6 +14,7 @@ from ddlsim.report.comparing.rows import Target
 from ddlsim.report.comparing.tables import compare
 from ddlsim.report.reading import read
 from ddlsim.report.text import comma_separated, latex, markdown, unit_of_bytes, unit_of_seconds
+from ddlsim.tasks.metric import ACCURACY, F1_MACRO
 
 
 def shifted(rows, by):
@@ -176,6 +177,15 @@ def test_a_key_that_no_run_has_is_told_with_a_near_one(settings):
 def test_measures_of_two_evaluations(make_run, measure, values):
     curve = curve_of(read(make_run()), "rounds", measure)
     assert curve.y == pytest.approx(values) and curve.x.tolist() == [2, 4]
+
+
+def test_fair_accuracy_is_that_of_the_accuracy_whatever_else_nodes_are_judged_by(make_run):
+    scores = [row | {"name": "f1_macro", "value": 0.1} for row in make_run.rows() if row["name"] == "accuracy"]
+    records = read(
+        make_run(rows=[*make_run.rows(), *scores], metric=F1_MACRO.plain(), also_measured=[ACCURACY.plain()])
+    )
+    assert measure_of(records) == pytest.approx([0.1, 0.1])
+    assert measure_of(records, "fair_accuracy") == pytest.approx([2 / 3 * 0.5 + 0.8 / 3, 2 / 3 * 0.75 + 0.7 / 3])
 
 
 @pytest.mark.parametrize("measure", ["worst_cluster", "best_cluster", "fair_accuracy"])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -9,13 +10,17 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from ddlsim import runs
 from ddlsim.errors import DataDamaged, ScenarioError
 from ddlsim.learning.task_check import check_task
 from ddlsim.learning.tested import Tally
+from ddlsim.report import columns
+from ddlsim.report.reading import read
+from ddlsim.scenario import load
 from ddlsim.tasks import TASKS, as_task
 from ddlsim.tasks.base import Task
 from ddlsim.tasks.classification import Classification
-from ddlsim.tasks.metric import ACCURACY, MSE, Metric, metric_of
+from ddlsim.tasks.metric import ACCURACY, ELSEWHERE, MSE, ROWS, Metric, metric_of, taken
 
 LOGITS = torch.tensor([[[2.0, 0.0, 0.0], [0.0, 2.0, 0.0]], [[0.0, 0.0, 2.0], [2.0, 0.0, 0.0]]])
 TOKENS = torch.tensor([[0, 2], [2, -100]])
@@ -158,6 +163,33 @@ def test_a_task_that_does_not_keep_its_contract_is_told_where(methods, text):
     with pytest.raises(ScenarioError, match=text) as refused:
         checked(**methods)
     assert "test_tasks.py:" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "meant"),
+    [
+        (("test_loss",), "something else"),
+        (("bytes",), "something else"),
+        (("time_s",), "something else"),
+        (("cluster_1",), "something else"),
+        (("hits", "hits_std"), "the deviation of hits"),
+        (("hits", "hits_0"), "the cluster of hits"),
+    ],
+)
+def test_a_metric_has_no_name_that_stands_for_something_else(names, meant):
+    spoilt = {"measured": tuple(map(Metric, names)), "measures": lambda self, s, loss: dict.fromkeys(names, 0.5)}
+    with pytest.raises(ScenarioError, match=f"a metric of Mine is called {names[-1]}, which stands for {meant}"):
+        checked(**spoilt)
+
+
+def test_every_figure_of_a_summary_has_a_name_that_no_metric_may_have(tmp_path):
+    smoke = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+    more = ("energy={watts: 10}", "attacks=[{name: sign_flip, nodes: [1]}]", "secure_aggregation={}")
+    summary = runs.run(load(smoke, ("algorithm={name: fedavg}", "rounds=1", *more)), out=tmp_path / "run")
+    assert summary.keys() - {"accuracy"} <= ROWS | ELSEWHERE
+    found = set(columns.rounds(read(tmp_path / "run"))) - {"accuracy"}
+    assert {"round", "time_s", "bytes", "joules", "accuracy_std", "test_loss_0"} <= found
+    assert all(taken(Metric(name), ()) for name in found)
 
 
 def test_an_unknown_metric_is_told_with_those_there_are():

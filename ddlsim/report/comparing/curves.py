@@ -153,12 +153,14 @@ def measure_of(records: Records, y: str | None = None) -> np.ndarray:
         return judged.min(axis=1) if falling else judged.max(axis=1)
     if measure == "worst_node":
         return np.nanmax(values, axis=1) if falling else np.nanmin(values, axis=1)
-    if measure == "fair_accuracy" and records.metric == "accuracy":
-        return np.asarray(metrics.fair_accuracy(clusters[:, records.judged_clusters], records.fair_lambda))
+    if measure == "fair_accuracy" and "accuracy" in evaluations.values:
+        accuracy = metrics.over_clusters(evaluations.honest("accuracy")[:, : records.num_nodes], records.node_cluster)
+        return np.asarray(metrics.fair_accuracy(accuracy[:, records.judged_clusters], records.fair_lambda))
     head, _, number = measure.rpartition("_")
     if head == "cluster" and number.isdigit() and int(number) < len(sizes):
         return clusters[:, int(number)]
-    known = [*evaluations.values, *(view for view in VIEWS if view != "fair_accuracy" or records.metric == "accuracy")]
+    views = (view for view in VIEWS if view != "fair_accuracy" or "accuracy" in evaluations.values)
+    known = [*evaluations.values, *views]
     raise ScenarioError(
         f"--y {measure}: {records.directory} has no such values. Known: {', '.join(known)}, cluster_0 to "
         f"cluster_{len(sizes) - 1}."
