@@ -54,7 +54,7 @@ class AttackedTransport(NetworkTransport):
         self._sent: dict[tuple[Path, int], Known] = {}  # what nodes would have sent, the newest of each
         self._forged_last: dict[tuple[Path, int], Known] = {}  # what attacked nodes have sent, after all forging
         self._received: dict[int, dict[tuple[Path, int], Known]] = {}  # attacked node -> what reached it
-        self._received_in: dict[tuple[int, int], int] = {}  # (attacked node, sender) -> the newest round of those
+        self._newest_s: dict[tuple[int, int], float] = {}  # (attacked node, sender) -> when those were sent
         # Parameters -> what is sent in their place; several nodes may have the same ones.
         self._forged: WeakKeyDictionary[Params, dict[Forgery, Params]] = WeakKeyDictionary()
         self._in_clear: set[int] = set()  # nodes under `privacy` that have sent what they forged without noise
@@ -242,8 +242,8 @@ class AttackedTransport(NetworkTransport):
         pair = message.receiver, message.src
         if self._attackers.of(message.receiver) is None or not self._is_honest(message.src):
             return
-        if message.round_num >= self._received_in.get(pair, 0):  # an older one may come later
-            self._received_in[pair] = message.round_num
+        if message.sent_s >= self._newest_s.get(pair, 0.0):  # an older one may come later
+            self._newest_s[pair] = message.sent_s
             self._note(self._received.setdefault(message.receiver, {}), message.src, message.payload)
 
     def _note(self, known: dict[tuple[Path, int], Known], node: int, payload: Mapping[str, Any]) -> None:

@@ -320,10 +320,10 @@ def test_dissensus_counts_everybody_in_the_last_exchange(tmp_path, monkeypatch):
 
 def test_an_attacker_knows_the_newest_that_it_has_received_whenever_older_ones_come():
     transport = AttackedTransport.__new__(AttackedTransport)
-    transport._received, transport._received_in = {}, {}
+    transport._received, transport._newest_s = {}, {}
     transport._attackers = SimpleNamespace(of=lambda node: "attacks" if node == 1 else None)
     transport._run = SimpleNamespace(server=None)
     rows = [SizedParams(SizedPart("model", 3, (3,)), serial) for serial in range(3)]
-    for round_num, row in zip((0, 2, 1), rows, strict=True):
-        transport._receive(Message(4, 1, round_num, PUSH, {"model": row}, 12))
+    for sent_s, row in zip((0.5, 2.5, 1.5), rows, strict=True):
+        transport._receive(Message(4, 1, 3, PUSH, {"model": row}, 12, sent_s=sent_s))
     assert transport._received[1] == {(("model",), 3): {4: rows[1]}}
