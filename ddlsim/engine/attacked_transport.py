@@ -24,11 +24,14 @@ JUNK = "junk"
 FLOODED = (PUSH, RESPONSE, SCORE_REQUEST, SECURE)
 """Kinds of messages beside which junk is sent."""
 
+Place = tuple[Path, int]
+"""Where parameters stand in a payload, and how many values they have."""
+
 Known = dict[int, "Params"]
 """Node -> parameters."""
 
-Forgery = tuple[int, int | None, tuple["Attack", ...]]
-"""Sender, receiver (None: all of them), and the attacks that are under way."""
+Forgery = tuple[int, int | None, tuple[int, ...]]
+"""Sender, receiver (None: all of them), and `id` of the attacks that are under way, which live as long as the run."""
 
 
 class _Seen:
@@ -51,10 +54,10 @@ class AttackedTransport(NetworkTransport):
     def __init__(self, attackers: "Attackers", *args: Any):
         self._attackers = attackers
         self._knowing = {attack.knows for attack, _ in attackers.attacks if attack.forges}
-        self._sent: dict[tuple[Path, int], Known] = {}  # what nodes would have sent, the newest of each
-        self._forged_last: dict[tuple[Path, int], Known] = {}  # what attacked nodes have sent, after all forging
-        self._received: dict[int, dict[tuple[Path, int], Known]] = {}  # attacked node -> what reached it
-        self._newest_s: dict[tuple[int, int], float] = {}  # (attacked node, sender) -> when those were sent
+        self._sent: dict[Place, Known] = {}  # what nodes would have sent, the newest of each
+        self._forged_last: dict[Place, Known] = {}  # what attacked nodes have sent, after all forging
+        self._received: dict[int, dict[Place, Known]] = {}  # attacked node -> what reached it
+        self._newest_s: dict[tuple[int, int, Place], float] = {}  # (attacked node, sender, place) -> when that was sent
         # Parameters -> what is sent in their place; several nodes may have the same ones.
         self._forged: WeakKeyDictionary[Params, dict[Forgery, Params]] = WeakKeyDictionary()
         self._in_clear: set[int] = set()  # nodes under `privacy` that have sent what they forged without noise
@@ -155,12 +158,12 @@ class AttackedTransport(NetworkTransport):
         forging = conduct.forging(self._round_of(sender, round_num))
         if not forging and conduct.leads_sybils:
             self._note(self._forged_last, sender, payload)
-        compressed = conduct.per_receiver and self._encoders is not None  # each receiver's copies have a stream then
-        apart = compressed or any(attack.per_receiver for attack, _ in forging)
+        forged_apart = any(attack.per_receiver for attack, _ in forging)
+        apart = forged_apart or (conduct.per_receiver and self._encoders is not None)  # into each receiver's stream
         for group in [(receiver,) for receiver in receivers] if apart else [receivers]:
             if not group:
                 continue
-            to = group[0] if apart else None
+            to = group[0] if forged_apart else None
 
             def forged(leaf: Any, path: Path, to: int | None = to) -> Any:
                 return self._forge(sender, leaf, path, to, round_num, forging) if is_parameters(leaf) else leaf
@@ -179,7 +182,7 @@ class AttackedTransport(NetworkTransport):
         """What a node sends in the place of parameters; the same again for the same, but for what another one sends."""
         follows = any(isinstance(attack, Sybil) and sender != nodes[0] for attack, nodes in forging)
         made = {} if follows else self._forged.setdefault(own, {})
-        key = sender, receiver, tuple(attack for attack, _ in forging)
+        key = sender, receiver, tuple(id(attack) for attack, _ in forging)
         if key not in made:
             place, found = (path, own.size), own
             start = self._members[sender].node.started_from(own)
@@ -200,13 +203,7 @@ class AttackedTransport(NetworkTransport):
         return self._run.num_nodes, len(nodes), accomplices
 
     def _known(
-        self,
-        attack: "Attack",
-        nodes: tuple[int, ...],
-        sender: int,
-        place: tuple[Path, int],
-        receiver: int | None,
-        round_num: int,
+        self, attack: "Attack", nodes: tuple[int, ...], sender: int, place: Place, receiver: int | None, round_num: int
     ) -> "tuple[list[Params], int, Params | None]":
         """Rows that an attack knows, accomplices around the receiver, and the receiver's row; the last two of attacks
         that send every receiver something else.
@@ -239,14 +236,22 @@ class AttackedTransport(NetworkTransport):
 
     def _receive(self, message: Message) -> None:
         """What an honest node has sent to an attacked one is known to that from now on."""
-        pair = message.receiver, message.src
-        if self._attackers.of(message.receiver) is None or not self._is_honest(message.src):
+        receiver, src, sent_s = message.receiver, message.src, message.sent_s
+        if self._attackers.of(receiver) is None or not self._is_honest(src):
             return
-        if message.sent_s >= self._newest_s.get(pair, 0.0):  # an older one may come later
-            self._newest_s[pair] = message.sent_s
-            self._note(self._received.setdefault(message.receiver, {}), message.src, message.payload)
+        known = self._received.setdefault(receiver, {})
 
-    def _note(self, known: dict[tuple[Path, int], Known], node: int, payload: Mapping[str, Any]) -> None:
+        def note(leaf: Any, path: Path) -> Any:
+            if is_parameters(leaf):
+                place = path, leaf.size
+                if sent_s >= self._newest_s.get((receiver, src, place), 0.0):  # an older one may come later
+                    self._newest_s[receiver, src, place] = sent_s
+                    known.setdefault(place, {})[src] = leaf
+            return leaf
+
+        walk(message.payload, note)
+
+    def _note(self, known: dict[Place, Known], node: int, payload: Mapping[str, Any]) -> None:
         def note(leaf: Any, path: Path) -> Any:
             if is_parameters(leaf):
                 known.setdefault((path, leaf.size), {})[node] = leaf

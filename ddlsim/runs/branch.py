@@ -200,8 +200,9 @@ def _last_round(directory: Path, manifest: "Mapping[str, Any]", scenario: "Scena
     summary = directories.complete_summary(directory)
     if summary is not None:
         return min(int(summary.get("evaluated_round") or scenario.rounds), scenario.rounds)
-    if manifest.get("stopped"):
-        return int(manifest["stopped"]["round"])
+    stopped = int((manifest.get("stopped") or {}).get("round", 0))
+    if stopped:
+        return stopped
     for checkpoint in checkpoints_of(directory):
         try:
             return min(read_state(checkpoint).completed, scenario.rounds)

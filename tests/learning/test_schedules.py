@@ -99,12 +99,6 @@ def test_a_node_goes_on_where_its_steps_were(make_learner):
     assert learner.learning_rates(4, kept, terms) == pytest.approx([0.1 * (1 - 4 / 20), 0.1 * (1 - 6 / 20)])
 
 
-def test_one_cycle_of_one_update_is_as_in_torch():
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    schedule = torchs.OneCycleLR(optimizer, max_lr=1.0, total_steps=1, cycle_momentum=False)
-    assert OneCycle().at(0, 1) == pytest.approx(schedule.get_last_lr()[0])
-
-
 @pytest.mark.parametrize(("rise", "length"), [(0.1, 10), (0.25, 4), (0.5, 2), (0.2, 3)])
 def test_one_cycle_that_rises_for_no_longer_than_a_round_begins_at_the_top_or_past_it(rise, length):
     found = [OneCycle(rise=rise).at(position, length) for position in range(length)]

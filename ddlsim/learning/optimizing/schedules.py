@@ -215,7 +215,7 @@ class OneCycle(Schedule):
     shape: Literal["cosine", "linear"] = "cosine"
 
     def factor(self, position: int, length: int) -> float:
-        top, last = self.rise * length - 1, length - 1.0
+        top, last = self.rise * length - 1, max(1.0, length - 1.0)
         if position <= top:
             return self._between(self.start, 1.0, position / top if top > 0 else 1.0)
         return self._between(1.0, self.start * self.end, min(1.0, (position - top) / max(1e-9, last - top)))
