@@ -6,6 +6,7 @@ meets every attack and, of a run each, two or more algorithms. The whole product
 
 import itertools
 import json
+import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -283,6 +284,31 @@ def test_an_attack_that_begins_later_is_in_answers_with_a_model_that_was_asked_f
         assert sender == 1
         sent.setdefault(own, []).append((round_num, row))
     assert {len({row for _, row in rows}) for rows in sent.values()} == {1, 2}
+
+
+@pytest.mark.parametrize("compression", ["int8", "top_k, fraction: 0.1"])
+def test_what_is_sent_apart_later_splits_no_forgery_before(tmp_path, forged, compression):
+    attacks = ["{name: gaussian_noise, nodes: [1]}", "{name: dissensus, nodes: [1], start_round: 1}"]
+    run(tmp_path / "run", "dpsgd", "mean", attacks, f"network.compression={{name: {compression}}}")
+    sent = [{row[4] for row in forged if row[0] == round_num} for round_num in (0, 1)]
+    assert len(sent[0]) == 1 and len(sent[1]) > 1
+
+
+def test_an_attack_of_ones_own_may_have_lists_as_keys(tmp_path):
+    own = """
+        from dataclasses import dataclass, field
+        from ddlsim.attacks.base import Attack
+
+        @dataclass(frozen=True, kw_only=True)
+        class Scaled(Attack):
+            forges = True
+            factors: list[float] = field(default_factory=lambda: [-1.0])
+
+            def forge(self, given):
+                return given.own * self.factors[0]
+    """
+    (tmp_path / "own.py").write_text(textwrap.dedent(own))
+    check(run(tmp_path / "run", "dpsgd", "mean", [f"{{name: '{tmp_path}/own.py:Scaled', nodes: [1]}}"]))
 
 
 @pytest.mark.parametrize("name", ["top_k", "random_k"])

@@ -7,7 +7,7 @@ import pytest
 
 from ddlsim.cli.live import with_port
 from ddlsim.errors import ScenarioError
-from ddlsim.report.html import Page, run_page
+from ddlsim.report.html import Page, live, run_page
 from ddlsim.report.html.live import LivePage, LiveServer
 from ddlsim.report.reading import read
 
@@ -17,9 +17,10 @@ def made(directory) -> Page:
 
 
 @pytest.fixture
-def server():
+def server(monkeypatch):
     found = LiveServer(made, 0)
     yield found
+    monkeypatch.setattr(live, "LAST_LOOK_S", 0.0)  # no browser is there to fetch the last state
     found.close()
 
 

@@ -25,6 +25,7 @@ SMALL = (
     "nodes.clusters=[2, 2]",
     "topology={name: ring}",
 )
+FEW = ("nodes.clusters=[1, 1]", "topology={name: complete}")  # a test of a ResNet costs seconds per node
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def accuracy(module, scenario):
     [("resnet8, buffers: local", "el"), ("mlp, hidden: [8]", "mapl, warmup_rounds: 0, projection_units: 16")],
 )
 def test_the_module_of_a_node_predicts_what_the_run_says(ran, model, algorithm):
-    scenario, out, _ = ran(f"algorithm={{name: {algorithm}}}", f"model={{name: {model}}}")
+    scenario, out, _ = ran(f"algorithm={{name: {algorithm}}}", f"model={{name: {model}}}", *FEW)
     node = json.loads((out / "manifest.json").read_text())["node_cluster"].index(0)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").open()]
     told = [row["value"] for row in rows if row["name"] == "accuracy" and row["node"] == node]
@@ -92,7 +93,7 @@ def test_values_that_do_not_fit_the_module_any_more_are_told(ran):
 
 @pytest.mark.parametrize("model", ["mlp, hidden: [8]", "resnet8", "resnet8, buffers: local"])
 def test_an_exported_model_loads_into_a_module_and_is_as_good_as_the_run_says(ran, tmp_path, model):
-    scenario, out, _ = ran("algorithm={name: el}", f"model={{name: {model}}}")
+    scenario, out, _ = ran("algorithm={name: el}", f"model={{name: {model}}}", *FEW)
     node = json.loads((out / "manifest.json").read_text())["node_cluster"].index(0)
     done = CliRunner().invoke(app, ["export", str(out), "--node", str(node), "-o", str(tmp_path / "net.safetensors")])
     assert done.exit_code == 0, done.output
