@@ -28,6 +28,9 @@ with the lowest loss on the test set; `evaluation_head: lowest_test_loss` does s
 Bytes of the final all-reduce count like all others; the published curves leave them out. In `mode: async` it waits for
 no node, and takes in the final models that have come so far.
 
+In `mode: async` nodes leave the warm-up on their own. Until the last one has, heads that nodes behind it have picked go
+into the common head of those in it, and the common head into the one that its sender has picked.
+
 Peers that are away, and messages that are lost or too late, are left out of the means; a head that no node trained
 of those whose messages came stays as it is.
 """

@@ -224,10 +224,8 @@ def _unknown_key(tree: Tree, path: Path, owner: type[BaseModel]) -> str:
     glued = str(path[-1])
     if ":" in glued and glued.partition(":")[0] in allowed:
         return f"unknown key {glued!r}. {_apart(glued)}"
-    hint = did_you_mean(path[-1], allowed)
-    if not hint and owner is Scenario:
-        homes = [section for section, keys in _section_keys().items() if path[-1] in keys]
-        hint = f" It belongs under {' or '.join(repr(home) for home in homes)}." if homes else ""
+    homes = [section for section, keys in _section_keys().items() if path[-1] in keys] if owner is Scenario else []
+    hint = f" It belongs under {' or '.join(map(repr, homes))}." if homes else did_you_mean(path[-1], allowed)
     return f"unknown key {path[-1]!r}.{hint} Allowed here: {', '.join(allowed) or 'nothing'}"
 
 

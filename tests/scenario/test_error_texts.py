@@ -64,9 +64,10 @@ def test_option_is_its_own_place(problems):
     )
 
 
-def test_key_of_another_section_is_sent_home(problems):
-    (told,) = problems(more="local_steps: 3\n")
-    assert told.startswith("test.yaml:7:1: local_steps: unknown key 'local_steps'. It belongs under 'training'.")
+@pytest.mark.parametrize("key", ["local_steps", "early_stopping"])  # the second is near `learning`
+def test_key_of_another_section_is_sent_home(problems, key):
+    (told,) = problems(more=f"{key}: 3\n")
+    assert told.startswith(f"test.yaml:7:1: {key}: unknown key {key!r}. It belongs under 'training'.")
 
 
 def test_repeated_keys_are_all_told(problems):
