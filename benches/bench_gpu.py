@@ -21,6 +21,7 @@ from ddlsim.learning.backends.choose import make_backends
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
+NODES = cell.NODES if ON_GPU else cell.DEGREE + 2
 SIZES = [(100, 62_006), (1000, 62_006), pytest.param((52, 11_200_000), marks=pytest.mark.slow)]
 
 
@@ -60,12 +61,12 @@ def learner():
 
 @pytest.fixture(scope="module")
 def starts(learner):
-    return [learner.init_models(node)[0] for node in range(cell.NODES)]
+    return [learner.init_models(node)[0] for node in range(NODES)]
 
 
 @pytest.fixture(scope="module")
 def models(learner):
-    return cell.two_heads_per_node(learner)
+    return cell.two_heads_per_node(learner, nodes=NODES)
 
 
 @pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -120,7 +121,9 @@ def test_facade_round(compare, learner, starts):
 def test_evaluation(compare, learner, models):
     cell.check_tested(cell.evaluation(learner, models), cell.plain_evaluation(learner, models))
     assert not learner.detours
-    turn = cycle([cell.two_heads_per_node(learner, first_seed=cell.NODES), models])  # the last one is not tested again
+    turn = cycle(
+        [cell.two_heads_per_node(learner, first_seed=NODES, nodes=NODES), models]
+    )  # the last one is not tested again
     compare(
         lambda: cell.evaluation(learner, next(turn)),
         lambda: cell.plain_evaluation(learner, models),

@@ -145,9 +145,9 @@ def plain_head_losses(learner: Learner, models: Sequence[Sequence], common: bool
     return found
 
 
-def two_heads_per_node(learner: Learner, first_seed: int = 0) -> list[list]:
+def two_heads_per_node(learner: Learner, first_seed: int = 0, nodes: int = NODES) -> list[list]:
     """Per node two models that share their core."""
-    drawn = [learner.init_models(first_seed + node, count=HEADS) for node in range(NODES)]
+    drawn = [learner.init_models(first_seed + node, count=HEADS) for node in range(nodes)]
     return [[(models[0][0], model[1]) for model in models] for models in drawn]
 
 
@@ -183,12 +183,13 @@ def head_losses(learner: Learner, models: Sequence[Sequence], common: bool) -> l
 
 def whole_round(learner: Learner, starts: Sequence, common: bool) -> list:
     """Head selection on common batches or on other ones per head, training, merging with four peers."""
-    candidates = [[start, (start[0], starts[(node + 1) % NODES][1])] for node, start in enumerate(starts)]
+    count = len(starts)
+    candidates = [[start, (start[0], starts[(node + 1) % count][1])] for node, start in enumerate(starts)]
     head_losses(learner, candidates, common)
     trained = [learner.train(node, start, STEPS, rng(node)) for node, start in enumerate(starts)]
     merged = []
-    for node in range(NODES):
-        members = [trained[(node + offset) % NODES] for offset in range(DEGREE + 1)]
+    for node in range(count):
+        members = [trained[(node + offset) % count] for offset in range(DEGREE + 1)]
         for part in (0, 1):
             merged.append(learner.merge([member[part] for member in members], [1 / len(members)] * len(members)))
     learner.jobs.force_params(merged)
