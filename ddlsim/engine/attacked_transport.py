@@ -183,7 +183,8 @@ class AttackedTransport(NetworkTransport):
         follows = any(isinstance(attack, Sybil) and sender != nodes[0] for attack, nodes in forging)
         made = {} if follows else self._forged.setdefault(own, {})
         key = sender, receiver, tuple(id(attack) for attack, _ in forging)
-        if key not in made:
+        found = made.get(key)
+        if found is None:
             place, found = (path, own.size), own
             start = self._members[sender].node.started_from(own)
             for attack, nodes in forging:
@@ -194,9 +195,10 @@ class AttackedTransport(NetworkTransport):
                 known, accomplices, center = self._known(attack, nodes, sender, place, receiver, round_num)
                 seed = int(self._run.rng("attack", sender).integers(2**63 - 1)) if self._compute.draws_numbers else 0
                 found = self._compute.attack(attack, found, known, start, center, seed, self._sizes(nodes, accomplices))
-            made[key] = found
+            if found is not own:  # of the first sybil, which would keep its own models for ever
+                made[key] = found
             self._forged_last.setdefault(place, {})[sender] = found
-        return made[key]
+        return found
 
     def _sizes(self, nodes: Sequence[int], accomplices: int) -> tuple[int, int, int]:
         """Nodes of the run, of the attack, and of the attack around a receiver."""

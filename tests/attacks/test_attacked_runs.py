@@ -266,6 +266,19 @@ def test_a_sybil_that_attacks_in_other_ways_too_sends_one_forgery_again(tmp_path
     assert len(set(own)) == len(set(sent)) < len(own)
 
 
+def test_what_the_first_sybil_sends_as_it_is_is_let_go(tmp_path, monkeypatch):
+    kept, forge = [], AttackedTransport._forge
+
+    def noted(self, *args):
+        row = forge(self, *args)
+        kept.append(len(self._forged))
+        return row
+
+    monkeypatch.setattr(AttackedTransport, "_forge", noted)
+    run(tmp_path / "run", "dpsgd", "mean", ["{name: sybil, nodes: [1, 2, 3]}"], "rounds=8")
+    assert len(kept) > 20 and max(kept) <= 3
+
+
 def test_sybils_that_begin_later_send_what_the_first_sent_when_it_was_honest(tmp_path, forged):
     attacks = ["{name: sybil, nodes: [1, 2, 3], start_round: 2}"]
     steps = "devices={name: per_node, step_times_s: [0.1, 0.15, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]}"
