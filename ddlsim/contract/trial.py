@@ -18,8 +18,9 @@ from ddlsim.contract.first_nodes import with_first_nodes
 from ddlsim.contract.forgotten_yields import forgotten_yields
 from ddlsim.contract.one_call import CALLS
 from ddlsim.contract.places import method
+from ddlsim.data.partitions import Random
 from ddlsim.engine.steps import no_candidates, no_steps, no_verb
-from ddlsim.errors import DataMissing, DdlsimError, kind_of
+from ddlsim.errors import DataMissing, DdlsimError, ScenarioError, kind_of
 from ddlsim.runs.loading import Loaded, load_data, prepare
 from ddlsim.scenario.crosscheck import cross_problems
 from ddlsim.scenario.own_parts import named_parts, origins
@@ -195,7 +196,11 @@ class Trial:
     def read_outline(self) -> Iterator[str]:
         """What the samples are like."""
         try:
-            self.outline = load_data(self.small, download=False).dataset
+            try:
+                self.outline = load_data(self.small, download=False).dataset
+            except ScenarioError:  # a rule may need the nodes of the scenario; how much they get plays no part here
+                evenly = self.small.model_copy(update={"partition": Random()})
+                self.outline = load_data(evenly, download=False).dataset
         except DataMissing as error:
             self.tell(f"The data is not here, so models and rounds could not be tried: {error}")
         yield from ()

@@ -30,6 +30,10 @@ class DataSettings(Part):
     own_validation: ClassVar[bool] = False
     """Whether it comes with a validation set."""
 
+    overlap: str | None = None
+    """How its training samples share values with each other, as a clause for messages, so that what is set aside of
+    them would be trained on all the same; None: they do not."""
+
     sample_dtype: ClassVar[str] = "float32"
     """numpy's name of the type of its samples, as nodes get them."""
 

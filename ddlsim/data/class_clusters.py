@@ -50,10 +50,10 @@ class ClassClusters(Partition):
         if not self.spread:
             yield "draw", "spread is 0"
 
-    def known_samples(self, share: int, num_clusters: int, num_classes: int) -> int:
+    def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
         """See Partition."""
-        self._check_overlap(num_clusters, num_classes)
-        return self.samples_per_class * len(self.cluster_labels(num_clusters, num_classes)[0])
+        self._check_overlap(len(clusters), num_classes)
+        return self.samples_per_class * len(self.cluster_labels(len(clusters), num_classes)[0])
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
         """See Partition."""

@@ -46,6 +46,11 @@ class ByColumn(Partition):
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
         """See Partition; `labels` are values of the column."""
         values, of, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        if values.dtype.kind in "US" and len(values) and not values[0]:
+            raise ScenarioError(
+                f"partition.column: {counts[0]} training samples have no value in column {self.column}. Fill it in, or "
+                "take them out of the data."
+            )
         kept = np.flatnonzero(counts >= self.min_samples)
         num_nodes, each = sum(clusters), self.values_per_node or 1
         if len(kept) < num_nodes * each:
@@ -119,6 +124,11 @@ class FromFile(Partition):
         """See Part: whether the file is there and has these nodes."""
         self._lists(num_nodes)
         return iter(())
+
+    def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
+        """See Partition."""
+        listed = sum(map(len, self._lists(sum(clusters))["train"]))
+        return round(listed / sum(clusters) * pool / (pool + held_out))
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
         """Per node, by id, its training samples as the file has them."""

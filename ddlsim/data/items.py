@@ -8,6 +8,9 @@ import numpy as np
 
 from ddlsim.errors import DataDamaged
 
+OTHER_COLORS = ("P", "PA", "LA", "La", "RGBA", "RGBa", "RGBX", "CMYK", "HSV", "YCbCr", "LAB")
+"""Pillow's modes whose values are neither gray levels nor RGB, or that have more channels than these."""
+
 
 def read_items(
     where: str,
@@ -43,7 +46,7 @@ def read_items(
                 f"{where}: {split}: item {index} of the {type(data).__name__} is {told(item)}, expected a pair "
                 "(sample, label). Wrap it in a Dataset whose __getitem__ returns such pairs."
             )
-        sample = as_array(where, f"sample {index} of {split}", change(item[0]))
+        sample = as_array(where, f"sample {index} of {split}", _as_colors(change(item[0]), where))
         if samples is None:
             channels_first = sample.ndim == 3 and (is_tensor(item[0]) if channels_first is None else channels_first)
             samples = np.empty((count, *sample.shape), sample.dtype)
@@ -61,6 +64,15 @@ def read_items(
         labels.append(label)
     assert samples is not None
     return np.moveaxis(samples, 1, 3) if channels_first else samples, np.stack(labels)
+
+
+def _as_colors(sample: Any, where: str) -> Any:
+    """A picture whose values are no gray levels or RGB, such as those of a palette, in RGB; anything else as it is."""
+    if getattr(sample, "mode", None) in OTHER_COLORS and hasattr(sample, "getextrema"):
+        from ddlsim.data.eight_bits import as_rgb
+
+        return as_rgb(sample, where)
+    return sample
 
 
 def as_array(where: str, key: str, value: Any) -> np.ndarray:

@@ -1,15 +1,18 @@
 """What is known of a data set without reading it: enough for a run that learns nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ddlsim.data.base import DataSettings
-from ddlsim.data.dataset import DataSearch, load_dataset
-from ddlsim.data.held_out import Validation
+from ddlsim.data.dataset import DataSearch, Dataset, load_dataset
+from ddlsim.data.held_out import Validation, deal_both, split
 from ddlsim.data.partition import Partition
-from ddlsim.data.prepared import Nodes, place
+from ddlsim.data.prepared import Nodes, dealt, place
+from ddlsim.data.shifts import NoShift
+from ddlsim.data.views import views_of
+from ddlsim.rng import stream
 from ddlsim.tasks import Task, as_task
 
 
@@ -21,7 +24,7 @@ class Outline:
         node_cluster: int64 [nodes], the hidden truth.
         num_classes: the outputs of a model, per label.
         image_shape: (C, H, W); of samples that are no images their shape.
-        samples: a node's samples of "train" and "validation", the mean over nodes, rounded up if all samples are dealt.
+        samples: a node's samples of "train" and "validation", the mean over nodes, in whole samples.
         about: for the manifest.
         task: what is learned, or the name of an entry of TASKS.
         dtype: numpy's name of the samples' type.
@@ -49,9 +52,10 @@ def outline(
     task: Task | None = None,
     partition: Partition | None = None,
 ) -> Outline:
-    """What a data set looks like, dealt evenly, to each node as much as the partition gives it in the mean.
+    """What a data set looks like, and how much of it each node has in the mean.
 
-    It is read only if its class does not say (a folder, a file of your own).
+    It is read only if its class does not say what it is like (a folder, a file of your own). What is read is dealt as
+    in a run that learns, by partitions that do not simply cut all samples into pieces.
 
     Args:
         data: an entry of DATASETS.
@@ -59,11 +63,14 @@ def outline(
         seed: the scenario's seed.
         search: where data that must be read is looked for.
         task: what is learned; None: what the data set says.
-        partition: an entry of PARTITIONS; None: all samples are dealt.
+        partition: an entry of PARTITIONS; None: all samples are dealt, evenly.
     Raises:
         DataMissing: if it must be read and is not there.
+        ScenarioError: if what is read cannot be dealt so.
     """
     learned = as_task(data.task if task is None else task)
+    node_cluster = place(nodes, seed)
+    dataset = None
     if data.num_samples is not None:
         shape, sizes = data.image_shape, data.num_samples
         dtype, tokens, labels = data.sample_dtype, data.num_tokens, tuple(data.label_shape)
@@ -72,34 +79,68 @@ def outline(
         dataset = load_dataset(data, nodes, seed, search)
         shape, dtype, tokens = dataset.sample_shape, dataset.sample_dtype, dataset.known_tokens
         classes, labels = dataset.num_classes, dataset.train_labels.shape[1:]
-        sizes = [
-            len(dataset.samples(split)[1]) // (1 if split == "train" else dataset.num_domains)
-            for split in dataset.splits
-        ]
-    node_cluster = place(nodes, seed)
-
-    def known(pool: int) -> int:
-        if partition is None:
-            return -(-pool // len(node_cluster))
-        share = pool // len(node_cluster) if partition.drops_remainders else -(-pool // len(node_cluster))
-        return partition.known_samples(share, len(nodes.clusters), classes)
-
-    samples = _samples(sizes, validation, known)
+        sizes = [len(dataset.samples(split)[1]) for split in dataset.splits]
+    if dataset is None or partition is None or partition.deals_apart:
+        samples = _expected(sizes, validation, partition, nodes.clusters, classes)
+    else:
+        samples = _counted(dataset, validation, partition, node_cluster, len(nodes.clusters), seed)
     outputs, about = learned.num_outputs(classes, labels), {"origin": "not read"}
     return Outline(node_cluster, outputs, tuple(shape), samples, about, learned, dtype, tokens, labels)
 
 
-def _samples(sizes: Sequence[int], validation: Validation, known: Callable[[int], int]) -> dict[str, int]:
-    """What prepare() would deal a node; `known` says how much of so many samples it gets.
+def _expected(
+    sizes: Sequence[int], validation: Validation, partition: Partition | None, clusters: Sequence[int], num_classes: int
+) -> dict[str, int]:
+    """What prepare() would deal a node of data with so many samples of each split, equally many of each class.
 
-    With source train, test or own all nodes of a cluster share the validation set.
+    With source train, test or own all nodes of a cluster share the validation set, or what they see of it.
     """
     train, test = sizes[:2]
-    held_out = round(validation.fraction * {"train": train, "test": test}.get(validation.source, 0))
-    if validation.source == "own":
+    source = validation.source
+    held_out = round(validation.fraction * {"train": train, "test": test}.get(source, 0))
+    taken = held_out if source == "train" else 0
+    if partition is None:
+        own = -(-(train - taken) // sum(clusters))
+    else:
+        own = partition.known_samples(train - taken, taken, clusters, num_classes)
+    if source == "own":
         held_out = sizes[2]
-    own = known(train - held_out * (validation.source == "train"))
-    if validation.source == "node":
+    if source == "node":
         held_out = max(1, round(validation.fraction * own))
         own -= held_out
+    elif partition is not None:
+        held_out = round(held_out * _seen(partition, clusters, num_classes))
     return {"train": max(1, own), "validation": held_out}
+
+
+def _seen(partition: Partition, clusters: Sequence[int], num_classes: int) -> float:
+    """The share of an evaluation set that a node is measured on, in the mean over nodes."""
+    if partition.by_domain:
+        return 1 / len(clusters)
+    labels = partition.cluster_labels(len(clusters), num_classes)
+    if labels is None:
+        return 1.0
+    return sum(n * len(own) for n, own in zip(clusters, labels, strict=True)) / (sum(clusters) * num_classes)
+
+
+def _counted(
+    dataset: Dataset,
+    validation: Validation,
+    partition: Partition,
+    node_cluster: np.ndarray,
+    num_clusters: int,
+    seed: int,
+) -> dict[str, int]:
+    """What prepare() deals a node of a data set that has been read."""
+    train, _, held_out = split(dataset, validation, seed)
+
+    def deal(pool: np.ndarray, name: str) -> list[np.ndarray]:
+        return dealt(dataset, pool, partition, node_cluster, stream(seed, name))
+
+    owned, kept = deal_both(dataset, train, validation, partition, node_cluster, deal, seed)
+    if not kept and len(held_out):
+        source = "validation" if validation.source == "own" else validation.source
+        views = views_of(dataset, partition, NoShift(), num_clusters)
+        seen = [view.own(dataset, source, held_out) for view in views]
+        kept = [seen[cluster] for cluster in node_cluster.tolist()]
+    return {name: round(sum(map(len, own)) / len(owned)) for name, own in (("train", owned), ("validation", kept))}

@@ -30,14 +30,19 @@ class Partition(Part, ABC):
         chance alone, so that samples of two pools would be dealt in two ways."""
         return None
 
-    def known_samples(self, share: int, num_clusters: int, num_classes: int) -> int:
-        """Training samples of a node in a run that reads no data, in the mean.
+    def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
+        """Training samples of a node in a run that reads no data, in the mean over nodes, where every class and every
+        domain has equally many. Default: dealt evenly, rounded up, or down if it drops remainders; not more than
+        `samples_per_node`.
 
         Args:
-            share: of a node if samples are dealt evenly, rounded up, or down if it drops remainders; the default, or
-                `samples_per_node` where that is less.
-            num_clusters, num_classes: of the run.
+            pool: how many are dealt.
+            held_out: how many more there are, held out for validation.
+            clusters: number of nodes of each cluster.
+            num_classes: of the data set.
         """
+        nodes = sum(clusters)
+        share = pool // nodes if self.drops_remainders else -(-pool // nodes)
         return min(share, getattr(self, "samples_per_node", None) or share)
 
     def deal(

@@ -77,9 +77,9 @@ class Uniform(_OfClasses):
 
     samples_per_node: Count | None = None
 
-    def known_samples(self, share: int, num_clusters: int, num_classes: int) -> int:
+    def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
         """See Partition."""
-        found = super().known_samples(share, num_clusters, num_classes)
+        found = super().known_samples(pool, held_out, clusters, num_classes)
         return max(1, found // num_classes) * num_classes
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
@@ -178,6 +178,19 @@ class LabelClusters(Partition):
     ) = "even"
     samples_per_node: Count | None = None
 
+    def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
+        """See Partition."""
+        owned = [set(own) for own in self.cluster_labels(len(clusters), num_classes)]
+        sharing = [
+            sum(nodes for nodes, own in zip(clusters, owned, strict=True) if label in own)
+            for label in range(num_classes)
+        ]
+        shares = [int(sum(pool / num_classes / sharing[label] for label in own)) for own in owned]
+        dealt = (
+            nodes * min(share, self.samples_per_node or share) for nodes, share in zip(clusters, shares, strict=True)
+        )
+        return sum(dealt) // sum(clusters)
+
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
         """See Partition."""
         return self.assign_classes(labels, clusters, rng, int(labels.max()) + 1)
@@ -264,6 +277,10 @@ class Domains(Partition):
         """See Partition."""
         return samples if self.samples_per_node is None else min(samples, self.samples_per_node * nodes)
 
+    def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
+        """See Partition."""
+        return self._as_labels(len(clusters)).known_samples(pool, held_out, clusters, len(clusters))
+
     def deal(
         self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
     ) -> list[np.ndarray]:
@@ -274,8 +291,12 @@ class Domains(Partition):
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
         """See Partition; `labels` are domains."""
-        own = tuple((cluster,) for cluster in range(len(clusters)))
-        return LabelClusters(labels=own, samples_per_node=self.samples_per_node).assign(labels, clusters, rng)
+        return self._as_labels(len(clusters)).assign(labels, clusters, rng)
+
+    def _as_labels(self, num_clusters: int) -> LabelClusters:
+        """The same rule, for domains in the place of labels."""
+        own = tuple((cluster,) for cluster in range(num_clusters))
+        return LabelClusters(labels=own, samples_per_node=self.samples_per_node)
 
 
 def _equal_cuts(order: np.ndarray, count: int, size: int, limit: int | None) -> list[np.ndarray]:

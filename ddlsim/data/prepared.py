@@ -122,7 +122,7 @@ def prepare(
     views = views_of(dataset, partition, shift, len(nodes.clusters))
 
     def deal(pool: np.ndarray, name: str) -> list[np.ndarray]:
-        return _dealt(dataset, pool, partition, node_cluster, stream(seed, name))
+        return dealt(dataset, pool, partition, node_cluster, stream(seed, name))
 
     owned, kept = deal_both(dataset, train, validation, partition, node_cluster, deal, seed)
     node_validation = _per_node(dataset, kept, views, node_cluster) if kept else None
@@ -201,10 +201,19 @@ def place(nodes: Nodes, seed: int) -> np.ndarray:
     return stream(seed, "placement").permutation(node_cluster) if nodes.placement == "shuffled" else node_cluster
 
 
-def _dealt(
+def dealt(
     dataset: Dataset, pool: np.ndarray, partition: Partition, node_cluster: np.ndarray, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Per node, by id, the indices of its samples in the whole training set."""
+    """Per node, by id, the indices of its samples in the whole training set.
+
+    Args:
+        dataset, partition: as of prepare().
+        pool: int64 [M], what is dealt.
+        node_cluster: int64 [nodes].
+        rng: a generator of its own.
+    Raises:
+        ScenarioError: if a node would have none, or the partition's rule cannot be kept.
+    """
     owned = partition.deal(dataset, pool, node_cluster, rng)
     check_dealt(owned, len(node_cluster))
     owned = [check_indices(node, own, len(dataset.train_labels)) for node, own in enumerate(owned)]

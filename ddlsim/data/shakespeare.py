@@ -84,6 +84,15 @@ class Shakespeare(DataSettings):
             yield "vocabulary", "unit is characters"
 
     @property
+    def overlap(self) -> str | None:  # type: ignore[override]
+        """See DataSettings."""
+        if self.text == "leaf":
+            return "the windows of LEAF's files begin one character after the other"
+        if self.stride is not None and self.stride < self.length:
+            return f"data.stride {self.stride} is below data.length {self.length}"
+        return None
+
+    @property
     def num_tokens(self) -> int:  # type: ignore[override]
         """See DataSettings."""
         return NUM_CHARACTERS if self.unit == "characters" else self.vocabulary

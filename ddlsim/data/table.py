@@ -130,8 +130,9 @@ class Table(DataSettings):
         numbers = _numbers(cells)
         if self.task == "regression":
             if numbers is None:
+                word = next((cell for cell in cells if cell and _numbers([cell]) is None), cells[0])
                 raise ScenarioError(
-                    f"data.target: column {self.target} of {origin} holds words ({cells[0]!r}), a regression needs "
+                    f"data.target: column {self.target} of {origin} holds words ({word!r}), a regression needs "
                     "numbers. Choose another column, or task: classification."
                 )
             return finite(origin, f"column {self.target}", numbers.astype(np.float32)), 1
@@ -233,7 +234,7 @@ def _features(origin: str, cells: Columns, train: np.ndarray) -> np.ndarray:
             continue
         finite(origin, f"column {name}", np.where(np.isnan(numbers), 0, numbers))
         known = numbers[train & np.isfinite(numbers)]
-        if len(known) and known.std() > 0:
+        if len(known) and known.min() < known.max():  # the deviation of equal numbers is not always 0
             found.append(np.nan_to_num((numbers - known.mean()) / known.std()))
     if not found:
         raise ScenarioError("data: no column is left that is a feature. Leave fewer out.")

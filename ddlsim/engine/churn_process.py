@@ -1,10 +1,14 @@
-"""Nodes that leave and return: what becomes of their work, their messages and their state."""
+"""Nodes that leave and return: what becomes of their work, their messages and their state.
+
+A node that leaves at an instant leaves before anything else that happens at it: a training that ends just then is lost.
+"""
 
 from collections.abc import Generator, Iterator
 from itertools import chain, dropwhile
 from typing import TYPE_CHECKING, Protocol
 
 import simpy
+from simpy.events import URGENT
 
 from ddlsim.churn.schedule import Absences
 from ddlsim.units import END_OF_TIME_S
@@ -95,7 +99,10 @@ class ChurnProcess:
                 if member.online:
                     if start_s > END_OF_TIME_S:
                         return
-                    yield env.timeout(max(0.0, start_s - env.now))
+                    leaves = env.event()
+                    leaves._ok, leaves._value = True, None
+                    env.schedule(leaves, URGENT, max(0.0, start_s - env.now))
+                    yield leaves
                     population.leave(member, end_s)
                 if end_s > END_OF_TIME_S:  # a time that the run cannot reach
                     return

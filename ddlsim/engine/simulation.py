@@ -62,6 +62,7 @@ class Simulation:
         self._on_round = on_round
         self._last_round = ports.run.rounds + 1 if algorithm.has_final_exchange else ports.run.rounds
         self._stop = env.event()
+        self._unmeasured = False  # whether a node has completed a round that had been measured without it
         self._returned: dict[int, simpy.Event] = {}
         self._somebody = env.event()  # for a server that waits until a node is there
         for member in members:
@@ -252,7 +253,9 @@ class Simulation:
         self._tell_rounds()
         if member.stopped:
             member.at_stop = self.snapshot(member.id, completed)
-        if completed > monitor.evaluated and monitor.due(completed):  # else it has been measured without this node
+        if completed <= monitor.evaluated:
+            self._unmeasured = True
+        elif monitor.due(completed):
             monitor.completed(member.id, completed, self)
             self._measure_complete()
         next_round = None if member.stopped else max(member.first_round, completed)
@@ -302,7 +305,10 @@ class Simulation:
         )
 
     def _measure_complete(self) -> None:
+        evaluated = self.monitor.evaluated
         self.monitor.close_complete(self)
+        if self.monitor.evaluated > evaluated:
+            self._unmeasured = False
         if self.monitor.target_reached and not self._stop.triggered:
             self._stop.succeed()
 
@@ -313,9 +319,10 @@ class Simulation:
         for member in self.membership.cut_off():
             self._records.row(self.env.now, member.id, member.completed_rounds, "cut_off", 1)
         reached = max(member.completed_rounds for member in self.members if not member.is_server)
-        if any(member.stopped for member in self.members) and reached > self.monitor.evaluated:
+        if any(member.stopped for member in self.members) and (self._unmeasured or reached > self.monitor.evaluated):
+            after = max(reached, self.monitor.evaluated + 1)
             for node in self.joined():  # all have stopped before the last round: what they ended with is measured
-                self.monitor.completed(node, reached, self)
+                self.monitor.completed(node, after, self)
             self._measure_complete()
         if not self._stop.triggered:
             self._stop.succeed()

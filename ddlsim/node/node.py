@@ -128,6 +128,7 @@ class Node:
     def local_steps(self) -> int:
         """This node's mini-batch steps per round (training.local_steps, or training.epochs over its samples)."""
         if self._local_steps is None:
+            self._check_samples("local_steps")
             self._local_steps = self._run.local_steps(self._compute.steps_per_epoch(self.id))
         return self._local_steps
 
@@ -142,11 +143,13 @@ class Node:
     @property
     def num_samples(self) -> int:
         """How many training samples this node has."""
+        self._check_samples("num_samples")
         return self._compute.num_samples(self.id)
 
     @property
     def steps_per_epoch(self) -> int:
         """Mini-batches in one pass over this node's samples."""
+        self._check_samples("steps_per_epoch")
         return self._compute.steps_per_epoch(self.id)
 
     @property
@@ -218,8 +221,9 @@ class Node:
                 its length; local_steps in each by default.
 
         Raises:
-            DdlsimError: the model has no part `only`, or steps is no whole number.
+            DdlsimError: the model has no part `only`, or steps is no whole number, or the node is a server.
         """
+        self._check_samples("train")
         if only is not None:
             _check_part(only, model)
         compute, clock = self._compute, self._clock
@@ -285,6 +289,7 @@ class Node:
         Raises:
             DdlsimError: there are no such samples, or no mini-batch is asked for.
         """
+        self._check_samples("losses")
         compute = self._compute
         if split not in ("train", "validation"):
             raise DdlsimError(f"node.losses: expected the split train or validation, got {split!r}.")
@@ -581,6 +586,13 @@ class Node:
         if self._starts is not None and params in self._starts:
             self._starts[made] = taken(self._starts[params])
         return made
+
+    def _check_samples(self, asked: str) -> None:
+        if self.is_server:
+            raise DdlsimError(
+                f"node.{asked}: node {self.id} is the server, which has no samples and no device to compute with. Ask "
+                "node.is_server first, and let the nodes do it."
+            )
 
     def _terms(self, proximal: float = 0.0, control: "Params | None" = None, of_run: int | None = None) -> Terms:
         rounds = self._run.rounds

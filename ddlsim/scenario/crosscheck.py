@@ -332,11 +332,11 @@ def _validation(scenario: Scenario) -> Iterator[tuple[Place, str]]:
             yield ("validation", "seed"), f"chooses among samples, and source {source} leaves nothing to choose"
         elif source == "node" and scenario.partition.dealt_at_random(1, 1) is None:
             yield ("validation", "seed"), "with source node it needs a partition that deals at random: random, domains"
-    length, stride = (getattr(scenario.data, key, None) for key in ("length", "stride"))
-    if source in ("train", "node") and length and stride and stride < length:
+    overlap = scenario.data.overlap
+    if source in ("train", "node") and overlap is not None:
         text = (
-            f"samples of {scenario.data_name} overlap (data.stride {stride} is below data.length {length}): what is "
-            f"set aside would be trained on all the same. Use test, or a stride of at least {length}"
+            f"samples of {scenario.data_name} overlap ({overlap}): what is set aside would be trained on all the same. "
+            "Use test, or data whose samples do not overlap"
         )
         yield ("validation", "source"), text
     if sizes is None:

@@ -60,7 +60,7 @@ class FromNetworkx(RandomTopology):
 
         make, arguments = self._call(num_nodes, seed)
         try:
-            found = make(**arguments)
+            found = _made(make, arguments)
         except Exception as error:  # generators check their arguments in many ways
             shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
             raise ScenarioError(
@@ -97,6 +97,16 @@ class FromNetworkx(RandomTopology):
             known = ", ".join(key for key in parameters if key not in ("create_using", "backend", "backend_kwargs"))
             raise ScenarioError(f"topology.arguments: networkx.{make.__name__} {what}; its arguments: {known}.")
         return make, arguments
+
+
+def _made(make: Any, arguments: dict[str, Any]) -> Any:
+    """What the generator gives; those that seed numpy's old generator take no seed of more than 32 bits."""
+    try:
+        return make(**arguments)
+    except ValueError as error:
+        if "Seed must be between" not in str(error):
+            raise
+        return make(**arguments | {"seed": arguments["seed"] % 2**32})
 
 
 def _generator(name: str) -> Any:

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
 from ddlsim import runs
@@ -52,6 +53,16 @@ def test_arrays_are_taken_as_they_are():
     data = loaded()
     assert np.array_equal(data.train_images, X) and data.num_classes == 3
     assert data.mean.tolist() == [0.5] * 3 and data.sample_shape == (3, 2, 3)
+
+
+@pytest.mark.parametrize("mode", ["P", "RGBA", "CMYK", "HSV"])
+def test_pictures_are_seen_as_they_are_shown(mode):
+    shown = [Image.fromarray(np.full((3, 3, 3), level, np.uint8)) for level in (0, 60, 255, 60)]
+    given = [picture.quantize(8) if mode == "P" else picture.convert(mode) for picture in shown]
+    data = loaded(
+        train=Pairs(list(zip(given, Y.tolist(), strict=True))), test=(np.zeros((2, 3, 3, 3), np.uint8), Y[:2])
+    )
+    assert np.array_equal(data.train_images, np.stack([np.asarray(picture) for picture in shown]))
 
 
 def test_a_tensor_has_its_channels_first():

@@ -61,6 +61,16 @@ def test_a_column_that_cannot_be_dealt_is_told(partition, data, text):
         dealt(partition, data=data)
 
 
+def test_samples_without_a_value_in_the_column_are_nobody_s():
+    data = spoken()
+    data.columns["speaker"]["train"] = np.where(SPEAKERS == "ann", "", SPEAKERS)
+    missing = np.count_nonzero(SPEAKERS == "ann")
+    with pytest.raises(
+        ScenarioError, match=rf"column: {missing} training samples have no value in column speaker\. Fill"
+    ):
+        dealt(ByColumn(column="speaker"), data=data)
+
+
 def test_a_node_without_test_samples_of_its_values_is_told():
     partition, data = ByColumn(column="speaker", own_test=True), spoken(test=("ann",))
     own = dealt(partition, data=data)

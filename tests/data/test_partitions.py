@@ -3,12 +3,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ddlsim.data import PARTITIONS, DataSearch
+from ddlsim.data import PARTITIONS
 from ddlsim.data.class_clusters import ClassClusters
-from ddlsim.data.fashion_mnist_mini import FashionMnistMini
 from ddlsim.data.given_partitions import ByColumn, FromFile
 from ddlsim.data.label_groups import CIFAR100_SUPERCLASSES
-from ddlsim.data.outline import outline
 from ddlsim.data.partition import by_node
 from ddlsim.data.partitions import Dirichlet, Domains, LabelClusters, QuantitySkew, Random, Shards, Uniform
 from ddlsim.errors import ScenarioError
@@ -194,39 +192,3 @@ def test_what_is_dealt_are_positions_for_every_node(dealt, text):
         given = [np.array(own) for own in dealt] if isinstance(dealt, list) else dealt
         by_node(given, np.arange(10, 14), np.zeros(2, np.int64))
     assert str(raised.value).startswith("partition: ") and text in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("partition", "samples"),
-    [
-        (Random(), 1250),
-        (Random(samples_per_node=40), 40),
-        (Uniform(samples_per_node=45), 40),
-        (LabelClusters(samples_per_node=30), 30),
-        (Random(samples_per_node=9999), 1250),
-        (ClassClusters(samples_per_class=10, spread=2), 50),
-    ],
-)
-@pytest.mark.parametrize(("source", "share"), [("none", 1.0), ("node", 0.8)])
-def test_a_run_without_data_gives_nodes_as_much_as_the_partition_does(partition, samples, source, share):
-    nodes = SimpleNamespace(clusters=(4, 4), count=8, placement="contiguous")
-    validation = SimpleNamespace(source=source, fraction=0.2, seed=None)
-    found = outline(FashionMnistMini(), nodes, validation, 0, DataSearch(), partition=partition)
-    assert found.samples["train"] == round(share * samples)
-
-
-@pytest.mark.parametrize(
-    ("partition", "samples"), [(Random(), 169), (Uniform(), 160), (LabelClusters(), 169), (Dirichlet(alpha=1.0), 170)]
-)
-def test_what_a_partition_drops_no_node_has_in_a_run_without_data(partition, samples):
-    nodes = SimpleNamespace(clusters=(59,), count=59, placement="contiguous")  # 10,000 / 59 = 169.5
-    found = outline(
-        FashionMnistMini(),
-        nodes,
-        SimpleNamespace(source="none", fraction=0, seed=None),
-        0,
-        DataSearch(),
-        None,
-        partition,
-    )
-    assert found.samples["train"] == samples

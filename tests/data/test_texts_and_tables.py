@@ -127,6 +127,13 @@ def test_a_table_can_be_a_regression(tmp_path):
     assert data.train_labels.dtype == np.float32 and data.num_outputs == 1
 
 
+def test_a_column_that_is_constant_in_the_training_rows_is_no_feature(tmp_path):
+    text = "y,dose,a\n" + "".join(f"{row % 2},0.1,{row}\n" for row in range(1250))
+    assert np.full(1000, 0.1).std() > 0  # what rounding makes of it
+    data = table(tmp_path, text, target="y", domain=None)
+    assert data.train_images.shape == (1000, 1, 1, 1)
+
+
 @pytest.mark.parametrize("cell", ["null", "NULL", "None", "none", "N/A", "n/a", "<NA>", "NAN"])
 def test_a_cell_without_a_number_is_missing_among_numbers_and_a_word_among_words(tmp_path, cell):
     text = f"age,kind,sick\n20,x,0\n40,{cell},1\n{cell},y,0\n60,x,1\n80,{cell},0\n90,y,1\n"
@@ -227,3 +234,8 @@ def test_own_data_that_does_not_say_its_tokens_has_those_up_to_the_largest(lowes
     data = Dataset("ids", ids, labels, np.full((2, 5), 899), labels[:2], 2, one, one, "here")
     prepared = prepare(data, PARTITIONS["random"](), SHIFTS["none"](), Validation(), Nodes(clusters=(2,)), 0)
     assert prepared.num_tokens == known
+
+
+def test_a_target_that_is_no_number_is_named(tmp_path):
+    with pytest.raises(ScenarioError, match=r"column y of .*t.csv holds words \('NULL'\), a regression"):
+        table(tmp_path, "a,y\n1,3.4\n2,\n3,NULL\n4,1\n", target="y", task="regression", domain=None)

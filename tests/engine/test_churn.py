@@ -343,3 +343,11 @@ def test_a_run_in_which_only_finished_nodes_come_and_go_is_told(monkeypatch):
     monkeypatch.setattr("ddlsim.engine.membership.IDLE_DEPARTURES", 100)
     with pytest.raises(DdlsimError, match=r"nodes still wait .*\{1: \{9: \[2\]\}, 2: \{9: \[1\]\}\}"):
         simulate(Waiting(3), {0: ((k + 1.5, k + 1.75) for k in count())}, rounds=1)
+
+
+@pytest.mark.parametrize("leaves_s", [1.0, 2.0, 3.0])
+def test_what_ends_at_the_instant_at_which_its_node_leaves_is_lost(leaves_s):
+    algorithm = Counting(1)
+    made = simulate(algorithm, {0: [(leaves_s, leaves_s + 0.5)]}, synchronous=False)
+    assert algorithm.rounds_done[0] == [0, 1, 2, 3, 4]
+    assert made.env.now == 5.0 + 1.0 + 0.5

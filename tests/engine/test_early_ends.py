@@ -106,3 +106,17 @@ def test_nodes_that_have_all_stopped_are_measured_as_of_when_they_stopped(tmp_pa
         found.append([row for row in rows if row["round"] == summary["evaluated_round"]])
     assert of(found[0], "stopped") and found[0][0]["round"] < 39
     assert found[0] == found[1]
+
+
+def test_who_comes_back_after_the_others_have_stopped_is_measured_as_it_ends(run):
+    ended = {}
+    for every in (1, 100):
+        summary, rows = run("local", *EARLY, "mode=async", f"evaluation.every={every}", away((3, 0.01, 8.0)))
+        stopped = {row["node"]: row["round"] for row in of(rows, "stopped")}
+        others = max(stopped[node] for node in range(3))
+        assert stopped[3] <= others and of(rows, "stopped")[-1]["node"] == 3
+        assert summary["evaluated_round"] == others + (every == 1)  # by then all had done what the others did
+        measured = [row for row in of(rows, "accuracy") if row["round"] == summary["evaluated_round"]]
+        ended[every] = [row["value"] for row in measured]
+        assert measured[3]["time_s"] == summary["sim_time_s"]
+    assert len(ended[1]) == 4 and ended[1] == ended[100]

@@ -38,10 +38,10 @@ def compute():
     return Compute()
 
 
-def node_of(compute, best=None):
+def node_of(compute, best=None, server=None):
     """A node whose events are durations in steps."""
     clock = SimpleNamespace(computing_s=lambda node, steps: steps, after=lambda seconds: seconds)
-    run = SimpleNamespace(server=None, num_nodes=1, rounds=5, in_step=True, local_steps=lambda per_epoch: 4)
+    run = SimpleNamespace(server=server, num_nodes=1, rounds=5, in_step=True, local_steps=lambda per_epoch: 4)
     compute.steps_per_epoch = lambda node: 1
     return Node(0, Ports(clock, None, compute, run, None), best)
 
@@ -157,3 +157,18 @@ def test_every_merged_model_has_a_weight(compute, sources, weights):
 def test_steps_that_are_no_number_of_mini_batches_are_told(compute, steps):
     with pytest.raises(DdlsimError, match=r"node\.train: expected a whole number of mini-batches.*got"):
         node_of(compute).train((part("model"),), steps)
+
+
+@pytest.mark.parametrize(
+    ("asked", "ask"),
+    [
+        ("train", lambda node: node.train((10.0,), 1)),
+        ("losses", lambda node: node.losses([(10.0,)], 1)),
+        ("local_steps", lambda node: node.local_steps),
+        ("steps_per_epoch", lambda node: node.steps_per_epoch),
+        ("num_samples", lambda node: node.num_samples),
+    ],
+)
+def test_a_server_has_nothing_to_learn_from(compute, asked, ask):
+    with pytest.raises(DdlsimError, match=rf"node\.{asked}: node 0 is the server, which has no samples"):
+        ask(node_of(compute, server=0))

@@ -145,10 +145,18 @@ def test_what_the_shape_of_known_data_forbids_is_told_before_it_is_read(problems
 
 
 @pytest.mark.parametrize(
-    ("source", "stride", "wrong"), [("node", 8, 1), ("train", 8, 1), ("test", 8, 0), ("node", 80, 0)]
+    ("source", "data", "wrong"),
+    [
+        ("node", "data.stride=8", 1),
+        ("train", "data.stride=8", 1),
+        ("test", "data.stride=8", 0),
+        ("node", "data.stride=80", 0),
+        ("train", "data={name: shakespeare, text: leaf}", 1),
+        ("test", "data={name: shakespeare, text: leaf}", 0),
+    ],
 )
-def test_samples_that_overlap_are_not_set_aside_from_each_other(source, stride, wrong):
-    data, validation = f"data.stride={stride}", f"validation={{source: {source}, fraction: 0.2}}"
+def test_samples_that_overlap_are_not_set_aside_from_each_other(source, data, wrong):
+    validation = f"validation={{source: {source}, fraction: 0.2}}"
     found = [problem.text for problem in _problems_of("scenarios/shakespeare_lstm.yaml", data, validation)]
     assert sum("samples of shakespeare overlap" in text for text in found) == wrong
 

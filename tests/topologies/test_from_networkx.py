@@ -40,6 +40,7 @@ def test_every_name_gives_a_graph(name, tmp_path):
         ("grid_2d_graph", {"m": 2, "n": 3}, 6, 7),
         ("barabasi_albert_graph", {"m": 2}, 10, 16),
         ("petersen_graph", {}, 10, 15),
+        ("random_regular_expander", {"d": 4}, 10, 20),  # takes seeds of 32 bits alone
     ],
 )
 def test_a_generator_is_called_with_its_arguments(generator, arguments, num_nodes, edges):
