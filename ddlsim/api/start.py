@@ -64,7 +64,8 @@ def run(
 
     Args:
         scenario: a file, the name of one (`ddlsim list scenarios`), a mapping with the keys of a file, or a Scenario.
-        set: dotted key -> value, as behind --set: {"training.learning_rate": 0.1, "rounds": 20}.
+        set: dotted key -> value, as behind --set: {"training.learning_rate": 0.1, "rounds": 20}. A mapping takes the
+            place of the whole section, {"training": {...}}, and a key goes before the whole that it stands in.
         seed: of all random streams, instead of the scenario's.
         algorithm: instead of the scenario's: a name, {"name": ..., key: value}, an object (`Facade(heads=2)`) or a
             class; it may be defined in a notebook.

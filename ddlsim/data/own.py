@@ -135,6 +135,8 @@ def as_labels(where: str, key: str, array: np.ndarray, task: str) -> np.ndarray:
         todo = ""
         if array.ndim == 1 and np.issubdtype(array.dtype, np.floating):
             todo = " Convert them with .astype('int64'), or set task: regression."
+        elif array.dtype == bool:
+            todo = " Convert them with .astype('int64')."
         elif array.ndim == 1 and array.dtype.kind in "US":
             todo = " Number the classes: numpy.unique(labels, return_inverse=True)[1]."
         raise DataDamaged(f"{where}: {key}: labels must be whole numbers [N] or [N, T], {found}.{todo}")

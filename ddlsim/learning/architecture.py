@@ -103,6 +103,11 @@ def read_architecture(
                 f"model: {key} of {name} is complex ({values.dtype}), and nodes train and send real numbers (float32). "
                 "Keep its real and imaginary parts as two parameters, or as one with torch.view_as_complex in forward."
             )
+        if getattr(values, "_post_accumulate_grad_hooks", None):
+            raise ScenarioError(
+                f"model: {key} of {name} has a hook that runs when its gradient has been accumulated, which training "
+                "here never does. Use register_hook, whose function returns the gradient that is meant."
+            )
     _refuse_statistics_of_batches(name, module)
     module = module.float()
     layout = Layout(name, module, buffers)

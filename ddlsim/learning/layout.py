@@ -16,6 +16,7 @@ Three kinds of tensors are in no such row:
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -191,6 +192,7 @@ def _check(architecture: str, module: nn.Module, names: tuple[str, ...]) -> None
                     "sent apart. Give each part a tensor of its own, or move both uses into one part; of a module that "
                     "was cut, SplitModel(module, nn.Identity()) (ddlsim.models.split) is all core."
                 )
+    _refuse_shared_storage(architecture, module)
     inside = {id(each) for part in names for each in named_tensors(getattr(module, part)).values()}
     kept = module.state_dict().keys()
     outside = [name for name, each in module.named_parameters() if each.requires_grad and id(each) not in inside]
@@ -202,6 +204,22 @@ def _check(architecture: str, module: nn.Module, names: tuple[str, ...]) -> None
         )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise ScenarioError(f"model: all parameters of {architecture} are frozen. Leave at least one to be trained.")
+
+
+def _refuse_shared_storage(architecture: str, module: nn.Module) -> None:
+    """Raises ScenarioError if a trained parameter lies in the memory of another one: nodes would train two of it."""
+    found = [
+        (each.data_ptr(), each.data_ptr() + each.numel() * each.element_size(), name)
+        for name, each in module.named_parameters()
+        if each.requires_grad and each.numel() and each.data_ptr() and each.is_contiguous()
+    ]
+    for (_, end, first), (start, _, second) in pairwise(sorted(found)):
+        if start < end:
+            raise ScenarioError(
+                f"model: {second} of {architecture} lies in the memory of {first}, but is a parameter of its own, so "
+                "that nodes would train and send two. Tie them by one parameter (decoder.weight = encoder.weight, not "
+                "decoder.weight.data = ...), or give each its own values (.clone())."
+            )
 
 
 def _entries(tensors: list[tuple[str, torch.Tensor, bool]]) -> tuple[Entry, ...]:

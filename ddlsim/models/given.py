@@ -71,7 +71,7 @@ def given_model(given: "nn.Module | Callable[..., nn.Module]") -> GivenModel:
             values from the scenario's seed. It takes nothing, or `image_shape` and `num_classes`, or one of them, by
             these names.
     Raises:
-        ScenarioError: if it takes something else, or if the module has parameters without a shape.
+        ScenarioError: if it takes something else, or if the module has parameters without a shape, or with hooks.
     """
     written_as = type(given) if isinstance(given, nn.Module) else given
     if not isinstance(given, nn.Module):
@@ -89,6 +89,7 @@ def given_model(given: "nn.Module | Callable[..., nn.Module]") -> GivenModel:
     identity = Identity()
     if isinstance(given, nn.Module):
         refuse_lazy(given, type(given).__name__)
+        _refuse_gradient_hooks(given)
         identity.module(given, with_values=True)
     else:
         _identify(identity, given)
@@ -102,6 +103,16 @@ def given_model(given: "nn.Module | Callable[..., nn.Module]") -> GivenModel:
     }
     cls: type[GivenModel] = type(_name(written_as), (GivenModel,), attributes)
     return dataclass(frozen=True, kw_only=True)(cls)()
+
+
+def _refuse_gradient_hooks(given: nn.Module) -> None:
+    """Raises ScenarioError if a parameter has hooks, which no copy of it has."""
+    for name, parameter in given.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise ScenarioError(
+                f"model: {name} of this {type(given).__name__} has a hook on its gradient, which a copy of the module "
+                "for a node does not have. Give the class, or a function that makes the module and registers the hook."
+            )
 
 
 def _identify(identity: Identity, given: "Callable[..., nn.Module]") -> None:

@@ -100,7 +100,7 @@ def _begin(
         finished = directories.complete_summary(path)
         if finished and not force and directories.same_scenario(path, scenario):
             refuse_other_inputs(path, scenario, prepare(loaded))
-            console.message(f"{path} holds this run already; --force runs it again.")
+            console.message(f"{path} holds this run already; --force (force=True in Python) runs it again.")
             return path, finished
         torn = not force and _is_torn(path, scenario)
         if torn and resume_torn:

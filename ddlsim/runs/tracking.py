@@ -29,33 +29,33 @@ class Tracked(Callback):
         self._trackers: dict[str, tuple[Tracker, str | None]] = {}
         for text in texts:
             name, project = parse(text)
-            self._trackers[name] = make_tracker(name), project
+            self._trackers[text] = make_tracker(name), project
         self._tell = tell
         self._fair_lambda = metrics.FAIR_LAMBDA
 
     def on_start(self, started: Started) -> None:
         self._fair_lambda = started.scenario["evaluation"]["fair_lambda"]
-        for name, (tracker, project) in list(self._trackers.items()):
-            self._guarded(name, tracker.begin, about_run(started.directory, started.scenario, project))
+        for text, (tracker, project) in list(self._trackers.items()):
+            self._guarded(text, tracker.begin, about_run(started.directory, started.scenario, project))
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
         point = _point(evaluation, self._fair_lambda)
-        for name, (tracker, _) in list(self._trackers.items()):
-            self._guarded(name, tracker.point, point)
+        for text, (tracker, _) in list(self._trackers.items()):
+            self._guarded(text, tracker.point, point)
 
     def on_end(self, summary: dict[str, Any]) -> None:
-        for name, (tracker, _) in list(self._trackers.items()):
-            self._guarded(name, tracker.end, summary)
+        for text, (tracker, _) in list(self._trackers.items()):
+            self._guarded(text, tracker.end, summary)
 
-    def _guarded(self, name: str, call: Callable[[Any], None], about: Any) -> None:
+    def _guarded(self, text: str, call: Callable[[Any], None], about: Any) -> None:
         try:
             call(about)
         except Exception as error:
-            del self._trackers[name]
-            text = " ".join(f"{type(error).__name__}: {error}".split())
+            del self._trackers[text]
+            why = " ".join(f"{type(error).__name__}: {error}".split())
             self._tell(
-                f"WARNING: the tracker {name} has failed and is left out: {text:.300}. The run goes on; `ddlsim export "
-                f"RUN --to {name}` writes it afterwards."
+                f"WARNING: the tracker {text} has failed and is left out: {why:.300}. The run goes on; `ddlsim export "
+                f"RUN --to {text}` writes it afterwards."
             )
 
 

@@ -262,7 +262,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
     changes: list[tuple[tuple[str, ...], Tree]] = []
     for text in overrides:
         try:
-            changes.append(_parse_override(text))
+            changes.append(parse_override(text))
         except ScenarioProblems as error:
             problems += error.problems
     if problems:
@@ -284,7 +284,12 @@ def changed(tree: Tree, changes: Sequence[tuple[tuple[str, ...], Tree]]) -> Tree
     return tree
 
 
-def _parse_override(text: str) -> tuple[tuple[str, ...], Tree]:
+def parse_override(text: str) -> tuple[tuple[str, ...], Tree]:
+    """The path and the value of "dotted.key=value".
+
+    Raises:
+        ScenarioProblems: if it is none.
+    """
     mark = Mark(f"--set {text}")
     key, equals, value = text.partition("=")
     path = tuple(key.strip().split("."))

@@ -1,7 +1,8 @@
-"""One rule for laying a mapping over another: defaults, `extends`, `fallback` and `--set` all follow it.
+"""One rule for laying a mapping over another: defaults, `extends`, `fallback` and parts of sweeps all follow it.
 
 A mapping is merged key by key, but one that gives a `name` for a named part replaces that part whole: the keys of the
-part that stood there belong to another one. Everything else replaces what was there.
+part that stood there belong to another one. Everything else replaces what was there. `--set` puts the value that it
+gives in the place of what is there, whatever it is: a mapping too replaces a whole section.
 """
 
 from typing import Any

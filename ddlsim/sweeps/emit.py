@@ -48,4 +48,6 @@ def slurm(points: Sequence[Point], name: str, out: Path, options: Sequence[str] 
     """A script for `sbatch`, a task of its array for each run."""
     log = shlex.quote(str(out.absolute() / "slurm-%A_%a.log"))
     here = shlex.quote(str(Path.cwd()))
-    return SLURM.format(name=name, count=len(points), log=log, here=here, commands=commands(points, options).rstrip())
+    return SLURM.format(
+        name=shlex.quote(name), count=len(points), log=log, here=here, commands=commands(points, options).rstrip()
+    )

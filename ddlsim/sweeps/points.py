@@ -249,6 +249,7 @@ def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Poin
     if base.given is not None:
         words = ("run", base.given, *(word for option in options for word in ("--set", option)))
     try:
+        _refuse_hidden(options, [value.option for value in combination if value.option])
         tree = base.tree
         for value in combination:
             tree = tree if value.part is None else merge(tree, value.part)
@@ -256,6 +257,27 @@ def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Poin
     except ScenarioError as error:
         return Point(title, directory, None, str(error).splitlines()[0], words)
     return Point(title, directory, scenario, "", words)
+
+
+def _refuse_hidden(options: Sequence[str], told: Sequence[str]) -> None:
+    """Raises ScenarioError if a value that a run is named by holds a key to which another option gives another value,
+    which goes before it.
+
+    Args:
+        options: of the run, "KEY=VALUE".
+        told: those that it is named by.
+    """
+    from ddlsim.scenario.load import parse_override
+
+    given = {option: parse_override(option) for option in options}
+    for whole in told:
+        path, tree = given[whole]
+        for option, (longer, value) in given.items():
+            inner = tree if longer[: len(path)] == path and longer != path else None
+            for key in longer[len(path) :]:
+                inner = None if inner is None else inner.child(key)
+            if inner is not None and inner.plain() != value.plain():
+                raise ScenarioError(f"{whole}: {option} goes before it, and says otherwise. Leave one of the two out.")
 
 
 def _as_yaml(plain: Any) -> str:

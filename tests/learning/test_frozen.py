@@ -125,6 +125,15 @@ def test_a_tensor_of_two_parts_is_refused():
         Layout("net", SplitModel(linear, linear))
 
 
+def test_two_parameters_in_one_place_of_memory_are_refused():
+    first, second = nn.Linear(3, 3), nn.Linear(3, 3)
+    second.weight.data = first.weight.data
+    with pytest.raises(ScenarioError, match=r"lies in the memory of core\.0\.weight, but is a parameter of its own"):
+        Layout("net", SplitModel(nn.Sequential(first, second), nn.Linear(3, 3)))
+    second.weight = first.weight
+    assert Layout("net", SplitModel(nn.Sequential(first, second), nn.Linear(3, 3))).parts["core"].size == 9 + 3 + 3
+
+
 def test_a_parameter_outside_the_parts_is_refused():
     module = adapted()
     module.scale = nn.Parameter(torch.ones(1))

@@ -88,7 +88,6 @@ def own_forward(made):
         otherwise(lambda core, head, x: head(core(x).clamp(max=99))),
         otherwise(lambda core, head, x: head(core(x)).clamp(-999, 999)),
         hooked(lambda made: made.head.weight.register_hook(lambda grad: grad / 2)),
-        hooked(lambda made: made.head.weight.register_post_accumulate_grad_hook(lambda weight: None)),
         hooked(lambda made: made.head.register_full_backward_hook(lambda layer, given, found: None)),
         hooked(lambda made: made.head.register_full_backward_pre_hook(lambda layer, found: None)),
         hooked(lambda made: made.core.register_forward_hook(lambda layer, given, found: found.detach())),

@@ -91,6 +91,19 @@ def test_a_tracker_is_told_during_the_run_what_the_records_say_afterwards(tmp_pa
         assert set(recorded.values) - set(live.values) <= {n for n in recorded.values if n.startswith("test_loss")}
 
 
+def test_two_projects_of_one_tracker_are_both_told(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr("ddlsim.runs.tracking.make_tracker", lambda name: made.append(Notes()) or made[-1])
+    ddlsim.run(SMALL, out=tmp_path / "run", track=["wandb:mine", "wandb:ours"])
+    assert [notes.told[0].project for notes in made] == ["mine", "ours"]
+    assert all(notes.told[-1] == "done" for notes in made)
+
+
+def test_files_have_no_project(run):
+    with pytest.raises(ScenarioError, match="--to csv:mine: files are of no project"):
+        export_run(run.records, "csv", project="mine")
+
+
 @pytest.mark.parametrize("method", ["begin", "point", "end"])
 def test_a_tracker_that_fails_is_one_warning_and_the_run_goes_on(tmp_path, monkeypatch, capsys, method):
     def broken(self, about):

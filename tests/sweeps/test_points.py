@@ -167,6 +167,14 @@ def test_an_axis_of_parts_that_undoes_another_one_is_refused(ddlsim):
         read_sweep("sweep.yaml")
 
 
+def test_a_whole_part_that_an_option_changes_does_not_give_its_name(ddlsim):
+    base = Base("base", read_tree(Path("base.yaml")), ("algorithm.fanout=2",), Path("out"))
+    found = points(base, [parse_grid("algorithm={name: el, fanout: 3},{name: el, fanout: 2},{name: local}")], None)
+    assert found[0].refusal.endswith("algorithm.fanout=2 goes before it, and says otherwise. Leave one of the two out.")
+    assert found[1].scenario.algorithm.fanout == 2
+    assert "goes before" not in found[2].refusal
+
+
 @pytest.mark.parametrize("text", ["rounds", "rounds=", "=1"])
 def test_a_grid_without_key_or_values_is_refused(text):
     with pytest.raises(ScenarioError, match="expected KEY=VALUE,VALUE"):

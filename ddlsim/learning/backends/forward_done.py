@@ -16,12 +16,11 @@ from ddlsim.identity import MODULE_HOOKS
 
 def has_hooks(module: nn.Module) -> bool:
     """Whether anything is hooked on a module, its submodules or parameters, or takes the place of a forward."""
-    modules, parameters = list(module.modules()), list(module.parameters())
+    modules = list(module.modules())
     return (
         any(getattr(each, name) for each in modules for name in MODULE_HOOKS)
         or any("forward" in vars(each) for each in modules)
         or gradients_hooked(module)
-        or any(each._post_accumulate_grad_hooks for each in parameters)
     )
 
 

@@ -21,10 +21,14 @@ def export_run(records: Records, to: str, out: Path | None = None, project: str 
     Returns:
         The files written, if it is files.
     Raises:
-        ScenarioError: if there is no such tool. DataMissing: if its package is not installed.
+        ScenarioError: if there is no such tool, or it has no projects. DataMissing: if its package is not installed.
         DdlsimError: if the tool fails.
     """
     if to in FILES:
+        if project is not None:
+            raise ScenarioError(
+                f"--to {to}:{project}: files are of no project. Name their folder with -o, or leave it out."
+            )
         return write_tables(records, out or records.directory / to, to)
     if to not in TRACKERS:
         raise ScenarioError(f"--to {to}: expected {', '.join([*TRACKERS, *FILES])}.")
