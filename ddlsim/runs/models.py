@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
 
 MODELS = "models.safetensors"
+WITHOUT_FILES = ("partition", "topology", "network", "devices", "churn", "fallback")
+"""Sections that may name files and that no model goes by."""
 MOST_BYTES = 256_000_000
 """Models of all nodes that are kept without being asked for."""
 
@@ -147,9 +149,8 @@ def model_of(directory: Path, node: int, data_dir: Path | None = None, download:
     """
     from ddlsim.learning.architecture import UNTRAINED, draw
     from ddlsim.rng import stream_seed
-    from ddlsim.scenario import load
 
-    values, scenario = read_model(directory, node), load(directory / "scenario.yaml")
+    values, scenario = read_model(directory, node), _scenario_of_models(directory)
     _warn_of_other_code(directory, scenario)
     image_shape, num_classes, num_tokens, label_shape = _seen(directory, scenario, data_dir, download)
     builders = scenario.model.fitted(num_tokens, label_shape).builders(image_shape, num_classes)
@@ -165,6 +166,26 @@ def model_of(directory: Path, node: int, data_dir: Path | None = None, download:
             f"{text:.300}. Was the model's code changed since? `ddlsim export` writes the values as they are."
         ) from error
     return module.eval()
+
+
+def _scenario_of_models(directory: Path) -> "Scenario":
+    """The scenario of a run; where parts that no model goes by name files that are not there any more (relative to
+    where it was started), without these.
+    """
+    from ddlsim.scenario.load import finish, load, read_tree
+    from ddlsim.scenario.problems import ScenarioProblems
+
+    file = directory / "scenario.yaml"
+    try:
+        return load(file)
+    except ScenarioProblems as error:
+        tree = read_tree(file)
+        for key in WITHOUT_FILES:
+            tree.value.pop(key, None)
+        try:
+            return finish(tree, file.stem)
+        except ScenarioProblems:
+            raise error from None
 
 
 def _warn_of_other_code(directory: Path, scenario: "Scenario") -> None:

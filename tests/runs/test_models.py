@@ -62,6 +62,18 @@ def test_the_module_of_a_node_predicts_what_the_run_says(ran, model, algorithm):
     assert accuracy(module, scenario) == pytest.approx(told[-1], abs=2e-3)
 
 
+def test_a_model_needs_no_files_of_other_parts(ran, tmp_path, monkeypatch):
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps([list(range(100 * node, 100 * node + 20)) for node in range(4)]))
+    _, out, _ = ran(f"partition={{name: file, path: {lists}}}")
+    lists.unlink()
+    kept = read_model(out, 0)
+    assert all(torch.equal(values, kept[name]) for name, values in runs.model_of(out, 0).state_dict().items())
+    monkeypatch.setattr(models, "WITHOUT_FILES", ())
+    with pytest.raises(ScenarioError, match="partition.path: no file"):
+        runs.model_of(out, 0)
+
+
 def test_a_node_of_mixed_models_gets_its_own_architecture(ran):
     models = "{name: mixed, latent: 8, models: [mlp, gn_lenet]}"
     _, out, _ = ran("algorithm={name: local}", f"model={models}")
