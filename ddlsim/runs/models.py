@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
 
 MODELS = "models.safetensors"
-WITHOUT_FILES = ("partition", "topology", "network", "devices", "churn", "fallback")
+MAY_NAME_FILES = ("partition", "topology", "network", "devices", "churn", "fallback")
 """Sections that may name files and that no model goes by."""
 MOST_BYTES = 256_000_000
 """Models of all nodes that are kept without being asked for."""
@@ -174,14 +174,16 @@ def _scenario_of_models(directory: Path) -> "Scenario":
     """
     from ddlsim.scenario.load import finish, load, read_tree
     from ddlsim.scenario.problems import ScenarioProblems
+    from ddlsim.scenario.tree import from_plain
 
     file = directory / "scenario.yaml"
     try:
         return load(file)
     except ScenarioProblems as error:
         tree = read_tree(file)
-        for key in WITHOUT_FILES:
+        for key in MAY_NAME_FILES:
             tree.value.pop(key, None)
+        tree.value["topology"] = from_plain({"name": "complete"}, tree.mark)
         try:
             return finish(tree, file.stem)
         except ScenarioProblems:

@@ -69,8 +69,8 @@ def test_a_model_needs_no_files_of_other_parts(ran, tmp_path, monkeypatch):
     lists.unlink()
     kept = read_model(out, 0)
     assert all(torch.equal(values, kept[name]) for name, values in runs.model_of(out, 0).state_dict().items())
-    monkeypatch.setattr(models, "WITHOUT_FILES", ())
-    with pytest.raises(ScenarioError, match="partition.path: no file"):
+    monkeypatch.setattr(models, "MAY_NAME_FILES", ())
+    with pytest.raises(ScenarioError, match=r"partition\.path: no file"):
         runs.model_of(out, 0)
 
 
