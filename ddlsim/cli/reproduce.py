@@ -27,7 +27,11 @@ def reproduce(
     ] = [],  # noqa: B006
     seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds of each cell.")] = None,
     out: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder of the runs; by default runs/<matrix>.")
+        Path | None,
+        typer.Option(
+            file_okay=False,
+            help="Folder of the runs; by default runs/<matrix>, with --set runs/<matrix>+<key>=<value>.",
+        ),
     ] = None,
     overrides: Overrides = [],  # noqa: B006
     data_dir: DataDir = None,
@@ -51,9 +55,10 @@ def reproduce(
     code is then 5. The table is also written to <out>/table.md.
     """
     from ddlsim.reproduce import Keeper, Outcome, console_table, markdown_table, read_matrix, results, runs_of
+    from ddlsim.reproduce.kept import folder_of
 
     checked = read_matrix(matrix, overrides, cells)
-    folder = out or Path("runs") / checked.name
+    folder = out or folder_of(checked, Path("runs"))
     runs = runs_of(checked, folder, seeds, cells)
     outcome = Outcome(interrupted=False, failures=())
     if not table:

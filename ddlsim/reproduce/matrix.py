@@ -123,6 +123,9 @@ def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Seque
     Raises:
         ScenarioError: every problem of the file and of its cells at once, each with its place; nothing has been run.
     """
+    for override in overrides:
+        if override.partition("=")[0].strip() == "seed":
+            raise ScenarioError(f"--set {override}: a matrix has seeds of its own; --seeds takes the first of them.")
     file = find(path, matrices=True)
     try:
         tree = parse_file(file.read_text(encoding="utf-8"), str(file))
@@ -147,6 +150,9 @@ def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Seque
         problems += found
         if made is not None:
             cells.append(made)
+    if problems:
+        raise ScenarioProblems(in_order(problems))
+    problems = _cluster_problems(tree, whole, cells)
     if problems:
         raise ScenarioProblems(in_order(problems))
     judged = {cell.scenario.learned.judged_by.name for cell in cells}
@@ -199,8 +205,13 @@ def _axes_problems(tree: Tree) -> list[Problem]:
 
 
 def _name_problems(tree: Tree, whole: MatrixFile) -> list[Problem]:
-    """Measures and cells that do not exist."""
+    """Measures and cells that do not exist, and cells that would share their directory and results file."""
     problems = []
+    places: dict[str, str] = {}
+    for name, cell in tree.value["cells"].value.items():
+        first = places.setdefault(name.replace("/", "+"), name)
+        if first != name:
+            problems.append(Problem(cell.key, f"cells.{name}", f"its directory would be that of {first}; rename one"))
     for index, name in enumerate(whole.measures):
         if name not in MEASURES:
             text = f"unknown measure {name!r}.{did_you_mean(name, MEASURES)} Known: {', '.join(MEASURES)}"
@@ -212,6 +223,18 @@ def _name_problems(tree: Tree, whole: MatrixFile) -> list[Problem]:
     for index, shape in enumerate(whole.shapes):
         if isinstance(shape.of, str) and shape.of not in whole.measures:
             text = f"of: {shape.of!r} is none of the measures of this matrix"
+            problems.append(Problem(tree.value["shapes"].value[index].mark, f"shapes[{index}]", text))
+    return problems
+
+
+def _cluster_problems(tree: Tree, whole: MatrixFile, cells: Sequence[Cell]) -> list[Problem]:
+    """Shapes that compare a cluster which one of their cells does not have."""
+    problems = []
+    count = {cell.name: len(cell.scenario.nodes.clusters) for cell in cells}
+    for index, shape in enumerate(whole.shapes):
+        fewest = min(shape.cells, key=lambda name: count[name])
+        if isinstance(shape.of, int) and not 0 <= shape.of < count[fewest]:
+            text = f"of: {shape.of}: {fewest} has the clusters 0..{count[fewest] - 1}"
             problems.append(Problem(tree.value["shapes"].value[index].mark, f"shapes[{index}]", text))
     return problems
 

@@ -3,11 +3,18 @@
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, MinLen
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from ddlsim.reproduce.shapes import Shape
 
-Seeds = Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
+
+def _once(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds):
+        raise ValueError("expected every seed once")
+    return seeds
+
+
+Seeds = Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1), AfterValidator(_once)]
 Overlay = dict[str, Any]
 """Part of a scenario."""
 

@@ -84,16 +84,18 @@ def _highest_fair_accuracy(summary: dict[str, Any], directory: Path) -> float | 
 
 
 def _between_merges(kind: str) -> Callable[[dict[str, Any], Path], float | None]:
-    """Cluster 0's validation accuracy before or after the merges of the last ten rounds in which there were any."""
+    """What cluster 0 has on its validation samples (its accuracy in percent; or a loss) before or after the merges of
+    the last ten rounds in which there were any.
+    """
 
     def value(summary: dict[str, Any], directory: Path) -> float | None:
-        from ddlsim.report.contacts import merge_quality
+        from ddlsim.report.contacts import measured_at_merges, merge_quality
         from ddlsim.report.reading import read
 
-        found = merge_quality(read(directory))
-        if found is None:
-            return None
-        return 100 * float(np.nanmean(found[1][-10:, 0, int(kind == "after")]))
+        records = read(directory)
+        found = merge_quality(records)
+        last = np.full(1, np.nan) if found is None else found[1][-10:, 0, int(kind == "after")]
+        return None if np.isnan(last).all() else measured_at_merges(records).scale * float(np.nanmean(last))
 
     return value
 
@@ -108,8 +110,8 @@ MEASURES: dict[str, Measure] = {
     "heads_apart": Measure("runs whose clusters have different heads %", _settlement("apart"), 0),
     "gb_per_node_to_target": Measure("GB per node to the target", _gb_per_node, 3),
     "rounds_to_target": Measure("rounds to the target", _of_target("round"), 0),
-    "before_merges": Measure("cluster 0, validation %, before the last merges", _between_merges("before")),
-    "after_merges": Measure("cluster 0, validation %, after the last merges", _between_merges("after")),
+    "before_merges": Measure("cluster 0, validation, before the last merges", _between_merges("before")),
+    "after_merges": Measure("cluster 0, validation, after the last merges", _between_merges("after")),
 }
 """Name in a matrix file -> measure."""
 

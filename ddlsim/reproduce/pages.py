@@ -15,8 +15,8 @@ INTRODUCTION = """\
 
 This page and those of the tables are made from the JSON files beside them by `python tools/results_pages.py`; the files
 are written by `ddlsim reproduce NAME --results docs/results`. Each holds, per seed, our numbers with the command, the
-commit, the machine and the date. Pages that no row below links to are written by hand: they hold results that are not
-in these files, such as shortened runs, and what explains a result.
+commit (where it is known), the machine and the date. Pages that no row below links to are written by hand: they hold
+results that are not in these files, such as shortened runs, and what explains a result.
 
 *reproduced*: our mean lies within two published standard deviations of the published mean. *outside*: further away.
 *beside*: run, where no deviation is published, or none over seeds, so that there is nothing to judge by but the
@@ -94,6 +94,8 @@ def _shortened(folder: Path, matrices: Sequence[Path | str], pages: list[Path]) 
     for path in matrices:
         plain = read_matrix(path)
         for held in sorted(folder.glob(f"{plain.name}+*")):
+            if not held.is_dir():  # a page that was made of one
+                continue
             overrides = overrides_in(held)
             matrix = read_matrix(path, overrides)
             found = [r for r in results(matrix, runs_of(matrix, folder / "none"), folder) if r.seeds]

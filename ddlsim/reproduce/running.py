@@ -58,12 +58,13 @@ def runs_of(matrix: Matrix, out: Path, seeds: int | None = None, patterns: Seque
         seeds: only so many seeds of each cell; None: all.
         patterns: only cells that match one of these shell patterns; empty: all.
     Raises:
-        ScenarioError: if no cell matches.
+        ScenarioError: if a pattern matches no cell.
     """
     cells = [cell for cell in matrix.cells if is_meant(cell.name, patterns)]
-    if not cells:
-        known = ", ".join(cell.name for cell in matrix.cells)
-        raise ScenarioError(f"--cells {' '.join(patterns)}: no cell of {matrix.name} matches. Known: {known}.")
+    for pattern in patterns:
+        if not any(is_meant(cell.name, [pattern]) for cell in cells):
+            known = ", ".join(cell.name for cell in matrix.cells)
+            raise ScenarioError(f"--cells {pattern}: no cell of {matrix.name} matches. Known: {known}.")
     found = []
     for turn in range(max(len(cell.seeds[:seeds]) for cell in cells)):
         for cell in cells:

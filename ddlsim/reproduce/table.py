@@ -29,9 +29,10 @@ class Result:
         mean: over seeds.
         std: population standard deviation over seeds (or over clusters, or over nodes and then the mean over seeds, as
             the matrix says); None with one seed.
-        clusters: mean of each cluster over seeds.
+        clusters: mean of each cluster over seeds; None of one without honest nodes.
         measures: measure -> mean over the seeds that have it.
         having: measure -> how many seeds have it: not all of them reach a target.
+        partly: seeds in which some nodes have diverged; if all have in one of them, there are no numbers.
         unmeasured: measures that a result file does not hold, as the matrix did not ask for them yet.
     """
 
@@ -39,9 +40,10 @@ class Result:
     seeds: tuple[int, ...]
     mean: float | None
     std: float | None
-    clusters: tuple[float, ...]
+    clusters: tuple[float | None, ...]
     measures: Mapping[str, float] = field(default_factory=dict)
     having: Mapping[str, int] = field(default_factory=dict)
+    partly: tuple[int, ...] = ()
     unmeasured: frozenset[str] = frozenset()
 
     @property
@@ -96,11 +98,11 @@ def _result(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]]) -
     seeds = tuple(seed for seed, _ in own)
     if not valued or len(valued) < len(own):
         return Result(cell, seeds, None, None, ())
-    clusters = scale * np.array([values["clusters"] for values in valued])
-    means = clusters.mean(1) if matrix.average == "clusters" else scale * np.array([v["all"] for v in valued])
+    clusters = scale * np.array([values["clusters"] for values in valued], float)  # None is nan
+    means = np.nanmean(clusters, 1) if matrix.average == "clusters" else scale * np.array([v["all"] for v in valued])
     std = None
     if matrix.spread == "clusters":  # as published: of the clusters' means over seeds
-        std = float(clusters.mean(0).std())
+        std = float(np.nanstd(clusters.mean(0)))
     elif matrix.spread == "nodes":
         std = float(scale * np.mean([values["std"] for values in valued]))
     elif len(seeds) > 1:
@@ -112,16 +114,17 @@ def _result(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]]) -
         seeds,
         float(means.mean()),
         std,
-        tuple(clusters.mean(0).tolist()),
+        tuple(None if np.isnan(mean) else mean for mean in clusters.mean(0).tolist()),
         {name: float(np.mean(own)) for name, own in known.items() if own},
         {name: len(own) for name, own in known.items() if own},
+        tuple(seed for seed, values in own if values.get("diverged")),
         frozenset(name for name in matrix.measures if any(name not in values.get("measures", {}) for values in valued)),
     )
 
 
 def _is_whole(values: Mapping[str, Any]) -> bool:
-    """Whether nodes and every cluster have a value: where training has diverged they have none, or an infinite one."""
-    return all(value is not None and np.isfinite(value) for value in (values["all"], *(values["clusters"] or ())))
+    """Whether nodes have a value: where training has diverged they have none, or an infinite one, or one by chance."""
+    return values["all"] is not None and bool(np.isfinite(values["all"])) and values.get("diverged", 0) < 1
 
 
 def standing(result: Result, spread: str = "seeds") -> str:
@@ -171,19 +174,19 @@ def markdown_table(matrix: Matrix, found: Sequence[Result]) -> str:
 
 
 def _cells(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
-    in_deviations = matrix.spread == "seeds"
+    in_deviations, digits = matrix.spread == "seeds", _digits(matrix)
     header = ["cell", "seeds", "ours", "published", "difference"]
     header += (["in std"] if in_deviations else []) + ["clusters ours", "clusters published"]
     rows = []
     for result in found:
         published = result.cell.published
-        row = [result.cell.name, f"{len(result.seeds)}/{len(result.cell.seeds)}", _ours(result)]
-        row.append(_mean_and_std(published.mean, published.std) if published else "-")
-        row.append("-" if result.difference is None else f"{result.difference:+.2f}")
+        row = [result.cell.name, f"{len(result.seeds)}/{len(result.cell.seeds)}", _ours(result, digits)]
+        row.append(_mean_and_std(published.mean, published.std, digits) if published else "-")
+        row.append("-" if result.difference is None else f"{result.difference:+.{digits}f}")
         if in_deviations:
             row.append("-" if result.deviations is None else f"{result.deviations:+.1f}")
-        row.append(_each(result.clusters))
-        row.append(_each(published.clusters or ()) if published else "-")
+        row.append(_each(result.clusters, digits))
+        row.append(_each(published.clusters or (), digits) if published else "-")
         rows.append(row)
     return header, rows
 
@@ -216,19 +219,24 @@ def _shapes(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[li
     return ["what the paper shows", "ours"], [[shape.claim, verdict] for shape, verdict in verdicts(matrix, found)]
 
 
-def _ours(result: Result) -> str:
+def _digits(matrix: Matrix) -> int:
+    """Decimals of what nodes are judged by."""
+    return 2 if matrix.judged_by.share else matrix.judged_by.digits
+
+
+def _ours(result: Result, digits: int) -> str:
     if result.mean is None:
         return "diverged" if result.seeds else "-"
-    return _mean_and_std(result.mean, result.std)
+    return _mean_and_std(result.mean, result.std, digits)
 
 
-def _mean_and_std(mean: float | None, std: float | None, digits: int = 2) -> str:
+def _mean_and_std(mean: float | None, std: float | None, digits: int) -> str:
     text = number_text(mean, digits)
     return text if std is None else f"{text} ± {number_text(std, digits)}"
 
 
-def _each(values: Sequence[float | None]) -> str:
-    return " ".join(number_text(value, 2) for value in values) or "-"
+def _each(values: Sequence[float | None], digits: int) -> str:
+    return " ".join(number_text(value, digits) for value in values) or "-"
 
 
 def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
@@ -250,6 +258,11 @@ def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
         notes.append(matrix.note)
     if matrix.changes:
         notes.append(f"NOT AS PUBLISHED: run with {' '.join(matrix.changes)}")
+    notes += [
+        f"{result.cell.name}: some nodes have diverged with the seeds {', '.join(map(str, result.partly))}"
+        for result in found
+        if result.partly and result.mean is not None
+    ]
     notes += [f"{result.cell.name}: {result.cell.note}" for result in found if result.cell.note]
     outside = [result.cell for result in found if standing(result, matrix.spread) == "outside"]
     notes += [f"{cell.name}: {cell.outside}" for cell in outside if cell.outside]

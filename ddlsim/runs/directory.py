@@ -245,11 +245,17 @@ def write_samples(directory: Path, lines: str) -> None:
         (directory / "samples.jsonl").write_text(lines, encoding="utf-8")
 
 
-def write_json(path: Path, value: dict) -> None:
-    """Whole or not at all: a reader never sees half a file. Numbers that are not finite become null."""
+def write_json(path: Path, value: dict, draft: Path | None = None) -> None:
+    """Whole or not at all: a reader never sees half a file. Numbers that are not finite become null.
+
+    Args:
+        path: the file.
+        value: what it holds.
+        draft: what is written first; None: the file's name with .draft at its end, where no other process writes it.
+    """
     from ddlsim.report.json_lines import strict
 
-    draft = path.with_suffix(".draft")
+    draft = draft or path.with_suffix(".draft")
     try:
         draft.write_text(json.dumps(strict(value), indent=2) + "\n", encoding="utf-8")
         os.replace(draft, path)

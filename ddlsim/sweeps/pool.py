@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import DataMissing, ScenarioError
 
 POLL_S = 0.05
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -137,4 +137,4 @@ def _cause(code: int, lines: list[str]) -> str:
         return f"killed by {killer}{hint}"
     if not lines:
         return f"exit code {code}, without a message"
-    return lines[0] if code == ScenarioError.exit_code else lines[-1]
+    return lines[0] if code in (ScenarioError.exit_code, DataMissing.exit_code) else lines[-1]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ddlsim.errors import ScenarioError
 from ddlsim.reproduce import Keeper, read_matrix, reproduce, results, runs_of, write_pages
 from ddlsim.reproduce.kept import file_of, folder_of, kept
 from ddlsim.reproduce.measures import MEASURES, measured
@@ -14,6 +15,16 @@ from ddlsim.scenario import renamed
 from ddlsim.scenario.find import is_matrix
 
 ROOT = Path(__file__).parents[2]
+OWN = """\
+from dataclasses import dataclass
+
+from ddlsim.algorithms.el import EpidemicLearning
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(EpidemicLearning):
+    share: float = {share}
+"""
 
 
 def summary(value, **more):
@@ -185,3 +196,47 @@ def test_the_pages_in_the_repository_are_those_that_the_files_give(tmp_path):
 def test_every_measure_has_a_title_of_its_own():
     titles = [measure.title for measure in MEASURES.values()]
     assert len(set(titles)) == len(titles)
+
+
+@pytest.mark.parametrize(("text", "told"), [("<<<<<<< HEAD\n{}", "cannot be read"), ("[]", "is no results file")])
+def test_a_file_that_is_no_results_file_is_told_and_not_written_over(filled, tmp_path, text, told):
+    matrix, folder = filled
+    path = folder / "tiny" / "slow+ring.json"
+    path.write_text(text)
+    run = runs_of(matrix, tmp_path / "runs")[0]
+    for attempt in (lambda: results(matrix, [run], folder), lambda: Keeper(matrix, folder).keep(run, summary(1.0))):
+        with pytest.raises(ScenarioError, match=told):
+            attempt()
+    assert path.read_text() == text
+
+
+def test_results_of_other_settings_are_moved_aside_by_the_first_new_run(filled, write, tmp_path):
+    _, folder = filled
+    path = folder / "tiny" / "slow+ring.json"
+    before = path.read_text()
+    changed = read_matrix(write(("{training: {learning_rate: 0.0001}}", "{training: {learning_rate: 0.0002}}")))
+    Keeper(changed, folder).keep(runs_of(changed, tmp_path / "runs")[0], summary(1.0))
+    assert path.with_name("slow+ring.earlier-1.json").read_text() == before
+    assert list(json.loads(path.read_text())["seeds"]) == ["1"]
+
+
+def test_a_seed_that_was_run_with_other_code_of_one_s_own_does_not_count(write, tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text(OWN.format(share=1.0))
+    matrix = read_matrix(
+        write(("algorithm: {name: el}", 'algorithm: {name: "./own.py:Own"}'), ("seeds: [7]", "seeds: [7, 8]"))
+    )
+    (run,) = runs_of(matrix, tmp_path / "runs", seeds=1, patterns=["alone"])
+    keeper = Keeper(matrix, tmp_path / "results")
+    reproduce([run], keep=keeper.keep)
+    assert keeper.has(run)
+    (tmp_path / "own.py").write_text(OWN.format(share=2.0))
+    changed = read_matrix("tiny.yaml")
+    assert kept(changed, changed.cells[2], tmp_path / "results") == {}
+
+
+def test_pages_of_pages_are_not_made(write, tmp_path):
+    matrix = read_matrix(write(), ["rounds=1"])
+    folder = tmp_path / "results"
+    Keeper(matrix, folder).keep(runs_of(matrix, tmp_path / "runs")[0], summary(9100.0))
+    first, again = ([page.name for page in write_pages(folder, ["tiny.yaml"])] for _ in range(2))
+    assert first == again == ["tiny+rounds=1.md", "README.md"]

@@ -39,6 +39,8 @@ def test_overrides_lie_over_every_cell(write):
     matrix = read_matrix(write(), ["rounds=1", "training.learning_rate=0.5"])
     assert {(c.scenario.rounds, c.scenario.training.learning_rate) for c in matrix.cells} == {(1, 0.5)}
     assert matrix.overrides == ("rounds=1", "training.learning_rate=0.5")
+    with pytest.raises(ScenarioError, match="--set seed=5: a matrix has seeds of its own; --seeds takes the first"):
+        read_matrix("tiny.yaml", ["seed=5"])
 
 
 @pytest.mark.parametrize(
@@ -55,6 +57,18 @@ def test_overrides_lie_over_every_cell(write):
         ("clusters: [8000.0, 9500.0]", "clusters: [1.0]", "tiny.yaml:14:63: cells.slow/ring.published.clusters"),
         ("{training: {learning_rate: 0.0001}}", "{training: {rate: 1}}", "tiny.yaml:8:23: training.rate: unknown key"),
         ("local_steps: 1", "local_steps: 0", "tiny.yaml:16:40: training.local_steps: expected a number of at least 1"),
+        ("seeds: [1, 2]", "seeds: [1, 1]", "tiny.yaml:4:8: seeds: expected every seed once, got [1, 1]"),
+        (
+            "seeds: [1, 2]",
+            "shapes: [{claim: a}]\nseeds: [1, 2]",
+            "tiny.yaml:4:10: shapes[0]: expected either order or near",
+        ),
+        ("  alone:", "  slow+ring:", "tiny.yaml:19:3: cells.slow+ring: its directory would be that of slow/ring"),
+        (
+            "seeds: [1, 2]",
+            "shapes: [{claim: a, order: [alone, slow/ring], of: 2}]\nseeds: [1, 2]",
+            "tiny.yaml:4:10: shapes[0]: of: 2: alone has the clusters 0..1",
+        ),
         ("base.yaml", "none.yaml", "tiny.yaml:5:21: extends: no file none.yaml"),
     ],
 )

@@ -131,11 +131,23 @@ def test_an_infinite_error_of_a_seed_is_told_as_diverged(matrix, spread):
     assert result == Result(matrix.cells[0], (1, 2), None, None, ())
 
 
-def test_a_cluster_without_a_value_is_told(matrix):
+def test_a_cluster_without_honest_nodes_has_no_value_and_the_others_have(matrix):
     from ddlsim.reproduce import table
 
-    result = table._result(matrix, matrix.cells[0], [(1, summary(0.5, [0.5, None]))])
-    assert result == Result(matrix.cells[0], (1,), None, None, ())
+    own = [(1, summary(0.5, [0.5, None])), (2, summary(0.7, [0.7, None]))]
+    result = table._result(matrix, matrix.cells[0], own)
+    assert (result.mean, result.clusters) == (pytest.approx(0.6), (pytest.approx(0.6), None))
+    assert result.value(1) is None
+
+
+@pytest.mark.parametrize(("share", "mean"), [(1.0, None), (0.25, 0.5)])
+def test_an_accuracy_of_nodes_that_have_all_diverged_is_none(matrix, share, mean):
+    from ddlsim.reproduce import table
+
+    result = table._result(matrix, matrix.cells[0], [(1, summary(0.5, [0.5, 0.5]) | {"diverged": share})])
+    assert result.mean == mean
+    told = console_table(matrix, [result])
+    assert ("diverged" in told) and ("some nodes have diverged with the seeds 1" in told) == (share < 1)
 
 
 def test_settings_from_the_command_line_are_told(write):
