@@ -263,6 +263,7 @@ def build_monitor(
         on_evaluated,
         on_model,
         attackers,
+        scenario.training.early_stopping is not None,
     )
 
 

@@ -180,7 +180,8 @@ class SecureRounds:
         """Begins the next stage when all that can still come of this one has come, or ends."""
         if session.group is None or session.stage is None:
             return
-        least = threshold(self._settings, len(session.group))
+        users = sum(user in session.inputs or not self._members[user].stopped for user in session.group)
+        least = threshold(self._settings, users)
         enough = len(session.heard) >= least
         if session.stage == UNMASK and enough:
             self._deliver(key, session)

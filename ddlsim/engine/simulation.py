@@ -62,7 +62,8 @@ class Simulation:
         self._on_round = on_round
         self._last_round = ports.run.rounds + 1 if algorithm.has_final_exchange else ports.run.rounds
         self._stop = env.event()
-        self._unmeasured = False  # whether a node has completed a round that had been measured without it
+        self._moved = False  # since the last evaluation somebody has left or come, or done a round that was measured
+        self._over = False
         self._returned: dict[int, simpy.Event] = {}
         self._somebody = env.event()  # for a server that waits until a node is there
         for member in members:
@@ -254,7 +255,7 @@ class Simulation:
         if member.stopped:
             member.at_stop = self.snapshot(member.id, completed)
         if completed <= monitor.evaluated:
-            self._unmeasured = True
+            self._moved = True
         elif monitor.due(completed):
             monitor.completed(member.id, completed, self)
             self._measure_complete()
@@ -277,6 +278,8 @@ class Simulation:
         """Whether a node that takes part has not yet completed so many rounds; where rounds do not wait for each other,
         the last one is on its way until the run is over, since nodes that are away are waited for.
         """
+        if self._over:
+            return False
         if completed >= self._last_round and not self._run.in_step:
             return not self.membership.over(self.env.now)
         return self.membership.any_on_the_way_to(completed)
@@ -308,7 +311,7 @@ class Simulation:
         evaluated = self.monitor.evaluated
         self.monitor.close_complete(self)
         if self.monitor.evaluated > evaluated:
-            self._unmeasured = False
+            self._moved = False
         if self.monitor.target_reached and not self._stop.triggered:
             self._stop.succeed()
 
@@ -316,16 +319,26 @@ class Simulation:
         """See membership.py."""
         if self._stop.triggered or not self.membership.over(self.env.now):
             return
+        self._over = True
         for member in self.membership.cut_off():
             self._records.row(self.env.now, member.id, member.completed_rounds, "cut_off", 1)
-        reached = max(member.completed_rounds for member in self.members if not member.is_server)
-        if any(member.stopped for member in self.members) and (self._unmeasured or reached > self.monitor.evaluated):
-            after = max(reached, self.monitor.evaluated + 1)
-            for node in self.joined():  # all have stopped before the last round: what they ended with is measured
-                self.monitor.completed(node, after, self)
-            self._measure_complete()
+        if any(member.stopped for member in self.members):
+            self._measure_ends()
         if not self._stop.triggered:
             self._stop.succeed()
+
+    def _measure_ends(self) -> None:
+        """All have stopped before the last round: what they ended with is measured, unless it has been."""
+        monitor = self.monitor
+        reached = max(member.completed_rounds for member in self.members if not member.is_server)
+        after = max(reached, monitor.evaluated + 1)
+        if after > reached:
+            found = ((node, self.snapshot(node, reached)) for node in self.joined()) if self._moved else ()
+            if all(monitor.has_measured(node, snapshot) for node, snapshot in found):
+                return
+        for node in self.joined():
+            monitor.completed(node, after, self)
+        self._measure_complete()
 
     # -- churn (for the churn process) -----------------------------------------------------------------------------
 
@@ -340,6 +353,7 @@ class Simulation:
             if self.membership.only_finished_move:
                 raise DdlsimError(self._why_stuck())
             return
+        self._moved = True
         self._processes[member.id].interrupt()
         self.transport.abandons_round(member.id)
         self._tell_rounds()
@@ -369,6 +383,7 @@ class Simulation:
             if self._churn.state_lost:
                 self.transport.forget(member.id)
             return
+        self._moved = True
         member.round_num = self.membership.first_round_of(member)
         if self._run.in_step or not member.joined:
             member.first_round = member.round_num

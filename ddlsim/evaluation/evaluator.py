@@ -4,6 +4,7 @@ A loss that is no number (a model that has diverged) is worse than every other o
 """
 
 import math
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ddlsim.evaluation.measurements import Measurements
     from ddlsim.evaluation.monitor import Population, Records, Tester
     from ddlsim.evaluation.oracle_similarities import OracleSimilarities
+    from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.tested import Tested
@@ -99,6 +101,8 @@ class Evaluator:
         on_model: called with every node that is tested, its snapshot, the model that was chosen of its candidates, and
             what its learner keeps beside it.
         attackers: who attacks, and how; None: all nodes are honest.
+        stops_early: whether nodes may stop before the last round, so that what they end with may have been measured, or
+            not (`has_measured`).
     """
 
     def __init__(
@@ -115,6 +119,7 @@ class Evaluator:
         on_evaluated: Callable[[Evaluated], None] = lambda _: None,
         on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
         attackers: "Attackers | None" = None,
+        stops_early: bool = False,
     ):
         self._schedules = [(0, schedule)]  # the first round of each, the newest first
         self.evaluated = 0
@@ -136,6 +141,8 @@ class Evaluator:
         self._attacked = () if attackers is None else attackers.nodes
         self._measures_backdoor = attackers is not None and attackers.backdoor is not None
         self._open: dict[int, dict[int, Snapshot]] = {}
+        self._stops_early = stops_early
+        self._measured: dict[int, list[weakref.ref[Params]]] = {}
 
     def due(self, completed: int) -> bool:
         """Whether the run is evaluated when this many rounds are completed."""
@@ -176,6 +183,15 @@ class Evaluator:
             self._on_evaluated(outcome)
             self.target_reached |= self._stop_at is not None and outcome.reaches(self._stop_at)
 
+    def has_measured(self, node: int, snapshot: Snapshot) -> bool:
+        """Whether the models that are tested of a node are the very ones that were tested last."""
+        if snapshot.serving is None:
+            return True
+        models, _ = self._candidates(snapshot, snapshot.serving)
+        before = [each() for each in self._measured.get(node, ())]
+        now = _parts(models)
+        return len(before) == len(now) and all(one is other for one, other in zip(before, now, strict=True))
+
     def _next_of(self, node: int) -> Snapshot | None:
         """Of a node that has already completed open rounds, the first of them."""
         return next((self._open[later][node] for later in sorted(self._open) if node in self._open[later]), None)
@@ -187,6 +203,8 @@ class Evaluator:
             for node, snapshot in snapshots.items()
             if snapshot.serving is not None
         }
+        if self._stops_early:
+            self._measured = {node: list(map(weakref.ref, _parts(serving))) for node, (serving, _) in served.items()}
         tests = [
             self._compute.test(serving.models, int(self._test_set[node]), kept=kept, precision=self._precision)
             for node, (serving, kept) in served.items()
@@ -261,6 +279,11 @@ class Evaluator:
             row(f"{self._metrics[0].name}_lowest_test_loss", tested[lowest][0][0])
             row("evaluated_head", chosen)
         return values[0]
+
+
+def _parts(serving: EvaluationCandidates) -> "list[Params]":
+    """All parts of all models that may be tested."""
+    return [params for model in serving.models for params in model]
 
 
 def _lowest(losses: Sequence[float]) -> int:

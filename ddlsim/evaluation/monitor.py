@@ -85,6 +85,9 @@ class Monitor(Protocol):
     def completed(self, node: int, completed: int, population: Population) -> None:
         """A node has completed a round that is due."""
 
+    def has_measured(self, node: int, snapshot: "Snapshot") -> bool:
+        """Whether what is measured of a node was last measured just so."""
+
     def close_complete(self, population: Population) -> None:
         """Measures every round that no node is still on the way to."""
 

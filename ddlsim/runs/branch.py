@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ddlsim.errors import RecordsDamaged, RecordsFailed, ScenarioError
 from ddlsim.interrupts import interruptible
+from ddlsim.report.reading import read as read_records
 from ddlsim.runs import directory as directories
 from ddlsim.runs.checkpoint import State, checkpoints_of, copy_checkpoint, read_state, remove_checkpoints
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
@@ -199,7 +200,12 @@ def _last_round(directory: Path, manifest: "Mapping[str, Any]", scenario: "Scena
     """The last round that a run is known to have completed."""
     summary = directories.complete_summary(directory)
     if summary is not None:
-        return min(int(summary.get("evaluated_round") or scenario.rounds), scenario.rounds)
+        done = min(int(summary.get("evaluated_round") or scenario.rounds), scenario.rounds)
+        if scenario.training.early_stopping is None:
+            return done
+        # What nodes end with may have the number of a round that nobody did.
+        trained = read_records(directory).rows.get("validation_loss")
+        return done if trained is None else min(done, int(trained.round.max()))
     stopped = int((manifest.get("stopped") or {}).get("round", 0))
     if stopped:
         return stopped

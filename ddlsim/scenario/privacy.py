@@ -43,8 +43,9 @@ class SecureAggregation(Section):
 
     Args:
         protocol: bonawitz2017: Bonawitz et al., CCS 2017, against honest but curious nodes.
-        threshold: t, how many users must be left after every stage: a number from 2, or a share of the users that an
-            aggregator waits for, below 1, rounded down, plus 1. Fewer make no sum.
+        threshold: t, how many users must be left after every stage: a number from 2, or a share of the users of an
+            aggregator, below 1, rounded down, plus 1. Fewer make no sum. Who is away counts as a user, who has stopped
+            early does not.
         value_bits: of a value of a model as an integer, log2 R_U in the paper, whose examples have 16; sums themselves
             are computed in float32.
         key_bytes: of a public key, a_K in the paper: 256 bits.

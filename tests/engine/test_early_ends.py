@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ddlsim import runs
+from ddlsim.runs.branch import plan_branch
 from ddlsim.scenario import load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
@@ -120,3 +121,21 @@ def test_who_comes_back_after_the_others_have_stopped_is_measured_as_it_ends(run
         ended[every] = [row["value"] for row in measured]
         assert measured[3]["time_s"] == summary["sim_time_s"]
     assert len(ended[1]) == 4 and ended[1] == ended[100]
+
+
+def test_who_loses_its_state_after_the_others_have_stopped_is_measured_as_it_ends(run):
+    lost = away((3, 1.5, 8.0), (3, 8.5, 99.0))[:-1] + ", state: lost}"
+    ended = {}
+    for every in (1, 100):
+        summary, rows = run("local", *EARLY, "mode=async", f"evaluation.every={every}", lost)
+        assert summary["cut_off"] == 1
+        measured = [row for row in of(rows, "accuracy") if row["round"] == summary["evaluated_round"]]
+        ended[every] = [row["value"] for row in measured]
+    assert len(ended[1]) == 4 and ended[1] == ended[100]
+
+
+def test_a_branch_begins_at_a_round_that_somebody_did(run, tmp_path):
+    summary, rows = run("local", *EARLY, "mode=async", "evaluation.every=1", away((3, 0.01, 8.0)))
+    done = max(row["round"] for row in of(rows, "stopped"))
+    assert summary["evaluated_round"] == done + 1
+    assert plan_branch(tmp_path / "run", None, ["rounds=60"]).from_round == done

@@ -48,3 +48,20 @@ def test_batches_of_many_images_train_as_with_pytorch(isa, only, sizes):
         columns = slice(entry.start, entry.stop)
         moved, apart = (expected - start)[columns].norm(), (workspace.flat - expected)[columns].norm()
         assert apart <= 0.02 * moved and (moved > 0) == (only is None or entry.name.startswith(only)), entry.name
+
+
+def test_weights_that_meet_the_border_alone_have_no_gradient(isa):
+    def small() -> SplitModel:
+        layers = [nn.Conv2d(16, 32, 5, padding=2), nn.GroupNorm(2, 32), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+        return SplitModel(nn.Sequential(*layers), nn.Linear(32, 4))
+
+    torch.manual_seed(1)
+    workspace = ModelWorkspace(read_architecture("net", small), torch.device("cpu"))
+    workspace.flat.copy_(workspace.layout.flatten(small(), "model"))
+    before = workspace.module.core[0].weight.detach().clone()
+    images, labels = torch.randn(6, 16, 2, 2), torch.randint(0, 4, (6,))
+    plan = NativePlan(network_of(workspace.module, workspace.layout), workspace.flat, (16, 2, 2))
+    training = local_training(learning_rate=1.0)
+    plan.train(images, labels, Batches.of([np.arange(6)]), training, None, None, [1.0])
+    moved = workspace.module.core[0].weight.detach() != before
+    assert moved[:, :, 1:4, 1:4].any() and not moved[:, :, [0, 4]].any() and not moved[..., [0, 4]].any()

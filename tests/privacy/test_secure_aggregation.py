@@ -272,3 +272,19 @@ def test_resumed_runs_end_with_the_same_bytes(tmp_path, monkeypatch):
     run_until(tmp_path / "torn", settings, 3, 2, monkeypatch)
     runs.resume(tmp_path / "torn", checkpoint_every=Every(rounds=1))
     assert outcome(tmp_path / "torn") == whole
+
+
+def test_who_has_stopped_early_is_no_user_of_whom_a_share_must_be_left(tmp_path):
+    settings = {
+        "validation": {"source": "node", "fraction": 0.2},
+        "training": {"learning_rate": 0.5, "batch_size": 8, "local_steps": 3, "early_stopping": {"patience": 1}},
+        "partition": {"name": "random", "samples_per_node": 100},
+        "rounds": 8,
+    }
+    runs.run(scenario("fedavg", secure_aggregation={}, **settings), out=tmp_path / "run")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    stopped = [row["round"] for row in rows if row["name"] == "stopped"]
+    users = [sum(last >= number for last in stopped) for number in range(1, max(stopped) + 1)]
+    sums = [row["value"] for row in rows if row["name"] == "secure_sum"]
+    assert len(stopped) == 5 and 3 in users  # of five users, four would have to be left
+    assert sums[: len(users)] == [count if count >= 2 else 0 for count in users]

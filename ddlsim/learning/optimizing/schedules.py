@@ -4,9 +4,10 @@ The rate of an update is `training.learning_rate` times a factor. Where a schedu
 torch.optim.lr_scheduler, its factor is that one's closed form, and the tests compare them. Momentum is never scheduled.
 
 How far a node is: `per: round` counts the rounds of the run, so nodes that were away come back to the rate of the
-others; `per: step` counts the mini-batches that the node has trained on so far, whose whole number is taken to be
-rounds times local steps (training.local_steps or epochs; of an algorithm that trains several times in a round, or once
-more before the first, those of all its trainings). A node that has lost its state begins its steps anew.
+others, or, where they go on with rounds of their own (mode async), to that of these; `per: step` counts the
+mini-batches that the node has trained on so far, whose whole number is taken to be rounds times local steps
+(training.local_steps or epochs; of an algorithm that trains several times in a round, or once more before the first,
+those of all its trainings). A node that has lost its state begins its steps anew.
 """
 
 import math
