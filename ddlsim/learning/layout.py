@@ -209,9 +209,9 @@ def _check(architecture: str, module: nn.Module, names: tuple[str, ...]) -> None
 def _refuse_shared_storage(architecture: str, module: nn.Module) -> None:
     """Raises ScenarioError if a trained parameter lies in the memory of another one: nodes would train two of it."""
     found = [
-        (each.data_ptr(), each.data_ptr() + each.numel() * each.element_size(), name)
+        (each.data_ptr(), each.data_ptr() + _reach(each) * each.element_size(), name)
         for name, each in module.named_parameters()
-        if each.requires_grad and each.numel() and each.data_ptr() and each.is_contiguous()
+        if each.requires_grad and each.numel() and each.data_ptr()
     ]
     for (_, end, first), (start, _, second) in pairwise(sorted(found)):
         if start < end:
@@ -220,6 +220,11 @@ def _refuse_shared_storage(architecture: str, module: nn.Module) -> None:
                 "that nodes would train and send two. Tie them by one parameter (decoder.weight = encoder.weight, not "
                 "decoder.weight.data = ...), or give each its own values (.clone())."
             )
+
+
+def _reach(tensor: torch.Tensor) -> int:
+    """From a tensor's first value to behind its last one in memory, in values; it may be transposed."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _entries(tensors: list[tuple[str, torch.Tensor, bool]]) -> tuple[Entry, ...]:

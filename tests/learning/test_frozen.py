@@ -130,6 +130,9 @@ def test_two_parameters_in_one_place_of_memory_are_refused():
     second.weight.data = first.weight.data
     with pytest.raises(ScenarioError, match=r"lies in the memory of core\.0\.weight, but is a parameter of its own"):
         Layout("net", SplitModel(nn.Sequential(first, second), nn.Linear(3, 3)))
+    second.weight.data = first.weight.data.T
+    with pytest.raises(ScenarioError, match="lies in the memory of"):
+        Layout("net", SplitModel(nn.Sequential(first, second), nn.Linear(3, 3)))
     second.weight = first.weight
     assert Layout("net", SplitModel(nn.Sequential(first, second), nn.Linear(3, 3))).parts["core"].size == 9 + 3 + 3
 
