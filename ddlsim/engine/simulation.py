@@ -62,7 +62,7 @@ class Simulation:
         self._on_round = on_round
         self._last_round = ports.run.rounds + 1 if algorithm.has_final_exchange else ports.run.rounds
         self._stop = env.event()
-        self._moved = False  # since the last evaluation somebody has left or come, or done a round that was measured
+        self._moved = False  # whether somebody has left or come, so that a model may change after it was measured
         self._over = False
         self._returned: dict[int, simpy.Event] = {}
         self._somebody = env.event()  # for a server that waits until a node is there
@@ -254,9 +254,7 @@ class Simulation:
         self._tell_rounds()
         if member.stopped:
             member.at_stop = self.snapshot(member.id, completed)
-        if completed <= monitor.evaluated:
-            self._moved = True
-        elif monitor.due(completed):
+        if completed > monitor.evaluated and monitor.due(completed):  # else it has been measured without this node
             monitor.completed(member.id, completed, self)
             self._measure_complete()
         next_round = None if member.stopped else max(member.first_round, completed)
@@ -308,10 +306,7 @@ class Simulation:
         )
 
     def _measure_complete(self) -> None:
-        evaluated = self.monitor.evaluated
         self.monitor.close_complete(self)
-        if self.monitor.evaluated > evaluated:
-            self._moved = False
         if self.monitor.target_reached and not self._stop.triggered:
             self._stop.succeed()
 
