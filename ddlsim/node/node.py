@@ -7,11 +7,8 @@ the node goes on.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from copy import copy
 from functools import partial
-from operator import index
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -23,8 +20,11 @@ from ddlsim.learning.terms import Terms
 from ddlsim.learning.whole_models import no_samples
 from ddlsim.messages.message import PUSH, RESPONSE, SCORE
 from ddlsim.messages.payload import as_sent
+from ddlsim.node.arguments import batches_asked, check_has_samples, check_part, check_weights, whole_steps
+from ddlsim.node.beginnings import Beginnings, compared
 from ddlsim.node.deferred import Deferred
 from ddlsim.node.recorded import plain, refuse_written
+from ddlsim.node.sent import Sent
 
 if TYPE_CHECKING:
     import simpy
@@ -57,6 +57,7 @@ class Node:
 
     __slots__ = (
         "_aggregation",
+        "_beginnings",
         "_best",
         "_clock",
         "_compute",
@@ -65,9 +66,7 @@ class Node:
         "_log",
         "_peers",
         "_run",
-        "_sent_in",
-        "_sent_to",
-        "_starts",
+        "_sent",
         "_times_lost",
         "_transport",
         "id",
@@ -88,12 +87,9 @@ class Node:
         self._times_lost = times_lost
         self._local_steps: int | None = None  # the same in all rounds
         self._peers: tuple[int, Sequence[int]] = (-1, ())  # of the round asked for last
-        self._sent_in = -1  # the round that it has sent messages of last
-        self._sent_to: tuple[int, ...] | set[int] = ()  # and their receivers
+        self._sent = Sent(node_id, ports.transport)
         self.took_in = -1  # the round whose messages it has taken last, all at once
-        self._starts: WeakKeyDictionary[Params, Params] | None = None
-        if self._keeps_starts(ports):
-            self._starts = WeakKeyDictionary()
+        self._beginnings = Beginnings() if compared(ports, node_id) else None
         self.kept: Kept | None = None  # by the learner, of its trainings
         self.round_num = 0  # the engine keeps it up to date
 
@@ -128,13 +124,13 @@ class Node:
     def local_steps(self) -> int:
         """This node's mini-batch steps per round (training.local_steps, or training.epochs over its samples)."""
         if self._local_steps is None:
-            self._check_samples("local_steps")
+            check_has_samples(self.id, self.is_server, "local_steps")
             self._local_steps = self._run.local_steps(self._compute.steps_per_epoch(self.id))
         return self._local_steps
 
     def begins_again(self) -> None:
         """It has left, and comes back perhaps to the round that it left: what it sent then is void (for the engine)."""
-        self._sent_in = -1
+        self._sent.forget()
 
     def settings_changed(self) -> None:
         """The run goes on with other settings: what was derived from them is derived anew (for the engine)."""
@@ -143,13 +139,13 @@ class Node:
     @property
     def num_samples(self) -> int:
         """How many training samples this node has."""
-        self._check_samples("num_samples")
+        check_has_samples(self.id, self.is_server, "num_samples")
         return self._compute.num_samples(self.id)
 
     @property
     def steps_per_epoch(self) -> int:
         """Mini-batches in one pass over this node's samples."""
-        self._check_samples("steps_per_epoch")
+        check_has_samples(self.id, self.is_server, "steps_per_epoch")
         return self._compute.steps_per_epoch(self.id)
 
     @property
@@ -223,11 +219,11 @@ class Node:
         Raises:
             DdlsimError: the model has no part `only`, or steps is no whole number, or the node is a server.
         """
-        self._check_samples("train")
+        check_has_samples(self.id, self.is_server, "train")
         if only is not None:
-            _check_part(only, model)
+            check_part(only, model)
         compute, clock = self._compute, self._clock
-        steps = self.local_steps if steps is None else _whole(steps)
+        steps = self.local_steps if steps is None else whole_steps(steps)
         batches = 0 if self._best is None else compute.batches_in("validation", self.id)
         passes = steps * (1 if objective is None else objective.views)
         duration_s = clock.computing_s(self.id, passes + batches * FORWARD_SHARE)
@@ -248,11 +244,8 @@ class Node:
         if self._best is not None:
             validation = compute.losses(self.id, [trained], batches, None, split="validation", kept=kept)
         outcome = (trained, means) if objective is not None and objective.class_means else trained
-        if self._starts is not None:
-            for own, begun in zip(trained, model, strict=True):
-                if own is not begun or own not in self._starts:  # what stays frozen began where it was trained last
-                    # By a handle of its own: the trainings of a node that merges nothing would hold each other.
-                    self._starts[own] = copy(begun)
+        if self._beginnings is not None:
+            self._beginnings.trained(trained, model)
         return clock.after(duration_s), partial(self._trained, outcome, trained, kept, validation)
 
     @property
@@ -289,16 +282,14 @@ class Node:
         Raises:
             DdlsimError: there are no such samples, or no mini-batch is asked for.
         """
-        self._check_samples("losses")
+        check_has_samples(self.id, self.is_server, "losses")
         compute = self._compute
         if split not in ("train", "validation"):
             raise DdlsimError(f"node.losses: expected the split train or validation, got {split!r}.")
         one_pass = compute.batches_in(split, self.id)
         if not one_pass:
             raise no_samples(self.id, split)
-        if batches is not None and batches < 1:
-            raise DdlsimError(f"node.losses: expected at least one mini-batch, or None for one pass, got {batches}.")
-        batches = one_pass if batches is None else min(batches, one_pass)
+        batches = batches_asked(batches, one_pass)
         job = compute.losses(self.id, models, batches, self._batch_rng("loss batches"), common, split, self.kept)
         value = Deferred(lambda: compute.value(job))
         steps = len(models) * batches * FORWARD_SHARE if takes_time else 0.0
@@ -413,7 +404,7 @@ class Node:
         """
         receivers = tuple(peers)
         if self._run.in_step:
-            self._note_sent(receivers, round_num)
+            self._sent.note(receivers, round_num)
         elif round_num >= self._run.rounds > self.round_num and self._run.has_final_exchange:
             raise DdlsimError(
                 f"node.send: expected a round_num of 0 to {self._run.rounds - 1} with mode async, got {round_num}: "
@@ -478,7 +469,7 @@ class Node:
         """What the node's training that ended with these parameters began with; None: they come from no training of
         its own, or it is not kept (where neither the aggregation nor an attack compares updates).
         """
-        return None if self._starts is None else self._starts.get(params)
+        return None if self._beginnings is None else self._beginnings.of(params)
 
     def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
         """The weighted sum of parameters, in the given order: arithmetic, which no aggregation rule takes the place of.
@@ -490,11 +481,7 @@ class Node:
         Raises:
             DdlsimError: the sizes differ, or there are not as many weights.
         """
-        if len(sources) != len(weights) or not len(sources):
-            raise DdlsimError(
-                f"node.merge: expected as many weights as parameters, at least one, got {len(weights)} weights of "
-                f"{len(sources)}."
-            )
+        check_weights(len(sources), len(weights))
         return self._compute.merge(sources, weights, self.id)
 
     def combine(self, models: "Mapping[int, Params]", weights: Mapping[int, float]) -> "Params":
@@ -563,8 +550,8 @@ class Node:
     def with_trained_values(self, params: "Params", values: "Params") -> "Params":
         """Parameters with other trained values; their buffers stay, and what their training began with."""
         made = self._compute.with_trained_values(params, values)
-        if self._starts is not None and params in self._starts:
-            self._starts[made] = self._starts[params]
+        if self._beginnings is not None:
+            self._beginnings.made(params, made)
         return made
 
     def classifier(self, head: "Params") -> "Params":
@@ -583,16 +570,9 @@ class Node:
     def _part_of(self, params: "Params", taken: "Callable[[Params], Params]") -> "Params":
         """What is taken of parameters; its training began with the same of what theirs began with."""
         made = taken(params)
-        if self._starts is not None and params in self._starts:
-            self._starts[made] = taken(self._starts[params])
+        if self._beginnings is not None:
+            self._beginnings.made(params, made, taken)
         return made
-
-    def _check_samples(self, asked: str) -> None:
-        if self.is_server:
-            raise DdlsimError(
-                f"node.{asked}: node {self.id} is the server, which has no samples and no device to compute with. Ask "
-                "node.is_server first, and let the nodes do it."
-            )
 
     def _terms(self, proximal: float = 0.0, control: "Params | None" = None, of_run: int | None = None) -> Terms:
         rounds = self._run.rounds
@@ -609,29 +589,6 @@ class Node:
             self._best.trained(trained, validation, kept)
         return outcome
 
-    def _note_sent(self, receivers: tuple[int, ...], round_num: int) -> None:
-        """Raises DdlsimError for a second message to a node in a round, if it would replace the first one there."""
-        if round_num != self._sent_in:
-            self._sent_in, self._sent_to = round_num, receivers
-            return
-        before = self._sent_to if isinstance(self._sent_to, set) else set(self._sent_to)
-        for receiver in receivers:
-            if receiver in before and not self._transport.has_taken(receiver, round_num):
-                raise DdlsimError(
-                    f"node.send: node {self.id} has sent to node {receiver} in round {round_num} already, which has "
-                    "not received it yet and gets one message of each node and round. Send all contents by one call, "
-                    "or publish stages of the round, node.publish(round_num, stage=1, ...), for node.pull(peers, "
-                    "round_num, stages=...)."
-                )
-        before.update(receivers)
-        self._sent_to = before
-
-    def _keeps_starts(self, ports: "Ports") -> bool:
-        """Whether something compares what the node has trained with what its training began with."""
-        if self._conduct is not None and self._conduct.compares_updates:
-            return True
-        return ports.aggregation is not None and ports.aggregation.needs_start
-
     def _collect(self, kind: str, round_num: int, senders: Iterable[int]) -> Verb:
         transport = self._transport
         event = transport.wait(self.id, kind, round_num, senders)
@@ -645,27 +602,3 @@ class Node:
 
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
         return self._clock.after(seconds), result
-
-
-def _whole(steps: Any) -> int:
-    """Raises DdlsimError unless it is a number of mini-batches."""
-    try:
-        found = index(steps)
-    except TypeError:
-        found = -1
-    if found < 0:
-        raise DdlsimError(
-            f"node.train: expected a whole number of mini-batches, 0 or more, as `steps`, got {steps!r}. Make one "
-            "of what has been divided, by int(...)."
-        )
-    return found
-
-
-def _check_part(only: str, model: "Model") -> None:
-    """Raises DdlsimError if a model has no part of this name."""
-    names = [params.part.name for params in model]
-    if only not in names:
-        raise DdlsimError(
-            f"node.train: expected the name of a part of the model that is given as `only`, {' or '.join(names)}, got "
-            f"{only!r}. Models in parts come from node.init_models(); with whole=True they have one part, model."
-        )

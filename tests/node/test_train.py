@@ -1,13 +1,13 @@
 """The verbs `train` and `losses`: how long they take, what is validated, and what is done after every step."""
 
 from types import SimpleNamespace
-from weakref import WeakKeyDictionary
 
 import pytest
 
 from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.bank import Params
+from ddlsim.node.beginnings import Beginnings
 from ddlsim.node.node import Node
 from ddlsim.node.ports import Ports
 
@@ -130,7 +130,8 @@ def test_a_model_with_other_trained_values_began_where_it_began(compute):
     begun, trained, made = (Params(None) for _ in range(3))
     compute.with_trained_values = lambda params, values: made
     node = node_of(compute)
-    node._starts = WeakKeyDictionary({trained: begun})
+    node._beginnings = Beginnings()
+    node._beginnings._of[trained] = begun
     assert node.with_trained_values(trained, None) is made
     assert node.started_from(made) is begun
 
@@ -142,7 +143,8 @@ def test_what_is_taken_of_a_trained_model_began_with_the_same_of_what_that_began
     parts = {params: Params(None) for params in (begun, trained, other)}
     setattr(compute, taken, parts.__getitem__)
     node = node_of(compute)
-    node._starts = WeakKeyDictionary({trained: begun})
+    node._beginnings = Beginnings()
+    node._beginnings._of[trained] = begun
     assert getattr(node, taken)(trained) is parts[trained] and getattr(node, taken)(other) is parts[other]
     assert node.started_from(parts[trained]) is parts[begun] and node.started_from(parts[other]) is None
 
