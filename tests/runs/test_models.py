@@ -25,7 +25,7 @@ SMALL = (
     "nodes.clusters=[2, 2]",
     "topology={name: ring}",
 )
-FEW = ("nodes.clusters=[1, 1]", "topology={name: complete}")  # a test of a ResNet costs seconds per node
+FEW = ("nodes.clusters=[1, 1]", "topology={name: complete}", "evaluation.samples=200")  # a ResNet costs seconds a node
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ def test_merges_that_are_recorded_and_true_similarities_are_the_same(tmp_path, m
 
 
 def test_buffers_that_a_node_keeps_are_there_again(tmp_path, monkeypatch):
-    few = ("nodes.clusters=[2, 1]", "topology={name: complete}")  # of images as large as these each costs seconds
+    few = ("nodes.clusters=[2, 1]", "topology={name: complete}", "evaluation.samples=50")  # it costs seconds a node
     settings = ("algorithm={name: el}", "model={name: resnet8, buffers: local}", "rounds=3", "training.local_steps=1")
     check(tmp_path, monkeypatch, (*settings, *few), ends=2, every=1)
 
