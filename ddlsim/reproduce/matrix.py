@@ -84,6 +84,7 @@ class Matrix:
         overrides: settings from the command line, laid over every cell.
         measures: columns beside the accuracy.
         shapes: what figures show.
+        common_distance: whether the table tells how far all cells lie from the published ones.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Matrix:
     overrides: tuple[str, ...] = ()
     measures: tuple[str, ...] = ()
     shapes: tuple[Shape, ...] = ()
+    common_distance: bool = False
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -171,6 +173,7 @@ def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Seque
         tuple(overrides),
         whole.measures,
         whole.shapes,
+        whole.common_distance,
     )
 
 

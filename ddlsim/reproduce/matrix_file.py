@@ -91,6 +91,7 @@ class MatrixFile(_Section):
         cells: name -> cell.
         measures: columns beside the accuracy, see measures.py.
         shapes: what figures show, see shapes.py.
+        common_distance: whether the table tells how far all cells lie from the published ones, see distance.py.
     """
 
     description: str = ""
@@ -104,3 +105,4 @@ class MatrixFile(_Section):
     cells: dict[str, Overlay]
     measures: tuple[str, ...] = ()
     shapes: tuple[Shape, ...] = ()
+    common_distance: bool = False

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ddlsim.report.text import columns, markdown, number_text
+from ddlsim.reproduce.distance import common_distance
 from ddlsim.reproduce.kept import kept, values_of
 from ddlsim.reproduce.matrix import Cell, Matrix
 from ddlsim.reproduce.matrix_file import PublishedMeasure
@@ -247,6 +248,8 @@ def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
     notes = [f"published: {matrix.source}", f"{unit}, mean over {over}"]
     if matrix.spread == "seeds":
         notes.append("in std: the difference in published standard deviations")
+    if matrix.common_distance and matrix.spread == "seeds" and (distance := common_distance(found)) is not None:
+        notes.append(distance.text(_digits(matrix)))
     if any(result.cell.published and result.cell.published.measures for result in found):
         notes.append("measures: ours, and in brackets the published value")
     partly = [(result, name) for result in found for name in matrix.measures if _some(result, name)]
