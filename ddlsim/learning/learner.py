@@ -20,24 +20,11 @@ from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.batches import batches_in_order, draw_batches
 from ddlsim.learning.fitting import Fitting
 from ddlsim.learning.full_waves import FullWaves
-from ddlsim.learning.job_types import (
-    KINDS,
-    AggregateSpec,
-    AttackSpec,
-    ClassCosineSpec,
-    CompressSpec,
-    CopySpec,
-    JobSpec,
-    LossSpec,
-    MergeSpec,
-    Model,
-    ModelRows,
-    SimilaritySpec,
-    TestSpec,
-)
+from ddlsim.learning.job_types import KINDS, ClassCosineSpec, LossSpec, Model, SimilaritySpec, TestSpec
 from ddlsim.learning.jobs import Job, Jobs
-from ddlsim.learning.layout import Buffers, Entry, Part
+from ddlsim.learning.layout import Buffers
 from ddlsim.learning.local_trainings import LocalTrainings
+from ddlsim.learning.made_params import MadeParams, handles, serial, serials
 from ddlsim.learning.node_datasets import NodeDatasets
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.state import Kept, KeptRows
@@ -46,16 +33,14 @@ from ddlsim.learning.whole_models import CORE, MODEL, check_model, no_samples
 from ddlsim.privacy.accounting import Releases
 
 if TYPE_CHECKING:
-    from ddlsim.aggregation.base import Aggregation
     from ddlsim.attacks.attackers import Attackers
-    from ddlsim.attacks.base import Attack
     from ddlsim.data.prepared import PreparedData
     from ddlsim.learning.remote.waves import RemoteWaves
     from ddlsim.scenario.model import Training
     from ddlsim.scenario.privacy import Privacy
 
 
-class Learner:
+class Learner(MadeParams):
     """Parameters, data and pending jobs of all nodes; the Compute port of runs that learn (see node/ports.py).
 
     Args:
@@ -96,7 +81,6 @@ class Learner:
         self._training = training
         self._first_rate = training.learning_rate
         self._assigned = assigned
-        self._fitting = Fitting(assigned)
         self.data = NodeDatasets(prepared, device)
         poisoned = None if attackers is None else PoisonedNodes(attackers, self.data, seed)
         self._owners = {} if poisoned is None else poisoned.owners
@@ -110,21 +94,19 @@ class Learner:
         kept_rows = KeptRows(training)
         for architecture in self.architectures.values():
             kept_rows.check(architecture.layout.parts[MODEL])
-        self.rows: Rows
+        rows: Rows
         self.backends: Waves
         if elsewhere is not None:
             self.data.forget_inputs()
-            self.rows, self.backends = elsewhere.rows, elsewhere
+            rows, self.backends = elsewhere.rows, elsewhere
             elsewhere.rows.owners |= self._owners
         else:
-            self.rows = Rows(device)
-            self.backends = make_backends(self.rows, self.architectures, self.data, training, chunk, device, threads)
-        self.jobs = Jobs([spec.kind for spec in KINDS], self.backends.run)
+            rows = Rows(device)
+            self.backends = make_backends(rows, self.architectures, self.data, training, chunk, device, threads)
+        super().__init__(rows, Jobs([spec.kind for spec in KINDS], self.backends.run), Fitting(assigned))
         self._trainings = LocalTrainings(self.rows, self.data, self.architecture_of, training, privacy, poisoned)
         self._full_waves: FullWaves | None = None
-        self._slices: dict[tuple, Part] = {}
         self._same_start: dict[tuple, list[list[weakref.ref[Params]]]] = {}
-        self._same_merge: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
 
     def use_training(self, training: "Training") -> None:
         """Trainings that are enqueued from now on have these settings; those that are pending run first."""
@@ -180,134 +162,6 @@ class Learner:
         models = self.rows.draw(architecture, parts, seed, count, node, known=self.jobs.past is None)
         self._same_start[key] = [[weakref.ref(params) for params in model] for model in models]
         return models
-
-    def merge(self, sources: Sequence[Params], weights: Sequence[float], node: int | None = None) -> Params:
-        """The weighted sum of parameters of one kind, summed in the given order; `node` is the one that merges.
-
-        Merging the same parameters with the same weights again gives the same handle, so nodes that end with the same
-        model (an all-reduce) are recognized as such.
-
-        Raises:
-            DdlsimError: if the shapes differ.
-        """
-        self._fitting.check_merge([params.part for params in sources])
-        numbers, weights = _numbers(sources), tuple(map(float, weights))
-        merged = self._same_merge.get((numbers, weights))
-        if merged is None:
-            merged = self._same_merge[numbers, weights] = self.rows.new(sources[0].part)
-            spec = MergeSpec(sources=numbers, weights=weights, target=merged.serial, node=node)
-            self._submit(spec, sources, [merged])
-        return merged
-
-    def aggregate(
-        self,
-        rule: "Aggregation",
-        sources: Sequence[Params],
-        weights: Sequence[float],
-        own: int | None,
-        start: Params | None,
-        node: int | None = None,
-    ) -> Params:
-        """Parameters of one kind combined by a robust rule; as with `merge`, the same again gives the same handle.
-
-        Raises:
-            DdlsimError: if the shapes differ.
-        """
-        self._fitting.check_merge([params.part for params in sources])
-        numbers, weights = _numbers(sources), tuple(map(float, weights))
-        key = (rule, numbers, weights, own, _number(start))
-        made = self._same_merge.get(key)
-        if made is None:
-            made = self._same_merge[key] = self.rows.new(sources[0].part)
-            spec = AggregateSpec(
-                rule=rule,
-                sources=numbers,
-                weights=weights,
-                own=own,
-                start=_number(start),
-                target=made.serial,
-                node=node,
-            )
-            self._submit(spec, _handles(tuple(sources), start), [made])
-        return made
-
-    def trained_values(self, params: Params) -> Params:
-        """The trained values alone, without buffers (BatchNorm statistics)."""
-        return self._slice(params, params.part.trainable_columns)
-
-    def with_trained_values(self, params: Params, values: Params) -> Params:
-        """`params` with other trained values and its own buffers."""
-        pieces, at, taken = [], 0, 0
-        for start, stop in params.part.trainable_columns:  # several in a whole model with buffers: part after part
-            pieces += [(params, at, start), (values, taken, taken + stop - start)]
-            at, taken = stop, taken + stop - start
-        pieces.append((params, at, params.size))
-        return self._copy([piece for piece in pieces if piece[1] < piece[2]], params.part)
-
-    def classifier(self, head: Params) -> Params:
-        """The weights [C, D] of a head's last linear layer, without its bias.
-
-        Raises:
-            DdlsimError: if the head does not end in a linear layer.
-        """
-        weights = self._fitting.classifier(head.part)
-        return self._slice(head, ((weights.start, weights.stop),))
-
-    def compress(self, codec: Any, params: Params, copy: Params | None, seed: int) -> Params:
-        """What receivers of a message decode of `params`; see compressing.py."""
-        decoded = self.rows.new(params.part)
-        reads = [params] if copy is None else [params, copy]
-        spec = CompressSpec(
-            codec=codec,
-            source=params.serial,
-            copy=None if copy is None else copy.serial,
-            seed=seed,
-            target=decoded.serial,
-        )
-        self._submit(spec, reads, [decoded])
-        return decoded
-
-    def attack(
-        self,
-        attack: "Attack",
-        own: Params,
-        known: Sequence[Params],
-        start: Params | None,
-        receiver: Params | None,
-        seed: int,
-        sizes: tuple[int, int, int],
-    ) -> Params:
-        """What an attacked node sends in the place of `own`; see job_types.py: AttackSpec."""
-        made = self.rows.new(own.part)
-        spec = AttackSpec(
-            attack=attack,
-            own=own.serial,
-            known=_numbers(known),
-            start=_number(start),
-            receiver=_number(receiver),
-            seed=seed,
-            sizes=sizes,
-            target=made.serial,
-        )
-        self._submit(spec, _handles(own, tuple(known), start, receiver), [made])
-        return made
-
-    def _slice(self, params: Params, columns: tuple[tuple[int, int], ...]) -> Params:
-        """A row of these columns, range [start, stop) after range."""
-        key = (params.part, columns)
-        if key not in self._slices:
-            size = sum(stop - start for start, stop in columns)
-            name = f"{params.part.name}[{','.join(f'{start}:{stop}' for start, stop in columns)}]"
-            self._slices[key] = Part(params.part.architecture, name, (Entry("values", (size,), 0, size, True),))
-        return self._copy([(params, start, stop) for start, stop in columns], self._slices[key])
-
-    def _copy(self, pieces: Sequence[tuple[Params, int, int]], part: Part) -> Params:
-        """A row of a part, put together from columns [start, stop) of others."""
-        made = self.rows.new(part)
-        sources = [source for source, _, _ in pieces]
-        columns = tuple((start, stop) for _, start, stop in pieces)
-        self._submit(CopySpec(sources=_numbers(sources), columns=columns, target=made.serial), sources, [made])
-        return made
 
     # -- jobs ------------------------------------------------------------------------------------------------------
 
@@ -400,9 +254,9 @@ class Learner:
             batches = (draw_batches(rng, samples, batch_size, num_batches),) * len(models)
         else:
             batches = tuple(draw_batches(rng, samples, batch_size, num_batches) for _ in models)
-        numbers, local = tuple(map(_numbers, models)), self._local_of(kept)
-        spec = LossSpec(node=node, models=numbers, batches=batches, split=split, local=_number(local))
-        return self._submit(spec, _handles(*models, local))
+        numbers, local = tuple(map(serials, models)), self._local_of(kept)
+        spec = LossSpec(node=node, models=numbers, batches=batches, split=split, local=serial(local))
+        return self._submit(spec, handles(*models, local))
 
     def test(
         self,
@@ -419,13 +273,13 @@ class Learner:
         """
         for model in models:
             check_model("serving", model)
-        local, numbers = self._local_of(kept), tuple(map(_numbers, models))
-        spec = TestSpec(models=numbers, split=split, cluster=test_set, local=_number(local), precision=precision)
-        return self._submit(spec, _handles(*models, local))
+        local, numbers = self._local_of(kept), tuple(map(serials, models))
+        spec = TestSpec(models=numbers, split=split, cluster=test_set, local=serial(local), precision=precision)
+        return self._submit(spec, handles(*models, local))
 
     def class_cosine(self, own: Params, others: Sequence[Params]) -> Job:
         """Mean over classes of the cosine between the rows of classifiers, own to each other."""
-        spec = ClassCosineSpec(own=own.serial, others=_numbers(others), num_classes=self.data.num_classes)
+        spec = ClassCosineSpec(own=own.serial, others=serials(others), num_classes=self.data.num_classes)
         return self._submit(spec, [own, *others])
 
     def compare(
@@ -446,14 +300,14 @@ class Learner:
         self._fitting.check_comparison(own, peers)
         spec = SimilaritySpec(
             metric=metric,
-            own=_numbers(own),
-            peers=tuple(map(_numbers, peers)),
-            start=None if start is None else _numbers(start),
-            own_last=None if own_last is None else _numbers(own_last),
-            peers_last=tuple(map(_numbers, peers_last)),
+            own=serials(own),
+            peers=tuple(map(serials, peers)),
+            start=None if start is None else serials(start),
+            own_last=None if own_last is None else serials(own_last),
+            peers_last=tuple(map(serials, peers_last)),
             alpha=alpha,
         )
-        return self._submit(spec, _handles(own, *peers, start, own_last, *peers_last))
+        return self._submit(spec, handles(own, *peers, start, own_last, *peers_last))
 
     def resolve(self, jobs: Sequence[Job]) -> list:
         """What jobs compute; they run together if they have not run yet. This is the only way in which values leave."""
@@ -511,33 +365,9 @@ class Learner:
         """Ends the worker threads."""
         self.backends.close()
 
-    def _submit(self, spec: JobSpec, reads: Sequence[Params], writes: Sequence[Params] = ()) -> Job:
-        node = reads[0].row.node if spec.node is None else spec.node
-        for params in writes:
-            params.row.node = node
-        return self.jobs.submit(Job(spec, [params.row for params in reads], [params.row for params in writes]))
-
     def _local_of(self, kept: Kept | None) -> Params | None:
         """The row of a node's own buffers, if predictions depend on it."""
         if kept is None or kept.local is None:
             return None
         predicts = self.architectures[kept.local.part.architecture].layout.predicts_with_local
         return kept.local if predicts else None
-
-
-def _number(params: Params | None) -> int | None:
-    """The row's number, where there is one."""
-    return None if params is None else params.serial
-
-
-def _numbers(handles: Sequence[Params]) -> ModelRows:
-    return tuple(params.serial for params in handles)
-
-
-def _handles(*groups: Model | Params | None) -> list[Params]:
-    """The handles in models, one after the other."""
-    found: list[Params] = []
-    for group in groups:
-        if group is not None:
-            found += [group] if isinstance(group, Params) else group
-    return found

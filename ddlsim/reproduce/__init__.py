@@ -1,15 +1,17 @@
 """Matrices: published tables as files that one command runs again and prints beside the published numbers.
 
 matrix.py and matrix_file.py are the file's form, running.py runs what is not there yet (in a process each), kept.py
-keeps a small file of results per cell, table.py lays ours beside theirs, pages.py makes the pages of all matrices.
+keeps a small file of results per cell, result.py makes means of them, table.py lays ours beside theirs, pages.py makes
+the pages of all matrices.
 """
 
 from ddlsim.reproduce.kept import Keeper
 from ddlsim.reproduce.matrix import Cell, Matrix, read_matrix
 from ddlsim.reproduce.matrix_file import Published
 from ddlsim.reproduce.pages import write_pages
+from ddlsim.reproduce.result import results
 from ddlsim.reproduce.running import Failure, Outcome, Run, reproduce, runs_of
-from ddlsim.reproduce.table import console_table, markdown_table, results
+from ddlsim.reproduce.table import console_table, markdown_table
 
 __all__ = [
     "Cell",

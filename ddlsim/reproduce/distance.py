@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ddlsim.reproduce.table import Result
+    from ddlsim.reproduce.result import Result
 
 
 @dataclass(frozen=True)

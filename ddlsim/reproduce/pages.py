@@ -7,8 +7,9 @@ from pathlib import Path
 from ddlsim.report.text import markdown
 from ddlsim.reproduce.kept import overrides_in
 from ddlsim.reproduce.matrix import Matrix, read_matrix
+from ddlsim.reproduce.result import Result, results, standing
 from ddlsim.reproduce.running import runs_of
-from ddlsim.reproduce.table import Result, markdown_table, results, standing, verdicts
+from ddlsim.reproduce.table import markdown_table, verdicts
 
 INTRODUCTION = """\
 # Published tables, and how much of them is reproduced

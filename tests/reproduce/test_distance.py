@@ -5,7 +5,7 @@ import pytest
 from ddlsim.reproduce.distance import common_distance
 from ddlsim.reproduce.matrix import Cell
 from ddlsim.reproduce.matrix_file import Published
-from ddlsim.reproduce.table import Result
+from ddlsim.reproduce.result import Result
 
 
 def result(ours, run=1, wanted=4, **published):

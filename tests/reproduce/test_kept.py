@@ -10,7 +10,8 @@ from ddlsim.reproduce import Keeper, read_matrix, reproduce, results, runs_of, w
 from ddlsim.reproduce.kept import file_of, folder_of, kept
 from ddlsim.reproduce.measures import MEASURES, measured
 from ddlsim.reproduce.pages import standing
-from ddlsim.reproduce.table import Result, console_table
+from ddlsim.reproduce.result import Result
+from ddlsim.reproduce.table import console_table
 from ddlsim.scenario import renamed
 from ddlsim.scenario.find import is_matrix
 

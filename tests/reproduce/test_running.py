@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from ddlsim.cli import app
 from ddlsim.errors import ScenarioError
 from ddlsim.reproduce import Outcome, console_table, markdown_table, read_matrix, reproduce, results, runs_of
-from ddlsim.reproduce.table import Result
+from ddlsim.reproduce.result import Result, result_of
 
 DONE = Outcome(interrupted=False, failures=())
 
@@ -89,62 +89,51 @@ def summary(values, clusters):
     [("nodes", "seeds", 60.0, 10.0), ("clusters", "seeds", 50.0, 10.0), ("nodes", "clusters", 60.0, 25.0)],
 )
 def test_averages_and_spreads_are_those_of_the_table(matrix, monkeypatch, average, spread, mean, std):
-    from ddlsim.reproduce import table
     from ddlsim.tasks.metric import ACCURACY
 
     monkeypatch.setattr(type(matrix), "judged_by", ACCURACY)
     own = [(1, summary(0.5, [0.2, 0.6])), (2, summary(0.7, [0.3, 0.9]))]
-    result = table._result(replace(matrix, average=average, spread=spread), matrix.cells[0], own)
+    result = result_of(replace(matrix, average=average, spread=spread), matrix.cells[0], own)
     assert (result.mean, result.std) == (pytest.approx(mean), pytest.approx(std))
     assert result.clusters == pytest.approx((25.0, 75.0))
 
 
 def test_a_measure_that_some_seeds_do_not_have_says_so(matrix):
-    from ddlsim.reproduce import table
-
     own = [
         (1, summary(0.5, [0.5, 0.5]) | {"measures": {"rounds_to_target": 40.0, "heads_apart": 100.0}}),
         (2, summary(0.5, [0.5, 0.5]) | {"measures": {"rounds_to_target": None, "heads_apart": 0.0}}),
     ]
     wanted = replace(matrix, measures=("rounds_to_target", "heads_apart"))
-    result = table._result(wanted, matrix.cells[0], own)
+    result = result_of(wanted, matrix.cells[0], own)
     text = console_table(wanted, [result])
     assert re.search(r"^slow/ring +40 \[1/2\] +50$", text, re.MULTILINE)
     assert "[k/n]: the mean over k of n seeds" in text
 
 
 def test_a_diverged_seed_is_told(matrix):
-    from ddlsim.reproduce import table
-
     own = [(1, summary(None, [1.0, None])), (2, summary(1.0, [1.0, 1.0]))]
-    result = table._result(matrix, matrix.cells[0], own)
+    result = result_of(matrix, matrix.cells[0], own)
     assert result == Result(matrix.cells[0], (1, 2), None, None, ())
     assert "diverged" in console_table(matrix, [result])
 
 
 @pytest.mark.parametrize("spread", ["seeds", "nodes"])
 def test_an_infinite_error_of_a_seed_is_told_as_diverged(matrix, spread):
-    from ddlsim.reproduce import table
-
     own = [(1, summary(math.inf, [math.inf, 1.0]) | {"std": None}), (2, summary(1.0, [1.0, 1.0]) | {"std": 0.0})]
-    result = table._result(replace(matrix, spread=spread), matrix.cells[0], own)
+    result = result_of(replace(matrix, spread=spread), matrix.cells[0], own)
     assert result == Result(matrix.cells[0], (1, 2), None, None, ())
 
 
 def test_a_cluster_without_honest_nodes_has_no_value_and_the_others_have(matrix):
-    from ddlsim.reproduce import table
-
     own = [(1, summary(0.5, [0.5, None])), (2, summary(0.7, [0.7, None]))]
-    result = table._result(matrix, matrix.cells[0], own)
+    result = result_of(matrix, matrix.cells[0], own)
     assert (result.mean, result.clusters) == (pytest.approx(0.6), (pytest.approx(0.6), None))
     assert result.value(1) is None
 
 
 @pytest.mark.parametrize(("share", "mean"), [(1.0, None), (0.25, 0.5)])
 def test_an_accuracy_of_nodes_that_have_all_diverged_is_none(matrix, share, mean):
-    from ddlsim.reproduce import table
-
-    result = table._result(matrix, matrix.cells[0], [(1, summary(0.5, [0.5, 0.5]) | {"diverged": share})])
+    result = result_of(matrix, matrix.cells[0], [(1, summary(0.5, [0.5, 0.5]) | {"diverged": share})])
     assert result.mean == mean
     told = console_table(matrix, [result])
     assert ("diverged" in told) and ("some nodes have diverged with the seeds 1" in told) == (share < 1)

@@ -1,0 +1,188 @@
+"""Parameters made of parameters: merges, rules, columns, what codecs and attackers make of them; without samples."""
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ddlsim.learning.bank import Params, Rows
+from ddlsim.learning.fitting import Fitting
+from ddlsim.learning.job_types import (
+    AggregateSpec,
+    AttackSpec,
+    CompressSpec,
+    CopySpec,
+    JobSpec,
+    MergeSpec,
+    Model,
+    ModelRows,
+)
+from ddlsim.learning.jobs import Job, Jobs
+from ddlsim.learning.layout import Entry, Part
+
+if TYPE_CHECKING:
+    from ddlsim.aggregation.base import Aggregation
+    from ddlsim.attacks.base import Attack
+
+
+class MadeParams:
+    """Enqueues what makes parameters of others, and hands out what will be made.
+
+    Args:
+        rows: hold the values.
+        jobs: those that are pending.
+        fitting: refuses what does not fit together.
+    """
+
+    def __init__(self, rows: Rows, jobs: Jobs, fitting: Fitting):
+        self.rows = rows
+        self.jobs = jobs
+        self._fitting = fitting
+        self._slices: dict[tuple, Part] = {}
+        self._same_merge: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
+
+    def merge(self, sources: Sequence[Params], weights: Sequence[float], node: int | None = None) -> Params:
+        """The weighted sum of parameters of one kind, summed in the given order; `node` is the one that merges.
+
+        Merging the same parameters with the same weights again gives the same handle, so nodes that end with the same
+        model (an all-reduce) are recognized as such.
+
+        Raises:
+            DdlsimError: if the shapes differ.
+        """
+        self._fitting.check_merge([params.part for params in sources])
+        numbers, weights = serials(sources), tuple(map(float, weights))
+        merged = self._same_merge.get((numbers, weights))
+        if merged is None:
+            merged = self._same_merge[numbers, weights] = self.rows.new(sources[0].part)
+            spec = MergeSpec(sources=numbers, weights=weights, target=merged.serial, node=node)
+            self._submit(spec, sources, [merged])
+        return merged
+
+    def aggregate(
+        self,
+        rule: "Aggregation",
+        sources: Sequence[Params],
+        weights: Sequence[float],
+        own: int | None,
+        start: Params | None,
+        node: int | None = None,
+    ) -> Params:
+        """Parameters of one kind combined by a robust rule; as with `merge`, the same again gives the same handle.
+
+        Raises:
+            DdlsimError: if the shapes differ.
+        """
+        self._fitting.check_merge([params.part for params in sources])
+        numbers, weights = serials(sources), tuple(map(float, weights))
+        key = (rule, numbers, weights, own, serial(start))
+        made = self._same_merge.get(key)
+        if made is None:
+            made = self._same_merge[key] = self.rows.new(sources[0].part)
+            spec = AggregateSpec(
+                rule=rule, sources=numbers, weights=weights, own=own, start=serial(start), target=made.serial, node=node
+            )
+            self._submit(spec, handles(tuple(sources), start), [made])
+        return made
+
+    def trained_values(self, params: Params) -> Params:
+        """The trained values alone, without buffers (BatchNorm statistics)."""
+        return self._slice(params, params.part.trainable_columns)
+
+    def with_trained_values(self, params: Params, values: Params) -> Params:
+        """`params` with other trained values and its own buffers."""
+        pieces, at, taken = [], 0, 0
+        for start, stop in params.part.trainable_columns:  # several in a whole model with buffers: part after part
+            pieces += [(params, at, start), (values, taken, taken + stop - start)]
+            at, taken = stop, taken + stop - start
+        pieces.append((params, at, params.size))
+        return self._copy([piece for piece in pieces if piece[1] < piece[2]], params.part)
+
+    def classifier(self, head: Params) -> Params:
+        """The weights [C, D] of a head's last linear layer, without its bias.
+
+        Raises:
+            DdlsimError: if the head does not end in a linear layer.
+        """
+        weights = self._fitting.classifier(head.part)
+        return self._slice(head, ((weights.start, weights.stop),))
+
+    def compress(self, codec: Any, params: Params, copy: Params | None, seed: int) -> Params:
+        """What receivers of a message decode of `params`; see compressing.py."""
+        decoded = self.rows.new(params.part)
+        reads = [params] if copy is None else [params, copy]
+        spec = CompressSpec(
+            codec=codec,
+            source=params.serial,
+            copy=None if copy is None else copy.serial,
+            seed=seed,
+            target=decoded.serial,
+        )
+        self._submit(spec, reads, [decoded])
+        return decoded
+
+    def attack(
+        self,
+        attack: "Attack",
+        own: Params,
+        known: Sequence[Params],
+        start: Params | None,
+        receiver: Params | None,
+        seed: int,
+        sizes: tuple[int, int, int],
+    ) -> Params:
+        """What an attacked node sends in the place of `own`; see job_types.py: AttackSpec."""
+        made = self.rows.new(own.part)
+        spec = AttackSpec(
+            attack=attack,
+            own=own.serial,
+            known=serials(known),
+            start=serial(start),
+            receiver=serial(receiver),
+            seed=seed,
+            sizes=sizes,
+            target=made.serial,
+        )
+        self._submit(spec, handles(own, tuple(known), start, receiver), [made])
+        return made
+
+    def _slice(self, params: Params, columns: tuple[tuple[int, int], ...]) -> Params:
+        """A row of these columns, range [start, stop) after range."""
+        key = (params.part, columns)
+        if key not in self._slices:
+            size = sum(stop - start for start, stop in columns)
+            name = f"{params.part.name}[{','.join(f'{start}:{stop}' for start, stop in columns)}]"
+            self._slices[key] = Part(params.part.architecture, name, (Entry("values", (size,), 0, size, True),))
+        return self._copy([(params, start, stop) for start, stop in columns], self._slices[key])
+
+    def _copy(self, pieces: Sequence[tuple[Params, int, int]], part: Part) -> Params:
+        """A row of a part, put together from columns [start, stop) of others."""
+        made = self.rows.new(part)
+        sources = [source for source, _, _ in pieces]
+        columns = tuple((start, stop) for _, start, stop in pieces)
+        self._submit(CopySpec(sources=serials(sources), columns=columns, target=made.serial), sources, [made])
+        return made
+
+    def _submit(self, spec: JobSpec, reads: Sequence[Params], writes: Sequence[Params] = ()) -> Job:
+        node = reads[0].row.node if spec.node is None else spec.node
+        for params in writes:
+            params.row.node = node
+        return self.jobs.submit(Job(spec, [params.row for params in reads], [params.row for params in writes]))
+
+
+def serial(params: Params | None) -> int | None:
+    """The number of its row, where there is one."""
+    return None if params is None else params.serial
+
+
+def serials(handles: Sequence[Params]) -> ModelRows:
+    """The numbers of their rows."""
+    return tuple(params.serial for params in handles)
+
+
+def handles(*groups: Model | Params | None) -> list[Params]:
+    """The handles in models, one after the other."""
+    found: list[Params] = []
+    for group in groups:
+        if group is not None:
+            found += [group] if isinstance(group, Params) else group
+    return found
