@@ -85,6 +85,7 @@ class Matrix:
         measures: columns beside the accuracy.
         shapes: what figures show.
         common_distance: whether the table tells how far all cells lie from the published ones.
+        not_run: why cells have not been run.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Matrix:
     measures: tuple[str, ...] = ()
     shapes: tuple[Shape, ...] = ()
     common_distance: bool = False
+    not_run: str = ""
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -174,6 +176,7 @@ def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Seque
         whole.measures,
         whole.shapes,
         whole.common_distance,
+        whole.not_run,
     )
 
 

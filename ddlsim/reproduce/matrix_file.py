@@ -83,6 +83,7 @@ class MatrixFile(_Section):
         description: one line for people.
         source: where the published numbers stand.
         note: what a reader must know, shown under the table.
+        not_run: why cells have not been run, shown in the overview of all tables while there are such.
         seeds: of every cell.
         average: what a mean is taken over first: all nodes, or the clusters, each weighing the same.
         spread: what the standard deviation is over: seeds, or the clusters or nodes of one run (mean over seeds).
@@ -97,6 +98,7 @@ class MatrixFile(_Section):
     description: str = ""
     source: str
     note: str = ""
+    not_run: str = ""
     seeds: Seeds
     average: Literal["nodes", "clusters"] = "nodes"
     spread: Literal["seeds", "clusters", "nodes"] = "seeds"

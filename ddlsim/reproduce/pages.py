@@ -40,7 +40,7 @@ def write_pages(folder: Path, matrices: Sequence[Path | str]) -> list[Path]:
     Returns:
         The pages.
     """
-    rows, outside, pages = [], [], []
+    rows, outside, missing, pages = [], [], [], []
     for path in matrices:
         matrix = read_matrix(path)
         found = results(matrix, runs_of(matrix, folder / "none"), folder)
@@ -51,12 +51,15 @@ def write_pages(folder: Path, matrices: Sequence[Path | str]) -> list[Path]:
             name = f"[{name}]({name}.md)"
         rows.append([name, *_counts(matrix, found)])
         outside += _outside(matrix, found)
+        missing += _missing(matrix, found)
     rows += _shortened(folder, matrices, pages)
     header = ["table", "cells", "reproduced", "outside", "beside", "no number", "not run", "shapes"]
     parts = [INTRODUCTION, markdown(header, rows, left=1)]
     if outside:
         rows = [[f"{matrix}: {cell}", deviations, reason] for matrix, cell, deviations, reason in outside]
         parts += ["", "## Cells outside", "", markdown(["cell", "in std", "reason"], rows, left=1)]
+    if missing:
+        parts += ["", "## Cells not run", "", markdown(["table", "cells", "why"], missing, left=3)]
     pages.append(folder / "README.md")
     pages[-1].write_text("\n".join([*parts, ""]), encoding="utf-8")
     return pages
@@ -81,6 +84,11 @@ def _outside(matrix: Matrix, found: Sequence[Result]) -> list[tuple[str, str, st
         for result in found
         if standing(result, matrix.spread) == "outside"
     ]
+
+
+def _missing(matrix: Matrix, found: Sequence[Result]) -> list[list[str]]:
+    count = sum(not result.seeds for result in found)
+    return [[matrix.name, f"{count} of {len(found)}", matrix.not_run]] if count and matrix.not_run else []
 
 
 def _unexplained(result: Result) -> str:

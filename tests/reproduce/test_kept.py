@@ -125,7 +125,10 @@ def test_standings_of_a_cell(write):
 def test_pages_count_cells_by_their_standing(filled, write):
     matrix, folder = filled
     write(
-        ("note: made up", "note: made up\nshapes: [{claim: slow is worse, order: [slow/ring, alone]}]"),
+        (
+            "note: made up",
+            "note: made up\nshapes: [{claim: slow is worse, order: [slow/ring, alone]}]\nnot_run: no time",
+        ),
         ("clusters: [8000.0, 9500.0]}}", "clusters: [8000.0, 9500.0]}, outside: it is slow}"),
     )
     for run in runs_of(matrix, folder, patterns=["slow/*"]):
@@ -135,6 +138,7 @@ def test_pages_count_cells_by_their_standing(filled, write):
     overview = pages[1].read_text()
     assert "| [tiny](tiny.md) | 3 | 0 | 1 | 0 | 0 | 2 | 0 of 0 |" in overview
     assert "| tiny: slow/ring | +5.0 | it is slow |" in overview
+    assert "\n## Cells not run\n" in overview and "| tiny | 2 of 3 | no time |" in overview
     assert "| slow is worse | not run |" in pages[0].read_text()
 
 
