@@ -5,10 +5,11 @@ images, another version of a library) shows in their weighted mean, and whether 
 about it.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
     from ddlsim.reproduce.result import Result
@@ -54,14 +55,16 @@ def common_distance(found: Sequence["Result"]) -> CommonDistance | None:
     judged = [one for one in found if one.deviations is not None and len(one.cell.seeds) > 1]
     if len(judged) < 2:
         return None
-    published = [len(one.cell.seeds) for one in judged]
-    squares = sum(count * _std(one) ** 2 for one, count in zip(judged, published, strict=True))
-    variance = squares / sum(count - 1 for count in published)
-    weights = [1 / (variance * (1 / len(one.seeds) + 1 / count)) for one, count in zip(judged, published, strict=True)]
-    differences = [one.difference or 0.0 for one in judged]
-    mean = sum(map(math.prod, zip(weights, differences, strict=True))) / sum(weights)
-    chi_squared = sum(weight * (each - mean) ** 2 for weight, each in zip(weights, differences, strict=True))
-    return CommonDistance(len(judged), mean, sum(weights) ** -0.5, math.sqrt(variance), chi_squared)
+    ours = np.array([len(one.seeds) for one in judged])
+    theirs = np.array([len(one.cell.seeds) for one in judged])
+    stds = np.array([_std(one) for one in judged])
+    differences = np.array([one.difference for one in judged], float)
+    variance = (theirs * stds**2).sum() / (theirs - 1).sum()
+    weights = 1 / (variance * (1 / ours + 1 / theirs))
+    mean = np.average(differences, weights=weights)
+    chi_squared = (weights * (differences - mean) ** 2).sum()
+    error = weights.sum() ** -0.5
+    return CommonDistance(len(judged), float(mean), float(error), float(variance**0.5), float(chi_squared))
 
 
 def _std(one: "Result") -> float:
