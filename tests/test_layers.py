@@ -39,6 +39,7 @@ LEVELS = [
     {"identity"},
     {"own_code", "imports", "privacy", "extras"},
     {"_native", "_cuda", "errors", "units", "rng", "part", "energy", "interrupts", "host", "file_states"},
+    {"strict_json"},
 ]
 LEVEL = {name: depth for depth, names in enumerate(LEVELS) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -30,6 +30,7 @@ def main() -> None:
     import torch
 
     import ddlsim
+    from ddlsim.strict_json import table_text
 
     torch.set_num_threads(1)
     until = sys.argv[1] if len(sys.argv) > 1 else "99:99"
@@ -49,7 +50,7 @@ def main() -> None:
         energy = {name: value for name, value in summary["energy"].items() if name.endswith("joules")}
         known.append(key(row))
         with JOULES.open("a") as file:
-            file.write(json.dumps({"key": key(row), "cell": row["cell"], **energy}) + "\n")
+            file.write(table_text({"key": key(row), "cell": row["cell"], **energy}) + "\n")
 
 
 if __name__ == "__main__":

@@ -88,6 +88,7 @@ def main() -> None:
     import torch
 
     import ddlsim
+    from ddlsim.strict_json import table_text
 
     torch.set_num_threads(1)
     path, until = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 and ":" in sys.argv[2] else "99:99"
@@ -106,7 +107,7 @@ def main() -> None:
             if cell["algorithm"] == "facade":
                 row["heads_apart"] = run.summary["settlement"]["apart"]
         with path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(table_text(row) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """ddlsim check and ddlsim schema: scenarios without data."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ from ddlsim.cli import completion
 from ddlsim.cli.exits import message_of
 from ddlsim.cli.options import DataDir, Overrides
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.strict_json import table_text
 
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
@@ -122,4 +122,4 @@ def schema() -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from ddlsim.scenario import json_schema
 
-    typer.echo(json.dumps(json_schema(), indent=1))
+    typer.echo(table_text(json_schema(), indent=1))

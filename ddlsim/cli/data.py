@@ -1,6 +1,5 @@
 """ddlsim data: which data sets are on this machine."""
 
-import json
 from dataclasses import fields
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from ddlsim.cli.options import AsJson, DataDir
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.strict_json import table_text
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +26,7 @@ def list_data(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     rows = [{"name": name, **find_dataset(name, search)} for name in DATASETS]
     if as_json:
         roots = {str(path): how for path, how in search.roots().items()}
-        typer.echo(json.dumps({"schema_version": 1, "folders": roots, "datasets": rows}, indent=1))
+        typer.echo(table_text({"schema_version": 1, "folders": roots, "datasets": rows}, indent=1))
         return
     typer.echo("Looked in: " + ", ".join(f"{path} ({how})" for path, how in search.roots().items()))
     width = max(len(row["name"]) for row in rows)

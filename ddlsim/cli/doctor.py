@@ -1,7 +1,6 @@
 """ddlsim doctor: is everything here that a run needs, and if not, what to do."""
 
 import importlib
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from ddlsim.cli.executor import ExecutorName
 from ddlsim.cli.options import AsJson, DataDir
 from ddlsim.errors import DdlsimError
 from ddlsim.host import num_cores
+from ddlsim.strict_json import table_text
 
 PACKAGES = ("torch", "numpy", "simpy", "networkx", "pydantic", "ruamel.yaml", "typer", "rich", "safetensors")
 
@@ -48,7 +48,7 @@ def doctor(data_dir: DataDir = None, executor: ExecutorName = "local", as_json: 
     bad = [finding for finding in found if finding.state == "bad"]
     if as_json:
         typer.echo(
-            json.dumps({"schema_version": 1, "ok": not bad, "findings": [asdict(one) for one in found]}, indent=1)
+            table_text({"schema_version": 1, "ok": not bad, "findings": [asdict(one) for one in found]}, indent=1)
         )
     else:
         width = max(len(finding.what) for finding in found)

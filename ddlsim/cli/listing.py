@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ddlsim.cli.options import AsJson
+from ddlsim.strict_json import table_text
 from ddlsim.units import MAX_COUNT
 
 TABLE_OF = {
@@ -51,7 +52,7 @@ def list_names(
         return
     rows = rows_of(kind.value)
     if as_json:
-        typer.echo(json.dumps({"schema_version": 1, kind.value: rows}, indent=1))
+        typer.echo(table_text({"schema_version": 1, kind.value: rows}, indent=1))
         return
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
@@ -74,7 +75,7 @@ def _list_all(as_json: bool) -> None:
 
     found = {kind.value: rows_of(kind.value) for kind in Kind}
     if as_json:
-        typer.echo(json.dumps({"schema_version": 1, **found}, indent=1))
+        typer.echo(table_text({"schema_version": 1, **found}, indent=1))
         return
     for kind, rows in found.items():
         typer.echo(f"{kind}:")

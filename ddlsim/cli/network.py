@@ -1,6 +1,5 @@
 """ddlsim network: the simulated network alone."""
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +8,7 @@ import typer
 
 from ddlsim.cli.options import AsJson
 from ddlsim.errors import ScenarioError
+from ddlsim.strict_json import table_text
 
 
 class Fidelity(StrEnum):
@@ -52,7 +52,7 @@ def replay(
     found = replay_files(str(flows), str(links), None if physical is None else str(physical), settings)
     rows = [flow.row() for flow in found]
     if as_json:
-        typer.echo(json.dumps({"schema_version": 1, "flows": rows}))
+        typer.echo(table_text({"schema_version": 1, "flows": rows}))
         return
     typer.echo("start_s,src,dst,bytes,finish_s")
     for row in rows:

@@ -1,6 +1,5 @@
 """ddlsim run."""
 
-import json
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -26,6 +25,7 @@ from ddlsim.cli.options import (
     Track,
     Verbose,
 )
+from ddlsim.strict_json import table_text
 
 
 class Learning(StrEnum):
@@ -133,9 +133,7 @@ def end(summary: dict, as_json: bool) -> None:
 def show(summary: dict, as_json: bool) -> None:
     """Prints a summary."""
     if as_json:
-        from ddlsim.report.json_lines import strict
-
-        typer.echo(json.dumps(strict(summary)))
+        typer.echo(table_text(summary))
         return
     from ddlsim.report.summary_table import table
 

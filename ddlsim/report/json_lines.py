@@ -1,12 +1,10 @@
 """JSON-lines files of a run, also of one that is still going on or was killed."""
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType, NoneType
-from typing import Any
 
 from ddlsim.errors import DdlsimError, RecordsDamaged
 
@@ -16,15 +14,6 @@ MAYBE_NODE = (int, NoneType)
 _WORDS = {int: "a whole number", float: "a number", str: "text", list: "a list", dict: "an object", NoneType: "null"}
 _MISSING = object()
 ANYTHING: Mapping[str, type] = MappingProxyType({})
-
-
-def strict(value: Any) -> Any:
-    """The same with null in the place of numbers that JSON has none for: those of runs that have diverged."""
-    if isinstance(value, dict):
-        return {key: strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [strict(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def json_lines(path: Path, kinds: "Mapping[str, type | tuple[type, ...]]" = ANYTHING) -> Iterator[dict]:

@@ -14,6 +14,7 @@ from ddlsim.report.energy_table import read_energy
 from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, damage_of, json_lines
 from ddlsim.report.link_table import read_links
 from ddlsim.report.records import Communication, Records, Rows
+from ddlsim.strict_json import row_number
 
 MANIFEST = "manifest.json"
 
@@ -132,8 +133,8 @@ def _read_metrics(path: Path, node_cluster: np.ndarray, attacked: Sequence[int] 
             matrix = _confusion(path, row)
             with damage_of(path):
                 found.confusion(row["round"], node, matrix)
-        elif isinstance(row.get("value"), int | float):
-            columns.setdefault(row["name"], []).append((row["time_s"], node, row["round"], row["value"]))
+        elif isinstance(value := row_number(row.get("value")), int | float):
+            columns.setdefault(row["name"], []).append((row["time_s"], node, row["round"], value))
         elif row["name"] == "collaboration":
             found.learns_graph = True
     with damage_of(path):

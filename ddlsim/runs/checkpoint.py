@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import RecordsDamaged, ScenarioError
 from ddlsim.runs.value_log import ValueLog, check_log
+from ddlsim.strict_json import table_text
 
 if TYPE_CHECKING:
     import torch
@@ -372,8 +373,8 @@ def _round_of(path: Path) -> int:
 
 
 def _sealed(state: dict[str, Any]) -> str:
-    said = json.loads(json.dumps(state))
-    return json.dumps({"format": FORMAT, "crc": _crc_of(said), "state": said}) + "\n"
+    said = json.loads(table_text(state))
+    return table_text({"format": FORMAT, "crc": _crc_of(said), "state": said}) + "\n"
 
 
 def _crc_of(said: dict[str, Any]) -> int:

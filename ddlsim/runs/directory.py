@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import RecordsFailed, ScenarioError
 from ddlsim.runs.lock import LOCK, Lock, acquire
+from ddlsim.strict_json import row_text, table_text
 
 if TYPE_CHECKING:
     from ddlsim.data.outline import Outline
@@ -235,7 +236,7 @@ def samples_of(prepared: "PreparedData | Outline") -> str:
         row = {"node": node, "cluster": int(cluster), "train": len(labels)}
         if counts is not None:
             row["classes"] = counts[node].tolist()
-        rows.append(json.dumps(row, separators=(",", ":")))
+        rows.append(row_text(row))
     return "".join(f"{row}\n" for row in rows)
 
 
@@ -253,11 +254,9 @@ def write_json(path: Path, value: dict, draft: Path | None = None) -> None:
         value: what it holds.
         draft: what is written first; None: the file's name with .draft at its end, where no other process writes it.
     """
-    from ddlsim.report.json_lines import strict
-
     draft = draft or path.with_suffix(".draft")
     try:
-        draft.write_text(json.dumps(strict(value), indent=2) + "\n", encoding="utf-8")
+        draft.write_text(table_text(value, indent=2) + "\n", encoding="utf-8")
         os.replace(draft, path)
     except OSError:
         with suppress(OSError):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddlsim.errors import ScenarioError
+from ddlsim.strict_json import table_text
 
 LOCK = "run.lock"
 _NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
@@ -76,7 +77,7 @@ def acquire(directory: Path) -> Lock | None:
         return None
     about = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
     os.ftruncate(file, 0)
-    os.write(file, json.dumps(about).encode())
+    os.write(file, table_text(about).encode())
     return Lock(file, identity)
 
 

@@ -18,6 +18,7 @@ from ddlsim.errors import DdlsimError, RecordsDamaged, ScenarioError
 from ddlsim.report.reading import check_run
 from ddlsim.runs.earlier import read_manifest
 from ddlsim.runs.manifest import MODEL_SEES
+from ddlsim.strict_json import table_text
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +96,7 @@ def write_models(directory: Path, kept: KeptModels, learner: "Learner") -> None:
     about = {"which": kept.which, "extra_parts": sorted(extra), "same": same}
     draft = directory / f"{MODELS}.draft"
     try:
-        draft.write_bytes(save(tensors, {"ddlsim": json.dumps(about, separators=(",", ":"))}))
+        draft.write_bytes(save(tensors, {"ddlsim": table_text(about, separators=(",", ":"))}))
         os.replace(draft, directory / MODELS)
     finally:
         draft.unlink(missing_ok=True)

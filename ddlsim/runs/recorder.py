@@ -1,6 +1,5 @@
 """Rows of a run, written as they happen."""
 
-import json
 import math
 import os
 import time
@@ -13,6 +12,7 @@ from ddlsim.errors import RecordsFailed
 from ddlsim.messages.payload_breakdown import PayloadBreakdown
 from ddlsim.network.link_use import NodeUse
 from ddlsim.network.traffic import Traffic
+from ddlsim.strict_json import row_text
 
 
 class Recorder:
@@ -53,7 +53,7 @@ class Recorder:
             self.rows.append(found)
         else:
             try:  # and no context manager: this is called for every row
-                self._file.write(json.dumps(found, separators=(",", ":")) + "\n")
+                self._file.write(row_text(found) + "\n")
             except OSError as error:
                 self._torn = True
                 raise _failed(self._path, error) from error
@@ -121,7 +121,7 @@ class ContactsFile:
         if hold or (self._begun and not self._held):
             return
         with _told(self._path), self._path.open("a" if self._begun else "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in self._held)
+            file.writelines(row_text(row) + "\n" for row in self._held)
         self._held, self._begun = [], True
 
 
@@ -162,7 +162,7 @@ def _write_rows(path: Path, rows: Iterable[dict]) -> None:
     try:
         with _told(path), path.open("w", encoding="utf-8") as file:
             for row in rows:
-                file.write(json.dumps(row, separators=(",", ":")) + "\n")
+                file.write(row_text(row) + "\n")
     except RecordsFailed:
         with suppress(OSError):
             path.unlink(missing_ok=True)

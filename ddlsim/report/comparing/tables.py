@@ -1,6 +1,5 @@
 """Rows of a comparison as text, Markdown, CSV, LaTeX or JSON; accuracies of people in percent, of programs 0 to 1."""
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Literal
 
 from ddlsim.errors import DdlsimError, ScenarioError
 from ddlsim.report.comparing.rows import COSTS, ENERGY, FALLBACK, Row, Target, compared
-from ddlsim.report.json_lines import strict
 from ddlsim.report.summary import raise_it, read_all
 from ddlsim.report.text import (
     bytes_text,
@@ -22,6 +20,7 @@ from ddlsim.report.text import (
     percent_text,
     seconds_text,
 )
+from ddlsim.strict_json import table_text
 from ddlsim.tasks.metric import ACCURACY
 
 Format = Literal["text", "csv", "markdown", "latex", "json"]
@@ -64,7 +63,7 @@ def table_of(rows: list[Row], format: str = "text", by_keys: bool = False) -> st
     """
     format = FORMER.get(format, format)
     if format == "json":
-        return json.dumps(strict({"schema_version": 1, "rows": [row.plain() for row in rows]}), indent=2)
+        return table_text({"schema_version": 1, "rows": [row.plain() for row in rows]}, indent=2)
     if format == "csv":
         return comma_separated(*_csv(rows))
     if format not in FORMATS:

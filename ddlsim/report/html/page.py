@@ -7,7 +7,6 @@ Scripts and styles are allowed by their hashes alone. The curves are drawn by uP
 import base64
 import hashlib
 import html
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +14,7 @@ from importlib import resources
 
 from ddlsim.report.html.encode import Budget, encoded
 from ddlsim.report.section import Section, Table
+from ddlsim.strict_json import table_text
 
 LARGEST_BYTES = 1_000_000
 LIBRARIES = ("uplot/uPlot.iife.min.js",)
@@ -86,7 +86,7 @@ def _document(page: Page, budget: Budget, version: str) -> str:
         found, notes = (None, []) if section.figure is None else encoded(section.figure, budget)
         if found is not None:
             figures[section.key] = found
-        parts.append(_section(section, notes, json.dumps(found)))
+        parts.append(_section(section, notes, table_text(found)))
     style, script = _assets()
     live = "'self'" if version else "'none'"
     policy = (
@@ -208,7 +208,7 @@ def _text(text: str) -> str:
 
 def _json(value: object) -> str:
     """JSON (ASCII) that no browser takes for markup."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    text = table_text(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -1,0 +1,55 @@
+"""JSON as RFC 8259 defines it: every file and output of ddlsim is written here, since JSON has no infinity and no NaN.
+
+Rows of a run keep such numbers as texts, as Protocol Buffers do ("Infinity", "-Infinity", "NaN"), so that a reader
+recognizes a run that has diverged. Summaries and tables, where null already means "no number", have null.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+"""Text of a row -> the number that it stands for."""
+
+_ROW = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
+def row_text(value: Any) -> str:
+    """One line of a JSON-lines file, without its newline; numbers that are not finite are texts."""
+    try:
+        return _ROW.encode(value)
+    except ValueError:
+        return _ROW.encode(_replaced(value, _text_of))
+
+
+def table_text(value: Any, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:
+    """A summary, manifest or table; numbers that are not finite are null.
+
+    Args:
+        value: plain values.
+        indent, separators: as of json.dumps.
+    """
+    return json.dumps(strict(value), indent=indent, separators=separators, allow_nan=False)
+
+
+def strict(value: Any) -> Any:
+    """The same value with null in place of numbers that are not finite."""
+    return _replaced(value, lambda _: None)
+
+
+def row_number(value: Any) -> Any:
+    """A value that a row holds, with the number that a text such as "Infinity" stands for."""
+    return NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _text_of(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _replaced(value: Any, instead: Callable[[float], Any]) -> Any:
+    if isinstance(value, dict):
+        return {key: _replaced(item, instead) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replaced(item, instead) for item in value]
+    return instead(value) if isinstance(value, float) and not math.isfinite(value) else value
