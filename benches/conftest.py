@@ -20,6 +20,13 @@ def pytest_addoption(parser):
     parser.addoption("--avx2", action="store_true", help="ours and PyTorch as on a machine without AVX-512")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Time benches in one process; the default options distribute tests over all cores."""
+    if not config.option.benchmark_disable:
+        config.option.numprocesses, config.option.dist = 0, "no"
+
+
 def pytest_configure(config):
     if config.getoption("--avx2"):
         os.environ.update(LIBRARIES_ON_AVX2)

@@ -1,4 +1,6 @@
-"""`isa`: a test that asks for it runs on every instruction set that this machine's kernels have.
+"""Each worker of pytest-xdist computes on one thread, so that workers do not compete for cores.
+
+`isa`: a test that asks for it runs on every instruction set that this machine's kernels have.
 
 A shell's background jobs ignore SIGINT, and so would every run that a test interrupts: here it is heard again.
 
@@ -6,7 +8,11 @@ Tests of random examples (hypothesis) try the same 150 each time; `pytest --hypo
 The profiles are named here since the option is read before the conftest.py of folders below.
 """
 
+import os
 import signal
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported; child processes inherit it
 
 import pytest
 from hypothesis import settings
