@@ -53,7 +53,7 @@ def _change_surroundings(simulation: "Simulation", before: "Scenario", after: "S
 
     was, now = before.network, after.network
     network, transport = simulation.network, simulation.transport
-    run, clock = simulation.ports.run, simulation.ports.clock
+    clock = simulation.ports.clock
     if (was.links, was.server_mbps) != (now.links, now.server_mbps):
         links = links_of(after, after.algorithm.has_server)
         network.use_links(
@@ -70,7 +70,6 @@ def _change_surroundings(simulation: "Simulation", before: "Scenario", after: "S
     if was.compression != now.compression:
         transport.use_codec(codec_of(after))
     transport.use_protocol(after.protocol)
-    run.staleness = after.protocol.staleness
     if before.devices != after.devices:
         clock.use(step_times_of(after))
     if before.churn != after.churn:

@@ -149,7 +149,6 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run"
         graph_of=(lambda _: graph) if has_server else (lambda round_num: drawn(round_num=round_num)),
         local_steps=scenario.training.steps,
         synchronous=scenario.mode == "sync",
-        staleness=scenario.protocol.staleness,
         has_server=has_server,
         heeds_topology=scenario.algorithm.heeds_topology,
         has_final_exchange=scenario.algorithm.has_final_exchange,

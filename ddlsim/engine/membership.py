@@ -9,8 +9,8 @@ neither: what follows says `synchronous` where they do, see Run.in_step.
 
 Where late comers begin. Synchronous: in the round after the one that the others are in, whether they return or join.
 Asynchronous: a node that returns goes on where it left; a newcomer begins at the median of the rounds that the others
-have completed, since what it sent in earlier ones would be too stale for them. A server whose nodes are all away does
-its round again once one of them is there, which begins with it.
+have completed, so that the run does not last longer for it. A server whose nodes are all away does its round again
+once one of them is there, which begins with it.
 
 When a run is over. It waits for every node that is online, and ends once a node has finished and no online node is
 mid-round. Synchronous: nodes that are away when one has done the last round have missed it, and there is nothing left

@@ -25,7 +25,6 @@ class Run:
         graph_of: round -> per node its neighbors.
         local_steps: mini-batches per epoch -> steps of a round (scenario section `training`).
         synchronous: whether rounds wait for messages.
-        staleness: rounds that a message may be older than its receiver's, where nothing is waited for.
         has_server: whether there is one more node, the last, that serves the others.
         waits: whether a round of a synchronous run waits for messages, see Algorithm.waits.
         heeds_topology: whether nodes exchange with their neighbors in the graph, see Algorithm.
@@ -44,7 +43,6 @@ class Run:
     graph_of: Callable[[int], Graph]
     local_steps: Callable[[int], int]
     synchronous: bool = True
-    staleness: int = 5
     has_server: bool = False
     waits: bool = True
     heeds_topology: bool = True
@@ -71,16 +69,17 @@ class Run:
         """Random numbers for what is looked at after so many rounds, whatever else was looked at before."""
         return rng.stream(self.seed, purpose, node, completed)
 
-    def rounds_taken(self, own_round: int, round_num: int) -> tuple[int, int]:
-        """The first and the last round whose messages a node takes that does not wait for any.
+    def rounds_taken(self, own_round: int) -> tuple[int, int]:
+        """Return the first and the last round whose messages a node takes without waiting.
+
+        Clocks of nodes that do not wait drift apart, so rounds of other nodes set no limit.
 
         Args:
-            own_round: that the node is in; the number of rounds: the last exchange.
-            round_num: whose messages it asks for.
+            own_round: round of the receiver; the number of rounds: the last exchange.
         """
         if own_round >= self.rounds:
             return self.rounds, NO_LIMIT
-        return round_num - self.staleness, self.rounds - 1 if self.has_final_exchange else NO_LIMIT
+        return 0, self.rounds - 1 if self.has_final_exchange else NO_LIMIT
 
     def neighbors(self, round_num: int) -> Graph:
         """The round's graph, per node. The last one is kept, since nodes ask for one round's graph in a row.

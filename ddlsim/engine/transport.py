@@ -83,6 +83,7 @@ class NetworkTransport:
     def use_protocol(self, protocol: "Protocol") -> None:
         """Waits that begin from now on have this deadline."""
         self._deadline_s, self._keep_late = protocol.deadline_s, protocol.late == "keep"
+        self._staleness_s = protocol.staleness_s
 
     def use_codec(self, codec: "Codec | None") -> None:
         """Messages from now on are compressed in this way; copies that receivers had are of no use for it."""
@@ -151,8 +152,15 @@ class NetworkTransport:
         return self._members[node].node.took_in == round_num
 
     def take_newest(self, node: int, kind: str, oldest_round: int, newest_round: int) -> list[Message]:
-        """The newest message of every sender."""
-        return self._mailboxes.take_all(node, kind, oldest_round, newest_round)
+        """Return the newest message of every sender, if it is no older than protocol.staleness_s."""
+        taken = self._mailboxes.take_all(node, kind, oldest_round, newest_round)
+        if self._staleness_s is None:
+            return taken
+        oldest_s = self._clock.now_s - self._staleness_s
+        for message in taken:
+            if message.sent_s < oldest_s:
+                self.network.unused(to_one(message, node))
+        return [message for message in taken if message.sent_s >= oldest_s]
 
     # -- nodes that come, go and end (for the engine) --------------------------------------------------------------
 

@@ -309,8 +309,8 @@ class Node:
 
         Synchronous: all of this round, once everything that can still come from `senders` (the round's peers by
         default) has come, or at the deadline (protocol.deadline_s); what came too late for its own round is among them
-        if protocol.late is `keep`. Asynchronous: at once, the newest of every sender that is at most protocol.staleness
-        rounds older than this round. Where there is a last exchange after all rounds, its messages wait for this
+        if protocol.late is `keep`. Asynchronous: at once, the newest of every sender that has not been taken yet,
+        unless it was sent more than protocol.staleness_s ago. Where there is a last exchange after all rounds, its messages wait for this
         node's own one, which takes no others.
 
         Args:
@@ -320,7 +320,7 @@ class Node:
                 has it.
         """
         if not (self._run.synchronous if wait is None else wait):
-            first, last = self._run.rounds_taken(self.round_num, round_num)
+            first, last = self._run.rounds_taken(self.round_num)
             return self._after(0.0, lambda: self._transport.take_newest(self.id, PUSH, first, last))
         return self._collect(PUSH, round_num, self.peers(round_num) if senders is None else senders)
 

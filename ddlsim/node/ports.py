@@ -91,7 +91,8 @@ class Transport(Protocol):
         """Whether a node has taken pushed messages of this round, the last one that it took any of."""
 
     def take_newest(self, node: int, kind: str, oldest_round: int, newest_round: int) -> "list[Message]":
-        """The newest message of every sender; none but those of later rounds are kept any longer.
+        """Return the newest message of every sender, if it is no older than protocol.staleness_s; only messages of
+        later rounds are kept.
 
         Args:
             node: the receiver.
@@ -315,12 +316,11 @@ class RunInfo(Protocol):
     def local_steps(self, steps_per_epoch: int) -> int:
         """Steps of one round, for a node with so many mini-batches of samples."""
 
-    def rounds_taken(self, own_round: int, round_num: int) -> tuple[int, int]:
-        """The first and the last round whose messages a node takes that waits for none.
+    def rounds_taken(self, own_round: int) -> tuple[int, int]:
+        """Return the first and the last round whose messages a node takes without waiting.
 
         Args:
-            own_round: that the node is in.
-            round_num: whose messages it asks for.
+            own_round: round of the receiver.
         """
 
     def neighbors(self, round_num: int) -> Sequence[Sequence[int]]:

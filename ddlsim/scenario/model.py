@@ -135,13 +135,14 @@ class Protocol(Section):
             on; network.timeout_s ends that. In mode async only pulls and the rounds of servers wait at all.
         late: messages that come after their round has closed: drop: they are lost; keep: they count in the round that
             the receiver is in, the newest of each sender.
-        staleness: rounds that a pushed message may be older than its receiver's, where no node waits: in mode async
-            without a server, and by gossip and adpsgd in either mode.
+        staleness_s: simulated seconds from the sending of a model to its merge, after which it no longer counts; null:
+            no limit. For nodes that do not wait: in mode async without a server, and by gossip in either mode. They
+            always merge the newest model of each sender once, however far the rounds of both have drifted apart.
     """
 
     deadline_s: Annotated[float, Gt(0), Lt(END_OF_TIME_S)] | None = None
     late: Literal["drop", "keep"] = "drop"
-    staleness: CountOrZero = 5
+    staleness_s: Annotated[float, Ge(0), Lt(END_OF_TIME_S)] | None = None
 
 
 class Evaluation(Section):

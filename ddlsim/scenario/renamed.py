@@ -5,8 +5,15 @@ import warnings
 from ddlsim.scenario.problems import Problem, ScenarioProblems
 from ddlsim.scenario.tree import Tree
 
-KEYS = {("device",): "compute_device", ("evaluation", "checkpoint"): "evaluated_model"}
+KEYS = {
+    ("device",): "compute_device",
+    ("evaluation", "checkpoint"): "evaluated_model",
+    ("protocol", "staleness"): "staleness_s",
+}
 """Path of a key as it was -> its name now, in the same place."""
+
+NEW_UNITS = {"protocol.staleness_s": "it counts simulated seconds, no longer rounds"}
+"""Name of a key now -> how its unit has changed."""
 
 VALUES: dict[tuple[str | int, str], str] = {
     ("name", "colour"): "color",
@@ -64,5 +71,6 @@ def _rename_values(tree: Tree) -> None:
 
 
 def _warn(tree: Tree, was: str, now: str) -> None:
-    text = f"{tree.key}: {was} is called {now} now; the former name will be refused by the next version."
+    unit = f", and {NEW_UNITS[now]}" if now in NEW_UNITS else ""
+    text = f"{tree.key}: {was} is called {now} now{unit}; the former name will be refused by the next version."
     warnings.warn(RenamedWarning(text), stacklevel=2)

@@ -166,7 +166,7 @@ def test_rows_of_bytes_are_what_a_node_has_handed_over_by_then(tmp_path, name, m
 def test_bytes_in_are_bytes_out_or_wasted_or_in_flight(tmp_path, name, mode):
     if is_silent(name):
         pytest.skip("sends nothing")
-    late = "protocol={deadline_s: 0.3, late: drop, staleness: 0}"
+    late = "protocol={deadline_s: 0.3, late: drop, staleness_s: 0}"
     changes = (CHURN, late, "devices={name: lognormal}", "network.links.uplink_mbps=20", "network.drop_probability=0.1")
     summary, _ = run(tmp_path, name, f"mode={mode}", *changes)
     nodes, pairs = (

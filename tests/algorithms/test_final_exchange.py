@@ -36,7 +36,7 @@ def test_without_waiting_it_takes_the_final_models_that_have_come_and_no_round_t
 
     monkeypatch.setattr(NetworkTransport, "take_newest", noting)
     devices = "devices={name: per_node, step_times_s: [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]}"
-    sets = ("rounds=4", "mode=async", devices, f"algorithm={{name: {name}}}", "protocol.staleness=1000")
+    sets = ("rounds=4", "mode=async", devices, f"algorithm={{name: {name}}}")
     runs.run(load(SMOKE, sets), out=tmp_path)
     assert [entry for entry in taken if entry[1]] == [(node, list(range(node))) for node in range(1, 8)]
     assert len(taken) == 8 * 5

@@ -99,7 +99,6 @@ def assemble(
     state_lost=False,
     evaluated=False,
     synchronous=True,
-    staleness=5,
     compute=None,
     metered=None,
     secure=None,
@@ -115,7 +114,7 @@ def assemble(
         protocol: keys of the scenario section `protocol`.
     """
     env, records, compute, task = Environment(), Recorder(None), compute or NoLearning(), Classification()
-    run = Run(0, rounds, np.zeros(num_nodes, int), lambda _: graph, lambda _: 1, synchronous, staleness)
+    run = Run(0, rounds, np.zeros(num_nodes, int), lambda _: graph, lambda _: 1, synchronous)
     members = [Member(node) for node in range(num_nodes)]
     if not hasattr(step_time_s, "duration_s"):
         step_time_s = np.broadcast_to(step_time_s, num_nodes)

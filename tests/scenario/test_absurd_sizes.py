@@ -92,7 +92,6 @@ def test_a_merge_key_takes_mappings(problems, value):
         "training.local_steps",
         "training.epochs",
         "training.early_stopping.patience",
-        "protocol.staleness",
         "algorithm.heads",
         "algorithm.warmup_rounds",
         "algorithm.selection_batches",

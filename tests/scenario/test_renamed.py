@@ -45,3 +45,8 @@ def test_former_values_are_told_wherever_they_stand(write):
     assert scenario.network.links.parts[0].kind == "fiber"
     assert augmented.training.augmentation == "color"
     assert len(told) == 3
+
+
+def test_the_former_limit_in_rounds_is_reported_to_count_seconds(write):
+    with pytest.warns(RenamedWarning, match="is called protocol.staleness_s now, and it counts simulated seconds"):
+        assert load(write(), ["protocol.staleness=5"]).protocol.staleness_s == 5

@@ -39,7 +39,7 @@ FEATURES = {
     "adagrad-steps": (*SCHEDULED, "training.optimizer=adagrad", "training.optimizer_state=kept"),
     "early-stopping": (*KEPT, *STOPPING),
     "best-model": ("validation={source: node, fraction: 0.2}", "evaluation.evaluated_model=best"),
-    "deadline": ("protocol={deadline_s: 0.3, late: keep, staleness: 2}", "devices={name: lognormal}"),
+    "deadline": ("protocol={deadline_s: 0.3, late: keep, staleness_s: 0.4}", "devices={name: lognormal}"),
     "augmentation": ("training.augmentation=crop_flip",),
     "target": ("evaluation.stop_at_target=true", "evaluation.target_accuracy=0.6", "evaluation.every=1"),
     "slow-links": ("network.links.uplink_mbps=20",),
