@@ -310,8 +310,8 @@ class Node:
         Synchronous: all of this round, once everything that can still come from `senders` (the round's peers by
         default) has come, or at the deadline (protocol.deadline_s); what came too late for its own round is among them
         if protocol.late is `keep`. Asynchronous: at once, the newest of every sender that has not been taken yet,
-        unless it was sent more than protocol.staleness_s ago. Where there is a last exchange after all rounds, its messages wait for this
-        node's own one, which takes no others.
+        unless it was sent more than protocol.staleness_s ago. Where there is a last exchange after all rounds, its
+        messages wait for this node's own one, which takes no others.
 
         Args:
             round_num: the round.
