@@ -19,14 +19,15 @@ are written by `ddlsim reproduce NAME --results docs/results`. Each holds, per s
 commit (where it is known), the machine and the date. Pages that no row below links to are written by hand: they hold
 results that are not in these files, such as shortened runs, and what explains a result.
 
-*reproduced*: our mean lies within two published standard deviations of the published mean. *outside*: further away.
-*beside*: run, where no deviation is published, or none over seeds, so that there is nothing to judge by but the
-difference. *no number*: run, and the paper has no number. *shapes*: what a figure shows without numbers, checked on our
-means: how many hold of those that can be judged. Cells count with whatever seeds have been run; the pages say how many.
+*reproduced*: our mean lies within two published standard deviations of the published mean. *outside*: further away,
+or more than 2 points away if the paper reports no standard deviation over seeds, or diverged. *no verdict*: within 2
+points, and the paper reports no standard deviation over seeds. *no number*: run, and the paper has no number.
+*shapes*: claims of figures without numbers, checked on our means: how many hold of those that can be judged. Cells
+count with the seeds that have been run; the pages say how many.
 
-Published deviations are population deviations of few seeds, so that seeds like the published ones would themselves lie
-*outside* now and then: by Student's distribution one seed of ours beside three published ones in 29 % of all cells,
-beside four in 22 %, two beside three in 22 %.
+Published deviations are population deviations of few seeds. Even an identical method would therefore be counted as
+*outside* in 29 % of all cells with one seed of ours and three published ones, in 22 % with one and four, and in 22 %
+with two and three (Student's t distribution).
 """
 
 
@@ -53,11 +54,12 @@ def write_pages(folder: Path, matrices: Sequence[Path | str]) -> list[Path]:
         outside += _outside(matrix, found)
         missing += _missing(matrix, found)
     rows += _shortened(folder, matrices, pages)
-    header = ["table", "cells", "reproduced", "outside", "beside", "no number", "not run", "shapes"]
+    header = ["table", "cells", "reproduced", "outside", "no verdict", "no number", "not run", "shapes"]
     parts = [INTRODUCTION, markdown(header, rows, left=1)]
     if outside:
-        rows = [[f"{matrix}: {cell}", deviations, reason] for matrix, cell, deviations, reason in outside]
-        parts += ["", "## Cells outside", "", markdown(["cell", "in std", "reason"], rows, left=1)]
+        rows = [[f"{matrix}: {cell}", *distance, reason] for matrix, cell, *distance, reason in outside]
+        header = ["cell", "difference", "in std", "reason"]
+        parts += ["", "## Cells outside", "", markdown(header, rows, left=1)]
     if missing:
         parts += ["", "## Cells not run", "", markdown(["table", "cells", "why"], missing, left=3)]
     pages.append(folder / "README.md")
@@ -66,24 +68,33 @@ def write_pages(folder: Path, matrices: Sequence[Path | str]) -> list[Path]:
 
 
 def _counts(matrix: Matrix, found: Sequence[Result]) -> list[str]:
-    of = Counter(standing(result, matrix.spread) for result in found)
-    counts = [str(of[name]) for name in ("reproduced", "outside", "beside", "no number", "not run")]
+    of = Counter(standing(result, matrix) for result in found)
+    counts = [str(of[name]) for name in ("reproduced", "outside", "no verdict", "no number", "not run")]
     judged = [verdict for _, verdict in verdicts(matrix, found) if verdict in ("holds", "does not hold")]
     shapes = f"{judged.count('holds')} of {len(judged)}" if matrix.shapes else "-"
     return [str(len(found)), *counts, shapes]
 
 
-def _outside(matrix: Matrix, found: Sequence[Result]) -> list[tuple[str, str, str, str]]:
+def _outside(matrix: Matrix, found: Sequence[Result]) -> list[tuple[str, ...]]:
     return [
         (
             matrix.name,
             result.cell.name,
-            "diverged" if result.deviations is None else f"{result.deviations:+.1f}",
-            result.cell.outside or _unexplained(result),
+            *_distance(matrix, result),
+            result.cell.outside or result.cell.note or _unexplained(result),
         )
         for result in found
-        if standing(result, matrix.spread) == "outside"
+        if standing(result, matrix) == "outside"
     ]
+
+
+def _distance(matrix: Matrix, result: Result) -> tuple[str, str]:
+    """The distance from the published mean, in points (or the metric's unit) and in published standard deviations."""
+    if result.difference is None:
+        return "diverged", "-"
+    over_seeds = matrix.spread == "seeds" and result.deviations is not None
+    digits = 1 if matrix.judged_by.share else matrix.judged_by.digits
+    return f"{result.difference:+.{digits}f}", f"{result.deviations:+.1f}" if over_seeds else "-"
 
 
 def _missing(matrix: Matrix, found: Sequence[Result]) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""What our runs of a cell gave, beside the published numbers, and where it stands."""
+"""Results of the runs of one cell, and how they compare with the published numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +13,8 @@ from ddlsim.reproduce.running import Run
 
 CLOSE = 2.0
 """Published standard deviations within which a cell counts as reproduced."""
+FAR = 2.0
+"""Percentage points beyond which a cell without a published deviation over seeds counts as outside."""
 
 
 @dataclass(frozen=True)
@@ -130,20 +132,20 @@ def _is_whole(values: Mapping[str, Any]) -> bool:
     return values["all"] is not None and bool(np.isfinite(values["all"])) and values.get("diverged", 0) < 1
 
 
-def standing(result: Result, spread: str = "seeds") -> str:
-    """Where a cell stands: one of the columns of the overview of all tables.
+def standing(result: Result, matrix: Matrix) -> str:
+    """Return the column of the overview that counts this cell.
 
     Args:
-        result: of the cell.
-        spread: what published deviations are over; one over clusters or nodes of a run says nothing of how far means
-            over seeds may lie apart.
+        result: results of the cell's runs.
+        matrix: the matrix of the cell. Published deviations over clusters or nodes of a run do not say how far means
+            over seeds may differ, so a fixed distance of `FAR` points replaces them.
     """
     if not result.seeds:
         return "not run"
     if result.cell.published is None or result.cell.published.mean is None:
         return "no number"
-    if result.mean is None:  # it has diverged
-        return "outside" if spread == "seeds" else "beside"
-    if result.deviations is None or spread != "seeds":
-        return "beside"
-    return "reproduced" if abs(result.deviations) <= CLOSE else "outside"
+    if result.mean is None or result.difference is None:  # training has diverged
+        return "outside"
+    if result.deviations is not None and matrix.spread == "seeds":
+        return "reproduced" if abs(result.deviations) <= CLOSE else "outside"
+    return "outside" if matrix.judged_by.share and abs(result.difference) > FAR else "no verdict"

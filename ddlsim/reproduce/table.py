@@ -131,6 +131,6 @@ def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
         if result.partly and result.mean is not None
     ]
     notes += [f"{result.cell.name}: {result.cell.note}" for result in found if result.cell.note]
-    outside = [result.cell for result in found if standing(result, matrix.spread) == "outside"]
+    outside = [result.cell for result in found if standing(result, matrix) == "outside"]
     notes += [f"{cell.name}: {cell.outside}" for cell in outside if cell.outside]
     return notes

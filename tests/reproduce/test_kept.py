@@ -9,8 +9,7 @@ from ddlsim.errors import ScenarioError
 from ddlsim.reproduce import Keeper, read_matrix, reproduce, results, runs_of, write_pages
 from ddlsim.reproduce.kept import file_of, folder_of, kept
 from ddlsim.reproduce.measures import MEASURES, measured
-from ddlsim.reproduce.pages import standing
-from ddlsim.reproduce.result import Result
+from ddlsim.reproduce.result import Result, standing
 from ddlsim.reproduce.table import console_table
 from ddlsim.scenario import renamed
 from ddlsim.scenario.find import is_matrix
@@ -113,13 +112,21 @@ def result(cell, mean, seeds=(1,)):
 
 
 def test_standings_of_a_cell(write):
-    slow, fast, alone = read_matrix(write()).cells
-    assert standing(result(slow, 9200.0)) == "reproduced"
-    assert standing(result(slow, 9201.0)) == "outside"
-    assert standing(result(slow, None)) == "outside"  # diverged
-    assert standing(result(slow, None, ())) == "not run"
-    assert standing(result(fast, 1.0)) == "beside"  # no published deviation
-    assert standing(result(alone, 1.0)) == "no number"
+    matrix = read_matrix(write())
+    slow, fast, alone = matrix.cells
+    assert standing(result(slow, 9200.0), matrix) == "reproduced"
+    assert standing(result(slow, 9201.0), matrix) == "outside"
+    assert standing(result(slow, None), matrix) == "outside"  # diverged
+    assert standing(result(slow, None, ()), matrix) == "not run"
+    assert standing(result(fast, 1.0), matrix) == "no verdict"  # no published deviation
+    assert standing(result(alone, 1.0), matrix) == "no number"
+
+
+def test_cell_without_published_deviation_is_outside_beyond_two_points():
+    matrix = read_matrix("dac_cifar10_equal_rotations")
+    cell = next(cell for cell in matrix.cells if cell.name == "dropout/random")  # published: 43.77
+    assert standing(result(cell, 41.78), matrix) == "no verdict"
+    assert standing(result(cell, 41.76), matrix) == "outside"
 
 
 def test_pages_count_cells_by_their_standing(filled, write):
@@ -137,7 +144,7 @@ def test_pages_count_cells_by_their_standing(filled, write):
     assert [page.name for page in pages] == ["tiny.md", "README.md"]
     overview = pages[1].read_text()
     assert "| [tiny](tiny.md) | 3 | 0 | 1 | 0 | 0 | 2 | 0 of 0 |" in overview
-    assert "| tiny: slow/ring | +5.0 | it is slow |" in overview
+    assert "| tiny: slow/ring | +500.00 | +5.0 | it is slow |" in overview
     assert "\n## Cells not run\n" in overview and "| tiny | 2 of 3 | no time |" in overview
     assert "| slow is worse | not run |" in pages[0].read_text()
 
