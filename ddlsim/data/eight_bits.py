@@ -1,4 +1,4 @@
-"""Pictures of other depths as 8 bits per channel, where Pillow would cut off what is above 255."""
+"""Pictures as RGB with 8 bits per channel: upright, and scaled where Pillow would cut off what is above 255."""
 
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,17 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+ORIENTATION = 0x0112
+"""The tag of EXIF."""
 SIXTEEN_BITS = ("PNG", "PPM")
 """Formats without more bits, of which Pillow makes whole numbers of 32 bits all the same."""
+
+
+def upright(picture: "Image") -> "Image":
+    """Turn a picture by the orientation that its camera has noted (EXIF)."""
+    from PIL import ImageOps
+
+    return picture if picture.getexif().get(ORIENTATION, 1) == 1 else ImageOps.exif_transpose(picture)
 
 
 def as_rgb(picture: "Image", where: str) -> "Image":

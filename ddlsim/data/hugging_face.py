@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset, Task
-from ddlsim.data.eight_bits import as_rgb
+from ddlsim.data.eight_bits import as_rgb, upright
 from ddlsim.data.images import squared
 from ddlsim.data.items import as_array
 from ddlsim.data.own import as_labels, as_samples, own_dataset
@@ -189,6 +189,7 @@ class HuggingFace(DataSettings):
         return as_samples(where, key, found)
 
     def _picture(self, picture: Any) -> np.ndarray:
+        picture = upright(picture)
         plain = picture if picture.mode in ("L", "RGB") else as_rgb(picture, self.path)
         return squared(plain, self.size) if self.size else np.asarray(plain)
 

@@ -1,7 +1,9 @@
 """Folders of image files: Imagenette, and any folder with one sub-folder per class.
 
 Images are resized as the FACADE paper's code does: the short side to `size` pixels (bilinear, anti-aliased), then the
-square in the middle. No augmentation. Needs Pillow, which comes with torchvision (the extra `vision`).
+square in the middle. No augmentation. A user's pictures are turned by their EXIF orientation first; Imagenette's are
+not, as in that code. Names that begin with a dot, and __MACOSX, are skipped: desktops leave them behind. Needs Pillow,
+which comes with torchvision (the extra `vision`).
 """
 
 import hashlib
@@ -18,7 +20,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset
-from ddlsim.data.eight_bits import as_rgb
+from ddlsim.data.eight_bits import as_rgb, upright
 from ddlsim.data.npz import find_path
 from ddlsim.data.own import per_channel
 from ddlsim.data.readers import damaged, read_keras_npz
@@ -33,7 +35,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SPLIT_SEED = 0
 """Train and test of a folder are split alike whatever the scenario's seed, so that runs can be compared."""
-_READING = 2
+_READING = 3
 """Number of the way in which pictures are read; with another one, what is kept in the cache is made anew."""
 _PICTURES = 1024
 """Pictures that are decoded before they are written to where they are kept."""
@@ -85,7 +87,7 @@ class Imagenette(DataSettings):
                 raise damaged(found, f"images must be {self.size} x {self.size} x 3, got {list(arrays[0].shape[1:])}")
         else:
             classes = _class_names(found / "train")
-            arrays = _read_splits(_list(found / "train", classes), _list(found / "val", classes), self.size)
+            arrays = _read_splits(_list(found / "train", classes), _list(found / "val", classes), self.size, False)
         mean, std = np.float32(IMAGENET_MEAN), np.float32(IMAGENET_STD)
         return Dataset("imagenette", *arrays, 10, mean, std, str(found))
 
@@ -178,8 +180,14 @@ def _below_class(root: Path, path: Path) -> Path:
     return root.joinpath(*parts[:2]) if len(parts) > 2 else path.parent
 
 
+def _is_hidden(name: str) -> bool:
+    """Whether a desktop leaves a file or folder of this name behind (.DS_Store, ._x.png, .ipynb_checkpoints)."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
 def _class_names(folder: Path) -> list[str]:
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    entries = folder.iterdir() if folder.is_dir() else ()
+    names = sorted(entry.name for entry in entries if entry.is_dir() and not _is_hidden(entry.name))
     if not names:
         raise DataDamaged(f"{folder}: expected one sub-folder of images per class, found none.")
     return names
@@ -189,19 +197,20 @@ def _list(folder: Path, classes: Sequence[str]) -> list[Sample]:
     """The images of every class below a folder, sorted by path."""
     samples = []
     for label, name in enumerate(classes):
-        files = sorted(path for path in (folder / name).rglob("*") if path.suffix.lower() in SUFFIXES)
+        found = (path for path in (folder / name).rglob("*") if path.suffix.lower() in SUFFIXES)
+        files = sorted(path for path in found if not any(map(_is_hidden, path.relative_to(folder).parts)))
         if not files:
             raise DataDamaged(f"{folder / name}: no image in it (looked for {', '.join(sorted(SUFFIXES))}).")
         samples += [(path, label) for path in files]
     return samples
 
 
-def _read_splits(train: list[Sample], test: list[Sample], size: int):
+def _read_splits(train: list[Sample], test: list[Sample], size: int, turned: bool = True):
     """Train images, train labels, test images, test labels."""
     arrays = []
     for samples in (train, test):
         images = np.empty((len(samples), size, size, 3), np.uint8)
-        _read_into(images, samples, size)
+        _read_into(images, samples, size, turned)
         arrays += [images, _labels_of(samples)]
     return arrays
 
@@ -227,11 +236,11 @@ def _converted(train: list[Sample], test: list[Sample], size: int, cache: Path):
     return arrays
 
 
-def _read_into(images: np.ndarray, samples: list[Sample], size: int) -> None:
+def _read_into(images: np.ndarray, samples: list[Sample], size: int, turned: bool = True) -> None:
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # decoding runs outside Python's lock
         for first in range(0, len(samples), _PICTURES):
             some = samples[first : first + _PICTURES]
-            for index, image in enumerate(pool.map(lambda sample: _read_image(sample[0], size), some)):
+            for index, image in enumerate(pool.map(lambda sample: _read_image(sample[0], size, turned), some)):
                 images[first + index] = image
 
 
@@ -239,12 +248,12 @@ def _labels_of(samples: list[Sample]) -> np.ndarray:
     return np.array([label for _, label in samples], np.int64)
 
 
-def _read_image(path: Path, size: int) -> np.ndarray:
-    """One picture, uint8 [size, size, 3]."""
+def _read_image(path: Path, size: int, turned: bool) -> np.ndarray:
+    """One picture, uint8 [size, size, 3], upright where `turned`."""
     pillow = needed("PIL.Image", "vision", "data: reading pictures")
     try:
         with pillow.open(path) as opened:
-            image = as_rgb(opened, str(path))
+            image = as_rgb(upright(opened) if turned else opened, str(path))
     except (OSError, ValueError, SyntaxError) as error:  # Pillow's own UnidentifiedImageError is an OSError
         raise damaged(path, str(error)) from error
     return squared(image, size)

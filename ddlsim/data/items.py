@@ -46,7 +46,7 @@ def read_items(
                 f"{where}: {split}: item {index} of the {type(data).__name__} is {told(item)}, expected a pair "
                 "(sample, label). Wrap it in a Dataset whose __getitem__ returns such pairs."
             )
-        sample = as_array(where, f"sample {index} of {split}", _as_colors(change(item[0]), where))
+        sample = as_array(where, f"sample {index} of {split}", _as_colors(change(_upright(item[0])), where))
         if samples is None:
             channels_first = sample.ndim == 3 and (is_tensor(item[0]) if channels_first is None else channels_first)
             samples = np.empty((count, *sample.shape), sample.dtype)
@@ -64,6 +64,15 @@ def read_items(
         labels.append(label)
     assert samples is not None
     return np.moveaxis(samples, 1, 3) if channels_first else samples, np.stack(labels)
+
+
+def _upright(sample: Any) -> Any:
+    """A picture turned by its EXIF orientation; anything else as it is."""
+    if hasattr(sample, "getexif"):
+        from ddlsim.data.eight_bits import upright
+
+        return upright(sample)
+    return sample
 
 
 def _as_colors(sample: Any, where: str) -> Any:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ddlsim.data import DataSearch
+from ddlsim.data import Arrays, DataSearch
 from ddlsim.data.hugging_face import HuggingFace
 from ddlsim.data.images import ImageFolder, Imagenette
 from ddlsim.data.mapped import is_mapped
@@ -180,3 +180,35 @@ def test_pictures_of_hugging_face_are_scaled_as_well():
 
     settings = HuggingFace(path="saved", inputs=("image",), label="kind")
     assert settings._picture(Image.fromarray(np.full((1, 1), 257 * 9, np.uint16))).tolist() == [[[9] * 3]]
+
+
+def test_files_that_desktops_leave_behind_are_no_classes_and_no_images(tmp_path, picture, search):
+    for split in ("train", "test"):
+        for name in ("ant", "bee", ".ipynb_checkpoints", "__MACOSX"):
+            picture(tmp_path / "mine" / split / name / "0.png")
+        (tmp_path / "mine" / split / ".empty").mkdir()
+        (tmp_path / "mine" / split / "ant" / "._0.png").write_bytes(b"no picture")
+        picture(tmp_path / "mine" / split / "ant" / "__MACOSX" / "1.png")
+        (tmp_path / "mine" / split / "bee" / ".DS_Store").write_bytes(b"")
+    data = ImageFolder(path="mine", size=4).load(search)
+    assert data.train_labels.tolist() == data.test_labels.tolist() == [0, 1] and data.num_classes == 2
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_pictures_are_turned_by_their_exif_orientation(tmp_path, search, orientation):
+    from PIL import Image
+
+    shown = np.array([[0, 80], [160, 240]], np.uint8).repeat(8, axis=0).repeat(8, axis=1)
+    undo = {1: shown, 2: shown[:, ::-1], 3: shown[::-1, ::-1], 4: shown[::-1], 5: shown.T}  # what a camera stores
+    undo |= {6: np.rot90(shown), 7: shown[::-1, ::-1].T, 8: np.rot90(shown, -1)}
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    for split in ("train", "test"):
+        path = tmp_path / "mine" / split / "ant" / "0.png"
+        path.parent.mkdir(parents=True)
+        Image.fromarray(np.ascontiguousarray(undo[orientation])).save(path, exif=exif)
+    assert np.array_equal(ImageFolder(path="mine", size=16).load(search).train_images[0, :, :, 0], shown)
+    opened = Image.open(path)
+    assert np.array_equal(
+        Arrays(train=[(opened, 0)], test=[(opened, 0)]).load(search).train_images[0], shown[..., None]
+    )
