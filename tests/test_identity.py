@@ -290,6 +290,8 @@ ATTACK = """
 from dataclasses import dataclass
 from ddlsim.attacks.base import Attack
 
+pytestmark = pytest.mark.full
+
 @dataclass(frozen=True, kw_only=True)
 class Mine(Attack):
     def forge(self, *given):

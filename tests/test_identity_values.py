@@ -20,6 +20,8 @@ from torch import nn
 
 from ddlsim.identity import Identity
 
+pytestmark = pytest.mark.full
+
 
 def told(value):
     identity = Identity()

@@ -45,6 +45,7 @@ def test_pages_were_run_with_all_their_sections():
         pytest.skip("peft is not installed: the section LoRA of own_model.md was left out")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_the_page_runs_as_written(page, tmp_path, shell):
     folder = tmp_path / "here"

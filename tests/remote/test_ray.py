@@ -41,6 +41,7 @@ def connected():
         yield
 
 
+@pytest.mark.full
 def test_a_run_survives_a_killed_worker_and_writes_the_same_bytes(tmp_path, monkeypatch):
     whole = run_whole(tmp_path / "whole", SETTINGS)
     out, told, killed = tmp_path / "run", Progress.round, []
@@ -99,6 +100,7 @@ def own(tmp_path):
     return ("rounds=2", "algorithm={name: el}", "shift={name: none}", *named)
 
 
+@pytest.mark.full
 def test_data_and_parts_that_are_not_on_a_host_are_sent_there(tmp_path, monkeypatch, own):
     whole = run_whole(tmp_path / "here", own)
     before_workers_start(monkeypatch, lambda: [(tmp_path / name).unlink() for name in ("own.npz", "mine.py")])
@@ -107,6 +109,7 @@ def test_data_and_parts_that_are_not_on_a_host_are_sent_there(tmp_path, monkeypa
     assert about["data_shipped"]
 
 
+@pytest.mark.full
 def test_other_data_on_a_host_is_refused(tmp_path, monkeypatch, own):
     ones = np.ones((160, 28, 28), np.uint8)
     other = {"x_train": ones, "y_train": np.arange(160) % 10, "x_test": ones, "y_test": np.arange(160) % 10}
@@ -115,12 +118,14 @@ def test_other_data_on_a_host_is_refused(tmp_path, monkeypatch, own):
         on_ray(tmp_path / "run", load(SMOKE, own), ONE)
 
 
+@pytest.mark.full
 def test_hosts_with_another_version_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("ddlsim.executors.ray_workers.versions", lambda: {**versions(), "torch": "1.0"})
     with pytest.raises(DdlsimError, match=r"computes with something else: torch 1.0 here, .* there"):
         on_ray(tmp_path / "run", load(SMOKE, SETTINGS), ONE)
 
 
+@pytest.mark.full
 def test_attacks_on_samples_and_on_models_are_the_same_there(tmp_path):
     settings = (
         "attacks=[{name: sign_flip, nodes: [1]}, {name: label_flip, nodes: [5, 6]}]",
@@ -176,11 +181,13 @@ def raylets() -> set[str]:
     return set(found.stdout.split())
 
 
+@pytest.mark.full
 def test_a_cluster_that_is_started_here_is_reachable_from_this_machine_alone():
     assert [node["NodeManagerAddress"] for node in ray.nodes()] == ["127.0.0.1"]
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
 
 
+@pytest.mark.full
 def test_runs_of_a_sweep_come_back_as_they_end_and_a_failure_is_told(tmp_path):
     from ddlsim.sweeps.on_ray import Resources, run_points
     from ddlsim.sweeps.points import Point
@@ -195,6 +202,7 @@ def test_runs_of_a_sweep_come_back_as_they_end_and_a_failure_is_told(tmp_path):
     assert outcome(tmp_path / "fits") == outcome(tmp_path / "here")
 
 
+@pytest.mark.full
 def test_a_sweep_begins_a_killed_run_again_and_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(KILLED)
     mark, out = tmp_path / "mark", tmp_path / "sweep"
