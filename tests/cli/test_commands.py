@@ -236,11 +236,6 @@ def test_figures_from_the_command_line(ddlsim, tmp_path):
     assert (tmp_path / "both.png").stat().st_size > 1000
     assert "accuracy_time.png" in ddlsim("report", str(run), "--plots", str(tmp_path / "figures")).stdout
     assert (tmp_path / "figures" / "seed-1" / "samples.png").is_file()
-    # Of a folder of runs, whose names alone would not tell them apart.
-    assert ddlsim("report", str(tmp_path / "cell"), "--plots", str(tmp_path / "all")).exit_code == 0
-    assert ddlsim("report", str(tmp_path), "--plots", str(tmp_path / "all")).exit_code == 0
-    assert (tmp_path / "all" / "cell" / "seed-1" / "samples.png").is_file()
-    assert (tmp_path / "all" / "seed-1" / "samples.png").is_file()
 
 
 def test_figures_of_runs_of_one_name_have_folders_of_their_own(tmp_path):

@@ -9,8 +9,8 @@ import pytest
 nbformat = pytest.importorskip("nbformat")
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-LONG = {"own_algorithm", "own_model"}
-"""Pages whose commands take longest; test_tutorials.py runs the commands of every page."""
+SHORT = "own_topology"
+"""The page whose commands take least; test_tutorials.py runs the commands of every page."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,11 @@ def test_blocks_become_cells_by_what_they_are(notebook):
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in LONG)) for page in PAGES]
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=[pytest.mark.full if page.stem == SHORT else pytest.mark.slow])
+        for page in PAGES
+    ],
 )
 def test_the_notebook_of_a_page_runs(page, notebook, tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient")

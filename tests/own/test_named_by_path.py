@@ -3,20 +3,16 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-import ddlsim
 from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.errors import ScenarioError
 from ddlsim.scenario import digest, json_schema, load, to_yaml
 from ddlsim.scenario.model import to_plain
-
-ROOT = Path(ddlsim.__file__).parents[1]
 
 
 def test_a_class_in_a_file_is_named_relative_to_the_scenario(write):
@@ -103,15 +99,6 @@ def test_a_file_can_import_what_lies_beside_it(write, here):
     (here / "beside_mine.py").write_text("EVERY = 7\n")
     scenario = load(write("\nimport beside_mine\n\nclass Sub(Mine):\n    seven = beside_mine.EVERY\n"))
     assert load("s.yaml", ["algorithm={name: ./mine.py:Sub}"]).algorithm.seven == 7 and scenario.algorithm.every == 1
-
-
-def test_loading_imports_no_torch(write):
-    path = write()
-    code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from ddlsim.scenario import load; load({path!r}); "
-        "sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_every_kind_of_part_can_stand_in_a_file(write):

@@ -14,13 +14,25 @@ from ddlsim.cli import app
 KINDS = ("algorithm", "model", "dataset", "task", "topology")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_is_checked_and_tested_at_once(here, kind):
+def write_and_check(kind):
     result = CliRunner().invoke(app, ["new", kind, "my_own"])
     assert result.exit_code == 0 and result.stdout.split() == ["my_own.py", "my_own.yaml", "test_my_own.py"]
-    assert "class MyOwn(" in (here / "my_own.py").read_text()
+    assert "class MyOwn(" in Path("my_own.py").read_text()
     checked = CliRunner().invoke(app, ["check", "my_own.yaml"])
     assert checked.exit_code == 0 and "my_own.yaml: ok." in checked.stdout
+
+
+def test_files_of_every_kind_pass_the_check(here):
+    for kind in KINDS:
+        write_and_check(kind)
+        for file in here.iterdir():
+            file.unlink()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_is_checked_and_tested_at_once(here, kind):
+    write_and_check(kind)
     path = os.pathsep.join([str(Path(ddlsim.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_own.py"],
