@@ -145,6 +145,7 @@ def without_torchvision(*words, cwd):
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.full
 def test_the_embedded_data_needs_no_torchvision(tmp_path):
     smaller = ["rounds=1", "nodes.clusters=[2, 2]", "topology={name: ring}", "training.local_steps=1"]
     options = [word for change in smaller for word in ("--set", change)]

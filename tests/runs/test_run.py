@@ -67,6 +67,7 @@ def under_way(tmp_path):
         process.stderr.close()
 
 
+@pytest.mark.full
 def test_a_second_run_into_the_directory_of_a_first_is_refused_and_harms_nothing(under_way):
     first, out = under_way()
     second = subprocess.run(
@@ -78,6 +79,7 @@ def test_a_second_run_into_the_directory_of_a_first_is_refused_and_harms_nothing
     assert json.loads((out / "manifest.json").read_text())["rounds"] == 2000
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("signals", [["SIGINT"], ["SIGTERM"], ["SIGHUP"], ["SIGINT", "SIGINT", "SIGTERM", "SIGINT"]])
 def test_signals_end_a_run_with_everything_written_however_many_come(under_way, signals):
     process, out = under_way()
@@ -103,6 +105,7 @@ def test_an_interrupt_that_a_destructor_swallows_ends_the_run_at_the_next_round(
     assert summary["status"] == "interrupted" and max(rounds) <= 3
 
 
+@pytest.mark.full
 def test_a_signal_that_is_ignored_already_stays_ignored(under_way):
     process, _ = under_way(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))  # as under nohup
     process.send_signal(signal.SIGHUP)
@@ -110,6 +113,7 @@ def test_a_signal_that_is_ignored_already_stays_ignored(under_way):
     assert process.poll() is None
 
 
+@pytest.mark.full
 def test_a_reader_of_the_progress_that_goes_away_does_not_end_the_run(tmp_path):
     words = [*COMMAND, "run", SMOKE, "--set", "rounds=3", "--set", EL, "--out", str(tmp_path / "run")]
     read, write = os.pipe()
@@ -120,6 +124,7 @@ def test_a_reader_of_the_progress_that_goes_away_does_not_end_the_run(tmp_path):
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "done"
 
 
+@pytest.mark.full
 def test_a_run_without_standard_error_runs_and_keeps_it_out_of_its_records(tmp_path):
     words = [*COMMAND, "run", SMOKE, "--set", "rounds=1", "--set", EL, "--out", str(tmp_path / "run")]
     done = subprocess.run(words, stdout=subprocess.PIPE, env=ENV, preexec_fn=lambda: os.close(2))
@@ -127,6 +132,7 @@ def test_a_run_without_standard_error_runs_and_keeps_it_out_of_its_records(tmp_p
     assert all(json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("limit", [3_500, 8_000, 9_000, 40_000])
 def test_a_full_disk_ends_in_one_sentence_and_keeps_whole_rows(tmp_path, limit):
     words = [*COMMAND, "run", SMOKE, "--set", "rounds=50", "--set", EL, "--out", str(tmp_path / "run"), "-q"]

@@ -329,6 +329,7 @@ def test_a_published_table_is_not_swept(ddlsim):
     assert done.exit_code == 2 and re.search("ddlsim reproduce", done.stderr)
 
 
+@pytest.mark.full
 def test_a_killed_run_of_a_sweep_is_told_and_run_again(ddlsim, tmp_path, monkeypatch):
     """With real processes: the first run of seed 1 kills itself."""
     real, first = pool.subprocess.Popen, []
