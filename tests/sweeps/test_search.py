@@ -71,6 +71,7 @@ def test_a_wrong_range_is_refused(text, why):
         parse_dimension(text)
 
 
+@pytest.mark.full
 def test_the_same_search_again_runs_what_is_missing_and_another_one_is_refused(tmp_path):
     ended = []
     search(asked(tmp_path / "s", 2), 2, lambda one, count: ended.append((one.state, count)))
@@ -85,6 +86,7 @@ def test_the_same_search_again_runs_what_is_missing_and_another_one_is_refused(t
         open_study(asked(tmp_path / "s", 3, grid=["training.learning_rate=0.01..2:log"], metric="worst_cluster"))
 
 
+@pytest.mark.full
 def test_a_run_that_is_worse_than_the_others_is_stopped_and_counts_as_pruned(tmp_path):
     wanted = asked(tmp_path / "s", 6, rounds=5000)
     study = open_study(wanted)
@@ -99,6 +101,7 @@ def test_a_run_that_is_worse_than_the_others_is_stopped_and_counts_as_pruned(tmp
     assert json.loads((tmp_path / "s" / "trial-0005" / "summary.json").read_text())["status"] == "interrupted"
 
 
+@pytest.mark.full
 def test_the_last_evaluation_of_a_run_whose_nodes_have_diverged_counts(tmp_path):
     settings = [*SMALL, "rounds=2"]
     grid = ["training.learning_rate=1e25..1e28:log"]
@@ -109,6 +112,7 @@ def test_the_last_evaluation_of_a_run_whose_nodes_have_diverged_counts(tmp_path)
     assert list(study.trials[0].intermediate_values) == [1, 2, 3]
 
 
+@pytest.mark.full
 def test_a_search_on_the_fallback_s_data_says_so_and_never_goes_on_with_other_data(tmp_path):
     npz = {f"{kind}_{split}": np.arange(400, dtype=np.uint8) % 4 for kind in "y" for split in ("train", "test")}
     npz |= {f"x_{split}": np.zeros((400, 28, 28), np.uint8) for split in ("train", "test")}
