@@ -6,10 +6,10 @@ clip(z) = z min(1, tau / |z|) and the weights w of the algorithm's average a ste
 
     v := v + sum_j w_j clip(x_j - v),  from v = x_own.
 
-ClippedGossip takes one such step, with a radius of its own for every node and round (adaptive): the rule of its authors
-needs to know the attackers; here, as in their experiments, the neighbors that are furthest away stand in for them, so
-many that they weigh as much as attackers may (`byzantine`): tau^2 = sum over the other neighbors of w_j |x_j -
-x_own|^2 / delta, delta being the weight of those left out. With a fixed radius it takes that.
+ClippedGossip takes one such step. Without a fixed radius, tau is the second largest distance of a neighbor's model from
+the node's own, as in the code of its authors (epfml/byzantine-robust-decentralized-optimizer, SelfCenteredClipping with
+tau None); `byzantine` sets how many of the largest distances are passed over (1 there). The radius of the paper's
+analysis needs to know the attackers, so neither their code nor ours uses it.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,8 @@ class ClippedGossip(Aggregation):
     """Neighbors pull by at most a radius that follows from their distances.
 
     Args:
-        byzantine: attackers among the neighbors: a number, or a share of the rows.
+        byzantine: attackers among the neighbors: a number, or a share of the rows. The radius is the largest distance
+            of the other neighbors.
         radius: how far one pulls at most, as an L2 norm; null: it adapts.
     """
 
@@ -47,15 +48,10 @@ class ClippedGossip(Aggregation):
         lengths = np.sqrt(rows.sqdist[own, : rows.count])
         if self.radius is not None:
             return weighted_sum(_step(weights, lengths, self.radius, own))
-        others = [place for place in range(rows.count) if place != own]
-        others.sort(key=lambda place: (lengths[place], place))
-        left_out = tolerated(self.byzantine, rows.count, len(others))
-        if not left_out:
-            return weighted_sum(_step(weights, lengths, np.inf, own))
-        trusted, suspects = others[: len(others) - left_out], others[len(others) - left_out :]
-        delta = weights[suspects].sum()
-        squared = (weights[trusted] * lengths[trusted] ** 2).sum() / delta if delta > 0 else 0.0
-        return weighted_sum(_step(weights, lengths, np.sqrt(squared), own))
+        others = np.sort(np.delete(lengths, own))
+        passed_over = tolerated(self.byzantine, rows.count, len(others))
+        trusted = others[: len(others) - passed_over]
+        return weighted_sum(_step(weights, lengths, trusted[-1] if len(trusted) else 0.0, own))
 
 
 @dataclass(frozen=True, kw_only=True)

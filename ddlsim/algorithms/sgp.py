@@ -22,7 +22,8 @@ the share that it gave itself once more for every share that it sent without one
 been its own. Where all have as many neighbors w stays 1; elsewhere it stays near what it is without losses, since p_ji
 w_i is alike on all edges in equilibrium. If more shares come than it sent (slow nodes in `mode: async`), it scales x
 and w down together, which leaves z as it is. Without losses neither happens, and all is as in the paper; with losses
-the mean of x moves a little, as that of the models does in any averaging.
+the mean of x moves a little, as that of the models does in any averaging. The rule counts on as many in-neighbors as
+out-neighbors, which all topologies here have; a graph without that would be scaled although nothing was lost.
 
 A node that returns has x and w as it left them; one that has lost its state, or joins late, starts with w = 1.
 """

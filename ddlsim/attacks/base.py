@@ -139,8 +139,8 @@ class Attack(Part):
                 if node >= num_nodes:
                     yield (("nodes", place), f"node ids are 0 to {num_nodes - 1} in this scenario, got {node}")
 
-    def futile(self, attacked: int) -> str:
-        """Why so many nodes under it do what honest ones do; empty: they do not. Default: that."""
+    def futile(self, attacked: int, num_nodes: int) -> str:
+        """Why so many attacked nodes among so many in the run attack nothing; empty (the default): they do."""
         return ""
 
     def forge(self, seen: Seen) -> "torch.Tensor":

@@ -43,7 +43,7 @@ class Sybil(Attack):
     forges: ClassVar[bool] = True
     trains: ClassVar[bool] = False
 
-    def futile(self, attacked: int) -> str:
+    def futile(self, attacked: int, num_nodes: int) -> str:
         """See Attack."""
         return "one node is one identity" if attacked == 1 else ""
 

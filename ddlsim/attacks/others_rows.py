@@ -36,7 +36,8 @@ class ALIE(AsChosen, Attack):
     """Sends the mean of known rows less some standard deviations: a little, in every coordinate.
 
     Args:
-        z: how many; null: the most that still passes for one of a majority, by the paper's formula.
+        z: how many; null: the most that still passes for one of a majority, by the paper's formula over all nodes of the
+            run. The formula gives 0, which is no attack, for one attacker, and for two among an even number of nodes.
         knowledge: own: the rows of the attacked nodes; neighbors: those received; all: those of all honest nodes.
     """
 
@@ -44,10 +45,16 @@ class ALIE(AsChosen, Attack):
     z: Strength | None = None
     knowledge: Knowledge = "own"
 
-    def futile(self, attacked: int) -> str:
+    def futile(self, attacked: int, num_nodes: int) -> str:
         """See Attack."""
-        alone = attacked == 1 and self.knows == "own"
-        return "one node that knows its own model alone has no spread to hide in" if alone else ""
+        if attacked == 1 and self.knows == "own":
+            return "one node that knows its own model alone has no spread to hide in"
+        if self.z_of(num_nodes, attacked):
+            return ""
+        return (
+            f"the paper's z_max is 0 for {attacked} of {num_nodes} nodes, so they send the mean of the models that they "
+            "know. Set z, such as 1.5, or attack more nodes"
+        )
 
     def forge(self, seen: Seen) -> "torch.Tensor":
         mean = mean_of(seen.known)

@@ -1,7 +1,8 @@
 """Attacks on what a node trains on: flipped labels, and a backdoor that a trigger opens.
 
-Sources: Tolpegin, Truex, Gursoy, Liu, "Data poisoning attacks against federated learning systems", ESORICS 2020 (label
-flip); Gu, Dolan-Gavitt, Garg, "BadNets", 2017 (trigger). The backdoor's success is measured at every evaluation: the
+Sources: label flip c -> C - 1 - c: Fang, Cao, Jia, Gong, "Local model poisoning attacks to Byzantine-robust federated
+learning", USENIX Security 2020, and Allouah et al., "Fixing by mixing", AISTATS 2023; trigger: Gu, Dolan-Gavitt, Garg,
+"BadNets", 2017. The backdoor's success is measured at every evaluation: the
 share of test samples of other classes that a node takes for the target once they bear the trigger (`backdoor_success`).
 """
 

@@ -35,7 +35,7 @@ class Withholding(Attack):
         delay_s: simulated seconds that the node takes longer for every training, after which it sends.
     """
 
-    def futile(self, attacked: int) -> str:
+    def futile(self, attacked: int, num_nodes: int) -> str:
         """See Attack."""
         return "" if self.probability or self.delay_s else "probability and delay_s are 0"
 

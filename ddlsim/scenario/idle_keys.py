@@ -23,7 +23,7 @@ def idle_notes(scenario: Scenario) -> list[str]:
     found = [*_of_parts(scenario), *_of_sections(scenario)]
     given = [(".".join(map(str, place)), why) for place, why in found if _is_given(scenario, place)]
     notes = [f"NOTE: {key} has no effect: {why}." for key, why in given]
-    return notes + [f"NOTE: {key} has no effect beside being counted: {why}." for key, why in _futile_attacks(scenario)]
+    return notes + [f"NOTE: {key}: {why}." for key, why in _futile_attacks(scenario)]
 
 
 def _of_parts(scenario: Scenario) -> Iterator[tuple[Place, str]]:
@@ -98,12 +98,12 @@ def _of_algorithm(scenario: Scenario) -> Iterator[tuple[Place, str]]:
 
 
 def _futile_attacks(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    if len(scenario.attacks) > 1 or scenario.privacy is not None:  # it takes the place of what another one does
-        return
+    alone = len(scenario.attacks) == 1 and scenario.privacy is None  # else it replaces another attack, or the noise
+    what = "has no effect beside being counted" if alone else "is no attack by itself"
     for number, attack in enumerate(scenario.attacks):
-        why = attack.futile(attack.count(scenario.nodes.clusters))
+        why = attack.futile(attack.count(scenario.nodes.clusters), scenario.nodes.count)
         if why:
-            yield f"attacks[{number}]", why
+            yield f"attacks[{number}] {what}", why
 
 
 def _is_given(scenario: Scenario, place: Place) -> bool:

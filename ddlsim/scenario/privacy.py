@@ -20,8 +20,8 @@ class Privacy(Section):
         accountant: of Opacus; rdp: an upper bound, quick; prv: numerical, tighter.
         clips: of messages, what is clipped. update: parameters minus what was last sent in their place, at first minus
             the node's first model; model: the parameters themselves.
-        adjacency: of messages, what is not to be told apart. replace: any two data sets of a node, sensitivity 2 clip;
-            zero_out: its data set and none, whose update is 0, sensitivity clip.
+        adjacency: of messages, what an observer cannot distinguish. replace: any two data sets of a node, sensitivity 2
+            clip; zero_out: a node's update and a zero update (of a node that still merges and sends), sensitivity clip.
     """
 
     kind: Literal["message", "dp_sgd"] = "message"

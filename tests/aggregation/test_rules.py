@@ -88,10 +88,11 @@ def test_geometric_median_of_mostly_equal_rows_is_theirs():
     assert combined(rule("geometric_median"), rows) == pytest.approx([1.0, 2.0], abs=1e-5)
 
 
-def test_adaptive_clipped_gossip_takes_its_radius_from_the_nearer_neighbors():
-    # |1|, |2| and |3| weigh 0.2 each, 100 is left out: tau^2 = 0.2 (1 + 4 + 9) / 0.2
-    tau = np.sqrt(14)
-    assert combined(rule("clipped_gossip"), LINE)[0] == pytest.approx(0.2 * (1 + 2 + 3 + tau))
+@pytest.mark.parametrize(("byzantine", "tau"), [(1, 3), (2, 2), (0.4, 2), (0, 100)])
+def test_adaptive_clipped_gossip_takes_the_largest_distance_of_the_trusted_neighbors(byzantine, tau):
+    # By hand, from 0 with weights 0.2: distances 1, 2, 3 and 100, each cut to tau; with 1 as the authors' code: 1.8.
+    expected = 0.2 * sum(min(distance, tau) for distance in (1, 2, 3, 100))
+    assert combined(rule("clipped_gossip", byzantine=byzantine), LINE)[0] == pytest.approx(expected)
 
 
 def test_cosine_clipping_leaves_out_updates_that_point_back_and_shortens_long_ones():

@@ -37,6 +37,10 @@ NOTES = [
     ("aggregation={name: clipped_gossip, radius: 1, byzantine: 2}", "aggregation.byzantine has no effect: radius is"),
     ("aggregation={name: bridge, variant: M, byzantine: 2}", "aggregation.byzantine has no effect: variant M is the"),
     ("attacks=[{name: alie, nodes: [1]}]", COUNTED + "one node that knows its own model alone"),
+    ("attacks=[{name: alie, nodes: [1], knowledge: all}]", COUNTED + "the paper's z_max is 0 for 1 of 8 nodes"),
+    ("attacks=[{name: alie, nodes: [1, 2], knowledge: all}]", COUNTED + "the paper's z_max is 0 for 2 of 8 nodes"),
+    ("attacks=[{name: sign_flip, nodes: [1]}, {name: alie, nodes: {cluster: 1}}]", "attacks[1] is no attack by itself: "),
+    ("attacks=[{name: sign_flip, nodes: [1]}, {name: alie, nodes: [1]}]", "attacks[1] is no attack by itself: one node"),
     ("attacks=[{name: sybil, nodes: [1]}]", COUNTED + "one node is one identity"),
     ("attacks=[{name: withholding, nodes: [1], probability: 0}]", COUNTED + "probability and delay_s"),
 ]
@@ -60,8 +64,8 @@ def test_a_key_that_does_nothing_is_told(change, told):
         ("algorithm={name: dac, loss_batches: local_steps}",),
         ("algorithm={name: dac, variant: facade, similarity: cosine_weights, two_hop: min}",),
         ("algorithm={name: oracle, deluded: 1, delusion_start: 2}",),
-        ("attacks=[{name: alie, nodes: [1], knowledge: all}, {name: sybil, nodes: [2, 3]}]",),
-        ("attacks=[{name: sign_flip, nodes: [1]}, {name: alie, nodes: [1]}]",),  # which undoes the first
+        ("attacks=[{name: alie, nodes: [1], z: 1.5, knowledge: all}, {name: sybil, nodes: [2, 3]}]",),
+        ("nodes.clusters=[6, 3]", "topology.degree=4", "attacks=[{name: alie, nodes: [1, 2]}]"),  # z_max is 0.18
         ("training.accumulate=20",),
         ("algorithm={name: facade, heads: 1, selection_batches: 1}",),  # they take their time
         ("algorithm={name: gtsgd}", "training.optimizer={name: sgd, momentum: 0.9, nesterov: true}"),
