@@ -36,8 +36,8 @@ class ALIE(AsChosen, Attack):
     """Sends the mean of known rows less some standard deviations: a little, in every coordinate.
 
     Args:
-        z: how many; null: the most that still passes for one of a majority, by the paper's formula over all nodes of the
-            run. The formula gives 0, which is no attack, for one attacker, and for two among an even number of nodes.
+        z: how many; null: the most that still passes for one of a majority, by the paper's formula over all nodes of
+            the run. It gives 0, which is no attack, for one attacker, and for two among an even number of nodes.
         knowledge: own: the rows of the attacked nodes; neighbors: those received; all: those of all honest nodes.
     """
 
@@ -52,8 +52,8 @@ class ALIE(AsChosen, Attack):
         if self.z_of(num_nodes, attacked):
             return ""
         return (
-            f"the paper's z_max is 0 for {attacked} of {num_nodes} nodes, so they send the mean of the models that they "
-            "know. Set z, such as 1.5, or attack more nodes"
+            f"the paper's z_max is 0 for {attacked} of {num_nodes} nodes, so they send the mean of the models that "
+            "they know. Set z, such as 1.5, or attack more nodes"
         )
 
     def forge(self, seen: Seen) -> "torch.Tensor":
