@@ -19,11 +19,11 @@ Place = tuple[str | int, ...]
 
 
 def idle_notes(scenario: Scenario) -> list[str]:
-    """A line for every key that is not as it is by default, and does nothing."""
+    """A line for every key that is not as it is by default and does nothing, or was dropped from the fallback."""
     found = [*_of_parts(scenario), *_of_sections(scenario)]
     given = [(".".join(map(str, place)), why) for place, why in found if _is_given(scenario, place)]
     notes = [f"NOTE: {key} has no effect: {why}." for key, why in given]
-    return notes + [f"NOTE: {key}: {why}." for key, why in _futile_attacks(scenario)]
+    return [*scenario._notes, *notes] + [f"NOTE: {key}: {why}." for key, why in _futile_attacks(scenario)]
 
 
 def _of_parts(scenario: Scenario) -> Iterator[tuple[Place, str]]:

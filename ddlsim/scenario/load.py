@@ -7,9 +7,10 @@ from typing import Any
 
 from ddlsim.errors import ScenarioError
 from ddlsim.scenario.find import by_name, find
-from ddlsim.scenario.merge import at_place, changes_alike, merge, put
+from ddlsim.scenario.merge import at_place, changes_alike, has, merge, put, value_at, without
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
 from ddlsim.scenario.own_parts import with_given_parts, with_whole_paths
+from ddlsim.scenario.parts import PART_PATHS
 from ddlsim.scenario.problems import Mark, Problem, ScenarioProblems, did_you_mean, in_order
 from ddlsim.scenario.renamed import present_path, with_present_names
 from ddlsim.scenario.shorthand import long_path
@@ -145,6 +146,7 @@ def with_fallback(scenario: Scenario) -> Scenario | None:
     applied, problems = validate(merge(whole, fallback))
     if applied is None:
         raise ScenarioProblems(problems)
+    applied._notes = scenario._notes
     return applied
 
 
@@ -162,12 +164,40 @@ def finish(tree: Tree, name: str) -> Scenario:
     fallback = tree.value.get("fallback")
     main = Tree({key: child for key, child in tree.value.items() if key != "fallback"}, tree.mark)
     scenario, problems = validate(main)
+    notes: list[str] = []
     if fallback is not None and fallback.value is not None:
+        if fallback.is_mapping and not problems:
+            fallback, notes = _fitting_fallback(main, fallback)
         problems += _fallback_problems(main, fallback, problems)
     if problems:
         raise ScenarioProblems(in_order(problems))
     assert scenario is not None
-    return scenario.model_copy(update={"fallback": fallback.plain()}) if fallback is not None else scenario
+    if fallback is None:
+        return scenario
+    scenario = scenario.model_copy(update={"fallback": fallback.plain()})
+    scenario._notes = tuple(notes)
+    return scenario
+
+
+def _fitting_fallback(main: Tree, fallback: Tree) -> tuple[Tree, list[str]]:
+    """A fallback without the keys of parts that stand no longer in the scenario, and a note on each.
+
+    A key is left out if its part was named elsewhere (--set, a file that extends this one) and does not take it. What
+    the fallback's own file contradicts stays, and is an error.
+    """
+    notes = []
+    _, problems = validate(merge(main, fallback))
+    for problem in problems:
+        path = tuple(problem.path.split("[")[0].split("."))
+        part = next((path[:depth] for depth in (1, 2) if path[:depth] in PART_PATHS and len(path) > depth), ())
+        key = path[: len(part) + 1]
+        name = value_at(main, (*part, "name"))
+        given = value_at(fallback, key)
+        if part and name is not None and given is not None and not has(fallback, (*part, "name")):
+            if given.key.source != name.mark.source:
+                fallback = without(fallback, key)
+                notes.append(f"NOTE: fallback.{'.'.join(key)} is dropped: {'.'.join(part)} is {name.value!r} now.")
+    return fallback, notes
 
 
 def _fallback_problems(main: Tree, fallback: Tree, told: list[Problem]) -> list[Problem]:

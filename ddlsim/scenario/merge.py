@@ -62,7 +62,7 @@ def _meant(path: tuple[str, ...], name: Tree) -> Any:
 
 def has(tree: Tree, path: tuple[str, ...]) -> bool:
     """Whether a tree gives a value at this path, the long one, or below it."""
-    return _at(tree, path) is not None
+    return value_at(tree, path) is not None
 
 
 def changes_alike(tree: Tree, path: tuple[str, ...]) -> bool:
@@ -77,13 +77,27 @@ def changes_alike(tree: Tree, path: tuple[str, ...]) -> bool:
         return True
     for depth in range(1, len(path)):
         if path[:depth] in PART_PATHS:
-            own, other = (_at(tree, (*start, *path[:depth], "name")) for start in ((), ("fallback",)))
+            own, other = (value_at(tree, (*start, *path[:depth], "name")) for start in ((), ("fallback",)))
             if own is not None and other is not None:
                 return bool(_meant(path[:depth], own) == _meant(path[:depth], other))
     return False
 
 
-def _at(tree: Tree, path: tuple[str, ...]) -> Tree | None:
+def without(tree: Tree, path: tuple[str, ...]) -> Tree:
+    """A tree without the value at a path, the long one, and without mappings that this leaves empty."""
+    rest = path[1:]
+    here = dict((with_long_names(tree) if rest and is_training(path[:1]) else tree).value)
+    below = here.pop(path[0])
+    if rest:
+        if is_training(path[:1]):
+            below = with_long_names(below)
+        left = without(below, rest)
+        if left.value:
+            here[path[0]] = left
+    return Tree(here, tree.mark, tree.key)
+
+
+def value_at(tree: Tree, path: tuple[str, ...]) -> Tree | None:
     """The value at this path, the long one; None: there is none."""
     found: Tree | None = tree
     for depth, key in enumerate(path):

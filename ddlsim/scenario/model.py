@@ -268,6 +268,7 @@ class Scenario(Section):
     secure_aggregation: SecureAggregation | None = None
     energy: Energy | None = None
     fallback: dict[str, Any] | None = None
+    _notes: tuple[str, ...] = ()  # on what was left out when it was read; no part of what is run
 
     @property
     def algorithm_name(self) -> str:

@@ -6,6 +6,7 @@ from ddlsim.data.fashion_mnist_mini import FashionMnistMini
 from ddlsim.errors import ScenarioError
 from ddlsim.network.access_links import Uniform
 from ddlsim.scenario import load, with_fallback
+from ddlsim.scenario.idle_keys import idle_notes
 from ddlsim.topologies.fixed_graphs import Ring
 from ddlsim.topologies.random_graphs import RandomRegular
 
@@ -138,6 +139,19 @@ def test_override_of_a_parts_key_holds_where_the_fallback_gives_the_same_part_by
     assert scenario.model.hidden == (7,) and type(other.model).__name__ == "GNLeNet"
     assert other.topology == RandomRegular(degree=6, dynamic=False)
     assert other.training.optimizer.momentum == 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "part"), [("algorithm.name=el", "algorithm is 'el'"), ("model.name=gn_lenet", "model is 'gn_lenet'")]
+)
+def test_fallback_keys_of_a_part_that_was_replaced_are_dropped_with_a_note(write, change, part):
+    fallback = "fallback: {algorithm: {warmup_rounds: 3}, model: {hidden: [8]}, rounds: 9}"
+    scenario = load(write(more=fallback), [change])
+    (note,) = [note for note in idle_notes(scenario) if "fallback" in note]
+    assert note.endswith(f"is dropped: {part} now.")
+    assert idle_notes(with_fallback(scenario))[0] == note
+    other = {"algorithm": "model", "model": "algorithm"}[change.split(".")[0]]
+    assert set(scenario.fallback) == {other, "rounds"} and with_fallback(scenario).rounds == 9
 
 
 def test_override_inside_the_fallback(write):
