@@ -193,10 +193,11 @@ def _fitting_fallback(main: Tree, fallback: Tree) -> tuple[Tree, list[str]]:
         key = path[: len(part) + 1]
         name = value_at(main, (*part, "name"))
         given = value_at(fallback, key)
-        if part and name is not None and given is not None and not has(fallback, (*part, "name")):
-            if given.key.source != name.mark.source:
-                fallback = without(fallback, key)
-                notes.append(f"NOTE: fallback.{'.'.join(key)} is dropped: {'.'.join(part)} is {name.value!r} now.")
+        if not part or name is None or given is None or has(fallback, (*part, "name")):
+            continue
+        if given.key.source != name.mark.source:
+            fallback = without(fallback, key)
+            notes.append(f"NOTE: fallback.{'.'.join(key)} is dropped: {'.'.join(part)} is {name.value!r} now.")
     return fallback, notes
 
 
