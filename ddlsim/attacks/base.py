@@ -85,6 +85,8 @@ class Attack(Part):
     """Whether it changes the parameters that are sent."""
     poisons: ClassVar[bool] = False
     """Whether it changes the samples that are trained on."""
+    counts_occurring: ClassVar[bool] = False
+    """Whether labels are numbered over the classes that occur in the data when it poisons samples."""
     trains: ClassVar[bool] = True
     """Whether nodes under it still train."""
     compares_updates: ClassVar[bool] = False

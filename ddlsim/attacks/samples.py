@@ -25,9 +25,10 @@ BACKDOOR = "backdoor"
 
 @dataclass(frozen=True, kw_only=True)
 class LabelFlip(Attack):
-    """Trains on flipped labels: class c becomes C - 1 - c."""
+    """Trains on flipped labels: of the C classes that occur in the data, class c becomes C - 1 - c."""
 
     poisons: ClassVar[bool] = True
+    counts_occurring: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
 
     def poison(

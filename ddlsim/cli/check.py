@@ -91,6 +91,8 @@ def _deal(scenario: "Scenario", data_dir: Path | None) -> None:
 
     loaded = load_data(scenario, data_dir, fallback=False, download=False)
     prepared = prepare(loaded)
+    for note in prepared.about.get("notes", ()):
+        typer.echo(f"NOTE: {note}.", err=True)
     scenario.model.check(prepared.image_shape)
     learner = build_learner(scenario, prepared, "none" if scenario.learning == "none" else "cpu")
     try:

@@ -53,6 +53,8 @@ class Dataset:
             deal them, strings or whole numbers; every column has the split train.
         num_tokens: how many different tokens samples consist of; None: they are no tokens, or ids up to the largest
             there is, see `known_tokens`.
+        class_names: of the classes, in their order, where they have names.
+        notes: what every report on a run must tell about the data.
     Raises:
         DataDamaged: if the arrays do not fit each other.
     """
@@ -72,6 +74,8 @@ class Dataset:
     domains: Mapping[str, np.ndarray] | None = None
     columns: Mapping[str, Mapping[str, np.ndarray]] | None = None
     num_tokens: int | None = None
+    class_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self):
         for split in self.splits:

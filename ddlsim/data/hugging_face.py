@@ -11,6 +11,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from ddlsim.data.base import DataSettings
+from ddlsim.data.cells import as_cells, numbers_in_columns, refuse_odd_cells
 from ddlsim.data.dataset import DataSearch, Dataset, Task
 from ddlsim.data.eight_bits import as_rgb, upright
 from ddlsim.data.images import squared
@@ -22,6 +23,7 @@ from ddlsim.units import Count
 
 BUILDERS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet", ".arrow": "arrow"}
 """Suffix of a file -> what reads it."""
+CURE = "data: {name: table, ...} reads words and missing cells of a CSV file."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,15 +169,18 @@ class HuggingFace(DataSettings):
     def _inputs(self, split: str, rows: Any) -> np.ndarray:
         where, key = self.path, f"data.inputs: {', '.join(self.inputs)} ({split})"
         if len(self.inputs) > 1:
-            table = [as_array(where, key, rows[name][:]) for name in self.inputs]
-            wrong = [name for name, values in zip(self.inputs, table, strict=True) if values.ndim != 1]
-            if wrong or any(values.dtype.kind not in "iufb" for values in table):
+            columns = {name: rows[name][:] for name in self.inputs}
+            if any(isinstance(values[0], list) or hasattr(values[0], "convert") for values in columns.values()):
                 raise DataDamaged(
                     f"{where}: {key}: several columns must be of one number each; take one column instead."
                 )
+            table = self._numbers(split, columns)
             return as_samples(where, key, np.stack(table, axis=1).astype(np.float32))
         values = rows[self.inputs[0]][:]
-        if isinstance(values[0], str):
+        if values[0] is None or isinstance(values[0], int | float):
+            values = self._numbers(split, {self.inputs[0]: values})[0]
+        elif isinstance(values[0], str):
+            refuse_odd_cells(f"{where} ({split})", self.inputs[0], as_cells(values), CURE)
             raise DataDamaged(
                 f"{where}: {key}: expected images or numbers, got text. Turn it into token ids first, by "
                 "datasets.Dataset.map, and keep these by save_to_disk; or use a data set of texts (ddlsim list "
@@ -188,6 +193,10 @@ class HuggingFace(DataSettings):
             found = found[:, None].astype(np.float32)
         return as_samples(where, key, found)
 
+    def _numbers(self, split: str, columns: Mapping[str, Any]) -> list[np.ndarray]:
+        plain = {name: [float(v) if isinstance(v, bool) else v for v in values] for name, values in columns.items()}
+        return numbers_in_columns(f"{self.path} ({split})", plain, CURE)
+
     def _picture(self, picture: Any) -> np.ndarray:
         picture = upright(picture)
         plain = picture if picture.mode in ("L", "RGB") else as_rgb(picture, self.path)
@@ -196,6 +205,17 @@ class HuggingFace(DataSettings):
     def _labels(self, read: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Per split its labels; strings are numbered in alphabetical order over all splits."""
         key = f"data.label: {self.label}"
+        for split, rows in read.items():
+            cells = as_cells(rows[self.label][:])
+            if "" in cells:
+                where = f"{self.path} ({split}): column {self.label}"
+                raise DataDamaged(
+                    f"{where}, row {cells.index('') + 1}: expected a label, got nothing. Take the row out."
+                )
+            if isinstance(rows[self.label][0], str):
+                refuse_odd_cells(
+                    f"{self.path} ({split})", self.label, cells, "Name all classes by words, or by numbers."
+                )
         values = {split: as_array(self.path, key, rows[self.label][:]) for split, rows in read.items()}
         if self.task != "regression" and values["train"].dtype.kind in "US":
             names = np.unique(np.concatenate(list(values.values())))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ddlsim.data.cells import odd_cell
 from ddlsim.errors import DataDamaged
 
 OTHER_COLORS = ("P", "PA", "LA", "La", "RGBA", "RGBa", "RGBX", "CMYK", "HSV", "YCbCr", "LAB")
@@ -45,6 +46,11 @@ def read_items(
             raise DataDamaged(
                 f"{where}: {split}: item {index} of the {type(data).__name__} is {told(item)}, expected a pair "
                 "(sample, label). Wrap it in a Dataset whose __getitem__ returns such pairs."
+            )
+        if isinstance(item[0], tuple | list) and any(getattr(each, "shape", None) for each in item[0]):
+            raise DataDamaged(
+                f"{where}: {split}: sample {index} of the {type(data).__name__} is {told(item[0])} arrays, and models "
+                "take one input. Join them in __getitem__ by torch.cat, and take them apart in the model's forward."
             )
         sample = as_array(where, f"sample {index} of {split}", _as_colors(change(_upright(item[0])), where))
         if samples is None:
@@ -99,6 +105,7 @@ def as_array(where: str, key: str, value: Any) -> np.ndarray:
         found = _unmasked(where, key, found)
     if found.dtype == object:
         what = "an array of objects" if isinstance(value, np.ndarray) else told(value)
+        what += odd_cell(found, getattr(value, "columns", None))
         raise DataDamaged(
             f"{where}: {key}: expected an array or tensor of numbers, got {what}. Give a transform that "
             "makes a tensor, and samples of one shape."

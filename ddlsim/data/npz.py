@@ -19,7 +19,7 @@ class Npz(DataSettings):
     """Your own arrays in one .npz file, in Keras's layout: x_train, y_train, x_test, y_test.
 
     Images are uint8 [N, H, W] or [N, H, W, C]; floating-point features [N, F] or [N, H, W, C] are used as they are, as
-    are other integers (token ids) of any shape [N, ...]. Labels are [N], or [N, T] for T labels per sample.
+    are other integers (token ids) [N, T]. Labels are [N], or [N, T] for T labels per sample.
     Further arrays `<name>_train` (and `<name>_test`), one value per sample, are columns for `by_column`.
 
     Args:

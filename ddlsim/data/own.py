@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ddlsim.data.cells import odd_cell
 from ddlsim.data.dataset import Dataset, Task
 from ddlsim.data.finite import finite, not_negative
 from ddlsim.errors import DataDamaged, ScenarioError
@@ -68,6 +69,7 @@ def own_dataset(
         *splits.get("validation", (None, None)),
         columns=columns,
         num_tokens=max(int(x.max()) for x, _ in splits.values()) + 1 if is_token else None,
+        notes=_absent(origin, labels, classes) if task == "classification" and num_classes is None else (),
     )
 
 
@@ -86,12 +88,19 @@ def as_samples(where: str, key: str, array: np.ndarray, integers: bool = True) -
         DataDamaged: if the array is of another kind, or has values that are not finite.
     """
     if integers and array.ndim and array.dtype != np.uint8 and np.issubdtype(array.dtype, np.integer):
+        if array.ndim > 2:
+            raise DataDamaged(
+                f"{where}: {key}: integers other than uint8 are token ids [N, T], got {array.dtype} "
+                f"{list(array.shape)}. Convert images of 0..255 by .astype('uint8'), deeper ones by "
+                "(x / 65535).astype('float32'), features by .astype('float32')."
+            )
         return array
     if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
         also = ", or integers of another type (token ids)" if integers else ""
         raise DataDamaged(
             f"{where}: {key}: expected uint8 or floating-point images or features{also}, got {array.dtype} "
-            f"{list(array.shape)}. Convert it, for example with .astype('float32')."
+            f"{list(array.shape)}{odd_cell(array) if array.dtype.kind in 'US' else ''}. Convert it, for example with "
+            ".astype('float32')."
         )
     if array.ndim not in (2, 3, 4):
         raise DataDamaged(
@@ -141,6 +150,22 @@ def as_labels(where: str, key: str, array: np.ndarray, task: str) -> np.ndarray:
             todo = " Number the classes: numpy.unique(labels, return_inverse=True)[1]."
         raise DataDamaged(f"{where}: {key}: labels must be whole numbers [N] or [N, T], {found}.{todo}")
     return array.astype(np.int64, copy=False)
+
+
+def _absent(where: str, labels: Sequence[np.ndarray], classes: int) -> tuple[str, ...]:
+    """A note on classes below the highest label that no sample has."""
+    occur = np.unique(np.concatenate([own.ravel() for own in labels]))
+    absent = np.setdiff1d(np.arange(classes), occur)
+    if not len(absent):
+        return ()
+    shown, more = ", ".join(map(str, absent[:5])), ", ..." if len(absent) > 5 else ""
+    cure = (
+        "subtract 1 from the labels" if absent.tolist() == [0] else "numpy.unique(y, return_inverse=True)[1] renumbers"
+    )
+    return (
+        f"class {shown}{more} of {where} has no samples, but models have an output for it: {cure}; if it exists, "
+        f"set num_classes: {classes}",
+    )
 
 
 def count_classes(where: str, labels: Sequence[np.ndarray]) -> int:

@@ -52,7 +52,8 @@ class PreparedData:
         mean: per channel what was subtracted, float32 [C], on the scale of the values before.
         std: per channel what was divided by.
         about: for the manifest: name, origin, sha256 of the samples, `dealt`: that of what is dealt to whom, number of
-            samples; `tested`: of test sets that are not used whole the pairs [samples taken, samples there].
+            samples; `notes` that every report must tell; `tested`: of test sets that are not used whole the pairs
+            [samples taken, samples there].
         task: what is learned, or the name of an entry of TASKS.
         test_set: int64 [nodes], position in `cluster_test` of what each node is tested on.
         dtype: numpy's name of the samples' type.
@@ -149,6 +150,8 @@ def prepare(
         "validation": len(held_out),
         "per_node": {"min": min(sizes), "max": max(sizes), "total": sum(sizes)},
     }
+    if dataset.notes:
+        about["notes"] = list(dataset.notes)
     if test_samples is not None:
         about["tested"] = [list(pair) for pair in sorted(draw.taken)]
     return PreparedData(

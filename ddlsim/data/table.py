@@ -5,7 +5,8 @@ notice in embedded/LICENSE.heart-disease), dealt by hospital as in du Terrail et
 there all rows are kept, and what is missing is filled in.
 
 Numbers are normalized by mean and standard deviation of the training rows; a missing one becomes the mean. Words become
-one feature per value of the training rows (1 where it is that), all 0 where missing.
+one feature per value of the training rows (1 where it is that), all 0 where missing. A column of numbers with an odd
+cell (a word, or a number in another notation) is an error, see cells.py.
 """
 
 import csv
@@ -18,6 +19,7 @@ import numpy as np
 from annotated_types import Gt, Lt
 
 from ddlsim.data.base import DataSettings
+from ddlsim.data.cells import numbers_of, refuse_odd_cells
 from ddlsim.data.dataset import DataSearch, Dataset
 from ddlsim.data.finite import finite
 from ddlsim.data.npz import find_path
@@ -51,6 +53,7 @@ class Table(DataSettings):
         task: classification: each value of the target is a class, in order; regression: they are numbers.
         domain: column whose values are domains, one for each cluster (partition domains), in their order; null: none.
         leave_out: further columns that are no features.
+        categorical: columns of words, also where cells look like numbers (codes).
         test_share: of the rows (of each domain), above 0 and below 1.
         split_seed: of the draw of test rows, the same for all seeds of a scenario.
     """
@@ -61,6 +64,7 @@ class Table(DataSettings):
     task: Literal["classification", "regression"] = "classification"
     domain: str | None = None
     leave_out: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
     test_share: Share = 0.2
     split_seed: CountOrZero = 0
 
@@ -80,10 +84,15 @@ class Table(DataSettings):
 
     def dataset(self, name: str, origin: str, cells: Columns) -> Dataset:
         """The data set of a table that has been read."""
-        named = (("target", self.target), ("domain", self.domain), *(("leave_out", each) for each in self.leave_out))
+        named = (
+            ("target", self.target),
+            ("domain", self.domain),
+            *((key, each) for key in ("leave_out", "categorical") for each in getattr(self, key)),
+        )
         for key, column in named:
             if column is not None and column not in cells:
                 raise ScenarioError(f"data.{key}: {origin} has no column {column!r}. It has {', '.join(cells)}.")
+        notes = self._notes(origin, cells)
         kept = [row for row, cell in enumerate(cells[self.target]) if cell]
         if self.domain is not None:
             unknown = [row + 1 for row in kept if not cells[self.domain][row]]
@@ -96,7 +105,7 @@ class Table(DataSettings):
         labels, classes = self._labels(origin, cells[self.target])
         domains = np.zeros(len(labels), np.int64)
         if self.domain is not None:
-            numbers = _numbers(cells[self.domain])  # 2 before 10
+            numbers = numbers_of(cells[self.domain])  # 2 before 10
             named = cells[self.domain] if numbers is None or not np.isfinite(numbers).all() else numbers
             domains = np.unique(named, return_inverse=True)[1].astype(np.int64)
             rare = np.flatnonzero(np.bincount(domains) == 1)
@@ -108,8 +117,9 @@ class Table(DataSettings):
                 )
         test = _test_rows(domains, self.test_share, self.split_seed)
         apart = {self.target, self.domain, *self.leave_out}
-        features = _features(origin, {column: own for column, own in cells.items() if column not in apart}, ~test)
-        texts = {column: np.array(own) for column, own in cells.items() if column in apart or _numbers(own) is None}
+        inputs = {column: own for column, own in cells.items() if column not in apart}
+        features = _features(origin, inputs, ~test, self.categorical)
+        texts = {column: np.array(own) for column, own in cells.items() if column in apart or numbers_of(own) is None}
         return Dataset(
             name,
             features[~test],
@@ -123,17 +133,40 @@ class Table(DataSettings):
             self.task,
             domains=None if self.domain is None else {"train": domains[~test], "test": domains[test]},
             columns={column: {"train": own[~test], "test": own[test]} for column, own in texts.items()},
+            notes=notes,
         )
+
+    def _notes(self, origin: str, cells: Columns) -> tuple[str, ...]:
+        """What to tell about columns of words.
+
+        Raises:
+            DataDamaged: a column of numbers has a cell that is none.
+        """
+        found = []
+        for name in cells.keys() - {self.domain, *self.leave_out, *self.categorical}:
+            others, missing = f"data.leave_out: [{name}] leaves the column out", frozenset(NO_NUMBER)
+            if name == self.target:
+                if self.task == "regression":
+                    continue  # told with the target
+                others, missing = "or name another target", frozenset()
+            cure = f"Otherwise {others}; data.categorical: [{name}] takes it as words."
+            note = refuse_odd_cells(origin, name, cells[name], cure, missing)
+            if note and (name != self.target or "numbers and words" in note):
+                found.append(f"{note}; {others}")
+        return tuple(sorted(found))
 
     def _labels(self, origin: str, cells: Sequence[str]) -> tuple[np.ndarray, int]:
         """Labels, and how many classes there are (of a regression 1)."""
-        numbers = _numbers(cells)
+        numbers = None if self.target in self.categorical else numbers_of(cells)
         if self.task == "regression":
             if numbers is None:
-                word = next((cell for cell in cells if cell and _numbers([cell]) is None), cells[0])
+                row, word = next(
+                    ((row, cell) for row, cell in enumerate(cells, 1) if cell and numbers_of([cell]) is None),
+                    (1, cells[0]),
+                )
                 raise ScenarioError(
                     f"data.target: column {self.target} of {origin} holds words ({word!r}), a regression needs "
-                    "numbers. Choose another column, or task: classification."
+                    f"numbers (row {row} of those with a target). Choose another column, or task: classification."
                 )
             return finite(origin, f"column {self.target}", numbers.astype(np.float32)), 1
         values, labels = np.unique(cells if numbers is None else numbers, return_inverse=True)
@@ -188,6 +221,11 @@ def read_columns(path: Path) -> Columns:
         raise DataDamaged(f"{path}: cannot be read as CSV: {error}.") from error
     rows = list(lines.values())
     names = [name.strip() for name in rows[0]] if rows else []
+    if len(names) == 1 and (other := next((sign for sign in ";\t" if sign in names[0]), "")):
+        raise DataDamaged(
+            f"{path}: expected cells separated by commas, got the line {names[0]!r:.60} of names. Save the file with "
+            f"commas: pandas.read_csv(path, sep={other!r}).to_csv(path, index=False)."
+        )
     if len(rows) < 3 or len(set(names)) < len(names):
         raise DataDamaged(f"{path}: expected a line of different names and at least two rows below it.")
     for number, row in lines.items():
@@ -199,17 +237,6 @@ def read_columns(path: Path) -> Columns:
     }
 
 
-def _numbers(cells: Sequence[str]) -> np.ndarray | None:
-    """A column as float64, nan where missing; None: it holds words, such as 18_25, which Python would read as 1825."""
-    if any("_" in cell for cell in cells):
-        return None
-    try:
-        found = np.array([float(cell) if cell else np.nan for cell in cells])
-    except ValueError:
-        return None
-    return None if np.isnan(found).all() else found
-
-
 def _test_rows(domains: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Which rows are test rows: of each domain its share, at least one, and one is left to train on."""
     rng, found = stream(seed, "test rows"), np.zeros(len(domains), bool)
@@ -219,7 +246,7 @@ def _test_rows(domains: np.ndarray, share: float, seed: int) -> np.ndarray:
     return found
 
 
-def _features(origin: str, cells: Columns, train: np.ndarray) -> np.ndarray:
+def _features(origin: str, cells: Columns, train: np.ndarray, categorical: Sequence[str]) -> np.ndarray:
     """Features float32 [N, 1, F, 1], numbers normalized by the training rows.
 
     Raises:
@@ -227,7 +254,7 @@ def _features(origin: str, cells: Columns, train: np.ndarray) -> np.ndarray:
     """
     found: list[np.ndarray] = []
     for name, column in cells.items():
-        numbers = _numbers(["" if cell in NO_NUMBER else cell for cell in column])
+        numbers = None if name in categorical else numbers_of(column, NO_NUMBER)
         if numbers is None:
             words = np.array(column)
             found += [words == word for word in np.unique(words[train]) if word]

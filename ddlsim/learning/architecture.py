@@ -245,6 +245,11 @@ def cannot_take(name: str, shape: Sequence[int], dtype: torch.dtype, error: Exce
     """
     text = " ".join(str(error).split()).rstrip(".!")
     cure = "Choose a model that is made for such samples, or other data."
+    if not dtype.is_floating_point:
+        cure = (
+            "Integers other than uint8 are token ids: give a model of texts, or convert images by .astype('uint8') and "
+            "features by .astype('float32')."
+        )
     if "device" in text:
         cure = "What forward makes has to be where its inputs are: torch.zeros(..., device=x.device)."
     return ScenarioError(

@@ -87,8 +87,12 @@ def _poisoned(
     attack: Any, inputs: torch.Tensor, labels: torch.Tensor, data: "NodeDatasets", rng: "np.random.Generator"
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The samples that an attack leaves of these."""
-    found = attack.poison(inputs, labels, data.num_classes, rng)
-    wrong = wrong_samples(found, inputs, labels, data.num_classes, data.task)
+    occurring = data.occurring_classes() if attack.counts_occurring else None
+    classes, seen = data.num_classes, labels
+    if occurring is not None:
+        classes, seen = len(occurring), torch.searchsorted(occurring, labels)
+    found = attack.poison(inputs, seen, classes, rng)
+    wrong = wrong_samples(found, inputs, seen, classes, data.task)
     if wrong:
         raise ScenarioError(f"attacks: poison of {type(attack).__qualname__} returns {wrong}.")
-    return found
+    return found if occurring is None else (found[0], occurring[found[1]])

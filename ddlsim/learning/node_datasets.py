@@ -73,6 +73,11 @@ class NodeDatasets:
         for pairs in lists:
             pairs[:] = [(next(inputs), labels) for _, labels in pairs]
 
+    def occurring_classes(self) -> torch.Tensor:
+        """The labels of any node's training samples or of a test set, ascending."""
+        pairs = [*self.train[: len(self.node_cluster)], *self._cluster["test"]]
+        return torch.cat([labels.unique() for _, labels in pairs]).unique()
+
     def num_samples(self, split: str, node: int) -> int:
         """How many samples a node may use of its own "train" or "validation" data; 0 where none are set aside."""
         if split == "validation" and not self._node_validation and not self._cluster["validation"]:

@@ -51,6 +51,7 @@ def start_manifest(
     labels = [NETWORK_ONLY] if scenario.learning == "none" else []
     if scenario.evaluation.precision != "float32" and not labels:
         labels.append(f"tested in {scenario.evaluation.precision}: evaluation.precision")
+    labels += prepared.about.get("notes", [])
     return {
         **versions(),
         "device": _device_name(device),

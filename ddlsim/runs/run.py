@@ -111,6 +111,8 @@ def _begin(
         for note in idle_notes(scenario):
             console.message(note)
         prepared, missing = prepare(loaded), loaded.missing
+        for note in prepared.about.get("notes", ()):
+            console.message(f"NOTE: {note}.")
         del loaded  # nodes and clusters hold what they need of it
         scenario.model.check(prepared.image_shape)
         data_s = time.perf_counter() - data_started

@@ -194,7 +194,10 @@ def test_what_an_attack_poisons_are_samples(poisoned, text):
         def poison(self, inputs, labels, num_classes, rng):
             return poisoned(inputs, labels)
 
-    data = SimpleNamespace(train=[(torch.zeros(4, 2), torch.arange(4) % 2)], num_classes=2, task=Classification())
+    labels = torch.arange(4) % 2
+    data = SimpleNamespace(
+        train=[(torch.zeros(4, 2), labels)], num_classes=2, task=Classification(), occurring_classes=labels.unique
+    )
     attackers = Attackers([Own(nodes=(0,))], np.zeros(1, int), 0)
     with pytest.raises(ScenarioError, match=rf"attacks: poison of .*Own returns {text}"):
         PoisonedNodes(attackers, data, 0)
@@ -222,3 +225,12 @@ def test_what_an_attack_forges_is_a_row(forged, text):
     )  # fmt: skip
     with pytest.raises(ScenarioError, match=rf"attacks: forge of .*Own returns {text}."):
         forge_all([spec.bound(rows)])
+
+
+def test_label_flip_flips_over_the_classes_that_occur():
+    labels = torch.tensor([1, 2, 4, 1])
+    data = SimpleNamespace(
+        train=[(torch.zeros(4, 2), labels)], num_classes=5, task=Classification(), occurring_classes=labels.unique
+    )
+    PoisonedNodes(Attackers([LabelFlip(nodes=(0,))], np.zeros(1, int), 0), data, 0)
+    assert data.train[1][1].tolist() == [4, 2, 1, 4]
