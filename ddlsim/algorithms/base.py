@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ddlsim.evaluation.candidates import EvaluationCandidates
     from ddlsim.learning.job_types import Model
+    from ddlsim.messages.message import Message
     from ddlsim.node.deferred import Deferred
     from ddlsim.node.node import Node, Steps
     from ddlsim.node.ports import Compute
@@ -90,6 +91,12 @@ class Algorithm(Part, ABC):
     @abstractmethod
     def round(self, node: "Node", state: Any, round_num: int) -> "Steps":
         """One round. A node that leaves abandons the round where it is; the state stays as it is then."""
+
+    def answer(self, node: "Node", state: Any, offer: "Message") -> Mapping[str, Any]:
+        """Payload for a peer whose offer (`node.exchange`) arrives at this node; takes no simulated time, and may come
+        while the node trains. Default: nothing.
+        """
+        return {}
 
     def finish(self, node: "Node", state: Any, round_num: int) -> "Steps":
         """A last exchange after the last round. Default: there is none."""

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from ddlsim.attacks.no_work import Sybil
 from ddlsim.engine.transport import NetworkTransport
-from ddlsim.messages.message import PUSH, RESPONSE, SCORE_REQUEST, SECURE, Message
+from ddlsim.messages.message import EXCHANGE, PUSH, RESPONSE, SCORE_REQUEST, SECURE, Message
 from ddlsim.messages.payload import Path, is_parameters, walk
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
 
 JUNK = "junk"
-FLOODED = (PUSH, RESPONSE, SCORE_REQUEST, SECURE)
+FLOODED = (PUSH, RESPONSE, SCORE_REQUEST, SECURE, EXCHANGE)
 """Kinds of messages beside which junk is sent."""
 
 Place = tuple[Path, int]
@@ -103,11 +103,11 @@ class AttackedTransport(NetworkTransport):
         payload: Mapping[str, Any],
         keys: Sequence[str] | None = None,
     ) -> list[Message]:
-        if kind not in (RESPONSE, SCORE_REQUEST):  # pushes have been through `push`
+        if kind not in (RESPONSE, SCORE_REQUEST, EXCHANGE):  # pushes have been through `push`
             return super()._messages(sender, receivers, round_num, kind, payload, keys)
         found: list[Message] = []
         receivers = tuple(receivers)
-        if self._senders or kind == SCORE_REQUEST:  # answers without noise are known since they were published
+        if self._senders or kind != RESPONSE:  # answers without noise are known since they were published
             self._learn(sender, payload)
         for group, changed in self._outgoing(sender, receivers, round_num, kind, payload):
             found += super()._messages(sender, group, round_num, kind, changed, keys)
@@ -128,9 +128,16 @@ class AttackedTransport(NetworkTransport):
         if message.kind == JUNK:
             self.network.unused(message)
             return
-        if "neighbors" in self._knowing and message.kind in (PUSH, RESPONSE, SCORE_REQUEST):
+        if "neighbors" in self._knowing and message.kind in (PUSH, RESPONSE, SCORE_REQUEST, EXCHANGE):
             self._receive(message)
         super()._delivered(message)
+
+    def _answer_to_offer(self, offer: Message) -> Mapping[str, Any]:
+        """As in NetworkTransport; nothing was published before it."""
+        payload = super()._answer_to_offer(offer)
+        if not self._senders:
+            self._learn(offer.receiver, payload)
+        return payload
 
     def _stream_for(self, sender: int, receivers: tuple[int, ...]) -> int | None:
         conduct = self._attackers.of(sender)

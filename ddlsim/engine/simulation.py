@@ -1,6 +1,6 @@
 """One run in simulated time: a SimPy process per node that drives its algorithm, round by round."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import simpy
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ddlsim.engine.ports import EnginePorts
     from ddlsim.evaluation.early_stopping import BestModel
     from ddlsim.evaluation.monitor import Monitor, Records
+    from ddlsim.messages.message import Message
 
 
 class Simulation:
@@ -68,6 +69,7 @@ class Simulation:
         self._somebody = env.event()  # for a server that waits until a node is there
         for member in members:
             member.node = Node(member.id, ports, member.best)
+        self.transport.answer = self._answer
         self.membership = Membership(members, ports.run.in_step)
         self._compute.launch_full(self.membership.num_training)
         for member in churn.newcomers:
@@ -226,6 +228,11 @@ class Simulation:
             if round_num >= first:
                 return algorithm
         raise AssertionError("the algorithm that the run began with is of round 0")
+
+    def _answer(self, offer: "Message") -> "Mapping[str, Any]":
+        """Answer of a node's algorithm to an offer, see Node.exchange."""
+        member = self.members[offer.receiver]
+        return self._algorithm_of(member.round_num).answer(member.node, member.state, offer)
 
     def _start_afresh(self, member: Member) -> None:
         """Gives a node its first state, or a new first one."""

@@ -12,8 +12,8 @@ from ddlsim.engine.secure_rounds import SecureRounds
 from ddlsim.messages.contacts import MOST_NODES, Contacts
 from ddlsim.messages.encoder import MessageEncoder
 from ddlsim.messages.gaussian import PrivateSender
-from ddlsim.messages.message import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, SECURE, Message, to_one
-from ddlsim.messages.payload import content_bytes, payload_sizes
+from ddlsim.messages.message import EXCHANGE, PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, SECURE, Message, to_one
+from ddlsim.messages.payload import as_sent, content_bytes, payload_sizes
 from ddlsim.messages.payload_breakdown import PayloadBreakdown
 from ddlsim.node.deferred import Deferred
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddlsim.scenario.model import Protocol
     from ddlsim.scenario.privacy import Privacy, SecureAggregation
 
-ANSWER_TO = {REQUEST: RESPONSE, SCORE_REQUEST: SCORE}
+ANSWER_TO = {REQUEST: RESPONSE, SCORE_REQUEST: SCORE, EXCHANGE: RESPONSE}
 
 
 class NetworkTransport:
@@ -49,7 +49,10 @@ class NetworkTransport:
         network: the links.
         contents: bytes by what messages hold, see messages/payload_breakdown.py.
         contacts: messages of pairs by round, see messages/contacts.py; None: there are too many nodes.
+        answer: offer of an exchange -> its answer, by the receiver's algorithm; set by the simulation.
     """
+
+    answer: Callable[[Message], Mapping[str, Any]]
 
     def __init__(
         self,
@@ -120,6 +123,11 @@ class NetworkTransport:
         """Asks peers for the loss of a model on their training samples."""
         payload = self._private(node, {"model": model}, round_num) if peers else {"model": model}
         self._send(self._messages(node, peers, round_num, SCORE_REQUEST, payload))
+
+    def exchange(self, node: int, peers: Sequence[int], round_num: int, payload: Mapping[str, Any]) -> None:
+        """Offers the payload to peers, each of which answers when it arrives."""
+        offered = self._private(node, payload, round_num) if peers else payload
+        self._send(self._messages(node, peers, round_num, EXCHANGE, offered))
 
     def starts_with(self, node: int, models: "Sequence[Model]") -> None:
         """A node has drawn models, which know no data."""
@@ -346,6 +354,9 @@ class NetworkTransport:
             self._answer(message)
         elif message.kind == SCORE_REQUEST:
             self._score(message)
+        elif message.kind == EXCHANGE:
+            node, payload = message.receiver, self._answer_to_offer(message)
+            self._send(self._messages(node, (message.src,), message.round_num, RESPONSE, payload))
         else:  # the mailbox knows what is too late
             self._mailboxes.deliver(message)
 
@@ -378,6 +389,10 @@ class NetworkTransport:
             payload = {key: payload[key] for key in request.keys if key in payload}
         answer = self._private(node, payload, request.round_num)
         self._send(self._messages(node, (request.src,), request.round_num, RESPONSE, answer))
+
+    def _answer_to_offer(self, offer: Message) -> Mapping[str, Any]:
+        """What leaves of the answer that the receiver's algorithm gives."""
+        return self._private(offer.receiver, as_sent(self.answer(offer)), offer.round_num)
 
     def _answer_waiting(self, node: int) -> None:
         for request, stay in self._store(node).take_waiting():

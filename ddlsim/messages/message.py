@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 PUSH, REQUEST, RESPONSE = "push", "request", "response"
 SCORE_REQUEST, SCORE = "score request", "score"
+EXCHANGE = "exchange"
+"""A request that carries something, see `Node.exchange`; the answer is a response."""
 SECURE = "secure aggregation"
 """Of the messages of its protocol; what one brings is the name of its content."""
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ddlsim.messages.message import PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, SECURE
+from ddlsim.messages.message import EXCHANGE, PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, SECURE
 from ddlsim.network.traffic import Traffic
 
 
@@ -82,7 +82,7 @@ def _mean(values: np.ndarray) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-KINDS = {PUSH: 0, REQUEST: 1, RESPONSE: 2, SCORE_REQUEST: 1, SCORE: 2, SECURE: 0}
+KINDS = {PUSH: 0, REQUEST: 1, RESPONSE: 2, SCORE_REQUEST: 1, SCORE: 2, SECURE: 0, EXCHANGE: 1}
 """What the bytes of a message count as, a Fate of csrc/flow/link_use.h; other kinds are not told apart."""
 
 

@@ -349,6 +349,20 @@ class Node:
         self._transport.pull(self.id, peers, round_num, keys, stages)
         return self._collect(RESPONSE, round_num, peers)
 
+    def exchange(self, peers: Iterable[int], round_num: int, **payload: Any) -> Verb:
+        """Offer this to peers; outcome: their answers in time, ordered by sender.
+
+        The algorithm of a peer answers when the offer arrives, whatever the peer is doing (`Algorithm.answer`). The
+        deadline is as with `receive`; answers after it are discarded.
+
+        Raises:
+            DdlsimError: as `send`.
+        """
+        peers = tuple(peers)
+        self._transport.exchange(self.id, peers, round_num, as_sent(payload))
+        event, take = self._collect(RESPONSE, round_num, peers)
+        return event, lambda: [answer for answer in take() if answer.round_num == round_num]
+
     def score_remotely(self, peers: Iterable[int], model: "Model", round_num: int) -> Verb:
         """Sends one's model to peers, which pass all their training samples through it and answer with the mean loss.
 

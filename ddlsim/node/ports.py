@@ -60,6 +60,9 @@ class Transport(Protocol):
     def ask_for_scores(self, node: int, peers: Sequence[int], round_num: int, model: "Model") -> None:
         """Asks peers for the loss of a model on their training samples."""
 
+    def exchange(self, node: int, peers: Sequence[int], round_num: int, payload: Mapping[str, Any]) -> None:
+        """Offers the payload to peers, each of which answers when it arrives (`Algorithm.answer`)."""
+
     def starts_with(self, node: int, models: "Sequence[Model]") -> None:
         """A node has drawn models, which know no data; private messages are told as changes of them."""
 

@@ -8,7 +8,7 @@ import pytest
 from number_node import NumberNode, answer, message
 
 from ddlsim import runs
-from ddlsim.algorithms.adpsgd import ADPSGD
+from ddlsim.algorithms.adpsgd import ADPSGD, State
 from ddlsim.algorithms.gossip import GossipLearning
 from ddlsim.algorithms.pens import PENS
 from ddlsim.engine.run_info import NO_LIMIT, Run
@@ -52,63 +52,56 @@ def test_gossip_trains_on_alone_when_nothing_comes():
     assert node.sent == [((), 0, {"model": 12.0, "age": 10})]
 
 
-def test_adpsgd_pulls_and_pushes_the_two_halves_of_one_averaging():
+def test_adpsgd_offers_what_it_has_trained_and_takes_half_the_difference():
     node, adpsgd = NumberNode(), ADPSGD()
     state = adpsgd.start(node)
-    verbs = answer(adpsgd.round(node, state, 0), (12.0,), [], [message(0, model=4.0)])
-    assert verbs[2] == ("pull", [0], 0, None)
-    assert node.sent == [((0,), 0, {"model": 12.0})]
+    verbs = answer(adpsgd.round(node, state, 0), (12.0,), [message(0, model=4.0)])
+    assert verbs[1] == ("exchange", [0], 0, {"model": 12.0})
     assert state.model == 8.0
 
 
-def test_adpsgd_averages_with_each_that_chose_it_before_it_chooses():
+def test_adpsgd_answers_with_its_model_as_it_was_and_takes_the_opposite_half():
     node, adpsgd = NumberNode(), ADPSGD()
-    state = adpsgd.start(node)
-    answer(adpsgd.round(node, state, 0), (12.0,), [message(0, model=4.0), message(2, model=2.0)], [])
-    assert state.model == ((12 + 4) / 2 + 2) / 2
+    state = State(10.0, averages=True)
+    assert adpsgd.answer(node, state, message(0, model=4.0)) == {"model": 10.0}
+    assert state.model == 7.0
 
 
-def test_adpsgd_pushes_nothing_to_a_neighbor_that_did_not_answer():
+def test_adpsgd_adds_its_training_and_its_half_to_what_others_have_averaged_meanwhile():
     node, adpsgd = NumberNode(), ADPSGD()
     state = adpsgd.start(node)
-    answer(adpsgd.round(node, state, 0), (12.0,), [], [])
-    assert [peers for peers, _, _ in node.sent] == [()]
+    life = adpsgd.round(node, state, 0)
+    next(life)  # trains from 10
+    adpsgd.answer(node, state, message(0, model=4.0))
+    assert state.model == 7.0
+    assert life.send((12.0,)) == ("exchange", [0], 0, {"model": 9.0})  # 7 + (12 - 10)
+    adpsgd.answer(node, state, message(2, model=1.0))
+    assert state.model == 5.0
+    with pytest.raises(StopIteration):
+        life.send([message(0, model=3.0)])
+    assert state.model == 2.0  # 5 - (9 - 3) / 2
+
+
+@pytest.mark.parametrize("answers", [[], [message(0)]])
+def test_adpsgd_keeps_its_model_if_its_neighbor_does_not_average(answers):
+    node, adpsgd = NumberNode(), ADPSGD()
+    state = adpsgd.start(node)
+    answer(adpsgd.round(node, state, 0), (12.0,), answers)
     assert state.model == 12.0
 
 
-def test_adpsgd_shows_its_newest_model_to_peers_of_any_round():
-    node, adpsgd = NumberNode(), ADPSGD()
-    answer(adpsgd.round(node, adpsgd.start(node), 0), (12.0,), [], [message(0, model=4.0)])
-    assert [payload.get("model") for _, payload in node.published] == [None, 10.0, 12.0, 8.0]
-    assert {round_num for round_num, _ in node.published} == {node.rounds}
-
-
-def test_adpsgd_averages_with_nobody_after_its_last_round():
+def test_adpsgd_averages_with_no_node_before_it_has_joined_and_after_its_last_round():
     node, adpsgd = NumberNode(), ADPSGD()
     state = adpsgd.start(node)
-    answer(adpsgd.round(node, state, node.rounds - 1), (12.0,), [], [message(0, model=4.0)])
-    assert state.model == 8.0 and node.published[-1] == (node.rounds, {})
-    answer(adpsgd.round(node, state, 0), (12.0,), [], [])
+    assert adpsgd.answer(node, state, message(0, model=4.0)) == {} and state.model == 10.0
+    answer(adpsgd.join(node, state, 0), [message(0, model=6.0)])
+    answer(adpsgd.round(node, state, 0), (12.0,), [])
+    assert adpsgd.answer(node, state, message(0)) == {"model": 12.0} and state.model == 12.0
+    answer(adpsgd.round(node, state, node.rounds - 1), (12.0,), [])
+    assert adpsgd.answer(node, state, message(0, model=4.0)) == {}
+    state.averages = True
     adpsgd.stopped(node, state, None, 0)
-    assert node.published[-1] == (node.rounds, {})
-
-
-def test_adpsgd_shows_no_model_before_it_has_joined():
-    node, adpsgd = NumberNode(), ADPSGD()
-    state = adpsgd.start(node)
-    join = adpsgd.join(node, state, 5)
-    next(join)
-    assert [payload for _, payload in node.published] == [{}]
-    with pytest.raises(StopIteration):
-        join.send([message(0, model=4.0)])
-    assert state.model == 4.0 and node.published[-1][1] == {"model": 4.0}
-
-
-def test_adpsgd_neither_averages_with_nor_pushes_to_a_neighbor_that_has_no_model_yet():
-    node, adpsgd = NumberNode(), ADPSGD()
-    state = adpsgd.start(node)
-    answer(adpsgd.round(node, state, 0), (12.0,), [], [message(0)])
-    assert state.model == 12.0 and [peers for peers, _, _ in node.sent] == [()]
+    assert adpsgd.answer(node, state, message(0, model=4.0)) == {} and state.model == 12.0
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

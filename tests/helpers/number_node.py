@@ -76,6 +76,9 @@ class NumberNode:
     def pull(self, peers, round_num, stages=None):
         return "pull", list(peers), round_num, stages
 
+    def exchange(self, peers, round_num, **payload):
+        return "exchange", list(peers), round_num, payload
+
     def turn_stages(self, peers, round_num):
         return {peer: int(peer < self.id) for peer in peers}  # turns in the order of ids
 

@@ -1,0 +1,86 @@
+"""Whole runs, with engine and network, whose models are float64 vectors and whose losses are quadratics.
+
+Node i has the loss a_i |x - b_i|^2 / 2. Only the Compute port is replaced; events, messages and algorithms are real.
+"""
+
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from ddlsim import build, runs
+from ddlsim.learning.size_learner import SizedPart, SizeLearner
+from ddlsim.runs.recorder import Recorder
+from ddlsim.scenario import load
+
+SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SERIALS = count()
+
+
+class Vector:
+    """Parameters with a value."""
+
+    job = None
+
+    def __init__(self, value):
+        self.value, self.serial = np.asarray(value, float), next(SERIALS)
+        self.size = len(self.value)
+        self.part = SizedPart("model", self.size, (self.size,))
+
+
+class QuadraticCompute(SizeLearner):
+    """The Compute port.
+
+    Args:
+        rate: learning rate.
+        starts: initial models, [N, P]; a server starts at 0.
+        curvatures: a, [N].
+        centers: b, [N, P].
+    """
+
+    def __init__(self, rate, starts, curvatures, centers):
+        self._starts = [*starts, np.zeros(len(starts[0]))]
+        self._rate, self._curvatures, self._centers = rate, curvatures, centers
+        size = len(starts[0])
+        parts = {"vector": {"core": SizedPart("core", size, (size,)), "head": SizedPart("head", 0, ())}}
+        super().__init__(parts, 2, {"train": 8, "validation": 0}, 8)
+
+    def init_models(self, seed, count=1, whole=False, node=0):
+        return [(Vector(self._starts[node]),) for _ in range(count)]
+
+    def train_towards(self, node, model, steps, rng, only, kept, objective, terms=None):
+        x = first = model[0].value
+        for _ in range(steps):
+            gradient = self._curvatures[node] * (x - self._centers[node]) + terms.proximal * (x - first)
+            x = x - self._rate * (gradient if terms.control is None else gradient + terms.control.value)
+        return (Vector(x),), kept, {}
+
+    def merge(self, sources, weights, node=None):
+        return Vector(sum(weight * source.value for source, weight in zip(sources, weights, strict=True)))
+
+    @property
+    def learning_rate(self):
+        return self._rate
+
+    def learning_rates(self, steps, kept, terms):
+        return [self._rate] * steps
+
+    def trained_values(self, params):
+        return params
+
+    def with_trained_values(self, params, values):
+        return values
+
+
+def quadratic_run(*keys, rate, starts, curvatures=None, centers=None):
+    """The nodes' models [N, P] after the scenario smoke with these keys, see QuadraticCompute."""
+    num_nodes = len(starts)
+    fixed = ("learning=none", f"nodes.clusters=[{num_nodes}]", "evaluation.every=1000000", "training.local_steps=1")
+    scenario = load(SMOKE, (*fixed, *keys))
+    centers = np.zeros_like(starts) if centers is None else centers
+    compute = QuadraticCompute(rate, starts, np.ones(num_nodes) if curvatures is None else curvatures, centers)
+    simulation = build.build_simulation(scenario, runs.prepare(runs.load_data(scenario)), compute, Recorder())
+    simulation.run()
+    states = [member.state for member in simulation.members[:num_nodes]]
+    models = [state.model[0] if isinstance(state.model, tuple) else state.model for state in states]
+    return np.stack([model.value for model in models])
