@@ -4,13 +4,16 @@ The core is the model without its own output layer, the head a linear layer on t
 the next token, or on their mean, for a label per text. So an output layer never shares the embedding's weights.
 """
 
+import copy
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.file_states import state_of
 from ddlsim.models.pretrained import NONE
 from ddlsim.models.shapes import ImageShape
 from ddlsim.models.texts import UNKNOWN_TOKENS, TextModel
@@ -28,13 +31,13 @@ class HuggingFace(TextModel):
     """A model of Hugging Face's transformers by its kind: gpt2, bert, llama, ...; the head is a linear layer on it.
 
     Args:
-        architecture: a model type, as `model_type` in config.json.
+        architecture: a model type, as `model_type` in config.json; null: that of the folder, or gpt2.
         config: its configuration, such as {n_layer: 2, n_head: 2, n_embd: 64} of gpt2; the size of the vocabulary is
-            that of the data.
+            that of the data. With a folder it may only repeat config.json.
         pretrained: none, or a folder with config.json and weights (save_pretrained); nothing is downloaded.
     """
 
-    architecture: str = "gpt2"
+    architecture: str | None = None
     config: dict[str, Value] = field(default_factory=dict, hash=False)
     pretrained: str = NONE
 
@@ -55,7 +58,7 @@ class HuggingFace(TextModel):
         model = self._model()
         states = HiddenStates(model)
         if self.predicts == "each" and "looks_back" not in vars(self):  # once, not for every module of a run
-            _refuse_seeing_ahead(states, self.architecture)
+            _refuse_seeing_ahead(states, model.config.model_type)
             vars(self)["looks_back"] = True
         pooled = nn.Sequential(states, MeanOverPositions()) if self.predicts == "last" else nn.Sequential(states)
         return SplitModel(pooled, nn.Linear(model.config.hidden_size, num_classes))
@@ -64,35 +67,73 @@ class HuggingFace(TextModel):
         """The model without an output layer."""
         transformers = _transformers()
         if self.pretrained != NONE:
-            model = _from_folder(transformers, Path(self.pretrained).expanduser(), self.config)
-            if self.architecture not in ("gpt2", model.config.model_type):  # gpt2: it need not be said
-                text = f"{self.pretrained} holds a {model.config.model_type}, got {self.architecture}"
-                raise ScenarioError(f"model.architecture: {text}. Leave it out, or name another folder.")
-            return model
+            return self._from_folder(Path(self.pretrained).expanduser())
+        architecture = self.architecture or "gpt2"
         known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
-        if self.architecture not in known:
-            near = difflib.get_close_matches(self.architecture, known, n=3)
+        if architecture not in known:
+            near = difflib.get_close_matches(architecture, known, n=3)
             meant = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise ScenarioError(f"model.architecture: transformers has no model type {self.architecture!r}.{meant}")
+            raise ScenarioError(f"model.architecture: transformers has no model type {architecture!r}.{meant}")
         sizes = {"vocab_size": self.tokens or UNKNOWN_TOKENS, "is_decoder": self.predicts == "each", "use_cache": False}
         try:
-            usual = transformers.AutoConfig.for_model(self.architecture)
-            config = transformers.AutoConfig.for_model(self.architecture, **{**sizes, **self.config})
-            _refuse_unknown(self.config, config, usual, self.architecture)
+            usual = transformers.AutoConfig.for_model(architecture)
+            config = transformers.AutoConfig.for_model(architecture, **{**sizes, **self.config})
+            _refuse_unknown(self.config, config, usual, architecture)
             return transformers.AutoModel.from_config(config)
         except ScenarioError:
             raise
         except Exception as error:  # configurations check themselves in many ways
-            raise ScenarioError(f"model.config: {self.architecture}: {type(error).__name__}: {error}") from error
+            raise ScenarioError(f"model.config: {architecture}: {type(error).__name__}: {error}") from error
+
+    def _from_folder(self, folder: Path) -> Any:
+        """A copy of the model in a folder.
+
+        Raises:
+            ScenarioError: the scenario contradicts its config.json.
+        """
+        if not (folder / "config.json").is_file():
+            raise DataMissing(
+                f"model.pretrained: {folder} has no config.json; expected a folder made by save_pretrained."
+            )
+        model = _read_folder(folder, tuple(sorted((str(path), state_of(str(path))) for path in folder.iterdir())))
+        there = model.config
+        if self.architecture not in (None, there.model_type):
+            text = f"{folder} holds a {there.model_type}, got {self.architecture}"
+            raise ScenarioError(f"model.architecture: {text}. Leave it out, or name another folder.")
+        for key, value in self.config.items():
+            if getattr(there, key, None) != value:
+                raise ScenarioError(
+                    f"model.config: config.json of {folder} has {key} {getattr(there, key, None)!r}, got {value!r}. "
+                    "Leave it out, or change config.json."
+                )
+        return copy.deepcopy(model)
 
 
-def _from_folder(transformers: "ModuleType", folder: Path, config: dict[str, Value]) -> Any:
-    if not (folder / "config.json").is_file():
-        raise DataMissing(f"model.pretrained: {folder} has no config.json; expected a folder made by save_pretrained.")
+@lru_cache(maxsize=1)
+def _read_folder(folder: Path, files: tuple[tuple[str, Any], ...]) -> Any:
+    """The model in a folder, kept until one of its `files` is in another state, since every node's begins with it.
+
+    Raises:
+        DataDamaged: weights cannot be read, or are missing.
+    """
+    import torch
+
     try:
-        return transformers.AutoModel.from_pretrained(folder, local_files_only=True, use_cache=False, **config)
+        with torch.random.fork_rng(devices=[]):
+            model, about = _transformers().AutoModel.from_pretrained(
+                folder, local_files_only=True, use_cache=False, output_loading_info=True
+            )
+    except DataMissing:
+        raise
     except Exception as error:  # damaged files fail in any way they like
         raise DataDamaged(f"model.pretrained: {folder} cannot be read: {type(error).__name__}: {error}") from error
+    lacking = sorted(name for name in about["missing_keys"] if not name.startswith("pooler."))  # that nothing uses
+    if lacking:
+        raise DataDamaged(
+            f"model.pretrained: {folder} has no weights of {lacking[0]} ({len(lacking)} such), which config.json "
+            "asks for. Save the folder again by save_pretrained, or correct config.json."
+        )
+    return model
 
 
 def _refuse_unknown(given: Mapping[str, Value], config: Any, usual: Any, architecture: str) -> None:

@@ -1,8 +1,9 @@
 """Weights that a network begins with: torchvision's, or those in a file of one's own."""
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import DataDamaged, DataMissing
 from ddlsim.extras import needed
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 NONE, TORCHVISION = "none", "torchvision"
+WRAPPERS = ("state_dict", "model", "model_state_dict", "net")
+"""Keys under which training scripts save a state dict."""
 
 
 def load_pretrained(net: "nn.Module", pretrained: str, weights: str, last: str) -> None:
@@ -20,7 +23,8 @@ def load_pretrained(net: "nn.Module", pretrained: str, weights: str, last: str) 
 
     Args:
         net: a fresh network of torchvision.
-        pretrained: torchvision, or the path of a file with a state dict (torch.save), or none: nothing is done.
+        pretrained: torchvision, or the path of a file with a state dict (torch.save), also as training scripts wrap it
+            (state_dict, model, module.), or none: nothing is done.
         weights: torchvision's name of the network's weights, e.g. "ResNet18_Weights".
         last: name of the last layer in the network.
     Raises:
@@ -29,7 +33,8 @@ def load_pretrained(net: "nn.Module", pretrained: str, weights: str, last: str) 
     """
     if pretrained == NONE:
         return
-    found = _read(pretrained, weights, state_of(pretrained))
+    wanted = [name for name in net.state_dict() if not name.startswith(last + ".")]
+    found = _unwrapped(_read(pretrained, weights, state_of(pretrained)), wanted, last)
     kept = {name: values for name, values in found.items() if not name.startswith(last + ".")}
     try:
         lacking = net.load_state_dict(kept, strict=False)
@@ -40,6 +45,20 @@ def load_pretrained(net: "nn.Module", pretrained: str, weights: str, last: str) 
     if missing or lacking.unexpected_keys:
         wrong = ", ".join([*(f"no {name}" for name in missing[:3]), *lacking.unexpected_keys[:3]])
         raise DataDamaged(f"model.pretrained: {pretrained} holds the weights of another network ({wrong}).")
+
+
+def _unwrapped(found: Mapping[str, Any], wanted: Sequence[str], last: str) -> "Mapping[str, torch.Tensor]":
+    """The weights in a checkpoint: below a wrapper's key, without a prefix of all names (module.), if all names then
+    fit; else the checkpoint as it is.
+    """
+    for own in (found, *(found[key] for key in WRAPPERS if isinstance(found.get(key), Mapping))):
+        ends = [name.removesuffix(wanted[0]) for name in map(str, own) if name.endswith(wanted[0])]
+        for prefix in dict.fromkeys(("", *ends)):
+            names = {str(name).removeprefix(prefix): value for name, value in own.items()}
+            fits = {name for name in names if not name.startswith(last + ".")} == set(wanted)
+            if fits and all(str(name).startswith(prefix) for name in own):
+                return names
+    return found
 
 
 @lru_cache(maxsize=2)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ddlsim.errors import DataMissing, ScenarioError
+from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.learning.layout import Layout
 from ddlsim.models import hugging_face
 from ddlsim.models.hugging_face import HuggingFace
@@ -104,3 +104,46 @@ def test_transformers_is_asked_for_what_it_has(tmp_path):
     assert HuggingFace(config={**SMALL, "num_hidden_layers": 1, "attn_implementation": "eager"}).build((12,), 3)
     with pytest.raises(DataMissing, match=r"has no config\.json"):
         HuggingFace(pretrained=str(tmp_path)).fitted(30, ()).build((12,), 3)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    from transformers import GPT2Config, GPT2Model
+
+    GPT2Model(GPT2Config(vocab_size=30, **SMALL)).save_pretrained(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ({"config": {"n_layer": 5}}, r"config.json of .* has n_layer \d, got 5"),
+        ({"config": {"n_head": 1}}, r"config.json of .* has n_head \d, got 1"),
+        ({"architecture": "bert"}, "holds a gpt2, got bert"),
+    ],
+)
+def test_keys_that_contradict_the_folder_are_refused(saved, keys, text):
+    with pytest.raises(ScenarioError, match=text):
+        HuggingFace(pretrained=str(saved), **keys).fitted(30, (12,)).build((12,), 30)
+    HuggingFace(pretrained=str(saved), architecture="gpt2", config=SMALL).fitted(30, (12,)).build((12,), 30)
+
+
+def test_missing_weights_of_a_folder_are_an_error(saved):
+    import json
+
+    about = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps({**about, "n_layer": 5}))
+    with pytest.raises(DataDamaged, match=r"no weights of h\.\d\..* which config.json asks for"):
+        HuggingFace(pretrained=str(saved)).fitted(30, (12,)).build((12,), 30)
+
+
+def test_a_folder_is_read_once_for_all_nodes(saved, monkeypatch):
+    from transformers import AutoModel
+
+    read, count = AutoModel.from_pretrained, []
+    monkeypatch.setattr(AutoModel, "from_pretrained", lambda *args, **keys: (count.append(1), read(*args, **keys))[1])
+    model = HuggingFace(pretrained=str(saved)).fitted(30, (12,))
+    first, second = model.build((12,), 30), model.build((12,), 30)
+    with torch.no_grad():
+        first.core[0].model.wte.weight.zero_()
+    assert len(count) == 1 and second.core[0].model.wte.weight.abs().sum() > 0

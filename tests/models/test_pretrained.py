@@ -82,3 +82,20 @@ def test_torchvision_s_weights_that_do_not_come_are_told(monkeypatch):
     monkeypatch.setattr(ResNet18_Weights, "get_state_dict", no_network)
     with pytest.raises(DataMissing, match=r"no route to host. Get https://download.pytorch.org/models/resnet18"):
         ResNet18(pretrained="torchvision").build((3, 32, 32), 10)
+
+
+@pytest.mark.parametrize("key", ["state_dict", "model", "net", None])
+@pytest.mark.parametrize("prefix", ["", "module.", "model.", "module._orig_mod."])
+def test_weights_are_found_in_the_checkpoints_of_training_scripts(weights, tmp_path, key, prefix):
+    state = {prefix + name: values for name, values in weights[0].items()}
+    torch.save({key: state, "epoch": 3, "best_prec1": 0.9} if key else state, tmp_path / "w.pth")
+    built = ResNet18(pretrained=str(tmp_path / "w.pth")).build((3, 32, 32), 10)
+    assert torch.equal(built.core.layer4[1].bn2.running_var, weights[0]["layer4.1.bn2.running_var"])
+
+
+def test_a_wrapped_checkpoint_of_another_network_is_not_unwrapped(weights, tmp_path):
+    state = {f"module.{name}": values for name, values in weights[0].items()}
+    del state["module.conv1.weight"]
+    torch.save({"state_dict": state}, tmp_path / "w.pth")
+    with pytest.raises(DataDamaged, match=r"weights of another network .no conv1\.weight"):
+        ResNet18(pretrained=str(tmp_path / "w.pth")).build((3, 32, 32), 10)
