@@ -180,6 +180,7 @@ def build_transport(
     learner: "Learner | SizeLearner",
     recorder: "Records",
     attackers: "Attackers | None",
+    privacy_meter: "PrivacyMeter | None",
 ) -> "NetworkTransport":
     """What carries messages over the network, and what attackers send among them."""
     from ddlsim.engine.transport import NetworkTransport
@@ -190,7 +191,8 @@ def build_transport(
     def tell(node: int, round_num: int, name: str, value: int) -> None:
         recorder.row(clock.now_s, node, round_num + 1, name, value)
 
-    messages = network, members, run, clock, learner, scenario.protocol, codec, private, secure, tell
+    released = (lambda *_: None) if privacy_meter is None else privacy_meter.released
+    messages = network, members, run, clock, learner, scenario.protocol, codec, private, secure, tell, released
     if attackers is None:
         return NetworkTransport(*messages)
     from ddlsim.engine.attacked_transport import AttackedTransport
@@ -210,24 +212,24 @@ def meter_of(
 
 
 def privacy_meter_of(
-    scenario: "Scenario", env: "simpy.Environment", transport: "NetworkTransport", learner: "Learner | SizeLearner"
+    scenario: "Scenario",
+    env: "simpy.Environment",
+    learner: "Learner | SizeLearner",
+    sent_in_clear: Callable[[int], bool],
 ) -> "PrivacyMeter | None":
-    """What knows every node's epsilon; None: nothing is private."""
+    """What knows every node's epsilon, and whether a node sends past its noise; None: nothing is private."""
     privacy = scenario.privacy
     if privacy is None:
         return None
     from ddlsim.engine.privacy_meter import PrivacyMeter
     from ddlsim.privacy.accounting import Releases
 
-    nodes = range(scenario.nodes.count)
-
-    def releases() -> "list[Releases]":
+    def one_release(node: int) -> "Releases | None":
         if privacy.kind == "dp_sgd":
-            return [cast("Learner", learner).private_updates(node) for node in nodes]
-        found = [Releases(privacy.noise_of_message, 1.0, transport.releases(node)) for node in nodes]
-        return [Releases(0.0, 1.0, 1) if transport.sent_in_clear(node) else found[node] for node in nodes]
+            return cast("Learner", learner).private_step(node)
+        return None if sent_in_clear(node) else Releases(privacy.noise_of_message, 1.0, 1)
 
-    return PrivacyMeter(releases, privacy.delta, privacy.accountant, lambda: env.now)
+    return PrivacyMeter(scenario.nodes.count, one_release, privacy.delta, privacy.accountant, lambda: env.now)
 
 
 def build_monitor(
@@ -310,8 +312,10 @@ def build_simulation(
     meter = meter_of(scenario, env, network, run.server)
     clock = SimulatedClock(env, step_times_of(scenario), meter)
     attackers = attackers_of(scenario, run.node_cluster)
-    transport = build_transport(scenario, network, members, run, clock, learner, recorder, attackers)
-    privacy_meter = privacy_meter_of(scenario, env, transport, learner)
+    privacy_meter = privacy_meter_of(scenario, env, learner, lambda node: transport.sent_in_clear(node))
+    transport = build_transport(scenario, network, members, run, clock, learner, recorder, attackers, privacy_meter)
+    trains_privately = scenario.privacy is not None and scenario.privacy.kind == "dp_sgd"
+    ended = privacy_meter.released if privacy_meter is not None and trains_privately else None
     measurements = Measurements(learner, recorder, scenario.learned.judged_by)
     log = NodeLog(recorder, measurements, rows_of(scenario.learned.metrics)) if learns else SilentLog()
 
@@ -324,7 +328,7 @@ def build_simulation(
     return Simulation(
         env,
         scenario.algorithm,
-        EnginePorts(clock, transport, learner, run, log, aggregation_of(scenario), attackers),
+        EnginePorts(clock, transport, learner, run, log, aggregation_of(scenario), attackers, ended),
         members,
         ChurnProcess(env, members, absences_of(scenario), churn is not None and churn.state == "lost"),
         build_monitor(

@@ -44,6 +44,7 @@ class NetworkTransport:
         privacy: how they are clipped and noised before that, see messages/gaussian.py; None: not at all.
         secure: how sums are protected, see secure_rounds.py; None: not at all.
         tell: (node, round, name, value) of what is recorded of that.
+        released: (node, round), called at each release of parameters under `privacy`.
 
     Attributes:
         network: the links.
@@ -66,6 +67,7 @@ class NetworkTransport:
         privacy: "Privacy | None" = None,
         secure: "SecureAggregation | None" = None,
         tell: Callable[[int, int, str, int], None] = lambda *_: None,
+        released: Callable[[int, int], None] = lambda *_: None,
     ):
         self.contents = PayloadBreakdown()
         self.contacts = Contacts() if len(members) <= MOST_NODES else None
@@ -74,6 +76,7 @@ class NetworkTransport:
         self._run, self._clock, self._compute = run, clock, compute
         self.use_protocol(protocol)
         self.use_codec(codec)
+        self._released = released
         self._senders = [] if privacy is None else [self._sender(privacy, node) for node in range(run.num_nodes)]
         self._stores: dict[int, PullStore] = {}
         self._oldest_round, self._oldest_as_of = 0, 0
@@ -133,10 +136,6 @@ class NetworkTransport:
         """A node has drawn models, which know no data."""
         if node < len(self._senders):
             self._senders[node].starts_with(models)
-
-    def releases(self, node: int) -> int:
-        """How often a node has released parameters through the Gaussian mechanism."""
-        return self._senders[node].releases
 
     def sent_in_clear(self, node: int) -> bool:
         """Whether a node has sent parameters past that mechanism."""
@@ -341,6 +340,7 @@ class NetworkTransport:
             privacy.clips == "update",
             self._compute.compress,
             lambda: int(self._run.rng("privacy noise", node).integers(2**63 - 1)),
+            lambda: self._released(node, self._members[node].node.round_num),
         )
 
     # -- what arrives ----------------------------------------------------------------------------------------------

@@ -206,9 +206,9 @@ class Learner(MadeParams):
             self._full_waves.submitted(node, job)
         return made.trained, made.kept, made.means
 
-    def private_updates(self, node: int) -> Releases:
-        """What private training has released of a node's samples so far."""
-        return self._trainings.releases(node)
+    def private_step(self, node: int) -> Releases:
+        """What one step of private training releases of a node's samples."""
+        return self._trainings.one_release(node)
 
     @property
     def learning_rate(self) -> float:

@@ -51,7 +51,7 @@ class LocalTrainings:
         poisoned: PoisonedNodes | None,
     ):
         self._rows, self._data, self._architecture_of = rows, data, architecture_of
-        self._privacy, self._private_updates = privacy, dict[int, int]()
+        self._privacy = privacy
         self._poisoned = poisoned
         self._mean_parts: dict[str, Part] = {}
         self.use(settings)
@@ -126,11 +126,11 @@ class LocalTrainings:
         updates = [(terms.round_num, batches + start) for start in starts]
         return rates(settings.schedule, settings.learning_rate, updates, total)
 
-    def releases(self, node: int) -> Releases:
-        """What private training has released of a node's samples so far."""
+    def one_release(self, node: int) -> Releases:
+        """What one step of private training releases of a node's samples."""
         assert self._privacy is not None
         rate = sample_rate(self._data.num_samples("train", node), self._settings.batch_size)
-        return Releases(self._privacy.noise_multiplier, rate, self._private_updates.get(node, 0))
+        return Releases(self._privacy.noise_multiplier, rate, 1)
 
     def _private_steps(
         self, privacy: "Privacy", node: int, steps: int, rng: np.random.Generator, objective: Objective | None
@@ -143,7 +143,6 @@ class LocalTrainings:
             )
         samples, batch_size = self._data.num_samples("train", node), self._settings.batch_size
         batches = draw_poisson_batches(rng, samples, batch_size, steps)
-        self._private_updates[node] = self._private_updates.get(node, 0) + steps
         expected, seed = samples * sample_rate(samples, batch_size), int(rng.integers(2**63 - 1))
         return PrivateSteps(privacy.clip, privacy.noise_multiplier, expected, seed), batches
 

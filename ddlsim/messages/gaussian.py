@@ -80,9 +80,7 @@ class PrivateSender:
         updates: whether updates are clipped, rather than the parameters themselves.
         compress: (mechanism, params, what was sent before, seed) -> what is sent; see learning/learner.py.
         draw_seed: a random integer for each release.
-
-    Attributes:
-        releases: how often the mechanism was used.
+        on_release: called at each use of the mechanism.
     """
 
     def __init__(
@@ -92,8 +90,9 @@ class PrivateSender:
         updates: bool,
         compress: "Callable[[Any, Params, Params | None, int], Params]",
         draw_seed: Callable[[], int],
+        on_release: Callable[[], None],
     ):
-        self.releases = 0
+        self._on_release = on_release
         self._whole = GaussianMechanism(clip=clip, noise_multiplier=noise_multiplier, keeps_copies=False)
         self._update = GaussianMechanism(clip=clip, noise_multiplier=noise_multiplier, keeps_copies=True)
         self._updates = updates
@@ -127,5 +126,5 @@ class PrivateSender:
         mechanism = self._update if self._updates and sent is not None else self._whole
         sent = self._compress(mechanism, params, sent if mechanism.keeps_copies else None, self._draw_seed())
         self._sent[place] = params.serial, sent
-        self.releases += 1
+        self._on_release()
         return sent

@@ -65,6 +65,7 @@ class Node:
         "_local_steps",
         "_log",
         "_peers",
+        "_released",
         "_run",
         "_sent",
         "_times_lost",
@@ -81,7 +82,7 @@ class Node:
         self.is_server = node_id == ports.run.server
         self._clock, self._transport, self._compute = ports.clock, ports.transport, ports.compute
         self._run, self._log = ports.run, ports.log
-        self._aggregation = ports.aggregation
+        self._aggregation, self._released = ports.aggregation, ports.released
         self._conduct = None if ports.attackers is None else ports.attackers.of(node_id)
         self._best = best
         self._times_lost = times_lost
@@ -246,7 +247,7 @@ class Node:
         outcome = (trained, means) if objective is not None and objective.class_means else trained
         if self._beginnings is not None:
             self._beginnings.trained(trained, model)
-        return clock.after(duration_s), partial(self._trained, outcome, trained, kept, validation)
+        return clock.after(duration_s), partial(self._trained, outcome, trained, kept, validation, steps)
 
     @property
     def learning_rate(self) -> float:
@@ -596,9 +597,11 @@ class Node:
         """The stream that draws mini-batches; none where there are no samples to draw."""
         return self.rng(purpose) if self._compute.draws_numbers else None
 
-    def _trained(self, outcome: Any, trained: "Model", kept: "Kept | None", validation: Any) -> Any:
+    def _trained(self, outcome: Any, trained: "Model", kept: "Kept | None", validation: Any, steps: int) -> Any:
         """A training is over; its outcome."""
         self.kept = kept
+        if self._released is not None:
+            self._released(self.id, self.round_num, steps)
         if self._best is not None:
             self._best.trained(trained, validation, kept)
         return outcome

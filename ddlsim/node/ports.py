@@ -348,8 +348,8 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The five of one run; the rule by which its nodes combine models, None: their algorithm's plain average; and who
-    attacks, None: all are honest.
+    """The five of one run; the rule by which its nodes combine models, None: their algorithm's plain average; who
+    attacks, None: all are honest; and what counts (node, round, steps) of private trainings.
     """
 
     clock: Clock
@@ -359,3 +359,4 @@ class Ports:
     log: Log
     aggregation: "Aggregation | None" = None
     attackers: "Attackers | None" = None
+    released: Callable[[int, int, int], None] | None = None

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from torn_runs import outcome, run_until, run_whole
 
@@ -61,6 +62,54 @@ def test_private_steps_are_counted_with_their_sample_rate(tmp_path):
     samples = [json.loads(line)["train"] for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
     expected = max(epsilon([Releases(2.0, 8 / count, 6)], 1e-5) for count in samples)
     assert records.evaluations.epsilon[-1] == pytest.approx(expected)
+
+
+EQUAL = {
+    "rounds": 3,
+    "nodes": {"clusters": [3]},
+    "topology": {"name": "complete"},
+    "model": {"name": "linear"},
+    "partition": {"name": "random", "samples_per_node": 20},
+    "training": {"learning_rate": 0.1, "local_steps": 10, "batch_size": 4},
+    "evaluation": {"every": 1, "target_accuracy": 0.01, "samples": 20},
+    "privacy": {"kind": "dp_sgd", "clip": 1.0, "noise_multiplier": 1.1, "delta": 1e-5},
+}
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "dpsgd", "local"])
+def test_equal_nodes_have_spent_what_their_completed_rounds_cost(tmp_path, algorithm):
+    accountants = pytest.importorskip("opacus.accountants")
+    expected = []
+    accountant = accountants.RDPAccountant()
+    for _ in range(3):
+        for _ in range(10):
+            accountant.step(noise_multiplier=1.1, sample_rate=4 / 20)
+        expected.append(accountant.get_epsilon(delta=1e-5))
+    assert expected == pytest.approx([4.864, 6.366, 7.573], abs=1e-3)
+    scenario = from_mapping(BASE | EQUAL | {"algorithm": {"name": algorithm}})
+    summary = runs.run(scenario, out=tmp_path / "run")
+    records = read(tmp_path / "run").evaluations.values["epsilon"][:3, :3]
+    assert records == pytest.approx(np.array([[spent] * 3 for spent in expected]), abs=1e-3)
+    assert summary["target"]["round"] == 1 and summary["target"]["epsilon"] == pytest.approx(4.864, abs=1e-3)
+
+
+def test_a_run_that_stops_at_its_target_has_spent_its_completed_rounds(tmp_path):
+    pytest.importorskip("opacus")
+    stops = {"evaluation": EQUAL["evaluation"] | {"stop_at_target": True}, "algorithm": {"name": "fedavg"}}
+    spent = runs.run(from_mapping(BASE | EQUAL | stops), out=tmp_path / "run")["privacy"]["epsilon"]
+    assert (spent["mean"], spent["max"]) == pytest.approx((4.864, 4.864), abs=1e-3)
+
+
+def test_messages_of_the_last_exchange_are_released_after_the_last_round(tmp_path):
+    pytest.importorskip("opacus")
+    private_messages = {"privacy": {"clip": 1.0, "noise_multiplier": 2.0}}
+    scenario = from_mapping(
+        BASE | EQUAL | private_messages | {"algorithm": {"name": "dpsgd", "final_all_reduce": True}}
+    )
+    runs.run(scenario, out=tmp_path / "run")
+    # One model a round; noise of 2 clip over a sensitivity of 2 clip.
+    expected = [[epsilon([Releases(1.0, 1.0, count)], 1e-5)] * 3 for count in (1, 2, 3, 4)]
+    assert read(tmp_path / "run").evaluations.values["epsilon"][:, :3] == pytest.approx(np.array(expected))
 
 
 def test_no_noise_is_no_guarantee(tmp_path):
