@@ -44,8 +44,22 @@ def random_mixing(rng, n):
     )
 
 
-@pytest.mark.parametrize(("n", "p"), [(1, 3), (32, 1000), (40, 3333), (700, 130), (4000, 40)])
-@pytest.mark.parametrize("in_place", [False, True])
+FULL = pytest.mark.full
+
+
+@pytest.mark.parametrize(
+    ("n", "p", "in_place"),
+    [
+        (40, 3333, False),
+        (700, 130, True),
+        (4000, 40, False),
+        *(
+            pytest.param(n, p, in_place, marks=FULL)
+            for n, p in [(1, 3), (32, 1000), (700, 130)]
+            for in_place in (False, True)
+        ),
+    ],
+)
 def test_merges_have_the_bits_of_fused_multiply_adds(device, monkeypatch, rng, n, p, in_place):
     params, mixing = random_params(rng, n, p), random_mixing(rng, n)
     expected, moved = merge(params, mixing), params.clone() if n == 40 else params  # a clone's rows are not aligned
@@ -68,7 +82,9 @@ def test_scattered_rows_and_columns(device, monkeypatch, rng):
     torch.testing.assert_close(moved, ours, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("n", "p"), [(1, 5), (33, 4200), (70, 700), (130, 90)])
+@pytest.mark.parametrize(
+    ("n", "p"), [(1, 5), (33, 700), *(pytest.param(*size, marks=FULL) for size in [(33, 4200), (70, 700), (130, 90)])]
+)
 def test_similarities(device, monkeypatch, rng, n, p):
     params, start = random_params(rng, n, p), random_params(rng, 1, p)[0]
     starts, left = random_params(rng, n, p), rng.integers(0, n, 59 if n > 1 else 0)
@@ -95,7 +111,7 @@ def test_similarities(device, monkeypatch, rng, n, p):
         torch.testing.assert_close(ours.double(), theirs, atol=1e-6, rtol=2e-6)
 
 
-@pytest.mark.parametrize("delta", [1e-3, 1e-5])
+@pytest.mark.parametrize("delta", [pytest.param(1e-3, marks=FULL), 1e-5])
 def test_close_models_keep_their_distance(device, monkeypatch, rng, delta):
     params = random_params(rng, 1, 6_000) + delta * random_params(rng, 12, 6_000)
     with tensors_on(device, monkeypatch):
@@ -111,18 +127,18 @@ def test_class_rows(device, monkeypatch, rng):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("num_columns", [1, 10, 33, 1000, 1024, 1025, 3000])
-def test_projections(device, monkeypatch, dtype, num_columns):
-    rows = torch.randn(9, num_columns, dtype=dtype)
-    rows[1] = 1 / num_columns
-    rows[2] = 3.0
-    rows[3, 0] = float("inf")
-    rows[4, 0] = float("nan")
-    rows[5] = -float("inf")
-    rows[6, 0] = -float("inf")
-    with tensors_on(device, monkeypatch):
-        found = project_simplex(rows)
-    torch.testing.assert_close(found, project_simplex(rows), atol=3e-7, rtol=0, equal_nan=True)
+def test_projections(device, monkeypatch, dtype):
+    for num_columns in (1, 33, 1024, 1025):  # one block of threads takes 1,024
+        rows = torch.randn(9, num_columns, dtype=dtype)
+        rows[1] = 1 / num_columns
+        rows[2] = 3.0
+        rows[3, 0] = float("inf")
+        rows[4, 0] = float("nan")
+        rows[5] = -float("inf")
+        rows[6, 0] = -float("inf")
+        with tensors_on(device, monkeypatch):
+            found = project_simplex(rows)
+        torch.testing.assert_close(found, project_simplex(rows), atol=3e-7, rtol=0, equal_nan=True)
 
 
 INSUFFICIENT_DRIVER, NO_DEVICE, NO_KERNEL_IMAGE = 2, 3, 4

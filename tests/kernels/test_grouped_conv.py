@@ -85,6 +85,7 @@ def one_pixel():
     return [images, torch.randn(4, 3, 3, 3)], torch.randn(2, 4, 1, 1), 2, (1, 1, 1)
 
 
+@pytest.mark.full
 def test_interpreted_images_of_one_pixel_in_another_layout(interpreted):
     inputs, slopes, count, moves = one_pixel()
     plain = lambda images, weights, *_: F.conv2d(images, weights, None, *moves, count)  # noqa: E731
@@ -92,6 +93,7 @@ def test_interpreted_images_of_one_pixel_in_another_layout(interpreted):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_interpreted_kernels_give_each_models_own_convolution_and_gradients(interpreted, name):
     assert_same(interpreted[name], made(**CASES[name]), 1e-6)
 

@@ -24,25 +24,16 @@ NO_NUMBERS = {
 
 
 @pytest.mark.parametrize("kind", NO_NUMBERS)
-@pytest.mark.parametrize("name", ["pairs", "rows", "reference_rows", "indptr", "sources", "targets"])
-def test_what_is_no_list_of_rows_is_refused_by_name(params, kind, name):
+def test_what_is_no_list_of_rows_is_refused_by_name(params, kind):
     make, error, told = NO_NUMBERS[kind]
-    good = {
-        "pairs": [[0, 1], [2, 3]],
-        "rows": [0, 1, 2, 3, 4],
-        "reference_rows": [0, 1, 2, 3, 4],
-        "indptr": [0, 1, 2],
-        "sources": [1, 2],
-        "weights": [1.0, 1.0],
-        "targets": [0, 3],
-    }
-    bad = make(np.array(good[name]))
-    with pytest.raises(error, match=told) as caught:
-        if name in ("indptr", "sources", "targets"):
-            merge_rows(params, **{key: good[key] for key in ("indptr", "sources", "weights", "targets")} | {name: bad})
-        else:
-            cosine(params, **{name: bad})
-    assert re.match(rf"{name}\b", str(caught.value))
+    merged = {"indptr": [0, 1, 2], "sources": [1, 2], "weights": [1.0, 1.0], "targets": [0, 3]}
+    rows = [0, 1, 2, 3, 4]
+    compared = {"pairs": [[0, 1], [2, 3]], "rows": rows, "reference_rows": rows}
+    for name in ("pairs", "rows", "reference_rows", "indptr", "sources", "targets"):
+        bad = make(np.array((merged | compared)[name]))
+        with pytest.raises(error, match=told) as caught:
+            merge_rows(params, **merged | {name: bad}) if name in merged else cosine(params, **{name: bad})
+        assert re.match(rf"{name}\b", str(caught.value))
 
 
 @pytest.mark.parametrize("weights", [["a"], None, [1j], [[1.0]], np.ma.masked_array([1.0], [True])])
