@@ -218,6 +218,7 @@ def by_rate(hidden):
     return lambda image_shape: nn.Sequential(net(3), nn.Dropout(hidden / 100))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("make", [by_closure, by_default, by_partial, by_global, by_rate])
 def test_makers_of_one_text_but_other_values_are_other_models(scenario, make):
     digests = [digest(resolve(scenario(), model=make(hidden))) for hidden in (2, 64, 2)]
@@ -225,6 +226,7 @@ def test_makers_of_one_text_but_other_values_are_other_models(scenario, make):
     assert given_model(make(2)).identified
 
 
+@pytest.mark.full
 def test_a_maker_that_goes_by_what_has_no_text_never_gets_an_earlier_run_back(scenario, tmp_path):
     held = object()
     make = lambda: (held, net(2))[1]  # noqa: E731

@@ -228,6 +228,7 @@ def test_results_of_what_is_no_run_are_exit_code_2(ddlsim, command):
     assert ddlsim(command, "nix").exit_code == 2
 
 
+@pytest.mark.full
 def test_figures_from_the_command_line(ddlsim, tmp_path):
     pytest.importorskip("matplotlib")
     run = tmp_path / "cell" / "seed-1"

@@ -68,7 +68,6 @@ def files(tmp_path, monkeypatch):
     np.savez(tmp_path / "sites.npz", **images, **labels, **sites)
 
 
-@pytest.mark.parametrize("source", ["none", "train", "test", "node"])
 @pytest.mark.parametrize(
     ("data", "partition", "nodes"),
     [
@@ -89,18 +88,21 @@ def files(tmp_path, monkeypatch):
         (DATASETS["synthetic_regression"](), Domains(), nodes_of(6, 2)),
     ],
 )
-def test_a_node_has_as_many_samples_as_nodes_have_in_the_mean(files, data, partition, nodes, source):
-    search, validation = DataSearch(download=False), validation_by(source)
-    dealt = prepare(load_dataset(data, nodes, 0, search), partition, SHIFTS["none"](), validation, nodes, 0)
-    own = np.mean([len(labels) for _, labels in dealt.node_train])
-    held_out = 0
-    if dealt.node_validation is not None:
-        held_out = np.mean([len(labels) for _, labels in dealt.node_validation])
-    elif dealt.cluster_validation is not None:
-        held_out = np.mean([len(dealt.cluster_validation[cluster][1]) for cluster in dealt.node_cluster])
-    found = outline(data, nodes, validation, 0, search, partition=partition).samples
-    near = {"rel": 0.1, "abs": 2}  # which samples are held out is chance, and of which classes they are
-    assert found == {"train": pytest.approx(own, **near), "validation": pytest.approx(held_out, **near)}
+def test_a_node_has_as_many_samples_as_nodes_have_in_the_mean(files, data, partition, nodes):
+    search = DataSearch(download=False)
+    dataset = load_dataset(data, nodes, 0, search)
+    for source in ("none", "train", "test", "node"):
+        validation = validation_by(source)
+        dealt = prepare(dataset, partition, SHIFTS["none"](), validation, nodes, 0)
+        own = np.mean([len(labels) for _, labels in dealt.node_train])
+        held_out = 0
+        if dealt.node_validation is not None:
+            held_out = np.mean([len(labels) for _, labels in dealt.node_validation])
+        elif dealt.cluster_validation is not None:
+            held_out = np.mean([len(dealt.cluster_validation[cluster][1]) for cluster in dealt.node_cluster])
+        found = outline(data, nodes, validation, 0, search, partition=partition).samples
+        near = {"rel": 0.1, "abs": 2}  # which samples are held out is chance, and of which classes they are
+        assert found == {"train": pytest.approx(own, **near), "validation": pytest.approx(held_out, **near)}, source
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,7 @@ def test_buffers_outside_the_state_are_neither_sent_nor_changed(make_learner):
     assert ids.dtype == torch.int64 and ids.tolist() == [0, 1]
 
 
+@pytest.mark.full
 def test_lora_of_peft_sends_its_factors_alone(make_learner):
     peft = pytest.importorskip("peft")
 

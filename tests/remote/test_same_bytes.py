@@ -20,10 +20,17 @@ from ddlsim.scenario import load
 
 KEPT = ("training.optimizer=adam", "training.optimizer_state=kept", "training.learning_rate=0.001")
 FEATURES = {
-    "compressed copies": ("network.compression={name: top_k}",),
-    "early stopping": (*KEPT, "validation={source: node, fraction: 0.2}", "training.early_stopping={patience: 2}"),
-    "best model": ("validation={source: node, fraction: 0.2}", "evaluation.evaluated_model=best"),
-    "robust average": ("aggregation={name: median}",),
+    "compressed copies and early stopping": (
+        *KEPT,
+        "network.compression={name: top_k}",
+        "validation={source: node, fraction: 0.2}",
+        "training.early_stopping={patience: 2}",
+    ),
+    "best model and a robust average": (
+        "validation={source: node, fraction: 0.2}",
+        "evaluation.evaluated_model=best",
+        "aggregation={name: median}",
+    ),
     "attacks and a rule that guards": (
         "attacks=[{name: sign_flip, nodes: [1]}, {name: alie, nodes: [2, 3], knowledge: neighbors}, "
         "{name: backdoor, nodes: [5], start_round: 2}, {name: label_flip, nodes: [6]}]",
@@ -31,6 +38,9 @@ FEATURES = {
     ),
     "target": ("evaluation.stop_at_target=true", "evaluation.target_accuracy=0.3", "evaluation.every=1"),
 }
+
+
+FULL = pytest.mark.full
 
 
 def read_on_another_host(scenario, data_dir):
@@ -56,9 +66,17 @@ def three(shards="contiguous") -> Executor:
     return Executor(name="ray", workers=3, shards=shards)
 
 
-@pytest.mark.parametrize("algorithm", ["facade", "dac", "fedavg", "fedproto", "gossip", "mapl"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["facade", "dac", "fedproto", "mapl", *(pytest.param(name, marks=FULL) for name in ("fedavg", "gossip"))],
+)
 def test_three_workers_write_the_bytes_of_one_process(tmp_path, monkeypatch, algorithm):
-    check(tmp_path, monkeypatch, (settings_of(algorithm), "evaluation.every=3"), [three("graph")])
+    check(
+        tmp_path,
+        monkeypatch,
+        (settings_of(algorithm), "evaluation={every: 3, samples: 200}", "rounds=4"),
+        [three("graph")],
+    )
 
 
 @pytest.mark.parametrize("feature", FEATURES)
@@ -117,6 +135,7 @@ def test_a_worker_that_is_lost_before_the_first_checkpoint_lets_the_run_begin_ag
         assert on_workers(tmp_path / "run", settings, three()) == whole
 
 
+@pytest.mark.full
 def test_workers_that_are_lost_again_and_again_end_the_run_with_one_error(tmp_path, monkeypatch):
     monkeypatch.setattr("ddlsim.runs.recovery.PAUSE_S", 0.0)
     with workers_here(monkeypatch, lost_at=range(5, 999)), pytest.raises(Exception, match="5 losses without a check"):

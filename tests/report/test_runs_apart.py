@@ -44,8 +44,8 @@ def run(tmp_path):
 
 
 def test_seeds_that_stop_at_their_target_in_different_rounds_share_a_row(run):
-    stops = "evaluation={every: 1, target_accuracy: 0.4, stop_at_target: true}"
-    given = [run("rounds=15", f"seed={seed}", stops) for seed in range(3)]
+    stops = "evaluation={every: 1, target_accuracy: 0.4, stop_at_target: true, samples: 500}"
+    given = [run("rounds=15", "algorithm={name: el}", f"seed={seed}", stops) for seed in range(3)]
     ended = sorted(summary["evaluated_round"] for _, summary in given)
     assert ended[0] < ended[-1] < 15
     (row,) = compared(given)

@@ -1,11 +1,13 @@
 """Pages of large runs stay below a megabyte."""
 
+import pytest
 from synthetic_run import write_run
 
 from ddlsim.report.html import run_page, write
 from ddlsim.report.reading import read
 
 
+@pytest.mark.full
 def test_page_of_1200_rounds_of_32_nodes_is_below_a_megabyte(tmp_path):
     page = run_page(read(write_run(tmp_path / "run", 32, 1200)))
     assert write(page, tmp_path / "report.html").stat().st_size < 500_000

@@ -238,6 +238,7 @@ def test_an_escape_in_an_option_that_names_no_character_is_bad_yaml(problems):
     assert told.startswith("--set description=") and "not valid YAML: an escape" in told
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("text", ["rounds: {}\n", "{}: 1\n", "rounds: [{}]\n", "rounds: 0 # {}\n"])
 def test_a_line_of_a_megabyte_is_not_echoed(here, text):
     (here / "test.yaml").write_text(text.format("x" * 1_000_000))

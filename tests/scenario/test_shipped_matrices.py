@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from ddlsim.reproduce import read_matrix
-from ddlsim.scenario import by_name, load
+from ddlsim.scenario import by_name, digest, load
 from ddlsim.scenario.find import is_matrix
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 FILES = sorted(path for path in FOLDER.rglob("*.yaml") if is_matrix(path))
 
 
-@pytest.fixture(params=FILES, ids=[path.stem for path in FILES])
-def matrix(request):
-    return read_matrix(request.param)
+@pytest.fixture(scope="module")
+def matrices():
+    return {path.stem: read_matrix(path) for path in FILES}
 
 
 def test_there_are_matrices_and_they_have_names_of_their_own():
@@ -24,22 +24,25 @@ def test_there_are_matrices_and_they_have_names_of_their_own():
     assert not {path.stem for path in FILES} & set(by_name())
 
 
-def test_every_cell_is_a_scenario_of_its_own(matrix):
-    from ddlsim.scenario import digest
-
-    digests = [digest(cell.scenario) for cell in matrix.cells]
-    assert len(set(digests)) == len(digests)
+def test_every_cell_is_a_scenario_of_its_own(matrices):
+    digests = {name: [digest(cell.scenario) for cell in matrix.cells] for name, matrix in matrices.items()}
+    assert [name for name, found in digests.items() if len(set(found)) < len(found)] == []
 
 
-def test_published_means_are_those_of_their_clusters(matrix):
+def test_published_means_are_those_of_their_clusters(matrices):
     """Catches most slips of the typist: nodes (or clusters) weigh the clusters' numbers to the mean."""
-    for cell in matrix.cells:
-        published = cell.published
-        if published is None or published.mean is None or None in (published.clusters or [None]):
-            continue
-        sizes = cell.scenario.nodes.clusters if matrix.average == "nodes" else None
-        mean = np.average(cell.published.clusters, weights=sizes)
-        assert mean == pytest.approx(cell.published.mean, abs=0.06), cell.name
+    wrong, compared = [], 0
+    for name, matrix in matrices.items():
+        for cell in matrix.cells:
+            published = cell.published
+            if published is None or published.mean is None or None in (published.clusters or [None]):
+                continue
+            sizes = cell.scenario.nodes.clusters if matrix.average == "nodes" else None
+            mean = np.average(published.clusters, weights=sizes)
+            compared += 1
+            if mean != pytest.approx(published.mean, abs=0.06):
+                wrong.append((name, cell.name, mean, published.mean))
+    assert compared and wrong == []
 
 
 SAME = {
@@ -55,8 +58,8 @@ SAME = {
 
 
 @pytest.mark.parametrize(("cell", "name"), SAME.items())
-def test_a_cell_of_facades_table_is_the_scenario_of_that_name(cell, name):
-    (found,) = (one for one in read_matrix("facade_table_cifar10").cells if one.name == cell)
+def test_a_cell_of_facades_table_is_the_scenario_of_that_name(matrices, cell, name):
+    (found,) = (one for one in matrices["facade_table_cifar10"].cells if one.name == cell)
     own = load(name)
     apart = {"name": "", "description": "", "paper": None, "fallback": None, "seed": 0}
     assert found.scenario.model_copy(update=apart) == own.model_copy(update=apart)
