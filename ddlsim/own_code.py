@@ -16,7 +16,9 @@ import sys
 import textwrap
 import traceback
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,6 +35,7 @@ _PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)\Z", re.ASCII)
 _IMPORT = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)\Z", re.ASCII)
 _GIT_TIMEOUT_S = 10.0
 _TEXT = "__ddlsim_text__"
+_trusts: ContextVar[bool] = ContextVar("trusts", default=True)
 _loaded: dict[Path, tuple[str, ModuleType]] = {}
 _places: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
 
@@ -66,8 +69,27 @@ def load_class(place: str) -> type:
     return found
 
 
+@contextmanager
+def foreign_code(trust: bool) -> Iterator[None]:
+    """Within this context, import no file or module that a scenario names, unless `trust` is true.
+
+    For run directories of other people: their scenarios may name any code. Parts of ddlsim and of installed packages
+    (entry points) are not affected.
+    """
+    token = _trusts.set(trust)
+    try:
+        yield
+    finally:
+        _trusts.reset(token)
+
+
 def load_object(place: str) -> Any:
     """As `load_class`, of anything that can be called."""
+    if not _trusts.get():
+        raise ScenarioError(
+            f"this needs the code of {place}, which the run directory names and which is not part of ddlsim. If you "
+            "trust that code, pass --trust (in Python: ddlsim.load(directory, trust=True))."
+        )
     found = _PLACE.match(place)
     if found is None and not _IMPORT.match(place):
         raise ScenarioError(f"expected the path of a file and the name of a class in it (./mine.py:Mine), got {place}")

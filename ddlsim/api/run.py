@@ -23,10 +23,11 @@ class Run:
 
     Args:
         dir: the run directory.
+        trust: whether `model` may import code that the scenario names and that is not part of ddlsim.
     """
 
-    def __init__(self, dir: str | Path):
-        self._dir = Path(dir)
+    def __init__(self, dir: str | Path, trust: bool = False):
+        self._dir, self._trust = Path(dir), trust
 
     @property
     def dir(self) -> Path:
@@ -125,11 +126,14 @@ class Run:
         """The trained module of a node, as its class builds it, in evaluation mode, on the CPU.
 
         Raises:
-            ScenarioError: if the run kept no models, or none of this node.
+            ScenarioError: if the run kept no models, or none of this node; or if the module needs code that is not part
+                of ddlsim, and the run was loaded without `trust=True`.
         """
+        from ddlsim import own_code
         from ddlsim.runs import model_of
 
-        return model_of(self._dir, node)
+        with own_code.foreign_code(self._trust):
+            return model_of(self._dir, node)
 
     def state_dict(self, node: int) -> dict[str, Any]:
         """The values of a node's trained module, name -> torch.Tensor.

@@ -255,13 +255,17 @@ def _overrides(set: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
     return [] if set is None else listed("set", set, '["rounds=20"], or a mapping, {"rounds": 20}', str)
 
 
-def load(directory: str | Path) -> Run:
-    """The run in a directory, also one that is still going on or was stopped; nothing is computed.
+def load(directory: str | Path, *, trust: bool = False) -> Run:
+    """Load the run in a directory, also an unfinished one. Nothing is computed, and no code of the run is imported.
+
+    Args:
+        directory: of the run.
+        trust: whether `run.model` may import code that the scenario names and that is not part of ddlsim.
 
     Raises:
         ScenarioError: if it is no run directory. RecordsDamaged: if its records cannot be read.
     """
-    found = Run(Path(directory))
+    found = Run(Path(directory), trust)
     found.records  # noqa: B018  # what cannot be read is told now
     return found
 
@@ -314,7 +318,7 @@ def _mode(progress: str | bool | None) -> "Mode":
 
 
 def _ended(directory: Path, summary: dict[str, Any]) -> Run:
-    found = Run(directory)
+    found = Run(directory, trust=True)
     found.__dict__["summary"] = summary  # it has been read already
     if summary["status"] == "interrupted":
         raise Interrupted(found)

@@ -9,15 +9,22 @@ if TYPE_CHECKING:
     from ddlsim.reproduce.matrix import Matrix
 
 
-def with_context(records: "Records") -> "tuple[Records, Context]":
-    """Records whose scenario carries published numbers where it is a cell of a matrix that comes with ddlsim, and the
-    rest that a report shows."""
+def with_context(records: "Records", trust: bool = False) -> "tuple[Records, Context]":
+    """Return records with the published numbers of their matrix cell, if any, and the context of a report.
+
+    Args:
+        records: of the run.
+        trust: whether code that the scenario names may be imported, for the defaults of its keys.
+    """
+    from ddlsim import own_code
     from ddlsim.report.sections import Context
 
     paper = None if records.scenario.get("paper") else published_of(records.scenario)
     if paper is not None:
         records = replace(records, scenario={**records.scenario, "paper": paper})
-    return records, Context(defaults_of(records.scenario), explained=True)
+    with own_code.foreign_code(trust):
+        defaults = defaults_of(records.scenario)
+    return records, Context(defaults, explained=True)
 
 
 def defaults_of(resolved: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +68,7 @@ def _add_part(found: dict[str, Any], key: str, path: str, value: Any, standard: 
         return
     try:
         cls = parts.table(key)[value["name"]]
-    except (KeyError, ScenarioError):  # a class in a file
+    except (KeyError, ScenarioError):  # a class in a file, whose code is missing or not trusted
         return
     for field in parts.keys_of(cls):
         if not parts.is_required(field):

@@ -67,10 +67,10 @@ def live_server(port: int) -> "LiveServer":
     return server
 
 
-def page_of(directory: Path) -> "Page":
-    """The page of a run directory, with its context."""
+def page_of(directory: Path, trust: bool = False) -> "Page":
+    """Return the page of a run directory, see `with_context`."""
     from ddlsim.cli.context import with_context
     from ddlsim.report.html import run_page
     from ddlsim.report.reading import read
 
-    return run_page(*with_context(read(directory)))
+    return run_page(*with_context(read(directory), trust))

@@ -30,12 +30,15 @@ def report(
     ] = False,
     plots: Annotated[Path | None, typer.Option(help="Folder for figures, one below it per run.")] = None,
     live: Live = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Import code that the run's scenario names, to show the defaults of its keys.")
+    ] = False,
 ) -> None:
     """Show each run in depth: accuracy over rounds, fairness, bytes, heads, published numbers beside ours."""
     if output or open_it or live is not None:
         run = _one(runs)
         if output or open_it:
-            _as_page(run, output, open_it)
+            _as_page(run, output, open_it, trust)
         if live is not None:
             _serve(run, live)
     else:
@@ -58,11 +61,11 @@ def _one(runs: list[Path]) -> Path:
     return found[0]
 
 
-def _as_page(run: Path, output: Path | None, open_it: bool) -> None:
+def _as_page(run: Path, output: Path | None, open_it: bool, trust: bool) -> None:
     """One run as an HTML file, whose path is printed."""
     from ddlsim.report.html import write
 
-    path = write(page_of(run), output or run / "report.html")
+    path = write(page_of(run, trust), output or run / "report.html")
     typer.echo(path)
     if open_it:
         typer.launch(str(path.resolve()))

@@ -1,6 +1,8 @@
 """A run directory read into records, also that of a run that is still going on; damage is told with its place."""
 
+import hashlib
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,8 @@ from ddlsim.report.records import Communication, Records, Rows
 from ddlsim.strict_json import row_number
 
 MANIFEST = "manifest.json"
+RECORD_SUFFIXES = (".json", ".jsonl", ".yaml", ".safetensors")
+"""File names in a run directory that are read."""
 
 
 def read(run_dir: str | Path) -> Records:
@@ -36,7 +40,7 @@ def read(run_dir: str | Path) -> Records:
         return Records(
             directory=directory,
             manifest=manifest,
-            scenario=read_yaml(directory / "scenario.yaml"),
+            scenario=read_scenario(directory, manifest),
             rows=found.rows,
             communication=_read_communication(directory / "communication.jsonl", len(manifest["node_cluster"])),
             links=read_links(directory / "links.jsonl"),
@@ -49,7 +53,12 @@ def read(run_dir: str | Path) -> Records:
 
 
 def check_run(directory: Path) -> None:
-    """Raises ScenarioError if the directory is no run."""
+    """Check that a directory is a run, and that its records are regular files.
+
+    Raises:
+        ScenarioError: if the directory is no run.
+        RecordsDamaged: if a record is a link, which may lead out of the directory, or a pipe, which never ends.
+    """
     missing = [name for name in (MANIFEST, "scenario.yaml") if not (directory / name).is_file()]
     if missing:
         what = f"has no {' and no '.join(missing)}" if directory.is_dir() else "is no directory"
@@ -57,6 +66,10 @@ def check_run(directory: Path) -> None:
             f"{directory} is no run: it {what}. A run is the folder that `ddlsim run` wrote, "
             "by default runs/<scenario>/<algorithm>-s<seed>-<hash>."
         )
+    for entry in os.scandir(directory):
+        if Path(entry.name).suffix in RECORD_SUFFIXES and not entry.is_file(follow_symlinks=False):
+            kind = "link" if entry.is_symlink() else "folder" if entry.is_dir() else "device or pipe"
+            raise RecordsDamaged(f"{entry.path}: expected a regular file, found a {kind}. Copy the file itself there.")
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
@@ -119,6 +132,8 @@ class _Metrics:
             del self._open[min(self._open)]
 
 
+MAX_HEADS = 10_000
+"""Heads are numbered from 0, and tables have a column for each."""
 _OPEN_ROUNDS = 8
 """Evaluations of which some nodes' confusion matrices are waited for at a time; older ones get no parity."""
 
@@ -139,6 +154,9 @@ def _read_metrics(path: Path, node_cluster: np.ndarray, attacked: Sequence[int] 
             found.learns_graph = True
     with damage_of(path):
         found.rows = {name: _columns(rows) for name, rows in columns.items()}
+    for name, bound in {"head": MAX_HEADS, "pulled_from": len(node_cluster) + 1}.items():
+        if name in found.rows and not ((values := found.rows[name].value) < bound).all():
+            raise RecordsDamaged(f"{path}: {name}: expected numbers below {bound}, found {values.max():g}.")
     return found
 
 
@@ -223,12 +241,35 @@ _MANIFEST_KINDS = (
 """What reports rely on where a manifest has it."""
 
 
+def read_scenario(directory: Path, manifest: dict) -> dict:
+    """Return the resolved scenario of a run.
+
+    The manifest holds it as JSON as well, with the digest of the YAML text, since YAML takes ten times as long to read.
+    """
+    text = (directory / "scenario.yaml").read_bytes()
+    copy = manifest.get("resolved")
+    if isinstance(copy, dict) and copy.get("sha256") == hashlib.sha256(text).hexdigest():
+        return copy["scenario"] if isinstance(copy.get("scenario"), dict) else {}
+    return read_yaml(directory / "scenario.yaml")
+
+
 def read_yaml(path: Path) -> dict:
+    """Return the mapping in a YAML file of a run.
+
+    Raises:
+        RecordsDamaged: if it is no valid YAML or no mapping; or if it has aliases, which ddlsim never writes, and which
+            make a few bytes stand for any number of values.
+    """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
+    from ruamel.yaml.events import AliasEvent
 
+    yaml = YAML(typ="safe", pure=True)
     try:
-        found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")) or {}
+        text = path.read_text(encoding="utf-8")
+        if "*" in text and any(isinstance(event, AliasEvent) for event in yaml.parse(text)):
+            raise RecordsDamaged(f"{path}: expected a scenario as ddlsim writes it, found an alias (*name).")
+        found = yaml.load(text) or {}
     except (YAMLError, ValueError, LookupError, RecursionError, OverflowError) as error:
         raise RecordsDamaged(
             f"{path}: not valid YAML: {str(error).splitlines()[0] if str(error) else error!r}."

@@ -1,6 +1,7 @@
 """The directory of a run: where it lies, how it is made and locked, what is written into it besides the records."""
 
 import errno
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -215,11 +216,14 @@ def _how_it_ended(directory: Path) -> str:
     return " that was killed before its end" if status == "running" else f" (status {status})"
 
 
-def write_scenario(directory: Path, scenario: "Scenario") -> None:
-    """Writes scenario.yaml, the scenario as it is resolved."""
+def write_scenario(directory: Path, scenario: "Scenario") -> dict[str, Any]:
+    """Write the resolved scenario to scenario.yaml; return it as the manifest keeps it, see `read_scenario`."""
     from ddlsim.scenario import to_yaml
+    from ddlsim.scenario.model import to_plain
 
-    (directory / "scenario.yaml").write_text(to_yaml(scenario), encoding="utf-8")
+    text = to_yaml(scenario).encode()
+    (directory / "scenario.yaml").write_bytes(text)
+    return {"sha256": hashlib.sha256(text).hexdigest(), "scenario": to_plain(scenario)}
 
 
 def samples_of(prepared: "PreparedData | Outline") -> str:

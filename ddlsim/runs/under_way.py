@@ -130,7 +130,7 @@ def write_first_files(life: Life) -> None:
     """
     path, scenario = life.path, life.scenario
     try:
-        directories.write_scenario(path, scenario)
+        life.manifest["resolved"] = directories.write_scenario(path, scenario)
         write_stages(path, life.stages)
         life.manifest["scenario_files"] = scenario_digests(path)
         write_manifest(path, life.manifest)

@@ -211,7 +211,9 @@ class _Builder:
                 return float(node.value.replace("_", ""))
             return node.value
         try:
-            value = _constructor().construct_object(node)
+            constructor = _constructor()
+            value = constructor.construct_object(node)
+            constructor.constructed_objects.clear()  # which would keep every node of every scenario
             str(value)  # more digits than Python turns into text would fail later
         except (ValueError, LookupError):
             kind = _tag(node).rpartition(":")[2]

@@ -101,14 +101,13 @@ def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str |
     whole = [settings_of_run(records) for records in runs]
     names = [
         key
-        for own in whole
-        for key in own
+        for key in dict.fromkeys(key for own in whole for key in own)
         if key.partition(".")[0] not in APART and not (apart is not None and _goes_with(key, apart, whole))
     ]
-    keys = list(dict.fromkeys(names)) if by is None else list(by)
+    keys = names if by is None else list(by)
     for key in keys if by is not None else ():
         if not any(key in own for own in whole):
-            near = [name for name in dict.fromkeys(names) if name.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
+            near = [name for name in names if name.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
             hint = f" Did you mean {near[0]}?" if near else ""
             raise ScenarioError(f"--group-by {key}: no run has this key. Expected a dotted key of the scenario.{hint}")
     members: dict[str, list[int]] = {}

@@ -1,5 +1,6 @@
 """A report as one HTML file: sections printed by page.py, figures drawn by the scripts in assets/."""
 
+import os
 from pathlib import Path
 
 from ddlsim.report.frame import written_below
@@ -11,7 +12,7 @@ __all__ = ["Page", "Tile", "comparison_page", "printed", "run_page", "write"]
 
 
 def write(page: Page, path: str | Path, option: str = "-o") -> Path:
-    """Writes a page; one that is there is replaced.
+    """Write a page. An existing file is replaced once the new one is complete.
 
     Args:
         page: what it shows.
@@ -22,5 +23,10 @@ def write(page: Page, path: str | Path, option: str = "-o") -> Path:
     """
     path = Path(path)
     with written_below(path.parent, option):
-        path.write_text(printed(page), encoding="utf-8")
+        draft = path.with_name(f"{path.name}.draft")
+        try:
+            draft.write_text(printed(page), encoding="utf-8")
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
     return path
