@@ -31,7 +31,8 @@ def report(
     plots: Annotated[Path | None, typer.Option(help="Folder for figures, one below it per run.")] = None,
     live: Live = None,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Import code that the run's scenario names, to show the defaults of its keys.")
+        bool,
+        typer.Option("--trust", help="Import code that the run's scenario names, to show the defaults of its keys."),
     ] = False,
 ) -> None:
     """Show each run in depth: accuracy over rounds, fairness, bytes, heads, published numbers beside ours."""
