@@ -1,5 +1,6 @@
 """The errors a user can cause; each carries the exit code of the command line (see cli/exits.py)."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -61,3 +62,10 @@ class ReplayFailed(DdlsimError):
 def kind_of(value: object) -> str:
     """What came in the place of what was expected, in words."""
     return "nothing (None)" if value is None else f"a {type(value).__name__}"
+
+
+def listing(items: Sequence[object], most: int = 8) -> str:
+    """The items as in a sentence, such as "1, 2 and 5"; of many the first ones and how many more there are."""
+    shown = [str(item) for item in items[:most]]
+    shown += [f"{len(items) - most} more"] if len(items) > most else []
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))

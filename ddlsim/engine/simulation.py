@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 import simpy
 from simpy.core import EmptySchedule
 from simpy.events import URGENT
+from simpy.exceptions import SimPyException
 
 from ddlsim.engine.gc_tuning import relaxed_gc
 from ddlsim.engine.membership import Member, Membership
 from ddlsim.engine.steps import begun, candidates, no_verb
-from ddlsim.errors import DdlsimError
+from ddlsim.errors import DdlsimError, listing
 from ddlsim.evaluation.candidates import Snapshot
 from ddlsim.node.node import Node
 from ddlsim.units import END_OF_TIME_S
@@ -117,6 +118,11 @@ class Simulation:
             if not isinstance(error.__context__, EmptySchedule):
                 raise
             raise DdlsimError(self._why_stuck()) from error
+        except SimPyException as error:
+            raise DdlsimError(
+                f"at {self.env.now:.3f} simulated seconds the simulation failed ({type(error).__name__}). This is a fault "
+                "of ddlsim: report it with the scenario and log.txt."
+            ) from error
         self.monitor.write_measurements()
 
     def _why_stuck(self) -> str:
@@ -125,19 +131,27 @@ class Simulation:
                 "churn: all nodes have left for good before the run was through. A longer trace, a smaller time_scale "
                 "or fewer rounds would help."
             )
-        waiting = {one.id: self.transport.waiting_for(one.id) for one in self.members if not one.finished}
+        waiting = [
+            (f"node {one.id} waits for {what} of round {round_num} from {listing(senders)}", len(senders))
+            for one in self.members
+            if not one.finished
+            for what, round_num, senders in self.transport.waiting_for(one.id)
+        ]
+        head, senders = waiting[0] if waiting else ("nodes wait for events that never happen", 0)
+        others = f" {len(waiting) - 1} more waits are open." if len(waiting) > 1 else ""
+        instead = ", or set protocol.deadline_s or mode: async, where no node waits for ever"
         if self.network.num_sending == 0:
-            why = "An algorithm must receive only from nodes that send to it."
+            head += ", which sent nothing to it" if senders else ""
+            why = (
+                "In a round, a node must receive only from nodes that send to it: send a message to every node that "
+                f"waits for one (it may be empty), name the senders as in node.receive(round_num, senders){instead}."
+            )
         else:
-            instead = ", or set protocol.deadline_s or mode: async, where no node waits for ever"
             why = (
                 f"{self.network.num_sending} messages are on links without capacity, or with too little for centuries: "
                 f"give them more{instead if self._run.synchronous else ''}."
             )
-        return (
-            f"at {self.env.now:.3f} simulated seconds nothing can happen any more, but nodes still wait "
-            f"(node: round: senders): {waiting}. {why}"
-        )
+        return f"at {self.env.now:.3f} simulated seconds nothing can happen any more: {head}.{others} {why}"
 
     def _why_hopeless(self) -> str:
         run = self._run
@@ -154,7 +168,7 @@ class Simulation:
         rounds = self._run.rounds
         joins = not member.joined
         if joins:
-            yield self._returned[member.id]
+            yield from self._until_returned(member)
         else:
             self._start_afresh(member)
         while member.round_num < self._last_round:
@@ -178,7 +192,7 @@ class Simulation:
             except simpy.Interrupt:
                 steps.close()
                 member.node.begins_again()
-                yield self._returned[member.id]
+                yield from self._until_returned(member)
                 joins = joins or self._churn.state_lost or algorithm.joins_anew
                 continue
             except KeyboardInterrupt as signal:
@@ -210,6 +224,15 @@ class Simulation:
         self._tell_rounds()
         self._measure_complete()
         self._stop_if_over()
+
+    def _until_returned(self, member: Member) -> Generator[simpy.Event, Any, None]:
+        """Waits until a node is online; it may leave again at the instant of its return, before its life goes on."""
+        while True:
+            try:
+                yield self._returned[member.id]
+                return
+            except simpy.Interrupt:
+                continue
 
     def _end_at_once(self, member: Member, error: BaseException) -> None:
         """Ends the simulation by an error in a node's life, before anything else that happens at this instant.

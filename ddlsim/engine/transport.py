@@ -229,9 +229,13 @@ class NetworkTransport:
             for encoder in self._encoders:
                 encoder.forget_receiver(node)
 
-    def waiting_for(self, node: int) -> dict[int, list[int]]:
-        """Round -> senders whose pushes a node still waits for."""
-        return self._mailboxes.waiting_for(node)
+    def waiting_for(self, node: int) -> list[tuple[str, int, list[int]]]:
+        """What a node still waits for, of which round, and from which nodes."""
+        return [
+            (what, round_num, senders)
+            for kind, what in ((PUSH, "messages"), (RESPONSE, "answers to its pulls"), (SCORE, "scores"))
+            for round_num, senders in sorted(self._mailboxes.waiting_for(node, kind).items())
+        ]
 
     def fail(self, message: Message) -> None:
         """A message will never arrive: a node that waits for it, or for the answer to it, stops waiting."""

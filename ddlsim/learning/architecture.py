@@ -91,6 +91,7 @@ def read_architecture(
         ScenarioError: if it does not fit the samples or trains complex numbers, or see Layout.
     """
     (module,) = draw(build, seed)
+    _refuse_torchscript(name, module)
     for key, values in (*module.named_parameters(), *module.named_buffers()):
         if values.device.type != "cpu":
             raise ScenarioError(
@@ -120,6 +121,17 @@ def read_architecture(
         draws_shared = _draws_shared(name, build, seed, samples[0])
         _refuse_hidden_state(name, build, seed, layout, samples[0])
     return Architecture(build, layout, seed, constants, local, draws_shared)
+
+
+def _refuse_torchscript(name: str, module: nn.Module) -> None:
+    """Raises ScenarioError for a module that is compiled, or has a part that is."""
+    for key, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            which = name if key in ("", "core") else f"{key} of {name}"
+            raise ScenarioError(
+                f"model: {which} is a TorchScript module (torch.jit.script, trace or load), whose parameters nodes cannot "
+                "train and exchange. Pass the torch.nn.Module that it was made from; load_state_dict gives it the values."
+            )
 
 
 def _draws_shared(name: str, build: Build, seed: int, inputs: Inputs) -> bool:

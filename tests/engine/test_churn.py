@@ -341,8 +341,14 @@ def test_a_run_in_which_only_finished_nodes_come_and_go_is_told(monkeypatch):
                 yield node.receive(9, [3 - node.id])
 
     monkeypatch.setattr("ddlsim.engine.membership.IDLE_DEPARTURES", 100)
-    with pytest.raises(DdlsimError, match=r"nodes still wait .*\{1: \{9: \[2\]\}, 2: \{9: \[1\]\}\}"):
+    with pytest.raises(DdlsimError, match=r"node 1 waits for messages of round 9 from 2, which sent nothing"):
         simulate(Waiting(3), {0: ((k + 1.5, k + 1.75) for k in count())}, rounds=1)
+
+
+def test_a_node_that_leaves_at_the_instant_of_its_return_waits_for_its_next_return():
+    absences = {0: [(0.5, 1.0), (1.0, 2.0)], 1: [(0.0, 1.0), (1.0, 3.0)]}  # a newcomer too
+    made = simulate(Counting(2), absences, rounds=2, synchronous=False)
+    assert all(member.finished for member in made.members)
 
 
 @pytest.mark.parametrize("leaves_s", [1.0, 2.0, 3.0])

@@ -212,3 +212,17 @@ def test_facade_runs_on_a_plain_module_and_its_model_loads_into_one(tmp_path, ca
     assert "its head is its last linear layer, '3' (8 -> 10)" in capsys.readouterr().err
     module = Plain().build((1, 28, 28), 10)
     assert module.load_state_dict(read_model(tmp_path / "run", 0)).missing_keys == []
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: torch.jit.script(nn.Linear(4, 2)),
+        lambda: torch.jit.trace(nn.Linear(4, 2), torch.zeros(1, 4)),
+        lambda: nn.Sequential(torch.jit.script(nn.Linear(4, 3)), nn.Linear(3, 2)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_modules_and_parts_are_refused(build):
+    with pytest.raises(ScenarioError, match=r"TorchScript module .* Pass the torch.nn.Module that it was made from"):
+        read_architecture("Net", build)
