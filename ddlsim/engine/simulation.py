@@ -120,8 +120,8 @@ class Simulation:
             raise DdlsimError(self._why_stuck()) from error
         except SimPyException as error:
             raise DdlsimError(
-                f"at {self.env.now:.3f} simulated seconds the simulation failed ({type(error).__name__}). This is a fault "
-                "of ddlsim: report it with the scenario and log.txt."
+                f"at {self.env.now:.3f} simulated seconds the simulation failed ({type(error).__name__}). This is a "
+                "fault of ddlsim: report it with the scenario and log.txt."
             ) from error
         self.monitor.write_measurements()
 

@@ -222,7 +222,7 @@ def test_facade_runs_on_a_plain_module_and_its_model_loads_into_one(tmp_path, ca
         lambda: nn.Sequential(torch.jit.script(nn.Linear(4, 3)), nn.Linear(3, 2)),
     ],
 )
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_torchscript_modules_and_parts_are_refused(build):
     with pytest.raises(ScenarioError, match=r"TorchScript module .* Pass the torch.nn.Module that it was made from"):
         read_architecture("Net", build)
