@@ -130,8 +130,7 @@ def _refuse_torchscript(name: str, module: nn.Module) -> None:
             which = name if key in ("", "core") else f"{key} of {name}"
             raise ScenarioError(
                 f"model: {which} is a TorchScript module (torch.jit.script, trace or load), whose parameters nodes "
-                "cannot train and exchange. Pass the torch.nn.Module that it was made from; load_state_dict gives it its "
-                "values."
+                "cannot train and exchange. Pass the torch.nn.Module that it was made from."
             )
 
 
