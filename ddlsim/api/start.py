@@ -159,7 +159,15 @@ def resolve(
         raise ScenarioError(f"set: expected a mapping of dotted keys to values, got a {type(set).__name__}.")
     chosen = {key: value for key, value in given.items() if value is not None}
     whole = scenario_of(scenario) if isinstance(scenario, Mapping) else scenario
-    return from_python(whole, changes_of({**(set or {}), **chosen}))
+    changes = changes_of({**(set or {}), **chosen})
+    checked = from_python(whole, changes)
+    data = changes.get("data") or (whole.get("data") if isinstance(whole, Mapping) else None)
+    augment = getattr(data, "augmentation", None)
+    if augment in (None, checked.training.augmentation):
+        return checked
+    if checked.training.augmentation != "none":
+        raise ScenarioError("training.augmentation: the data has an `augment` of its own. Leave one of them out.")
+    return from_python(whole, {**changes, "training.augmentation": augment})
 
 
 def resume(

@@ -15,10 +15,12 @@ from annotated_types import Gt
 
 from ddlsim.data.base import DataSettings
 from ddlsim.data.dataset import DataSearch, Dataset, Task
+from ddlsim.data.finite import finite
 from ddlsim.data.items import as_array, is_tensor, read_items
 from ddlsim.data.mapped import is_mapped
 from ddlsim.data.own import Pair, as_labels, as_samples, own_dataset
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.scenario import augmentation
 from ddlsim.units import Count
 
 WHERE = "data: Arrays"
@@ -41,7 +43,8 @@ class Arrays(DataSettings):
     stay as they are; they are digested again wherever they are loaded, once per run.
 
     Python alone gives `train`, `test`, perhaps `validation`, `columns` (name -> one value per training sample, or split
-    -> values) and `layout` (channels_first or channels_last, of samples with four axes).
+    -> values), `layout` (channels_first or channels_last, of samples with four axes; signals: floating [N, C, T], which
+    models get as they are) and `augment`, a transform of training samples, which becomes training.augmentation.
 
     Args:
         sha256: of the samples; stands for them in a scenario's text.
@@ -62,13 +65,15 @@ class Arrays(DataSettings):
     test: InitVar[Any] = None
     validation: InitVar[Any] = None
     columns: InitVar[Mapping[str, Any] | None] = None
-    layout: InitVar[Literal["channels_first", "channels_last"] | None] = None
+    layout: InitVar[Literal["channels_first", "channels_last", "signals"] | None] = None
+    augment: InitVar[Any] = None
 
-    def __post_init__(self, train: Any, test: Any, validation: Any, columns: Any, layout: Any):
+    def __post_init__(self, train: Any, test: Any, validation: Any, columns: Any, layout: Any, augment: Any):
+        object.__setattr__(self, "_augmentation", None if augment is None else augmentation.as_text(augment))
         if self.task == "regression" and self.num_classes is not None:
             raise ScenarioError("num_classes: a regression has no classes. Leave it out, or set task: classification.")
-        if layout not in (None, "channels_first", "channels_last"):
-            raise ScenarioError(f"{WHERE}: layout is channels_first or channels_last, got {layout!r}.")
+        if layout not in (None, "channels_first", "channels_last", "signals"):
+            raise ScenarioError(f"{WHERE}: layout is channels_first, channels_last or signals, got {layout!r}.")
         if train is None and test is None:
             if not self.sha256:
                 raise ScenarioError(
@@ -101,6 +106,11 @@ class Arrays(DataSettings):
         kept = _given.setdefault(made.sha256, made)
         object.__setattr__(self, "sha256", made.sha256)
         object.__setattr__(self, "_held", kept)
+
+    @property
+    def augmentation(self) -> Any:
+        """What training.augmentation has to be for its `augment`; None: it has none."""
+        return vars(self)["_augmentation"]
 
     @property
     def own_validation(self) -> bool:
@@ -156,8 +166,11 @@ def _pair(split: str, given: Any, task: str, layout: str | None) -> Pair:
             "(df[features].to_numpy('float32'), df[label].to_numpy())."
         )
     elif hasattr(given, "__len__") and hasattr(given, "__getitem__") and not isinstance(given, Mapping | np.ndarray):
-        x, y = read_items(WHERE, split, given, channels_first=None if layout is None else layout == "channels_first")
-        layout = layout if is_tensor(x) or layout is None else "channels_last"  # that is what items have become
+        first = {"channels_first": True, "channels_last": False, "signals": False}.get(layout or "")
+        x, y = read_items(WHERE, split, given, channels_first=first)
+        layout = (
+            layout if is_tensor(x) or layout in (None, "signals") else "channels_last"
+        )  # that is what items have become
     else:
         todo = " An iterable data set can be read into a list: list(data)." if hasattr(given, "__iter__") else ""
         if hasattr(given, "batch_size") and hasattr(given, "dataset"):
@@ -188,6 +201,11 @@ def _pair(split: str, given: Any, task: str, layout: str | None) -> Pair:
         raise DataDamaged(f"{WHERE}: {split}: expected at least one sample, got none.")
     if task == "classification" and np.issubdtype(y.dtype, np.floating) and y.size == len(y):
         task = "regression"
+    if layout == "signals" and (x.ndim != 3 or not np.issubdtype(x.dtype, np.floating)):
+        raise DataDamaged(f"{WHERE}: x_{split}: expected signals, floating [N, C, T], got {x.dtype} {list(x.shape)}.")
+    if layout == "signals":
+        signals = finite(WHERE, f"x_{split}", x.astype(np.float32))
+        return signals, _apart(as_labels(WHERE, f"y_{split}", y, task), y)
     return _apart(as_samples(WHERE, f"x_{split}", x), x), _apart(as_labels(WHERE, f"y_{split}", y, task), y)
 
 

@@ -1,5 +1,6 @@
 """Samples one by one, as PyTorch data sets and lists give them, as arrays."""
 
+import random
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,6 +10,8 @@ import numpy as np
 from ddlsim.data.cells import odd_cell
 from ddlsim.errors import DataDamaged
 
+TRIED = 32
+"""Items that are read twice, to find random transforms."""
 OTHER_COLORS = ("P", "PA", "LA", "La", "RGBA", "RGBa", "RGBX", "CMYK", "HSV", "YCbCr", "LAB")
 """Pillow's modes whose values are neither gray levels nor RGB, or that have more channels than these."""
 
@@ -38,6 +41,7 @@ def read_items(
     count = len(data)
     if count == 0:
         raise DataDamaged(f"{where}: {split}: expected at least one sample, got a {type(data).__name__} with none.")
+    _refuse_random(where, split, data, count)
     samples: np.ndarray | None = None
     labels: list[np.ndarray] = []
     for index in range(count):
@@ -70,6 +74,40 @@ def read_items(
         labels.append(label)
     assert samples is not None
     return np.moveaxis(samples, 1, 3) if channels_first else samples, np.stack(labels)
+
+
+def _refuse_random(where: str, split: str, data: Any, count: int) -> None:
+    """Raises DataDamaged if an item read twice differs: it would be read once, and its random transform frozen. All are
+    read twice if reading some moves a global random generator.
+    """
+    if isinstance(data, list | tuple):
+        return
+    before = _generators()
+    for index in range(count):
+        if index == TRIED and _generators() == before:
+            return
+        first, again = data[index], data[index]
+        if isinstance(first, tuple | list) and len(first) == 2 and not all(map(_equal, first, again)):
+            raise DataDamaged(
+                f"{where}: {split}: item {index} of the {type(data).__name__} differs when it is read again, so that a "
+                "random transform would be applied once and then frozen. Take it out of the data set and give it as "
+                "ddlsim.data.Arrays(..., augment=transform) or training.augmentation; list(data) freezes it on purpose."
+            )
+
+
+def _generators() -> tuple[Any, ...]:
+    """The states of the global random generators, torch's if it is imported."""
+    torch = sys.modules.get("torch")
+    of_numpy = np.random.get_state()
+    return random.getstate(), of_numpy[1].tobytes(), of_numpy[2], torch and torch.get_rng_state().numpy().tobytes()
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two readings of a sample or label agree; of what is neither array nor picture it is not known."""
+    try:
+        return np.array_equal(np.asarray(one), np.asarray(other), equal_nan=np.asarray(one).dtype.kind == "f")
+    except (TypeError, ValueError, RuntimeError):
+        return True
 
 
 def _upright(sample: Any) -> Any:

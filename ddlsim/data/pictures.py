@@ -1,11 +1,13 @@
 """Which samples can be treated as pictures: cropped, flipped, turned, recolored."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ddlsim.data.dataset import Dataset
 from ddlsim.errors import ScenarioError
+from ddlsim.scenario.augmentation import BUILT_IN
 
 _ROWS = 4096
 """Samples that are looked at together where the whole array may not fit into memory."""
@@ -23,7 +25,7 @@ def are_pictures(shape: Sequence[int], dtype: str) -> bool:
     return len(shape) == 3 and tuple(shape[:2]) != (1, 1) and np.issubdtype(dtype, np.floating)
 
 
-def check_augmentation(dataset: Dataset, kind: str) -> None:
+def check_augmentation(dataset: Dataset, kind: Any) -> None:
     """Whether training samples can be augmented.
 
     Args:
@@ -36,9 +38,14 @@ def check_augmentation(dataset: Dataset, kind: str) -> None:
     """
     if kind == "none":
         return
+    if kind not in BUILT_IN and np.issubdtype(dataset.sample_dtype, np.floating) and np.ndim(dataset.mean) == 1:
+        return
     if not are_pictures(dataset.sample_shape, dataset.sample_dtype):
         shape = " x ".join(map(str, dataset.sample_shape))
-        raise ScenarioError(f"training.augmentation: only none fits samples that are no images ({shape}).")
+        raise ScenarioError(
+            f"training.augmentation: only none fits samples that are no images ({shape}); "
+            "transforms take any samples of floating-point numbers."
+        )
     if np.ndim(dataset.mean) != 1:
         raise ScenarioError("training.augmentation: only none fits data of several domains.")
     if kind == "color" and dataset.train_images.dtype != np.uint8:

@@ -1,8 +1,9 @@
 """Random changes of training images, each image its own, whatever other nodes do meanwhile.
 
-torchvision's transforms draw from torch's global generator and treat a batch as one image; here every training has a
-generator of its own, and each operation is torchvision.transforms.v2's on tensors, computed for a batch of images with
-a parameter each (the tests compare them one by one).
+These are the built-in ones; others are in transforms.py. torchvision's transforms draw from torch's global generator
+and treat a batch as one image; here every training has a generator of its own, and each operation is
+torchvision.transforms.v2's on tensors, computed for a batch of images with a parameter each (the tests compare them one
+by one).
 
 - crop_flip: 4 pixels of black around (the value 0 before mean and std; of floats that were normalized before they were
   given, their mean), a crop of the old size, a flip from left to right by chance 1/2.
@@ -13,11 +14,15 @@ a parameter each (the tests compare them one by one).
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional as F
 
 from ddlsim.kernels.transfers import uploaded
+
+if TYPE_CHECKING:
+    from ddlsim.learning.transforms import TransformAugmenter
 
 PADDING = 4
 AREA, ASPECT, ATTEMPTS = (0.2, 1.0), (3 / 4, 4 / 3), 10
@@ -89,9 +94,11 @@ class Augmenter:
         return low + (high - low) * torch.rand(count, ATTEMPTS, generator=self._random)
 
 
-def augment_together(augmenters: Sequence[Augmenter], images: torch.Tensor) -> torch.Tensor:
-    """What augmenters of one kind make of a batch each, images [N, b, C, H, W], computed as one batch."""
-    drawn = [augmenter._draw(images.shape[1:]) for augmenter in augmenters]
+def augment_together(augmenters: "Sequence[Augmenter | TransformAugmenter]", images: torch.Tensor) -> torch.Tensor:
+    """What augmenters of one kind make of a batch each, images [N, b, C, H, W], computed as one batch if they can."""
+    if not isinstance(augmenters[0], Augmenter):
+        return torch.stack([augment(own) for augment, own in zip(augmenters, images, strict=True)])
+    drawn = [augmenter._draw(images.shape[1:]) for augmenter in augmenters if isinstance(augmenter, Augmenter)]
     joined = tuple(torch.cat(values) for values in zip(*drawn, strict=True))
     return augmenters[0]._changed(images.flatten(0, 1), joined).unflatten(0, images.shape[:2])
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -10,6 +10,8 @@ import torch
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.augmenting import Augmenter
 from ddlsim.learning.inputs import ByteInputs, Decoder, Inputs, MappedInputs, compacted
+from ddlsim.learning.transforms import TransformAugmenter, Transforms
+from ddlsim.scenario.augmentation import BUILT_IN
 from ddlsim.tasks import Task, as_task
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class NodeDatasets:
         self.task: Task = as_task(prepared.task)
         self.loss = self.task.loss
         self._mean, self._std = (torch.as_tensor(values).to(device) for values in (prepared.mean, prepared.std))
+        self._transforms: Transforms | None = None
         self.node_cluster = np.asarray(prepared.node_cluster)
         to = _Transfer(device)
         self.train = [to(pair) for pair in prepared.node_train]
@@ -45,7 +48,7 @@ class NodeDatasets:
         }
         self._compact()
 
-    def augmenter(self, kind: str, seed: int) -> Augmenter:
+    def augmenter(self, kind: Any, seed: int) -> Augmenter | TransformAugmenter:
         """What augments the images of one training.
 
         Raises:
@@ -53,7 +56,11 @@ class NodeDatasets:
         """
         if self._mean.dim() != 1:
             raise DdlsimError("training.augmentation: only none fits data of several domains.")
-        return Augmenter(kind, self._mean, self._std, seed)
+        if isinstance(kind, str) and kind in BUILT_IN:
+            return Augmenter(kind, self._mean, self._std, seed)
+        if self._transforms is None:
+            self._transforms = Transforms(kind, self.train[0][0].shape[1:])
+        return TransformAugmenter(self._transforms, self._mean, self._std, seed)
 
     def forget_inputs(self) -> None:
         """Keeps labels, and of inputs shape and type alone: where training is computed elsewhere."""

@@ -116,11 +116,16 @@ def prepare(loaded: Loaded) -> "PreparedData | Outline":
     from ddlsim.data import Outline
     from ddlsim.data import prepare as prepare_data
     from ddlsim.data.pictures import check_augmentation
+    from ddlsim.scenario.augmentation import BUILT_IN
 
     scenario, dataset = loaded.scenario, loaded.dataset
     if isinstance(dataset, Outline):
         return dataset
     check_augmentation(dataset, scenario.training.augmentation)
+    if scenario.training.augmentation not in BUILT_IN:
+        from ddlsim.learning.transforms import Transforms
+
+        Transforms(scenario.training.augmentation, dataset.sample_shape)
     return prepare_data(
         dataset,
         scenario.partition,

@@ -6,7 +6,9 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel, StringConstraints, field_validator
 from pydantic_core import PydanticCustomError
 
+from ddlsim.errors import ScenarioError
 from ddlsim.scenario import parts
+from ddlsim.scenario.augmentation import checked
 from ddlsim.scenario.energy import Energy
 from ddlsim.scenario.network import Network
 from ddlsim.scenario.parts import NamedPart
@@ -99,7 +101,9 @@ class Training(Section):
             parameters, gradients and evaluations stay float32.
         augmentation: of training images, always anew. none; crop_flip: moved by up to 4 pixels (what comes from
             outside is black, the value 0 before mean and std) and flipped; color: cropped and resized, flipped,
-            jittered in color, sometimes gray (see learning/augmenting.py), of images that are uint8 or 0 to 1.
+            jittered in color, sometimes gray (see learning/augmenting.py), of images that are uint8 or 0 to 1. Or a
+            transform of torchvision.transforms.v2 with its keys, {name: RandomRotation, degrees: 10}, one in a file,
+            ./mine.py:Mine, or a list of these; they take float samples, images [C, H, W] of 0 to 1.
         early_stopping: when a node stops by its validation loss; null: never.
     """
 
@@ -118,8 +122,16 @@ class Training(Section):
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
     proximal: Annotated[float, Ge(0), Le(1e30)] = 0.0
     precision: Literal["float32", "bf16"] = "float32"
-    augmentation: Literal["none", "crop_flip", "color"] = "none"
+    augmentation: str | dict[str, Any] | list[Any] = "none"
     early_stopping: EarlyStopping | None = None
+
+    @field_validator("augmentation")
+    @classmethod
+    def _nameable(cls, value: Any) -> Any:
+        try:
+            return checked(value)
+        except ScenarioError as error:
+            raise PydanticCustomError("refused", "{text}", {"text": str(error)}) from error
 
     def steps(self, per_epoch: int) -> int:
         """Mini-batch steps of one round, for a node that has `per_epoch` mini-batches of samples."""

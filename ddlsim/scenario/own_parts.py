@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlsim import own_code
-from ddlsim.scenario import parts
+from ddlsim.scenario import augmentation, parts
 from ddlsim.scenario.tree import Tree
 
 
@@ -21,6 +21,8 @@ def with_given_parts(mapping: dict[str, Any]) -> dict[str, Any]:
     for key in parts.TABLES:
         if key in found:
             found[key] = _given(key, found[key])
+    if "augmentation" in found:
+        found["augmentation"] = augmentation.as_text(found["augmentation"])
     for section in ("network", "training", "fallback"):
         if isinstance(found.get(section), dict):
             found[section] = with_given_parts(found[section])
@@ -75,7 +77,7 @@ def with_whole_paths(tree: Tree) -> Tree:
         return tree
     found = {}
     for key, child in tree.value.items():
-        if key in parts.TABLES:
+        if key in parts.TABLES or key == "augmentation":
             child = with_whole_path(child)
         elif key in ("network", "training", "fallback"):
             child = with_whole_paths(child)

@@ -16,6 +16,7 @@ import torch
 
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.backends.workspace import ModelWorkspace
+from ddlsim.learning.drawing import LOCK, drawing
 
 Job = TypeVar("Job")
 Found = TypeVar("Found")
@@ -39,7 +40,6 @@ class Workers:
         self.architectures = architectures
         self.device = device
         self._local = threading.local()
-        self._drawing = threading.Lock()
         self._threads = threads
         self._worth: dict[Hashable, int] = {}  # by kind of job how many threads it keeps busy
         self._pool = None
@@ -86,7 +86,7 @@ class Workers:
         """This thread's module of an architecture."""
         workspaces = self._local.__dict__.setdefault("workspaces", {})
         if architecture not in workspaces:
-            with self._drawing:  # module constructors draw from torch's global generator
+            with LOCK:  # module constructors draw from torch's global generator
                 workspaces[architecture] = ModelWorkspace(self.architectures[architecture], self.device)
         return workspaces[architecture]
 
@@ -96,11 +96,7 @@ class Workers:
         if seed is None:
             yield
             return
-        devices = [self.device] if self.device.type == "cuda" else []
-        with self._drawing, torch.random.fork_rng(devices=devices):
-            torch.default_generator.manual_seed(seed)
-            if devices:
-                torch.cuda.manual_seed(seed)
+        with drawing(seed, self.device):
             yield
 
     def close(self) -> None:
