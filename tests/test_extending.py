@@ -49,6 +49,7 @@ def test_the_worked_example_runs_as_written(place):
     assert sum('"averaged_with"' in row for row in rows) == 3 * 8  # rounds x nodes
 
 
+@pytest.mark.full
 def test_the_worked_example_is_listed_with_its_keys(place):
     listed = ddlsim(place, "list", "algorithms")
     assert "best_neighbor" in listed and "lowest loss on the node's own samples" in listed

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.S)
 
 
+@pytest.mark.full
 def test_the_blocks_of_the_page_run_one_after_the_other(tmp_path):
     pytest.importorskip("matplotlib")
     (tmp_path / "page.py").write_text("\n".join(BLOCKS))

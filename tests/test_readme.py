@@ -31,6 +31,7 @@ def run(command: str, place: Path) -> subprocess.CompletedProcess:
     return subprocess.run(arguments, cwd=place, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.full
 def test_readme_commands_run_in_order(place):
     assert len(SIMULATE) >= 7
     for command in SIMULATE:
@@ -72,6 +73,7 @@ def test_make_runs_the_readmes_commands():
         assert f"bin/{command.replace('install', 'install --quiet')}" in recipes
 
 
+@pytest.mark.full
 def test_the_replay_that_the_docs_show_prints_what_they_show(tmp_path):
     page = (ROOT / "docs" / "network_scale.md").read_text()
     (shown,) = re.findall(r"```\n(\$ cat flows.*?)```", page, re.S)

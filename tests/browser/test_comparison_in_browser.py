@@ -23,6 +23,7 @@ def file(tmp_path_factory):
     return write(comparison_page(list(read_all([folder]))), folder / "page.html")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_lines_of_settings_are_drawn_with_values_axes_and_tables(browser, file, theme):
     trouble = []

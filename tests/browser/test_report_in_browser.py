@@ -43,6 +43,7 @@ def shown(browser, file):
     assert trouble == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
 def test_every_chart_is_drawn_and_nothing_scrolls_sideways(shown, width, theme):
     page = shown(width, theme)
@@ -57,12 +58,14 @@ def test_every_chart_is_drawn_and_nothing_scrolls_sideways(shown, width, theme):
     assert page.evaluate(blank) == []
 
 
+@pytest.mark.full
 def test_text_of_records_is_text(shown):
     page = shown()
     assert page.inner_text("h1") == EVIL
     assert page.evaluate("window.broken") is None
 
 
+@pytest.mark.full
 def test_pointer_shows_values(shown):
     page = shown()
     page.locator("#quality .u-over").hover()
@@ -72,6 +75,7 @@ def test_pointer_shows_values(shown):
     assert "accuracy" in page.locator("#nodes .tooltip").inner_text()
 
 
+@pytest.mark.full
 def test_keys_move_through_a_chart_and_zoom(shown):
     page = shown()
     chart = page.locator("#quality .chart")
@@ -88,6 +92,7 @@ def test_keys_move_through_a_chart_and_zoom(shown):
     assert page.locator("#nodes [aria-live]").inner_text().startswith("node 0, round 40")
 
 
+@pytest.mark.full
 def test_axis_of_time_replaces_that_of_rounds(shown):
     page = shown()
     page.locator("#quality .choice button", has_text="simulated time").click()
@@ -95,6 +100,7 @@ def test_axis_of_time_replaces_that_of_rounds(shown):
     assert page.locator("#quality .tooltip").inner_text().startswith("simulated time")
 
 
+@pytest.mark.full
 def test_slider_moves_through_rounds_and_the_table_follows(shown):
     page = shown()
     first = page.inner_text("#contacts output")
@@ -105,6 +111,7 @@ def test_slider_moves_through_rounds_and_the_table_follows(shown):
     assert page.inner_text("#contacts details.twin table") != before
 
 
+@pytest.mark.full
 def test_every_chart_has_a_table(shown):
     page = shown()
     page.evaluate("document.querySelectorAll('details.twin').forEach((one) => { one.open = true; })")
@@ -113,6 +120,7 @@ def test_every_chart_has_a_table(shown):
         twins.nth(index).locator("td").first.wait_for()
 
 
+@pytest.mark.full
 def test_paper_is_light_and_without_controls(shown):
     page = shown(theme="dark")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -121,6 +129,7 @@ def test_paper_is_light_and_without_controls(shown):
     assert not page.locator("#theme").is_visible() and not page.locator("nav").is_visible()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_no_serious_fault(shown, theme):
     package = pytest.importorskip("axe_playwright_python", reason="axe is not installed: pip install 'ddlsim[browser]'")
@@ -131,6 +140,7 @@ def test_axe_finds_no_serious_fault(shown, theme):
     assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")] == []
 
 
+@pytest.mark.full
 def test_live_page_follows_the_run(browser, tmp_path):
     run = write_run(tmp_path / "run", 8, 80)
     whole = (run / "metrics.jsonl").read_text()

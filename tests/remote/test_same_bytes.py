@@ -108,7 +108,7 @@ def test_a_host_where_nodes_would_get_other_samples_is_refused(tmp_path, monkeyp
 
 
 def test_a_run_of_workers_is_resumed_by_one_process_and_the_other_way_round(tmp_path, monkeypatch):
-    settings = (settings_of("facade"), *KEPT)
+    settings = (settings_of("facade"), *KEPT, "training.local_steps=2", "evaluation.samples=200")
     whole = run_whole(tmp_path / "whole", settings)
     with workers_here(monkeypatch):
         run_until(tmp_path / "a", settings, 3, 2, monkeypatch, executor=three())
