@@ -39,7 +39,7 @@ def change_at_once(
     """
 
     def change() -> "Generator[Any, Any, None]":
-        _change_surroundings(simulation, before, after)
+        _change_surroundings(simulation, before, after, learner)
         _change_nodes(simulation, before, after, learner)
         _change_evaluations(simulation, before, after, learner, recorder)
         return
@@ -48,7 +48,9 @@ def change_at_once(
     simulation.env.process(change())
 
 
-def _change_surroundings(simulation: "Simulation", before: "Scenario", after: "Scenario") -> None:
+def _change_surroundings(
+    simulation: "Simulation", before: "Scenario", after: "Scenario", learner: "Learner | SizeLearner"
+) -> None:
     from ddlsim.network.capacity_trace import follow
 
     was, now = before.network, after.network
@@ -71,7 +73,8 @@ def _change_surroundings(simulation: "Simulation", before: "Scenario", after: "S
         transport.use_codec(codec_of(after))
     transport.use_protocol(after.protocol)
     if before.devices != after.devices:
-        clock.use(step_times_of(after))
+        times = step_times_of(after, learner)
+        clock.use(times.seconds, times.forward_share, times.about)
     if before.churn != after.churn:
         simulation.use_churn(absences_of(after), after.churn is not None and after.churn.state == "lost")
 

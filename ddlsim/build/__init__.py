@@ -10,8 +10,8 @@ from ddlsim.build.simulation import (
     links_of,
     oracle_of,
     schedule_of,
-    step_times_of,
 )
+from ddlsim.build.step_times import step_times_of
 
 __all__ = [
     "absences_of",

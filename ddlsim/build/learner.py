@@ -1,6 +1,7 @@
 """From a scenario to the Compute port: models, data and waves of all nodes."""
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ddlsim.attacks.attackers import Attackers
     from ddlsim.data.outline import Outline
     from ddlsim.data.prepared import PreparedData
+    from ddlsim.devices.base import StepWork
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.layout import Layout
     from ddlsim.learning.learner import Learner
@@ -56,7 +58,9 @@ def build_learner(
         samples = cast("Outline", prepared).samples
         training = scenario.training
         latent = {name: _latent_size_of(name, build, prepared) for name, build in builders.items()}
-        return SizeLearner(parts, classes, samples, training.batch_size, training.drop_last, assigned, latent)
+        sized = SizeLearner(parts, classes, samples, training.batch_size, training.drop_last, assigned, latent)
+        sized.step_work = _step_work(scenario, prepared, builders, sized.sizes)
+        return sized
     import torch
 
     from ddlsim.learning.architecture import UNTRAINED
@@ -81,6 +85,7 @@ def build_learner(
         elsewhere=elsewhere,
         attackers=attackers_of(scenario, prepared.node_cluster),
     )
+    learner.step_work = _step_work(scenario, prepared, builders, learner.sizes)
     if privacy is not None:
         from ddlsim.privacy.accounting import need_opacus
 
@@ -106,6 +111,31 @@ def builders_of(
             for name, build in builders.items()
         }
     return builders
+
+
+def _step_work(
+    scenario: "Scenario", prepared: "PreparedData | Outline", builders: "Mapping[str, Build]", sizes: Mapping[str, int]
+) -> "Callable[[], Mapping[str, StepWork]]":
+    """What counts the operations of a training step of each architecture, when they are first needed."""
+    batch_size, shape, dtype = scenario.training.batch_size, prepared.image_shape, prepared.dtype
+    is_sequence = prepared.num_tokens is not None
+
+    @cache
+    def counted() -> "Mapping[str, StepWork]":
+        from ddlsim.devices.base import StepWork
+
+        if not builders:
+            return {name: StepWork.of_size(size, batch_size) for name, size in sizes.items()}
+        import torch
+
+        from ddlsim.learning.step_work import count_step
+
+        return {
+            name: count_step(build, shape, getattr(torch, dtype), batch_size, is_sequence, sizes[name])
+            for name, build in builders.items()
+        }
+
+    return counted
 
 
 def _require_core(scenario: "Scenario", sizes: dict[str, int]) -> None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ddlsim.churn.schedule import Absences
     from ddlsim.data.outline import Outline
     from ddlsim.data.prepared import PreparedData
-    from ddlsim.devices.base import StepTimeTrace
     from ddlsim.engine.clock import SimulatedClock
     from ddlsim.engine.energy_meter import EnergyMeter
     from ddlsim.engine.membership import Member
@@ -71,13 +70,6 @@ def absences_of(scenario: "Scenario") -> "Absences":
     from ddlsim.build.drawn import absences_drawn
 
     return absences_drawn(scenario.churn, scenario.nodes.count, scenario.seed)
-
-
-def step_times_of(scenario: "Scenario") -> "np.ndarray | StepTimeTrace":
-    """Seconds per local step of all nodes."""
-    from ddlsim.build.drawn import step_times_drawn
-
-    return step_times_drawn(scenario.devices, scenario.nodes.count, scenario.seed)
 
 
 def schedule_of(scenario: "Scenario") -> "Schedule":
@@ -294,6 +286,7 @@ def build_simulation(
     """All objects of one run, from the ground up."""
     import simpy
 
+    from ddlsim.build.step_times import step_times_of
     from ddlsim.engine.churn_process import ChurnProcess
     from ddlsim.engine.clock import SimulatedClock
     from ddlsim.engine.gc_tuning import free_earlier_runs
@@ -310,7 +303,8 @@ def build_simulation(
     run = build_run(scenario, prepared)
     members = build_members(scenario, run)
     meter = meter_of(scenario, env, network, run.server)
-    clock = SimulatedClock(env, step_times_of(scenario), meter)
+    times = step_times_of(scenario, learner)
+    clock = SimulatedClock(env, times.seconds, meter, times.forward_share, times.about)
     attackers = attackers_of(scenario, run.node_cluster)
     privacy_meter = privacy_meter_of(scenario, env, learner, lambda node: transport.sent_in_clear(node))
     transport = build_transport(scenario, network, members, run, clock, learner, recorder, attackers, privacy_meter)

@@ -86,6 +86,7 @@ def _try_out(path: str, scenario) -> None:
 def _deal(scenario: "Scenario", data_dir: Path | None) -> None:
     """Reads the data, deals it and builds what it is for; raises what a run would raise before its first round."""
     from ddlsim.build import build_learner, build_simulation
+    from ddlsim.devices.model_work import Estimated
     from ddlsim.runs import load_data, prepare
     from ddlsim.runs.recorder import Recorder
 
@@ -94,6 +95,8 @@ def _deal(scenario: "Scenario", data_dir: Path | None) -> None:
     for note in prepared.about.get("notes", ()):
         typer.echo(f"NOTE: {note}.", err=True)
     scenario.model.check(prepared.image_shape)
+    if scenario.devices.measures:  # a check measures nothing
+        scenario = scenario.model_copy(update={"devices": Estimated()})
     learner = build_learner(scenario, prepared, "none" if scenario.learning == "none" else "cpu")
     try:
         build_simulation(scenario, prepared, learner, Recorder())

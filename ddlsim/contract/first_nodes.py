@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddlsim.build.drawn import links_drawn, step_times_drawn
-from ddlsim.devices.base import Devices, StepTimeTrace
+from ddlsim.devices.base import Devices, StepTimeTrace, StepWork
+from ddlsim.devices.model_work import Estimated
 from ddlsim.network.access_links import Links, LinkTable
 from ddlsim.own_code import is_from_outside
 
@@ -25,6 +26,13 @@ class FirstDevices(Devices):
 
     whole: Devices
     count: int
+
+    @property
+    def scales(self) -> bool:
+        return self.whole.scales
+
+    def base_step_s(self, architecture: str, work: StepWork) -> float:
+        return self.whole.base_step_s(architecture, work)
 
     def draw(self, num_nodes: int, seed: int) -> np.ndarray | StepTimeTrace:
         """See Devices."""
@@ -69,4 +77,6 @@ def with_first_nodes(scenario: "Scenario", count: int) -> "Scenario":
         network = network.model_copy(update={"links": FirstLinks(links, count)})
     if is_from_outside(devices):
         devices = FirstDevices(devices, count)
+    elif devices.measures:  # a trial measures nothing
+        devices = Estimated()
     return scenario.model_copy(update={"devices": devices, "network": network})

@@ -1,4 +1,7 @@
-"""What a kind of devices offers: seconds per local step of every node, fixed or over time."""
+"""What a kind of devices offers: seconds per local step of every node, fixed or over time.
+
+Step times are either seconds, or factors of a base that follows from the model: see `Devices.scales`.
+"""
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
@@ -10,7 +13,37 @@ import numpy as np
 from ddlsim.part import Part, Problem
 
 FORWARD_SHARE = 1 / 3
-"""A forward pass costs a third of a training step (forward, gradient by inputs, gradient by weights)."""
+"""Where a model's operations are not counted, a forward pass costs a third of a training step (forward, gradient by
+inputs, gradient by weights).
+"""
+FLOPS_PER_VALUE = 6
+"""Operations of a training step per trained value and sample where they cannot be counted: two forward, four back."""
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """Floating-point operations of one architecture on one mini-batch of training.
+
+    Args:
+        forward_flops: of a forward pass.
+        training_flops: of a training step, the forward pass included.
+        counted: false: FLOPS_PER_VALUE for every value and sample instead of a count.
+    """
+
+    forward_flops: float
+    training_flops: float
+    counted: bool = True
+
+    @classmethod
+    def of_size(cls, size: int, samples: int) -> "StepWork":
+        """The estimate for a model of which only the number of parameters counts: 6 operations for each and sample."""
+        training = float(FLOPS_PER_VALUE * max(1, size) * samples)
+        return cls(training / 3, training, counted=False)
+
+    @property
+    def forward_share(self) -> float:
+        """What a forward pass costs of a training step."""
+        return self.forward_flops / self.training_flops
 
 
 @dataclass(frozen=True)
@@ -45,6 +78,29 @@ class StepTimeTrace:
 
 class Devices(Part, ABC):
     """What every entry of DEVICES is."""
+
+    @property
+    def measures(self) -> bool:
+        """Whether a run measures step times on its own machine when it starts. Default: no."""
+        return False
+
+    @property
+    def scales(self) -> bool:
+        """Whether `draw` returns factors of `base_step_s` instead of seconds. Default: seconds."""
+        return False
+
+    def base_step_s(self, architecture: str, work: StepWork) -> float:
+        """Seconds per local step of an architecture, which `draw`'s factors multiply; called where `scales` is true.
+
+        Raises:
+            ScenarioError: if they are not known.
+        """
+        raise NotImplementedError
+
+    @property
+    def source(self) -> tuple[str | None, str]:
+        """The device's name (None: the part's own) and where step times come from: given, estimated or measured."""
+        return None, "given"
 
     @abstractmethod
     def draw(self, num_nodes: int, seed: int) -> np.ndarray | StepTimeTrace:

@@ -1,6 +1,7 @@
-"""How long computing takes on a simulated device: seconds per local SGD step, per node."""
+"""How long computing takes on a simulated device: seconds per local SGD step, per node, as a scenario gives them."""
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -8,7 +9,8 @@ import numpy as np
 from annotated_types import Ge, Gt, Lt
 
 from ddlsim.csv_rows import Column, read_rows
-from ddlsim.devices.base import Devices
+from ddlsim.devices.base import Devices, StepWork
+from ddlsim.devices.model_work import PRESETS, Device
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
 from ddlsim.units import MAX_STEP_S
@@ -52,27 +54,47 @@ class LogNormal(Devices):
     """Speeds differ from node to node by a log-normal factor.
 
     Args:
-        median_step_time_s: median seconds per local step.
+        median_step_time_s: median seconds per local step; null: the model's own work on `device`, as with devices
+            estimated.
+        device: what the median node computes on; see devices estimated.
         sigma: standard deviation of the logarithm; 0.5 makes the slowest of a hundred about three times the median.
     """
 
-    median_step_time_s: Annotated[float, Gt(0), Lt(MAX_STEP_S)] = 0.05
+    median_step_time_s: Annotated[float, Gt(0), Lt(MAX_STEP_S)] | None = None
+    device: Device = "laptop_cpu"
     sigma: Annotated[float, Ge(0)] = 0.5
 
+    @property
+    def scales(self) -> bool:
+        return self.median_step_time_s is None
+
+    @property
+    def source(self) -> tuple[str | None, str]:
+        return (f"{self.device}, log-normal", "estimated") if self.scales else super().source
+
+    def base_step_s(self, architecture: str, work: StepWork) -> float:
+        return PRESETS[self.device].step_s(work.training_flops)
+
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+        """The device, where the median is given."""
+        if not self.scales:
+            yield "device", "median_step_time_s is given"
+
     def draw(self, num_nodes: int, seed: int) -> np.ndarray:
-        """Seconds per step, float64 [num_nodes].
+        """Seconds per step, float64 [num_nodes], or factors of the base.
 
         Raises:
             ScenarioError: a node would be slower than can be counted.
         """
         factors = _normal(num_nodes, seed)
-        logarithms = np.log(self.median_step_time_s) + self.sigma * factors
+        median = 1.0 if self.median_step_time_s is None else self.median_step_time_s
+        logarithms = np.log(median) + self.sigma * factors
         if max(logarithms, default=0.0) >= np.log(MAX_STEP_S):
             raise ScenarioError(
                 f"devices.sigma: expected steps below {MAX_STEP_S:g} s on every node, but {self.sigma:g} makes one "
                 f"of e^{max(logarithms):.0f} s. 0.5 is usual."
             )
-        return self.median_step_time_s * np.exp(self.sigma * factors)
+        return median * np.exp(self.sigma * factors)
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,14 +1,16 @@
 """The Clock port: SimPy's time, and how long devices take."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.devices.base import StepTimeTrace
+from ddlsim.devices.base import FORWARD_SHARE, StepTimeTrace
 from ddlsim.errors import DdlsimError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import simpy
 
     from ddlsim.engine.energy_meter import EnergyMeter
@@ -24,24 +26,37 @@ class SimulatedClock:
         env: SimPy's environment.
         step_time_s: seconds per local step, per node; an array [N] or what changes over time.
         meter: what counts it, see energy_meter.py; None: nothing does.
+        forward_share: what a forward pass costs of a local step, per node [N]; None: FORWARD_SHARE.
+        about: what the manifest says of step times.
     """
 
-    __slots__ = ("_begun_s", "_env", "_event", "_seconds", "_step_time_s", "_trace", "meter")
+    __slots__ = ("_begun_s", "_env", "_event", "_forward_share", "_seconds", "_step_time_s", "_trace", "about", "meter")
 
     def __init__(
-        self, env: "simpy.Environment", step_time_s: "np.ndarray | StepTimeTrace", meter: "EnergyMeter | None" = None
+        self,
+        env: "simpy.Environment",
+        step_time_s: "np.ndarray | StepTimeTrace",
+        meter: "EnergyMeter | None" = None,
+        forward_share: "Sequence[float] | None" = None,
+        about: "dict[str, Any] | None" = None,
     ):
         self._env = env
         self.meter = meter
         self._begun_s, self._seconds = -1.0, -1.0
         self._event = env.event()  # the last one made, begun then and so long
-        self.use(step_time_s)
+        self.use(step_time_s, forward_share, about)
 
-    def use(self, step_time_s: "np.ndarray | StepTimeTrace") -> None:
+    def use(
+        self,
+        step_time_s: "np.ndarray | StepTimeTrace",
+        forward_share: "Sequence[float] | None" = None,
+        about: "dict[str, Any] | None" = None,
+    ) -> None:
         """Devices take as long as this says for what they begin from now on."""
         self._trace = step_time_s if isinstance(step_time_s, StepTimeTrace) else None
         # Python's floats: numpy's would spread through SimPy's queue, where comparing them takes several times as long.
         self._step_time_s = [] if self._trace else np.asarray(step_time_s, dtype=float).tolist()
+        self._forward_share, self.about = forward_share, about
 
     @property
     def now_s(self) -> float:
@@ -68,8 +83,10 @@ class SimulatedClock:
         self._event = event = self._env.timeout(seconds)
         return event
 
-    def computing_s(self, node: int, steps: float) -> float:
-        """How long a node takes for so many local steps (a forward pass is a part of one), with which it begins now."""
+    def computing_s(self, node: int, steps: float, forward_passes: float = 0) -> float:
+        """How long a node takes for so many local steps and forward passes of a mini-batch, if it begins now."""
+        if forward_passes:
+            steps += forward_passes * (FORWARD_SHARE if self._forward_share is None else self._forward_share[node])
         if self._trace is not None:
             duration_s = self._trace.duration_s(node, steps, self._env.now)
         else:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import simpy
 
-from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.engine.pull_store import PullStore
 from ddlsim.engine.secure_rounds import SecureRounds
 from ddlsim.messages.contacts import MOST_NODES, Contacts
@@ -432,5 +431,5 @@ class NetworkTransport:
             else:
                 self.network.unused(request)
 
-        duration_s = self._clock.computing_s(member.id, batches * FORWARD_SHARE)
+        duration_s = self._clock.computing_s(member.id, 0.0, batches)
         self._clock.after(duration_s).callbacks.append(scored)

@@ -35,6 +35,7 @@ from ddlsim.privacy.accounting import Releases
 if TYPE_CHECKING:
     from ddlsim.attacks.attackers import Attackers
     from ddlsim.data.prepared import PreparedData
+    from ddlsim.devices.base import StepWork
     from ddlsim.learning.remote.waves import RemoteWaves
     from ddlsim.scenario.model import Training
     from ddlsim.scenario.privacy import Privacy
@@ -62,6 +63,9 @@ class Learner(MadeParams):
     """
 
     draws_numbers = True
+
+    step_work: "Callable[[], Mapping[str, StepWork]]"
+    """Operations of a training step per architecture, set by build/learner.py."""
 
     def __init__(
         self,
@@ -115,6 +119,11 @@ class Learner(MadeParams):
         self._training = training
         self._trainings.use(training)
         self.backends.use_training(training)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of parameters of each architecture."""
+        return {name: each.layout.parts[MODEL].size for name, each in self.architectures.items()}
 
     # -- models ----------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ddlsim.aggregation.base import Aggregation
     from ddlsim.attacks.base import Attack
+    from ddlsim.devices.base import StepWork
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
@@ -111,6 +112,9 @@ class SizeLearner:
             and is nothing but sizes, the head is taken for one linear layer.
     """
 
+    step_work: "Callable[[], Mapping[str, StepWork]]"
+    """Operations of a training step per architecture, set by build/learner.py."""
+
     def __init__(
         self,
         parts: Mapping[str, Mapping[str, SizedPart]],
@@ -136,6 +140,11 @@ class SizeLearner:
         self.detours: dict[str, dict[str, int]] = {}
         self.paths: dict[str, dict[str, int]] = {}
         self.device_s: dict[str, float] = {}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of parameters of each architecture."""
+        return {name: whole.size for name, (whole,) in self._whole.items()}
 
     def init_models(self, seed: int, count: int = 1, whole: bool = False, node: int = 0) -> "list[Model]":
         """The same sizes for every model of the node's architecture, (model,) or (core, head, ...)."""

@@ -14,7 +14,6 @@ import numpy as np
 
 from ddlsim import rng as random_streams
 from ddlsim.aggregation import metropolis_hastings
-from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.terms import Terms
 from ddlsim.learning.whole_models import no_samples
@@ -227,7 +226,7 @@ class Node:
         steps = self.local_steps if steps is None else whole_steps(steps)
         batches = 0 if self._best is None else compute.batches_in("validation", self.id)
         passes = steps * (1 if objective is None else objective.views)
-        duration_s = clock.computing_s(self.id, passes + batches * FORWARD_SHARE)
+        duration_s = clock.computing_s(self.id, passes, batches)
         if self._conduct is not None:
             duration_s += self._conduct.delay_s(self.round_num)
             if self._conduct.idles(self.round_num) and not (objective is not None and objective.class_means):
@@ -293,8 +292,7 @@ class Node:
         batches = batches_asked(batches, one_pass)
         job = compute.losses(self.id, models, batches, self._batch_rng("loss batches"), common, split, self.kept)
         value = Deferred(lambda: compute.value(job))
-        steps = len(models) * batches * FORWARD_SHARE if takes_time else 0.0
-        duration_s = self._clock.computing_s(self.id, steps)
+        duration_s = self._clock.computing_s(self.id, 0.0, len(models) * batches if takes_time else 0)
         return self._after(duration_s, (lambda: value) if later else value)
 
     def sleep(self, seconds: float) -> Verb:

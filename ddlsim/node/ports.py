@@ -34,8 +34,8 @@ class Clock(Protocol):
     def after(self, seconds: float) -> "simpy.Event":
         """An event that happens so many seconds from now."""
 
-    def computing_s(self, node: int, steps: float) -> float:
-        """Seconds that a node's device takes for so many local steps if it begins now."""
+    def computing_s(self, node: int, steps: float, forward_passes: float = 0) -> float:
+        """Seconds that a node's device takes for so many local steps and forward passes if it begins now."""
 
 
 class Transport(Protocol):

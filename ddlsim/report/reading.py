@@ -225,6 +225,7 @@ _MANIFEST_KINDS = (
     ("scenario", str, "text"),
     ("algorithm", str, "text"),
     ("device", str, "text"),
+    ("step_times", dict, "an object"),
     ("task", str, "text"),
     ("metric", dict, "an object"),
     ("also_measured", list, "a list"),

@@ -54,6 +54,7 @@ def summary_of(records: Records) -> dict:
             "evaluated_round": evaluations.round[-1] if len(evaluations) else None,
             "seed": manifest.get("seed"),
             "device": manifest.get("device"),
+            "step_times": manifest.get("step_times"),
             "data": {"name": data.get("name"), "fallback": bool(data.get("fallback", False))},
             "task": records.manifest.get("task", "classification"),
             "metric": records.metric,

@@ -6,12 +6,14 @@ from ddlsim.report.energy_table import lines as energy_lines
 from ddlsim.report.text import (
     bytes_text,
     columns,
+    flops_text,
     grams_text,
     joules_text,
     number_text,
     percent_text,
     printable,
     seconds_text,
+    short_seconds_text,
 )
 from ddlsim.tasks.metric import Metric
 
@@ -52,6 +54,7 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         *energy_lines(summary),
         *_privacy_lines(summary.get("privacy")),
         *_secure_lines(summary.get("secure_aggregation")),
+        *_device_lines(summary.get("step_times")),
         ("simulated time", seconds_text(summary["sim_time_s"])),
         ("wall time", seconds_text(summary["wall_s"])),
     ]
@@ -73,6 +76,25 @@ def rows(summary: dict) -> list[tuple[str, str]]:
     for backend, reasons in summary.get("detours", {}).items():
         lines += [(f"not {backend}", f"{count} times: {reason}") for reason, count in reasons.items()]
     return lines
+
+
+def _device_lines(step_times: dict | None) -> list[tuple[str, str]]:
+    """What nodes compute on and how long a step takes; of a run that has not ended, or an earlier one, nothing."""
+    return [] if step_times is None else [("device", step_times_text(step_times))]
+
+
+def step_times_text(step_times: dict) -> str:
+    """The device, the shortest and longest step, and where they come from."""
+    shortest, longest = (short_seconds_text(seconds) for seconds in step_times["step_s"])
+    text = f"{step_times['device']}, {shortest}{'' if shortest == longest else f' to {longest}'} per step"
+    if step_times["source"] == "given":
+        return text
+    flops = step_times["flops"].values()
+    fewest, most = flops_text(min(flops)), flops_text(max(flops))
+    operations = fewest if fewest == most else f"{fewest} to {most}"
+    how = f"{operations}, {step_times['source']}" + ("" if step_times["counted"] else " from the model's size")
+    cure = "; run `ddlsim calibrate` for your device" if step_times["source"] == "estimated" else ""
+    return f"{text} ({how}){cure}"
 
 
 def _data_line(summary: dict) -> str:

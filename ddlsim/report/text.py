@@ -41,9 +41,11 @@ def unit_of_seconds(largest: float) -> tuple[str, float]:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """A duration in its two largest units, e.g. `1h02m`, `6m20s`, `12.3s`."""
+    """A duration in its two largest units, e.g. `1h02m`, `6m20s`, `12.3s`, `0.412s`."""
     if seconds is None or math.isnan(seconds):
         return "-"
+    if seconds < 0.9995:
+        return f"{seconds:.3g}s"
     if seconds < 59.95:
         return f"{seconds:.1f}s"
     whole = round(seconds)
@@ -73,6 +75,18 @@ def _prefixed(value: float | None, units: Sequence[tuple[float, str]]) -> str:
     fitting = [unit for unit in units if abs(value) >= 0.9995 * unit[0]]
     size, name = fitting[-1] if fitting else units[0] if value else units[1]
     return f"{value / size:.3g} {name}" if abs(value) < 99.95 * size else f"{value / size:.0f} {name}"
+
+
+def flops_text(count: float) -> str:
+    """Floating-point operations with a decimal prefix, e.g. `6.1 MFLOP`."""
+    units = (1.0, "FLOP"), (1e3, "kFLOP"), (1e6, "MFLOP"), (1e9, "GFLOP"), (1e12, "TFLOP"), (1e15, "PFLOP")
+    return _prefixed(count, units)
+
+
+def short_seconds_text(seconds: float) -> str:
+    """A step time with three digits, e.g. `0.41 ms`; below a microsecond and above a second too."""
+    size, unit = (1.0, "s") if seconds >= 0.9995 or not seconds else (1e-3, "ms")
+    return f"{seconds / size:.3g} {unit}"
 
 
 def percent_text(share: float | None) -> str:

@@ -8,17 +8,19 @@ import csv
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ddlsim.csv_rows import shortened, unreadable
+from ddlsim.devices.model_work import Calibrated
 from ddlsim.errors import ScenarioError
 from ddlsim.units import MAX_STEP_S
 
 if TYPE_CHECKING:
+    from ddlsim.data.outline import Outline
     from ddlsim.data.prepared import PreparedData
     from ddlsim.scenario import Scenario
 
@@ -93,6 +95,31 @@ def measure(
         return found
     finally:
         torch.set_num_threads(before)
+
+
+def with_measured_steps(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Scenario":
+    """The scenario with measured step times, where its devices ask for a measurement; else the scenario itself."""
+    if not scenario.devices.measures:
+        return scenario
+    found = {
+        name: _rounded(times.median_s) for name, times in measure(scenario, cast("PreparedData", prepared)).items()
+    }
+    return scenario.model_copy(update={"devices": replace(scenario.devices, step_times_s=found)})
+
+
+def with_earlier_steps(scenario: "Scenario", directory: Path) -> "Scenario":
+    """The scenario with the step times that a run in this directory measured, if that run is of the same scenario."""
+    from ddlsim.runs.directory import same_scenario
+    from ddlsim.scenario import load
+
+    if not scenario.devices.measures:
+        return scenario
+    try:
+        earlier = scenario.model_copy(update={"devices": load(directory / "scenario.yaml").devices})
+    except (ScenarioError, OSError):
+        return scenario
+    is_measured = isinstance(earlier.devices, Calibrated) and same_scenario(directory, earlier)
+    return earlier if is_measured else scenario
 
 
 def _repeated(train: Any, seconds: float) -> np.ndarray:

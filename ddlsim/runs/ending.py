@@ -42,6 +42,8 @@ def close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
     sim_time_s = life.simulation.env.now if life.simulation else 0.0
     finish_manifest(life.manifest, status, life.started - life.earlier_s, sim_time_s)
     life.manifest["files"] = {file.name: file.stat().st_size for file in sorted(path.glob("*.jsonl"))}
+    if life.simulation:
+        life.manifest["step_times"] = life.simulation.ports.clock.about
     if life.options.profile and life.simulation:
         learner, manifest = life.learner, life.manifest
         manifest["profile"] = wall_profile(learner.jobs.wall_s, life.setup_s, life.data_s, recording_s, manifest)

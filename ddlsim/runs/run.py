@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ddlsim.errors import ScenarioError
 from ddlsim.interrupts import interruptible
 from ddlsim.runs import directory as directories
+from ddlsim.runs.calibrate import with_earlier_steps, with_measured_steps
 from ddlsim.runs.checkpoint import checkpoints_of
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
 from ddlsim.runs.earlier import refuse_other_inputs
@@ -97,6 +98,7 @@ def _begin(
         scenario = loaded.scenario
         console.expect(scenario.rounds)
         path = out or directories.default_path(scenario)
+        scenario = scenario if force else with_earlier_steps(scenario, path)
         finished = directories.complete_summary(path)
         if finished and not force and directories.same_scenario(path, scenario):
             refuse_other_inputs(path, scenario, prepare(loaded))
@@ -115,6 +117,7 @@ def _begin(
             console.message(f"NOTE: {note}.")
         del loaded  # nodes and clusters hold what they need of it
         scenario.model.check(prepared.image_shape)
+        scenario = with_measured_steps(scenario, prepared)
         data_s = time.perf_counter() - data_started
         # A model that does not fit leaves no directory behind.
         learner = make_learner(scenario, prepared, device, options, console.message)

@@ -38,6 +38,8 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     elif scenario.model.only_size and scenario.algorithm.has_extra_parts:
         beside = f"{scenario.algorithm_name} trains parts beside the model, whose sizes follow from its layers"
         yield ("model", "name"), f"is only a size, and {beside}. Choose another model"
+    if scenario.devices.measures and scenario.learning == "none":
+        yield ("devices", "name"), "measures training steps, and learning is none. Choose estimated or constant"
     yield from _parts_shared(scenario)
     yield from _training(scenario)
     yield from _privacy(scenario)

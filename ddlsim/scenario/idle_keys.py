@@ -33,6 +33,7 @@ def _of_parts(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         (("data",), scenario.data),
         (("partition",), scenario.partition),
         (("training", "optimizer"), scenario.training.optimizer),
+        (("devices",), scenario.devices),
     ):
         if part is not None:
             yield from (((*place, key), why) for key, why in part.idle(scenario.rounds))

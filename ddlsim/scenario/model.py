@@ -309,7 +309,7 @@ DEFAULTS: dict[str, Any] = {
         "links": {"name": "uniform", "uplink_mbps": 100, "downlink_mbps": 100, "latency_ms": 20},
         "compression": {"name": "none"},
     },
-    "devices": {"name": "constant", "step_time_s": 0.05},
+    "devices": {"name": "estimated", "device": "laptop_cpu"},
     "evaluation": {},
     "records": {},
 }

@@ -198,6 +198,11 @@ def points(
     found = [point_of(base, combination, seed) for seed in drawn for combination in combinations]
     _refuse_shared_directories(found)
     refuse_same_scenarios((point.name, point.scenario) for point in found if point.scenario is not None)
+    if any(point.scenario is not None and point.scenario.devices.measures for point in found):
+        raise ScenarioError(
+            "devices: a sweep compares runs, and devices calibrated would measure other step times in each of them. "
+            "Set devices to what `ddlsim calibrate` prints."
+        )
     return found
 
 

@@ -154,7 +154,7 @@ def test_rows_of_bytes_are_what_a_node_has_handed_over_by_then(tmp_path, name, m
 
     monkeypatch.setattr(Network, "send", send_and_count)
     monkeypatch.setattr(Simulation, "snapshot", snapshot_and_look)
-    _, rows = run(tmp_path, name, "network.fidelity=ideal", "devices={name: lognormal}")
+    _, rows = run(tmp_path, name, "network.fidelity=ideal", "devices={name: lognormal, median_step_time_s: 0.05}")
     expected = of_nodes + of_server[1::2]  # a server is looked at again when all nodes are there
     assert sorted((r["node"], r["value"]) for r in rows if r["name"] == "bytes_sent") == sorted(expected)
     assert sum(handed_over.values()) == sum(
@@ -167,7 +167,13 @@ def test_bytes_in_are_bytes_out_or_wasted_or_in_flight(tmp_path, name, mode):
     if is_silent(name):
         pytest.skip("sends nothing")
     late = "protocol={deadline_s: 0.3, late: drop, staleness_s: 0}"
-    changes = (CHURN, late, "devices={name: lognormal}", "network.links.uplink_mbps=20", "network.drop_probability=0.1")
+    changes = (
+        CHURN,
+        late,
+        "devices={name: lognormal, median_step_time_s: 0.05}",
+        "network.links.uplink_mbps=20",
+        "network.drop_probability=0.1",
+    )
     summary, _ = run(tmp_path, name, f"mode={mode}", *changes)
     nodes, pairs = (
         [json.loads(line) for line in (tmp_path / "run" / file).read_text().splitlines()]
@@ -229,7 +235,7 @@ def test_same_seed_same_bytes_whether_or_not_full_waves_are_launched_early(tmp_p
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_waves_as_on_a_gpu_give_the_same_run(tmp_path, name, mode, device, monkeypatch):
     """The way of a GPU, on the CPU or on one: stacked models and their evaluation instead of one after the other."""
-    options = "rounds=2", f"mode={mode}", "devices={name: lognormal}", "evaluation.every=1"
+    options = "rounds=2", f"mode={mode}", "devices={name: lognormal, median_step_time_s: 0.05}", "evaluation.every=1"
     expected, expected_rows = run(tmp_path, name, *options, "compute_device=cpu", out="threads")
     monkeypatch.setattr(learner, "make_backends", partial(make_backends, stacked=True))
     summary, rows = run(tmp_path, name, *options, f"compute_device={device}", out="stacked")
@@ -259,7 +265,7 @@ def test_a_run_that_everybody_leaves_for_good_says_so(tmp_path, name):
 
 
 def test_asynchronous_run_ends(tmp_path, name):
-    summary, _ = run(tmp_path, name, "mode=async", "devices={name: lognormal}")
+    summary, _ = run(tmp_path, name, "mode=async", "devices={name: lognormal, median_step_time_s: 0.05}")
     assert summary["status"] == "done"
 
 
@@ -360,7 +366,7 @@ def test_how_often_a_run_is_evaluated_changes_neither_training_nor_clocks(tmp_pa
     found = []
     for every in (1, 2, 6, 1000):
         out = f"every {every}"
-        changes = (f"evaluation.every={every}", f"mode={mode}", "devices={name: lognormal}")
+        changes = (f"evaluation.every={every}", f"mode={mode}", "devices={name: lognormal, median_step_time_s: 0.05}")
         summary, rows = run(tmp_path, name, *changes, out=out)
         last = max(row["round"] for row in rows if row["name"] == "accuracy")
         trained = [row for row in rows if row["name"] not in LOOKS or row["round"] == last]
@@ -377,6 +383,8 @@ def test_nodes_of_a_server_wait_for_its_answer_in_either_mode(tmp_path, name):
     """A node that went on would train one chain of models while the answers to another one overwrite it."""
     found = []
     for mode in ("sync", "async"):
-        summary, rows = run(tmp_path, name, f"mode={mode}", "devices={name: lognormal}", out=mode)
+        summary, rows = run(
+            tmp_path, name, f"mode={mode}", "devices={name: lognormal, median_step_time_s: 0.05}", out=mode
+        )
         found.append((summary["sim_time_s"], [row for row in rows if row["name"] != "online"]))
     assert found[0] == found[1]

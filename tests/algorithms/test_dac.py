@@ -171,7 +171,9 @@ class NoRows:
 
 def simulated(tmp_path, algorithm, rounds) -> tuple[SimpleNamespace, list[torch.Tensor]]:
     """The scenario and what every node holds after a run in simulated time."""
-    scenario = load(SMOKE, (f"algorithm={algorithm}", f"rounds={rounds}", "devices={name: lognormal}"))
+    scenario = load(
+        SMOKE, (f"algorithm={algorithm}", f"rounds={rounds}", "devices={name: lognormal, median_step_time_s: 0.05}")
+    )
     prepared = runs.prepare(runs.load_data(scenario))
     learner = build.build_learner(scenario, prepared, "cpu")
     simulation = build.build_simulation(scenario, prepared, learner, NoRows())

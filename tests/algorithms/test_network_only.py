@@ -57,7 +57,7 @@ def test_a_server_is_an_end_of_pairs(tmp_path, name, pairs):
 
 @pytest.mark.parametrize("name", VALUES_STEER_NOTHING)
 def test_the_network_sees_the_same_messages_at_the_same_times_as_with_learning(tmp_path, name):
-    mixed = ("devices={name: lognormal}", "network.links={name: 4g}")
+    mixed = ("devices={name: lognormal, median_step_time_s: 0.05}", "network.links={name: 4g}")
     for learning in ("real", "none"):
         run(tmp_path / learning, name, f"learning={learning}", *mixed)
     real, none = tmp_path / "real", tmp_path / "none"

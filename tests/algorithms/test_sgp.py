@@ -170,7 +170,7 @@ def test_weights_stay_in_bounds_where_nodes_leave_messages_are_lost_and_devices_
         algorithm={"name": "sgp", "graph": graph},
         topology={"name": "random_regular", "degree": 2, "dynamic": True},
         network={"drop_probability": 0.2, "on_drop": "drop"},
-        devices={"name": "lognormal"},
+        devices={"name": "lognormal", "median_step_time_s": 0.05},
         churn={"name": "schedule", "offline": [{"node": 1, "start_s": 2, "end_s": 9}]},
     )
     prepared = runs.prepare(runs.load_data(made))

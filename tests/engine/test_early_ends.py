@@ -99,7 +99,12 @@ def test_rounds_of_a_server_that_all_nodes_have_left_are_told(run):
 @pytest.mark.parametrize("name", ["deprl", "pens", "dpsgd"])
 def test_nodes_that_have_all_stopped_are_measured_as_of_when_they_stopped(tmp_path, name):
     """Of those that did the last round: whether that was due before, or only since it turned out to be the last."""
-    settings = (f"algorithm={{name: {name}}}", *EARLY, "mode=async", "devices={name: lognormal, sigma: 0.5}")
+    settings = (
+        f"algorithm={{name: {name}}}",
+        *EARLY,
+        "mode=async",
+        "devices={name: lognormal, median_step_time_s: 0.05, sigma: 0.5}",
+    )
     found = []
     for every in (1, 39):
         summary = runs.run(load(SMOKE, (*settings, f"evaluation.every={every}")), out=tmp_path / str(every))

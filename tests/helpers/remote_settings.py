@@ -14,7 +14,7 @@ KEYS = {
 CHURN = (
     "mode=async",
     "churn={name: schedule, offline: [{node: 2, start_s: 0.35, end_s: 1.5}], state: lost}",
-    "devices={name: lognormal}",
+    "devices={name: lognormal, median_step_time_s: 0.05}",
     "network.drop_probability=0.1",
     "network.on_drop=drop",
 )

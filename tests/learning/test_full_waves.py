@@ -132,7 +132,7 @@ def test_nothing_waits_but_what_needs_a_value(run_aside):
 def test_nodes_without_a_common_time_get_the_same_rows(run_aside):
     changes = (
         "mode=async",
-        "devices={name: lognormal}",
+        "devices={name: lognormal, median_step_time_s: 0.05}",
         "churn={name: schedule, offline: [{node: 2, start_s: 0.4, end_s: 1}]}",
     )
     early, asked, rows = run_aside(*changes)

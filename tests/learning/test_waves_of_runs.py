@@ -13,7 +13,7 @@ from ddlsim.scenario import load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 NODES, ROUNDS = 8, 6
-TIMES = "devices={name: lognormal}"
+TIMES = "devices={name: lognormal, median_step_time_s: 0.05}"
 CHURN = "churn={name: schedule, state: lost, offline: [{node: 2, start_s: 0.35, end_s: 0.9}]}"
 
 

@@ -22,7 +22,7 @@ def test_bytes_in_decimal_units(count, text):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.04, "0.0s"), (59.97, "1m00s"), (380, "6m20s"), (3599.9, "1h00m"), (3720, "1h02m"), (86400, "1d00h")],
+    [(0.04, "0.04s"), (59.97, "1m00s"), (380, "6m20s"), (3599.9, "1h00m"), (3720, "1h02m"), (86400, "1d00h")],
 )
 def test_durations_in_their_two_largest_units(seconds, text):
     assert seconds_text(seconds) == text

@@ -198,7 +198,7 @@ def test_an_options_own_value_is_told_with_its_whole_path(problems, option, told
     ],
 )
 def test_infinity_is_no_number_of_anything(problems, key):
-    (told,) = problems(sets=[f"{key}=.inf"])
+    (told,) = problems(more="devices: {name: constant}", sets=[f"{key}=.inf"])
     assert told.startswith(f"--set {key}=.inf: {key}: expected ") and told.endswith(", got .inf")
 
 
@@ -212,13 +212,13 @@ def test_infinity_is_no_number_of_anything(problems, key):
         ),
         ("devices.step_time_s=1e9", "devices.step_time_s: expected a number below 1e+09, got 1000000000.0"),
         (
-            "devices={name: lognormal, sigma: 100}",
+            "devices={name: lognormal, median_step_time_s: 0.05, sigma: 100}",
             "devices.sigma: expected steps below 1e+09 s on every node, but 100 makes one of e^",
         ),
     ],
 )
 def test_what_simulated_time_cannot_count_is_refused(problems, option, told):
-    (found,) = problems(sets=[option])
+    (found,) = problems(more="devices: {name: constant}", sets=[option])
     assert found.startswith(f"--set {option}: {told}")
 
 

@@ -13,7 +13,13 @@ from ddlsim.scenario import load
 
 KEEP = Every(rounds=2, keep=ALL)
 CHURN = "churn={name: schedule, offline: [{node: 2, start_s: 0.35, end_s: 1.5}, {node: 7, start_s: 0.9, end_s: 1.4}]}"
-ASYNC = ("mode=async", "devices={name: lognormal}", "network.drop_probability=0.1", "network.on_drop=drop", CHURN)
+ASYNC = (
+    "mode=async",
+    "devices={name: lognormal, median_step_time_s: 0.05}",
+    "network.drop_probability=0.1",
+    "network.on_drop=drop",
+    CHURN,
+)
 FACADE = ("algorithm={name: facade}", "rounds=6", "evaluation.every=2", CHURN)
 EL = ("algorithm={name: el, variant: local}", "rounds=6", "evaluation.every=2")
 
@@ -150,7 +156,11 @@ def test_a_branch_that_is_stopped_goes_on_as_one_that_was_not(parent, tmp_path, 
 
 
 def test_an_algorithm_changes_for_all_nodes_in_the_same_round(tmp_path):
-    settings = ("algorithm={name: facade, thorough_every: 0}", "rounds=6", "devices={name: lognormal}")
+    settings = (
+        "algorithm={name: facade, thorough_every: 0}",
+        "rounds=6",
+        "devices={name: lognormal, median_step_time_s: 0.05}",
+    )
     run(tmp_path / "run", settings)
     runs.resume(tmp_path / "run", from_round=2, set=["algorithm.thorough_every=1"], out=tmp_path / "branch")
     assert rows(tmp_path / "branch") != rows(tmp_path / "run")

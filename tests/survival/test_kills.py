@@ -15,7 +15,12 @@ from ddlsim.runs.checkpoint import Every
 
 FAMILIES = {
     "smoke": (),
-    "async": ("mode=async", "devices={name: lognormal}", "network.drop_probability=0.1", "network.on_drop=drop"),
+    "async": (
+        "mode=async",
+        "devices={name: lognormal, median_step_time_s: 0.05}",
+        "network.drop_probability=0.1",
+        "network.on_drop=drop",
+    ),
     "churn": (
         "churn={name: schedule, offline: [{node: 2, start_s: 0.35, end_s: 1.5}, {node: 7, start_s: 0.9, end_s: 1.4}]}",
     ),

@@ -23,7 +23,7 @@ OFFLINE = "offline: [{node: 2, start_s: 0.35, end_s: 1.5}, {node: 7, start_s: 0.
 ASYNC_CHURN = (
     "mode=async",
     f"churn={{name: schedule, {OFFLINE}, state: lost}}",
-    "devices={name: lognormal}",
+    "devices={name: lognormal, median_step_time_s: 0.05}",
     "network.drop_probability=0.1",
     "network.on_drop=drop",
 )
@@ -39,7 +39,10 @@ FEATURES = {
     "adagrad-steps": (*SCHEDULED, "training.optimizer=adagrad", "training.optimizer_state=kept"),
     "early-stopping": (*KEPT, *STOPPING),
     "best-model": ("validation={source: node, fraction: 0.2}", "evaluation.evaluated_model=best"),
-    "deadline": ("protocol={deadline_s: 0.3, late: keep, staleness_s: 0.4}", "devices={name: lognormal}"),
+    "deadline": (
+        "protocol={deadline_s: 0.3, late: keep, staleness_s: 0.4}",
+        "devices={name: lognormal, median_step_time_s: 0.05}",
+    ),
     "augmentation": ("training.augmentation=crop_flip",),
     "target": ("evaluation.stop_at_target=true", "evaluation.target_accuracy=0.6", "evaluation.every=1"),
     "slow-links": ("network.links.uplink_mbps=20",),
