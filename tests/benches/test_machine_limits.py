@@ -27,6 +27,7 @@ def test_failed_compilation_gives_no_floor(monkeypatch):
         assert machine_limits.floor_s(1, read=1000) is None
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not shutil.which("c++"), reason="no C++ compiler")
 def test_the_longer_of_arithmetic_and_memory_is_the_floor():
     little, much = (machine_limits.floor_s(1, multiply_adds=count) for count in (10**6, 10**9))
@@ -38,6 +39,7 @@ def test_the_longer_of_arithmetic_and_memory_is_the_floor():
     assert machine_limits.floor_s(1, multiply_adds=10**9, read=10**6) == much
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not shutil.which("c++") or platform.machine() != "x86_64", reason="no C++ compiler for x86-64")
 def test_a_lower_instruction_set_multiplies_no_faster():
     lower = machine_limits.floor_s(1, multiply_adds=10**9, instruction_set="x86-64-v2")

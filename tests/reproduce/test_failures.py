@@ -15,6 +15,7 @@ def one_round(write):
     return read_matrix(write(), ["rounds=1"])
 
 
+@pytest.mark.full
 def test_a_killed_run_is_told_and_the_next_one_goes_on(one_round, tmp_path, monkeypatch):
     start, started = pool.start, []
 
@@ -35,6 +36,7 @@ def test_a_killed_run_is_told_and_the_next_one_goes_on(one_round, tmp_path, monk
     assert [run.summary() is not None for run in runs] == [False, True]
 
 
+@pytest.mark.full
 def test_a_command_with_failed_runs_lists_them_and_ends_with_code_5(write, tmp_path):
     name = write(("{algorithm: {name: el}}", "{algorithm: {name: el}, rounds: 1, model: {name: linear}}"))
     (tmp_path / "out" / "alone" / "seed-7").mkdir(parents=True)
@@ -47,6 +49,7 @@ def test_a_command_with_failed_runs_lists_them_and_ends_with_code_5(write, tmp_p
     assert "fast/complete" in done.stdout and "1/2" in done.stdout
 
 
+@pytest.mark.full
 def test_an_interrupted_table_goes_on_where_it_stopped(one_round, tmp_path):
     def interrupt(line):
         raise KeyboardInterrupt

@@ -57,6 +57,7 @@ def test_a_file_says_where_its_numbers_come_from(filled):
     assert {"command", "commit", "cpu", "started", "all", "clusters"} <= set(found["seeds"]["1"])
 
 
+@pytest.mark.full
 def test_what_was_run_before_is_kept_with_the_commit_of_then(write, tmp_path):
     matrix = read_matrix(write(), ["rounds=1"])
     runs = runs_of(matrix, tmp_path / "runs", patterns=["alone"])
@@ -67,6 +68,7 @@ def test_what_was_run_before_is_kept_with_the_commit_of_then(write, tmp_path):
     assert seed["commit"] == "0123456789ab"
 
 
+@pytest.mark.full
 def test_a_seed_in_a_results_file_is_not_run_again(write, tmp_path):
     matrix = read_matrix(write(), ["rounds=1"])
     keeper = Keeper(matrix, tmp_path / "results")
@@ -190,6 +192,7 @@ def test_a_measure_in_a_matrix_must_exist(write):
         read_matrix(write(("note: made up", "note: made up\nmeasures: [fairness]")))
 
 
+@pytest.mark.full
 def test_the_pages_in_the_repository_are_those_that_the_files_give(tmp_path):
     """`python tools/results_pages.py` makes them."""
     folder = ROOT / "docs" / "results"
@@ -232,6 +235,7 @@ def test_results_of_other_settings_are_moved_aside_by_the_first_new_run(filled, 
     assert list(json.loads(path.read_text())["seeds"]) == ["1"]
 
 
+@pytest.mark.full
 def test_a_seed_that_was_run_with_other_code_of_one_s_own_does_not_count(write, tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text(OWN.format(share=1.0))
     matrix = read_matrix(

@@ -34,6 +34,7 @@ def test_seeds_and_cells_can_be_limited(matrix, tmp_path):
         runs_of(matrix, tmp_path, None, ["none"])
 
 
+@pytest.mark.full
 def test_what_is_there_is_not_run_again(matrix, tmp_path):
     runs = runs_of(matrix, tmp_path, patterns=["alone"])
     lines: list[str] = []
@@ -45,6 +46,7 @@ def test_what_is_there_is_not_run_again(matrix, tmp_path):
     assert (runs[0].directory / "manifest.json").stat().st_mtime_ns == written
 
 
+@pytest.mark.full
 def test_a_changed_cell_is_run_again(matrix, write, tmp_path):
     reproduce(runs_of(matrix, tmp_path, patterns=["alone"]))
     changed = read_matrix(write(("{algorithm: {name: el}}", "{algorithm: {name: el}, rounds: 2}")))
@@ -54,6 +56,7 @@ def test_a_changed_cell_is_run_again(matrix, write, tmp_path):
     assert run.summary()["rounds"] == 2
 
 
+@pytest.mark.full
 def test_table_holds_means_over_seeds_and_differences(matrix, tmp_path):
     runs = runs_of(matrix, tmp_path, patterns=["*/*"])
     reproduce(runs)
@@ -159,6 +162,7 @@ def test_command_runs_writes_and_shows_the_table(write, tmp_path):
     assert wrong.exit_code == 2 and "no cell of tiny matches" in wrong.stderr
 
 
+@pytest.mark.full
 def test_the_command_goes_on_where_another_machine_has_stopped(write, tmp_path):
     words = ["reproduce", write(), "--cells", "alone", "--results", "kept", "--out"]
     here = CliRunner().invoke(app, [*words, "here"])
