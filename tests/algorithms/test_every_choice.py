@@ -56,7 +56,7 @@ def why_not(algorithm: dict, similarity: str, alpha: float, merge: str) -> str |
     return None
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.full)])
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda one: "-".join(map(str, one.values())))
 def test_every_similarity_with_every_merge(algorithm, mode):
     for (similarity, alpha), merge in product(SIMILARITIES, MERGES if mode == "sync" else ["fedsim"]):

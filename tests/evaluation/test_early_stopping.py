@@ -57,10 +57,12 @@ def test_a_model_that_does_not_change_has_the_same_validation_loss_in_every_roun
     assert len(losses) == 8 and all(len(own) == 4 and len(set(own)) == 1 for own in losses.values())
 
 
-@pytest.mark.parametrize("name", ["el", "facade", "deprl", "dac", "adpsgd"])
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [("el", "sync"), ("deprl", "sync"), ("dac", "sync"), ("el", "async"), ("facade", "async"), ("adpsgd", "async")],
+)
 def test_stopped_nodes_hold_nobody_up(tmp_path, name, mode):
-    stop = ("training.early_stopping={patience: 1}", "training.learning_rate=0.5", "rounds=12")
+    stop = ("training.early_stopping={patience: 1}", "training.learning_rate=0.5", "rounds=12", "evaluation.samples=50")
     summary, rows = run(tmp_path, f"algorithm={{name: {name}}}", f"mode={mode}", *stop)
     assert summary["status"] == "done"
     stopped = {row["node"]: row["round"] for row in rows if row["name"] == "stopped"}

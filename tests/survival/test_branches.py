@@ -48,8 +48,8 @@ def parent(tmp_path_factory):
         FACADE,
         (*EL, "network.compression={name: top_k}"),
         ("algorithm={name: dac, sampled_peers: 2}", "rounds=6", *ASYNC),
-        ("algorithm={name: fedavg}", "rounds=6", CHURN),
-        ("algorithm={name: gossip}", "rounds=6", *ASYNC),
+        pytest.param(("algorithm={name: fedavg}", "rounds=6", CHURN), marks=pytest.mark.full),
+        pytest.param(("algorithm={name: gossip}", "rounds=6", *ASYNC), marks=pytest.mark.full),
     ],
     ids=["facade-churn", "el-top_k", "dac-async-churn", "fedavg-churn", "gossip-async-churn"],
 )
@@ -100,7 +100,7 @@ def test_a_training_changes_in_no_round_before_the_branching_one(tmp_path, every
     assert [row for row in before if row["round"] == begun + 1] != [row for row in after if row["round"] == begun + 1]
 
 
-@pytest.mark.parametrize("settings", [EL, FACADE], ids=["el", "facade"])
+@pytest.mark.parametrize("settings", [EL, pytest.param(FACADE, marks=pytest.mark.full)], ids=["el", "facade"])
 def test_more_rounds_end_as_a_run_that_had_them_from_the_start(tmp_path, settings):
     run(tmp_path / "short", settings)
     runs.resume(tmp_path / "short", set=["rounds=9"], out=tmp_path / "more")
@@ -130,17 +130,21 @@ def test_more_rounds_are_not_computed_from_the_start(parent, tmp_path, monkeypat
     "change",
     [
         CHURN,
-        "devices={name: constant, step_time_s: 0.2}",
-        "protocol.deadline_s=0.1",
-        "network={drop_probability: 0.5, on_drop: drop}",
-        "network.timeout_s=0.01",
         "network.compression={name: int8}",
-        "network.links={name: 4g}",
-        "training.learning_rate=0.001",
-        "training.local_steps=2",
         "training={learning_rate: 0.05, local_steps: 5, label_smoothing: 0.5, schedule: linear, weight_decay: 0.1}",
-        "algorithm.fanout=2",
         "evaluation.every=1",
+        *(
+            pytest.param(change, marks=pytest.mark.full)
+            for change in (
+                "devices={name: constant, step_time_s: 0.2}",
+                "protocol.deadline_s=0.1",
+                "network={drop_probability: 0.5, on_drop: drop}",
+                "network.timeout_s=0.01",
+                "network.links={name: 4g}",
+                "training.local_steps=2",
+                "algorithm.fanout=2",
+            )
+        ),
     ],
 )
 def test_a_branch_that_is_stopped_goes_on_as_one_that_was_not(parent, tmp_path, monkeypatch, change):

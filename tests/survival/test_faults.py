@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,11 +30,24 @@ COMMAND = [sys.executable, "-m", "ddlsim"]
 ENV = {**os.environ, "PYTHONPATH": str(SMOKE.parents[1])}
 
 
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("stopped") / "torn"
+    with pytest.MonkeyPatch.context() as patched:
+        run_until(out, EL, 5, 1, patched)
+    return out
+
+
 @pytest.fixture
-def torn(tmp_path, monkeypatch) -> Path:
+def torn(stopped, tmp_path) -> Path:
     """A run that was stopped after five of six rounds, with a checkpoint after each of the last two."""
-    run_until(tmp_path / "torn", EL, 5, 1, monkeypatch)
-    return tmp_path / "torn"
+    return shutil.copytree(stopped, tmp_path / "torn")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> dict[str, object]:
+    """The outcome of the same run if nothing stops it."""
+    return run_whole(tmp_path_factory.mktemp("whole") / "run", EL)
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
@@ -59,12 +73,12 @@ def test_the_last_two_checkpoints_are_kept(torn):
 
 @pytest.mark.parametrize("name", ["state.json", "rows-0.safetensors"])
 @pytest.mark.parametrize("harm", [lambda path: change(path, -9), lambda path: path.write_bytes(b""), Path.unlink])
-def test_a_run_goes_on_from_the_older_checkpoint_if_the_newer_one_is_damaged(torn, tmp_path, monkeypatch, name, harm):
+def test_a_run_goes_on_from_the_older_checkpoint_if_the_newer_one_is_damaged(torn, monkeypatch, name, harm, whole):
     harm(checkpoints_of(torn)[0] / name)
     said = messages_of(monkeypatch)
     runs.resume(torn)
     assert f"round-0000005/{name}" in said[0] and "Going on from round-0000004 instead." in said[0]
-    assert outcome(torn) == run_whole(tmp_path / "whole", EL)
+    assert outcome(torn) == whole
 
 
 def test_two_damaged_checkpoints_are_one_clear_error_and_nothing_is_changed(torn):
@@ -75,19 +89,19 @@ def test_two_damaged_checkpoints_are_one_clear_error_and_nothing_is_changed(torn
     assert files_of(torn) == before
 
 
-def test_a_torn_end_of_the_log_behind_the_checkpoint_does_not_matter(torn, tmp_path):
+def test_a_torn_end_of_the_log_behind_the_checkpoint_does_not_matter(torn, whole):
     with (torn / "checkpoint" / "values.log").open("ab") as file:
         file.write(b"half a frame")
     (torn / "checkpoint" / "draft").mkdir()
     (torn / "checkpoint" / "draft" / "state.json").write_text("half a checkp")
     runs.resume(torn, checkpoint_every=Every(rounds=1))
-    assert outcome(torn) == run_whole(tmp_path / "whole", EL)
+    assert outcome(torn) == whole
 
 
-def test_damaged_metrics_are_written_again(torn, tmp_path):
+def test_damaged_metrics_are_written_again(torn, whole):
     (torn / "metrics.jsonl").write_bytes(b"")
     runs.resume(torn)
-    assert outcome(torn) == run_whole(tmp_path / "whole", EL)
+    assert outcome(torn) == whole
 
 
 def test_a_run_that_does_not_repeat_itself_is_refused_and_left_as_it_was(torn):
@@ -113,11 +127,10 @@ def test_a_run_whose_scenario_was_edited_is_refused_and_left_as_it_was(torn, key
 
 
 @pytest.mark.parametrize("spoil", [lambda path: path.unlink(), lambda path: path.write_text("{}")])
-def test_samples_that_are_gone_or_damaged_are_written_again(torn, tmp_path, spoil):
+def test_samples_that_are_gone_or_damaged_are_written_again(torn, tmp_path, spoil, whole):
     spoil(torn / "samples.jsonl")
     runs.resume(torn)
-    assert outcome(torn) == run_whole(tmp_path / "whole", EL)
-    assert (torn / "samples.jsonl").read_bytes() == (tmp_path / "whole" / "samples.jsonl").read_bytes()
+    assert outcome(torn) == whole
 
 
 def test_what_is_not_repeated_is_told_once_also_where_simpy_makes_the_error_anew():
@@ -143,7 +156,7 @@ def test_a_process_that_ends_while_it_repeats_leaves_everything_as_it_was(torn, 
     assert files_of(torn) == before
 
 
-def test_other_code_is_named_and_taken_only_anyway(torn, tmp_path, monkeypatch):
+def test_other_code_is_named_and_taken_only_anyway(torn, monkeypatch, whole):
     for path in checkpoints_of(torn):
         sealed = json.loads((path / "state.json").read_text())
         sealed["state"]["made_with"]["torch"] = "0.4.1"
@@ -151,7 +164,7 @@ def test_other_code_is_named_and_taken_only_anyway(torn, tmp_path, monkeypatch):
     with pytest.raises(ScenarioError, match=r"torch was 0.4.1, is .*--anyway goes on all the same"):
         runs.resume(torn)
     runs.resume(torn, anyway=True)
-    assert outcome(torn) == run_whole(tmp_path / "whole", EL)
+    assert outcome(torn) == whole
 
 
 def test_other_data_is_refused(torn):
@@ -178,11 +191,11 @@ def test_a_complete_run_is_not_run_again(torn):
     assert runs.resume(torn) == first
 
 
-def test_a_torn_run_is_not_moved_aside_without_a_word(torn, tmp_path):
+def test_a_torn_run_is_not_moved_aside_without_a_word(torn, whole):
     with pytest.raises(ScenarioError, match=r"did not come to its end. `ddlsim resume .*torn` continues it"):
         runs.run(load(SMOKE, EL), out=torn)
     runs.run(load(SMOKE, EL), out=torn, resume_torn=True)
-    assert outcome(torn) == run_whole(tmp_path / "whole", EL)
+    assert outcome(torn) == whole
 
 
 def test_a_torn_run_of_something_else_is_moved_aside(torn, tmp_path):
@@ -190,9 +203,9 @@ def test_a_torn_run_of_something_else_is_moved_aside(torn, tmp_path):
     assert checkpoints_of(tmp_path / "torn.earlier-1")
 
 
-def test_force_starts_a_torn_run_again(torn, tmp_path):
+def test_force_starts_a_torn_run_again(torn, tmp_path, whole):
     runs.run(load(SMOKE, EL), out=torn, force=True)
-    assert outcome(torn) == run_whole(tmp_path / "whole", EL) and checkpoints_of(tmp_path / "torn.earlier-1")
+    assert outcome(torn) == whole and checkpoints_of(tmp_path / "torn.earlier-1")
 
 
 def test_a_directory_in_use_is_not_resumed(torn):
@@ -224,7 +237,7 @@ def test_other_words_are_refused(text):
         parse_every(text)
 
 
-def test_a_signal_while_a_checkpoint_is_due_waits_for_the_next_one(tmp_path, monkeypatch):
+def test_a_signal_while_a_checkpoint_is_due_waits_for_the_next_one(tmp_path, monkeypatch, whole):
     due = Checkpoints.round
 
     def round_with_a_signal(self, *args, **kwargs):
@@ -237,7 +250,7 @@ def test_a_signal_while_a_checkpoint_is_due_waits_for_the_next_one(tmp_path, mon
     assert checkpoints_of(tmp_path / "torn")
     monkeypatch.undo()
     runs.resume(tmp_path / "torn")
-    assert outcome(tmp_path / "torn") == run_whole(tmp_path / "whole", EL)
+    assert outcome(tmp_path / "torn") == whole
 
 
 def test_a_signal_ends_a_run_after_the_round_and_resume_goes_on(tmp_path):
@@ -282,6 +295,7 @@ def test_a_signal_in_a_nodes_round_ends_the_run_before_others_begin_theirs(tmp_p
     assert len(begun) == 1
 
 
+@pytest.mark.full
 def test_a_disk_that_is_full_for_checkpoints_alone_ends_no_run(tmp_path):
     out, settings = tmp_path / "run", ("algorithm={name: el}", "model={name: mlp, hidden: [128]}", "rounds=4")
     words = ["run", str(SMOKE), *(word for text in settings for word in ("--set", text)), "--out", str(out)]
@@ -299,6 +313,7 @@ def test_a_disk_that_is_full_for_checkpoints_alone_ends_no_run(tmp_path):
     assert outcome(out) == run_whole(tmp_path / "whole", (*settings, "records.models=none"))
 
 
+@pytest.mark.full
 def test_a_full_disk_that_ends_a_run_leaves_a_checkpoint_to_go_on_from(tmp_path):
     out = tmp_path / "run"
     small = ("algorithm={name: el}", "model={name: mlp, hidden: [1]}", "records.models=none")
@@ -317,8 +332,8 @@ def test_a_full_disk_that_ends_a_run_leaves_a_checkpoint_to_go_on_from(tmp_path)
     assert outcome(out) == run_whole(tmp_path / "whole", settings)
 
 
-def test_a_second_stop_before_the_next_checkpoint_goes_on_from_the_same_one(torn, tmp_path, monkeypatch):
+def test_a_second_stop_before_the_next_checkpoint_goes_on_from_the_same_one(torn, monkeypatch, whole):
     resume_until(torn, 1, 9, monkeypatch)
     assert checkpoints_of(torn)[0].name == "round-0000005"
     runs.resume(torn)
-    assert outcome(torn) == run_whole(tmp_path / "whole", EL)
+    assert outcome(torn) == whole

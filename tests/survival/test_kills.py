@@ -72,7 +72,14 @@ def settings_of(algorithm: str, family: str, rounds: int) -> tuple[str, ...]:
     return f"algorithm={{name: {algorithm}{KEYS.get(algorithm, '')}}}", f"rounds={rounds}", *FAMILIES[family]
 
 
-@pytest.mark.parametrize(("algorithm", "family"), [("facade", "smoke"), ("el", "async"), ("dac", "churn")])
+@pytest.mark.parametrize(
+    ("algorithm", "family"),
+    [
+        ("el", "async"),
+        pytest.param("facade", "smoke", marks=pytest.mark.full),
+        pytest.param("dac", "churn", marks=pytest.mark.full),
+    ],
+)
 def test_a_killed_run_goes_on(processes, tmp_path, algorithm, family):
     settings = settings_of(algorithm, family, 20)
     kill_and_go_on(processes, random.Random(algorithm), tmp_path / "killed", settings, kills=3)

@@ -51,6 +51,7 @@ FEATURES = {
 
 def check(tmp_path, monkeypatch, settings: tuple[str, ...], ends: int, every: int) -> None:
     """Stops behind the checkpoint, so that some records must be taken back."""
+    settings = ("evaluation.samples=50", *settings)
     whole = run_whole(tmp_path / "whole", settings)
     torn = tmp_path / "torn"
     run_until(torn, settings, ends, every, monkeypatch)
@@ -64,6 +65,7 @@ def settings_of(algorithm: str) -> str:
     return f"algorithm={{name: {algorithm}{KEYS.get(algorithm, '')}}}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_every_algorithm_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, algorithm):
     check(tmp_path, monkeypatch, (settings_of(algorithm), "evaluation.every=2"), ends=4, every=3)
@@ -74,8 +76,29 @@ def test_every_algorithm_goes_on_without_rounds_under_churn_and_losses(tmp_path,
     check(tmp_path, monkeypatch, (settings_of(algorithm), *ASYNC_CHURN), ends=3, every=2)
 
 
-@pytest.mark.parametrize("feature", FEATURES)
-@pytest.mark.parametrize("algorithm", ["facade", "el", "dac"])
+@pytest.mark.parametrize(
+    ("algorithm", "feature"),
+    [
+        ("el", "top_k"),
+        ("dac", "deadline"),
+        ("facade", "adamw-cosine-clipping"),
+        ("el", "early-stopping"),
+        ("facade", "best-model"),
+        ("el", "target"),
+        *(
+            pytest.param(algorithm, feature, marks=pytest.mark.full)
+            for algorithm, feature in (
+                ("facade", "random_k"),
+                ("dac", "int8"),
+                ("facade", "early-stopping"),
+                ("dac", "kept-optimizer"),
+                ("el", "adagrad-steps"),
+                ("el", "augmentation"),
+                ("facade", "slow-links"),
+            )
+        ),
+    ],
+)
 def test_whatever_a_node_keeps_from_round_to_round_is_there_again(tmp_path, monkeypatch, algorithm, feature):
     check(tmp_path, monkeypatch, (settings_of(algorithm), *FEATURES[feature]), ends=3, every=2)
 
@@ -88,7 +111,7 @@ def test_energy_that_was_spent_before_the_checkpoint_is_counted(tmp_path, monkey
     assert len(nodes) == 8 and all(node["compute_j"] > 0 for node in nodes)
 
 
-@pytest.mark.parametrize("algorithm", ["facade", "gossip"])
+@pytest.mark.parametrize("algorithm", ["facade", pytest.param("gossip", marks=pytest.mark.full)])
 def test_attacks_and_robust_rules_go_on_as_if_nothing_had_been(tmp_path, monkeypatch, algorithm):
     attacks = ", ".join(
         (
@@ -118,7 +141,7 @@ def test_buffers_that_a_node_keeps_are_there_again(tmp_path, monkeypatch):
     check(tmp_path, monkeypatch, (*settings, *few), ends=2, every=1)
 
 
-@pytest.mark.parametrize("algorithm", ["facade", "dac"])
+@pytest.mark.parametrize("algorithm", ["facade", pytest.param("dac", marks=pytest.mark.full)])
 def test_waves_of_stacked_models_go_on_as_well(tmp_path, monkeypatch, algorithm):
     monkeypatch.setattr(
         learner, "make_backends", partial(make_backends, stacked=True, asynchronous=True)

@@ -27,7 +27,9 @@ def deployed(monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs several loopback addresses")
-@pytest.mark.parametrize(("name", "changes"), [("dpsgd", {}), ("el", {"topology.degree": 3})])
+@pytest.mark.parametrize(
+    ("name", "changes"), [pytest.param("dpsgd", {}, marks=pytest.mark.full), ("el", {"topology.degree": 3})]
+)
 def test_models_of_a_deployment_are_those_of_the_simulation(name, changes, deployed, tmp_path):
     settings = {**SMALLER, **changes}
     config = {
