@@ -18,6 +18,7 @@ from ddlsim.identity import Identity
 from ddlsim.models.given import given_model
 from ddlsim.scenario import digest
 
+pytestmark = pytest.mark.full
 NUMBERS = count(1)
 
 NET = """
@@ -289,8 +290,6 @@ def test_a_module_that_has_changed_and_is_not_loaded_anew_is_not_taken_for_what_
 ATTACK = """
 from dataclasses import dataclass
 from ddlsim.attacks.base import Attack
-
-pytestmark = pytest.mark.full
 
 @dataclass(frozen=True, kw_only=True)
 class Mine(Attack):
