@@ -119,7 +119,7 @@ def compare(
     damaged: list[DdlsimError] = []
     target = None if at is None else Target(at, y)
     found = list(read_all(runs, damaged.append))
-    text = table_of(compared(found, keys, target), "json" if as_json else format.value, keys is not None)
+    text = table_of(compared(found, keys, target), "json" if as_json else format.value, keys is not None, keys)
     if text:
         typer.echo(printable(text).rstrip("\n"))
     for error in damaged:

@@ -124,7 +124,8 @@ def sweep(
         from ddlsim.report import compare
         from ddlsim.report.text import printable
 
-        typer.echo(printable(compare(done)))
+        studied = [text.partition("=")[0].strip() for text in grid] or None
+        typer.echo(printable(compare(done, studied=studied)))
     _end([*refused, *failed], len(points))
 
 

@@ -94,7 +94,8 @@ def contact_figures(records: Records) -> "dict[str, Figure]":
     figures = {}
     share = in_cluster_share(records)
     if share is not None:
-        figures |= {"contacts": share_figure(records, *share), "pulls": pulls_figure(records)}
+        figures |= {"contacts": share_figure(records, *share)} if records.has_clusters else {}
+        figures["pulls"] = pulls_figure(records)
     for node, measured in similarities(records).items():
         figures[f"similarities_{node}"] = similarity_figure(records, node, *measured)
     for node, measured in similarities(records, TRUE_SIMILARITY).items():
@@ -111,7 +112,7 @@ def share_figure(records: Records, rounds: np.ndarray, share: np.ndarray) -> "Fi
     sizes = np.bincount(records.node_cluster)
     for cluster, curve in enumerate(share.T):
         color = COLORS[cluster % len(COLORS)]
-        axes.plot(rounds, 100 * curve, DASHES[cluster % len(DASHES)], color=color, label=f"cluster {cluster}")
+        axes.plot(rounds, 100 * curve, DASHES[cluster % len(DASHES)], color=color, label=records.cluster_label(cluster))
         axes.axhline(100 * (sizes[cluster] - 1) / (records.num_nodes - 1), color=color, linewidth=0.5)
     axes.set(xlabel="round", ylabel="pulls within the cluster (%)", ylim=(0, 102))
     axes.legend()
@@ -142,7 +143,7 @@ def similarity_figure(
     for cluster in np.unique(clusters):
         chosen, own = clusters == cluster, cluster == records.node_cluster[node]
         color = COLORS[cluster % len(COLORS)]
-        label = f"cluster {cluster}" + (" (its own)" if own else "")
+        label = records.cluster_label(int(cluster)) + (" (its own)" if own and records.has_clusters else "")
         axes.plot(rounds[chosen], values[chosen], "o" if own else "x", markersize=3, color=color, label=label)
     axes.set(xlabel="round", ylabel=f"similarity measured by node {node}")
     axes.legend()
@@ -160,7 +161,7 @@ def true_similarity_figure(
         known = [i for i, found in enumerate(of_round) if len(found)]
         own = cluster == records.node_cluster[node]
         color, dash = COLORS[cluster % len(COLORS)], DASHES[cluster % len(DASHES)]
-        label = f"cluster {cluster}" + (" (its own)" if own else "")
+        label = records.cluster_label(int(cluster)) + (" (its own)" if own and records.has_clusters else "")
         axes.plot(
             grid[known],
             [of_round[i].mean() for i in known],
@@ -188,7 +189,7 @@ def merges_figure(records: Records, rounds: np.ndarray, quality: np.ndarray) -> 
     measured = measured_at_merges(records)
     for cluster in range(quality.shape[1]):
         color = COLORS[cluster % len(COLORS)]
-        before = f"cluster {cluster}, before"
+        before = f"{records.cluster_label(cluster)}, before"
         axes.plot(rounds, measured.scale * quality[:, cluster, 0], color=color, linewidth=0.7, label=before)
         axes.plot(rounds, measured.scale * quality[:, cluster, 1], color=color, linewidth=1.8, label="after merging")
     axes.set(xlabel="round", ylabel=f"validation {measured.axis}")

@@ -100,7 +100,9 @@ def lines(summary: dict) -> list[tuple[str, str]]:
 def table_rows(found: Energy, node_cluster: np.ndarray) -> list[list[str]]:
     """A row per cluster, and one of a server: means over its nodes of seconds and joules."""
     columns = [("computing_s", seconds_text), ("idle_s", seconds_text), *((name, joules_text) for name in PARTS)]
-    groups = {f"cluster {c}": np.flatnonzero(node_cluster == c) for c in range(int(node_cluster.max()) + 1)}
+    clusters = range(int(node_cluster.max()) + 1)
+    names = [f"cluster {c}" for c in clusters] if len(clusters) > 1 else ["all nodes"]
+    groups = {name: np.flatnonzero(node_cluster == c) for c, name in enumerate(names)}
     if len(found.joules) > len(node_cluster):
         groups["server"] = np.array([len(node_cluster)])
     return [

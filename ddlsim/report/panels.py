@@ -70,7 +70,7 @@ def _draw_merges(axes, records: Records, rounds: np.ndarray, quality: np.ndarray
     for cluster in clusters:
         color = COLORS[cluster % len(COLORS)]
         for after, width in ((0, 0.7), (1, 1.6)):
-            label = f"cluster {cluster}, {('before', 'after')[after]} merging"
+            label = f"{records.cluster_label(cluster)}, {('before', 'after')[after]} merging"
             values = measured_at_merges(records).scale * quality[:, cluster, after]
             axes.plot(rounds, values, color=color, linewidth=width, label=label)
     if algorithm.get("deluded"):

@@ -73,7 +73,7 @@ def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", 
 def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
     """What the nodes are judged by (shares in percent) per cluster and over all nodes, over rounds, simulated time or
     bytes of all nodes."""
-    evaluations = records.evaluations
+    evaluations = records.curve
     costs = {"rounds": evaluations.round, "time": evaluations.time_s, "bytes": evaluations.bytes_sent}
     x = costs.get(axis, evaluations.joules)
     label, unit = axis_of(axis, [x])
@@ -81,7 +81,8 @@ def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
     figure, axes = new_figure(records)
     sizes = np.bincount(records.node_cluster)
     metric = records.judged_by
-    for cluster, curve in enumerate(metrics.over_clusters(evaluations.quality, records.node_cluster).T):
+    of_clusters = metrics.over_clusters(evaluations.quality, records.node_cluster).T if records.has_clusters else ()
+    for cluster, curve in enumerate(of_clusters):
         color, dash = COLORS[cluster % len(COLORS)], DASHES[cluster % len(DASHES)]
         name = f"cluster {cluster} ({sizes[cluster]} nodes)"
         axes.plot(x, metric.scale * curve, dash, color=color, label=name, marker="o", markersize=3)
@@ -100,7 +101,7 @@ def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
 def spread_figure(records: Records) -> "Figure":
     """What every node is judged by over rounds, thin, and each cluster's mean with one population standard deviation
     over its nodes."""
-    evaluations = records.evaluations
+    evaluations = records.curve
     metric = records.judged_by
     figure, axes = new_figure(records)
     for cluster in range(records.node_cluster.max() + 1):
@@ -110,9 +111,10 @@ def spread_figure(records: Records) -> "Figure":
         color, dash = COLORS[cluster % len(COLORS)], DASHES[cluster % len(DASHES)]
         axes.plot(evaluations.round, values, color=color, linewidth=0.4, alpha=0.4)
         known = ~np.isnan(values).all(1)
+        label = f"cluster {cluster}" if records.has_clusters else records.judged_nodes
         with np.errstate(invalid="ignore"):  # infinite ones, of nodes that have diverged
             mean, std = np.nanmean(values[known], axis=1), np.nanstd(values[known], axis=1)
-        axes.plot(evaluations.round[known], mean, dash, color=color, label=f"cluster {cluster}", linewidth=1.8)
+        axes.plot(evaluations.round[known], mean, dash, color=color, label=label, linewidth=1.8)
         axes.fill_between(evaluations.round[known], mean - std, mean + std, color=color, alpha=0.15, linewidth=0)
     axes.set(xlabel="rounds", ylabel=metric.axis, yscale=quality_scale(metric, evaluations.quality))
     axes.grid(alpha=0.3)

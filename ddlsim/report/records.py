@@ -1,7 +1,7 @@
 """What a run recorded, as numpy arrays: what was measured, when and by which node, and what was sent."""
 
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -133,6 +133,15 @@ class Records:
         return np.asarray(self.manifest["node_cluster"], dtype=int)
 
     @property
+    def has_clusters(self) -> bool:
+        """Whether there are several clusters that can be compared."""
+        return int(self.node_cluster.max()) > 0
+
+    def cluster_label(self, cluster: int) -> str:
+        """A cluster's name in figures and tables; where there is one, all nodes are meant."""
+        return f"cluster {cluster}" if self.has_clusters else "all nodes"
+
+    @property
     def attacked(self) -> np.ndarray:
         """Which nodes attack the others, bool [N]."""
         found = np.zeros(len(self.node_cluster), dtype=bool)
@@ -159,7 +168,7 @@ class Records:
     def group_of(self) -> dict[str, np.ndarray]:
         """The groups of nodes in the traffic by name, as node ids: clusters, then a server if there is one."""
         clusters = range(self.node_cluster.max() + 1)
-        groups = {f"cluster {cluster}": np.flatnonzero(self.node_cluster == cluster) for cluster in clusters}
+        groups = {self.cluster_label(cluster): np.flatnonzero(self.node_cluster == cluster) for cluster in clusters}
         traffic = self.communication
         if traffic.by_pair and len(traffic.src) and max(traffic.src.max(), traffic.dst.max()) >= self.num_nodes:
             groups["server"] = np.array([self.num_nodes])
@@ -267,6 +276,16 @@ class Records:
         time_s = np.array([measured.time_s[measured.round == completed].max() for completed in rounds], dtype=float)
         return Evaluations(rounds, time_s, values, self.metric, tuple(np.flatnonzero(self.attacked).tolist()))
 
+    @cached_property
+    def curve(self) -> Evaluations:
+        """The evaluations of rounds: without the one after a final exchange, unless there is no other."""
+        found, rounds = self.evaluations, self.scenario.get("rounds")
+        kept = np.ones(len(found), dtype=bool) if rounds is None else found.round <= rounds
+        if kept.all() or not kept.any():
+            return found
+        values = {name: of_nodes[kept] for name, of_nodes in found.values.items()}
+        return replace(found, round=found.round[kept], time_s=found.time_s[kept], values=values)
+
     @property
     def also_measured(self) -> list[Metric]:
         """What else was measured at evaluations."""
@@ -274,7 +293,7 @@ class Records:
 
     @property
     def has_classes(self) -> bool:
-        """Whether each sample has one class, over which fairness is defined."""
+        """Whether each sample has one class; fairness over classes is defined where there are several clusters."""
         return self.manifest.get("has_classes", self.metric == "accuracy")
 
     @cached_property
@@ -290,9 +309,9 @@ class Records:
 
     @property
     def fairness(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Demographic parity and equalized odds at each evaluation, float [E] each, nan where not every node has
-        written its confusion matrix; None if no evaluation has them."""
-        found = np.array([self.parities.get(int(number), (np.nan, np.nan)) for number in self.evaluations.round])
+        """Demographic parity and equalized odds at each evaluation of `curve`, float [E] each, nan where a node has
+        not written its confusion matrix; None if no evaluation has them."""
+        found = np.array([self.parities.get(int(number), (np.nan, np.nan)) for number in self.curve.round])
         return (found[:, 0], found[:, 1]) if np.isfinite(found).any() else None
 
     def heads(self) -> tuple[np.ndarray, np.ndarray] | None:

@@ -85,7 +85,7 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
     check_alike(runs)
     figure = Figure(figsize=(9, 3.4 + 0.2 * len(runs)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2, 1))
-    x_title, unit_s = axis_of("time", [records.evaluations.time_s for records in runs])
+    x_title, unit_s = axis_of("time", [records.curve.time_s for records in runs])
     traffic = [summary_of(records)["bytes"] for records in runs]
     totals = [np.array([_total(sent)], dtype=float) for sent in traffic]
     bytes_title, unit_bytes = axis_of("bytes", totals)
@@ -106,7 +106,7 @@ def comparison_figure(runs: Sequence[Records]) -> "Figure":
 
 
 def _draw_curves(axes, records: Records, style: dict, unit_s: float) -> None:
-    evaluations = records.evaluations
+    evaluations = records.curve
     if not len(evaluations):
         return
     metric = records.judged_by

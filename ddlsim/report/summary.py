@@ -27,9 +27,9 @@ def summarize(run_dir: str | Path) -> dict:
     Accuracies are fractions, 0 to 1. Other tasks have their own metric in the place of `accuracy` (`mse`, `perplexity`,
     ...): `metric` says which, `judged_by` how it reads; without classes there is no fairness over them. A value that
     the run has not (yet) recorded is None. Of a run under attack `honest` and `attacked` have the figures of these
-    nodes apart. The target is judged on the metric over all honest nodes: `round`, `bytes` and
-    `sim_time_s` belong to the first evaluation that reaches it, `interpolated` to where the straight line from the
-    evaluation before meets it.
+    nodes apart. The target is judged on the metric over all honest nodes: `round`, `bytes` and `sim_time_s` belong to
+    the first evaluation that reaches it (an exchange after the last round does not count), `interpolated` to where the
+    straight line from the evaluation before meets it.
 
     Raises:
         ScenarioError: if the directory is no run.
@@ -71,6 +71,7 @@ def summary_of(records: Records) -> dict:
             "sim_time_s": max((rows.time_s.max() for rows in records.rows.values()), default=None),
             "wall_s": manifest.get("wall_s"),
             "target": _target(records),
+            **_final_exchange(records),
             "settlement": _settlement(records),
             "cut_off": len(records.rows.get("cut_off", ())),
             "diverged": _diverged(records),
@@ -160,7 +161,7 @@ def _over(values: np.ndarray | None, records: Records) -> dict:
 def _fairness(records: Records, nodes: np.ndarray | None = None) -> dict:
     """How evenly a classification serves its clusters; of some nodes (bool [N]) those that have any; None: of all."""
     evaluations, clusters = records.evaluations, records.node_cluster
-    if not len(evaluations) or (nodes is not None and not nodes.any()):
+    if not len(evaluations) or not records.has_clusters or (nodes is not None and not nodes.any()):
         return dict.fromkeys(FAIRNESS)
     accuracy = evaluations.values.get("accuracy")
     fair = None
@@ -243,7 +244,7 @@ def _secure(records: Records) -> dict:
 
 def _target(records: Records) -> dict:
     target, metric = records.target, records.metric
-    evaluations = records.evaluations
+    evaluations = records.curve
     costs = {"round": evaluations.round, "bytes": evaluations.bytes_sent, "sim_time_s": evaluations.time_s}
     if evaluations.joules is not None:
         costs["joules"] = evaluations.joules
@@ -265,6 +266,15 @@ def _target(records: Records) -> dict:
             name: metrics.interpolated_cost_to_target(curve, cost, target, falling) for name, cost in costs.items()
         },
     }
+
+
+def _final_exchange(records: Records) -> dict:
+    """Bytes of the exchange after the last round, and what it changed in the metric; nothing where there was none."""
+    every, before = records.evaluations, records.curve
+    if len(before) == len(every):
+        return {}
+    gained = np.diff(metrics.over_nodes(every.quality[-2:]))[0]
+    return {"final_exchange": {"bytes": every.bytes_sent[-1] - before.bytes_sent[-1], "gain": gained}}
 
 
 def _settlement(records: Records) -> dict | None:
@@ -353,5 +363,7 @@ def quality(summary: dict) -> dict[str, float | None]:
     tasks mse_all, mse_0, ... or what else they are judged by. Of a run under attack they are those of honest nodes."""
     metric, of = summary["metric"], honest_part(summary)
     clusters = {f"{metric}_{c}": value for c, value in enumerate(of[metric]["clusters"] or [])}
+    if len(summary["cluster_sizes"]) < 2:
+        return {f"{metric}_all": of[metric]["all"]}
     fairness = {name: of[name] for name in FAIRNESS if name in of}
     return {f"{metric}_all": of[metric]["all"], **clusters, **fairness}

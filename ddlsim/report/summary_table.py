@@ -47,10 +47,11 @@ def rows(summary: dict) -> list[tuple[str, str]]:
     lines = [
         ("scenario", f"{summary['scenario']}, {summary['algorithm']}, seed {summary['seed']}, {summary['device']}"),
         ("data", _data_line(summary)),
-        ("nodes", f"{summary['nodes']} in clusters {':'.join(map(str, summary['cluster_sizes']))}"),
+        ("nodes", _nodes_line(summary)),
         *(_quality_lines(summary) if summary["timetable"] is None else _timetable_lines(summary)),
         *_attack_lines(summary),
         ("bytes sent", _bytes_line(traffic)),
+        *_exchange_lines(summary),
         *energy_lines(summary),
         *_privacy_lines(summary.get("privacy")),
         *_secure_lines(summary.get("secure_aggregation")),
@@ -97,6 +98,32 @@ def step_times_text(step_times: dict) -> str:
     return f"{text} ({how}){cure}"
 
 
+def has_clusters(summary: dict) -> bool:
+    """Whether there are several clusters that can be compared."""
+    return len(summary["cluster_sizes"]) > 1
+
+
+def exchange_text(summary: dict) -> str:
+    """What the exchange after the last round cost, and what it changed in the metric."""
+    judged_by, found = Metric(**summary["judged_by"]), summary["final_exchange"]
+    gain = found["gain"]
+    if gain is None:
+        return bytes_text(found["bytes"])
+    changed = f"{100 * gain:+.1f} points" if judged_by.share else f"{gain:+.{judged_by.digits}f} {judged_by.words}"
+    return f"{bytes_text(found['bytes'])}, {changed}"
+
+
+def _exchange_lines(summary: dict) -> list[tuple[str, str]]:
+    if "final_exchange" not in summary:
+        return []
+    return [("final exchange", f"{exchange_text(summary)}; in no curve and no cost of the target")]
+
+
+def _nodes_line(summary: dict) -> str:
+    sizes = ":".join(map(str, summary["cluster_sizes"]))
+    return f"{summary['nodes']} in clusters {sizes}" if has_clusters(summary) else str(summary["nodes"])
+
+
 def _data_line(summary: dict) -> str:
     name = summary["data"]["name"]
     if summary["data"]["fallback"]:
@@ -109,20 +136,21 @@ def _quality_lines(summary: dict) -> list[tuple[str, str]]:
     name = judged_by.head
     reached = summary["evaluated_round"]
     until = "not evaluated" if reached is None else f"last evaluation after {reached}"
+    until = "last evaluation after the final exchange" if "final_exchange" in summary else until
     lines = [
         ("rounds", f"{summary['rounds']} ({until})"),
         (f"{name}, all nodes", judged_by.text(summary[metric]["all"])),
     ]
-    for cluster, value in enumerate(summary[metric]["clusters"] or []):
+    for cluster, value in enumerate(_of_clusters(summary, metric)):
         size = summary["cluster_sizes"][cluster]
         lines.append((f"{name}, cluster {cluster} ({size})", judged_by.text(value)))
     peeked = summary.get(f"{metric}_lowest_test_loss")
     if peeked:
-        values = " ".join(map(judged_by.text, peeked["clusters"]))
-        everyone = judged_by.text(peeked["all"])
-        lines.append(("  with the head of lowest test loss", f"{everyone} (clusters {values})"))
+        lines.append(("  with the head of lowest test loss", _with_clusters(peeked, judged_by, has_clusters(summary))))
     for other in (Metric(**each) for each in summary["also_measured"]):
         lines.append((f"{other.head}, all nodes", other.text(summary[other.name]["all"])))
+    if not has_clusters(summary):
+        return lines
     if "demographic_parity" not in summary:
         task = summary["task"].replace("_", " ")
         return [*lines, ("fairness over classes", f"not defined (task: {task}, no single class per sample)")]
@@ -132,6 +160,17 @@ def _quality_lines(summary: dict) -> list[tuple[str, str]]:
         ("demographic parity", number_text(summary["demographic_parity"])),
         ("equalized odds", number_text(summary["equalized_odds"])),
     ]
+
+
+def _of_clusters(summary: dict, metric: str) -> list[float | None]:
+    """Values of the clusters, where there are several."""
+    return (summary[metric]["clusters"] or []) if has_clusters(summary) else []
+
+
+def _with_clusters(values: dict, judged_by: Metric, several: bool) -> str:
+    """The mean over nodes, and those of the clusters where there are several."""
+    everyone = judged_by.text(values["all"])
+    return f"{everyone} (clusters {' '.join(map(judged_by.text, values['clusters'] or []))})" if several else everyone
 
 
 def _attack_lines(summary: dict) -> list[tuple[str, str]]:
@@ -146,9 +185,8 @@ def _attack_lines(summary: dict) -> list[tuple[str, str]]:
         if summary["timetable"] is not None:
             lines.append((which, ", ".join(map(str, own["nodes"]))))
             continue
-        clusters = " ".join(map(judged_by.text, own[metric]["clusters"] or []))
-        lines.append((f"{judged_by.head}, {which}", f"{judged_by.text(own[metric]['all'])} (clusters {clusters})"))
-        if "fair_accuracy" in own:
+        lines.append((f"{judged_by.head}, {which}", _with_clusters(own[metric], judged_by, has_clusters(summary))))
+        if "fair_accuracy" in own and has_clusters(summary):
             lines.append((f"fair accuracy %, {which}", percent_text(own["fair_accuracy"])))
         if "backdoor_success" in own:
             lines.append((f"backdoor success %, {which}", percent_text(own["backdoor_success"]["all"])))
@@ -228,6 +266,8 @@ def costs_text(costs: dict) -> str:
 def settlement_text(settlement: dict) -> str:
     """One line on which heads the clusters chose and since when."""
     since = f"settled at round {settlement['settled_round']}" if settlement["settled"] else "still changing"
+    if len(settlement["heads"]) == 1:
+        return f"head {settlement['heads'][0]} of {100 * settlement['agreement']:.0f} % of the nodes; {since}"
     chosen = ", ".join(f"cluster {cluster} -> {head}" for cluster, head in enumerate(settlement["heads"]))
     apart = "clusters apart" if settlement["apart"] else "clusters share a head"
     return f"{chosen}; {apart}; {100 * settlement['agreement']:.0f} % agree with their cluster; {since}"

@@ -77,7 +77,7 @@ def curve_of(records: Records, x: Axis, y: str | None = None) -> Curve:
     Raises:
         ScenarioError: if the run has no such values or costs, or x is unknown.
     """
-    evaluations = records.evaluations
+    evaluations = records.curve
     costs = {"rounds": evaluations.round, "time": evaluations.time_s, "bytes": evaluations.bytes_sent}
     if x == "joules":
         if evaluations.joules is None:
@@ -134,7 +134,7 @@ def check_alike(runs: Sequence[Records]) -> None:
 def measure_of(records: Records, y: str | None = None) -> np.ndarray:
     """A measure at every evaluation, float [E], nan where it is not known; y and errors as of `curve_of`."""
     measure = records.metric if y is None else str(y)
-    evaluations, sizes = records.evaluations, np.bincount(records.node_cluster)
+    evaluations, sizes = records.curve, np.bincount(records.node_cluster)
     if not len(evaluations):
         return np.zeros(0)
     if measure in evaluations.values:
@@ -153,6 +153,8 @@ def measure_of(records: Records, y: str | None = None) -> np.ndarray:
         return judged.min(axis=1) if falling else judged.max(axis=1)
     if measure == "worst_node":
         return np.nanmax(values, axis=1) if falling else np.nanmin(values, axis=1)
+    if measure == "fair_accuracy" and not records.has_clusters:
+        raise ScenarioError(f"--y fair_accuracy: compares clusters, and {records.directory} has one. Use accuracy.")
     if measure == "fair_accuracy" and "accuracy" in evaluations.values:
         accuracy = metrics.over_clusters(evaluations.honest("accuracy")[:, : records.num_nodes], records.node_cluster)
         return np.asarray(metrics.fair_accuracy(accuracy[:, records.judged_clusters], records.fair_lambda))

@@ -130,7 +130,7 @@ def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str |
 
 def _goes_with(key: str, apart: str, whole: Sequence[Settings]) -> bool:
     """Whether a key is `apart`, or belongs to the part that it names and has one value for each of its values."""
-    if key == apart or _part_of(key) != apart:
+    if key == apart or part_of(key) != apart:
         return key == apart
     values: dict[Any, set[Any]] = {}
     for own in whole:
@@ -150,14 +150,14 @@ def _telling(groups: list[Settings], keys: list[str]) -> list[str]:
 
 def _differ(groups: list[Settings], key: str) -> bool:
     """Whether groups differ in a key; of a part's keys, groups that have the same part."""
-    part = _part_of(key)
+    part = part_of(key)
     values: dict[Any, set[Any]] = {}
     for own in groups:
         values.setdefault(own.get(part), set()).add(own.get(key))
     return any(len(found) > 1 for found in values.values())
 
 
-def _part_of(key: str) -> str:
+def part_of(key: str) -> str:
     """The key that names the part which another key belongs to: algorithm.name of algorithm.heads."""
     section, _, last = key.rpartition(".")
     return f"{section}.name" if section and last != "name" else ""
@@ -191,7 +191,7 @@ def _label(
     lasts = [key.rsplit(".", 1)[-1] for key in telling]
     words = []
     for key in telling:
-        alike = groups if asked else [other for other in groups if other.get(_part_of(key)) == own.get(_part_of(key))]
+        alike = groups if asked else [other for other in groups if other.get(part_of(key)) == own.get(part_of(key))]
         if key not in own or (len(groups) > 1 and len({other.get(key) for other in alike}) == 1):
             continue
         last = key.rsplit(".", 1)[-1]

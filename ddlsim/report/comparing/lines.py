@@ -118,7 +118,7 @@ def notes(runs: Sequence[Records], group_by: Sequence[str] | None = None, y: str
             shown = ", ".join(own.mixed[:5]) + (", ..." if len(own.mixed) > 5 else "")
             found.append(f"{own.label}: averaged over runs that differ in {shown}")
         measured = [set(curve_of(records, "rounds", y).round.tolist()) for records in own.runs]
-        where = _missing(measured, [records.evaluations.round.tolist() for records in own.runs])
+        where = _missing(measured, [records.curve.round.tolist() for records in own.runs])
         several = len(measured) > 1
         whose = f"all of its {len(measured)} runs have" if several else "its run has"
         what = "evaluated" if y is None else y.replace("_", " ")

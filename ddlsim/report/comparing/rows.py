@@ -9,11 +9,13 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.errors import ScenarioError
 from ddlsim.report.comparing.curves import measure_of, metric_of_measure
-from ddlsim.report.comparing.groups import APART, Settings, group, settings_of_run, untold
+from ddlsim.report.comparing.differences import records_digest, settings
+from ddlsim.report.comparing.groups import Settings, group, untold
 from ddlsim.report.energy_table import emitted
 from ddlsim.report.published import published
 from ddlsim.report.records import Records
 from ddlsim.report.summary import quality
+from ddlsim.report.summary_table import exchange_text
 from ddlsim.tasks.metric import Metric
 
 FALLBACK = " (fallback)"
@@ -67,6 +69,9 @@ class Row:
     mixed: list[str] = field(default_factory=list)  # keys in which its runs differ
     attacked: int = 0  # nodes that attack the others, at most; the row is of the honest ones
     target_metric: Metric | None = None  # how the target reads
+    final_exchange: str = ""  # what it cost and changed, of the first run
+    values: Settings = field(default_factory=dict)  # every setting of the first run
+    digests: dict[int, str] = field(default_factory=dict)  # seed -> digest of the records, empty if unknown
     ended: str = ""  # the last evaluated round, or those of its runs
 
     @property
@@ -76,7 +81,7 @@ class Row:
 
     @property
     def has_fairness(self) -> bool:
-        """Whether fairness over classes is defined."""
+        """Whether fairness over classes is defined, if there are several clusters."""
         return "demographic_parity" in self.numbers
 
     @property
@@ -92,7 +97,8 @@ class Row:
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
-        found = {key: value for key, value in vars(self).items() if key not in ("judged_by", "target_metric", "ended")}
+        hidden = ("judged_by", "target_metric", "ended", "values", "digests")
+        found = {key: value for key, value in vars(self).items() if key not in hidden}
         return found | {"metric": self.metric}
 
 
@@ -136,7 +142,7 @@ def _row(
 ) -> Row:
     summary, records = members[0]
     siblings = [
-        _settings(other[0][1])
+        settings(other[0][1])
         for other in groups
         if all(other[0][0][name] == summary[name] for name in ("scenario", "algorithm"))
     ]
@@ -147,7 +153,7 @@ def _row(
     return Row(
         scenario=_common(own["scenario"] for own, _ in members),
         algorithm=_common(own["algorithm"] for own, _ in members),
-        settings=_what_differs(_settings(records), siblings),
+        settings=_what_differs(settings(records), siblings),
         data=f"{data['name']}{FALLBACK if data['fallback'] else ''}",
         status=summary["status"],
         evaluated_round=rounds[0] if len(rounds) == 1 else None,
@@ -164,6 +170,9 @@ def _row(
         mixed=mixed,
         attacked=max(int(own.attacked.sum()) for _, own in members),
         target_metric=metric_of_measure(measure, records),
+        values=settings(records),
+        digests={} if mixed else {own["seed"]: records_digest(each) for own, each in members},
+        final_exchange=exchange_text(summary) if "final_exchange" in summary else "",
         ended=" to ".join(map(str, dict.fromkeys((rounds[0], rounds[-1])))) if rounds else "",
     )
 
@@ -208,7 +217,7 @@ def _own_target(summary: dict) -> dict[str, float | None]:
 
 def _to_target(records: Records, target: Target) -> dict[str, float | None]:
     """Costs at the first evaluation that is as good as the target or better."""
-    measured, evaluations = measure_of(records, target.measure), records.evaluations
+    measured, evaluations = measure_of(records, target.measure), records.curve
     metric = metric_of_measure(target.measure or records.metric, records)
     if metric.share and target.value > 1:
         raise ScenarioError(
@@ -239,11 +248,6 @@ def _numbers(runs: list[dict[str, float | None]]) -> dict[str, dict | None]:
 def _deviation(values: list[float]) -> float:
     """The population standard deviation; that of equal values is 0, whatever their sum was rounded to."""
     return 0.0 if min(values) == max(values) else float(np.std(values))
-
-
-def _settings(records: Records) -> Settings:
-    """Every setting of a run, without what does not change its meaning."""
-    return {key: value for key, value in settings_of_run(records).items() if key.partition(".")[0] not in APART}
 
 
 def _what_differs(own: Settings, siblings: list[Settings]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from ddlsim.report.comparing.about_runs import about_runs
 from ddlsim.report.comparing.curves import VIEWS, Band, Curve, check_alike, mean_curve, metric_of_measure
 from ddlsim.report.comparing.curves import Axis as AxisName
+from ddlsim.report.comparing.differences import heading
 from ddlsim.report.comparing.groups import Group, group
 from ddlsim.report.comparing.lines import Drawn, legend, notes
 from ddlsim.report.comparing.rows import Target, compared
@@ -57,6 +58,8 @@ def table(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> Section:
     if len({row.data for row in rows}) == 1:  # said once, among what all runs have in common
         header, cells = [header[0], *header[2:]], [[row[0], *row[2:]] for row in cells]
     about = "A row per setting: means over its runs, with the population standard deviation where there are several."
+    about = " ".join([*(f"{line.removeprefix('!! ')}." for line in heading(rows, drawn.group_by)), about])
+    about = about[:1].upper() + about[1:]
     return Section(
         "settings",
         "Settings",

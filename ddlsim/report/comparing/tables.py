@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.report.comparing.differences import heading
 from ddlsim.report.comparing.rows import COSTS, ENERGY, FALLBACK, Row, Target, compared
 from ddlsim.report.summary import raise_it, read_all
 from ddlsim.report.text import (
@@ -35,6 +36,7 @@ def compare(
     on_damaged: Callable[[DdlsimError], None] = raise_it,
     by: Sequence[str] | None = None,
     target: Target | None = None,
+    studied: Sequence[str] | None = None,
 ) -> str:
     """A table of runs, those that differ only in their seed in one row as mean and population standard deviation.
 
@@ -46,24 +48,26 @@ def compare(
         on_damaged: takes the error of a run that cannot be read, which is then left out; by default it is raised.
         by: dotted keys that tell rows apart; None: all but the seed do.
         target: whose cost is shown; None: each scenario's own.
+        studied: see `heading` in differences.py.
     Raises:
         ScenarioError: if a path is no run and holds none, or the format is not known.
         RecordsDamaged: see `on_damaged`.
     """
-    return table_of(compared(read_all(run_dirs, on_damaged), by, target), format, by is not None)
+    return table_of(compared(read_all(run_dirs, on_damaged), by, target), format, by is not None, studied or by)
 
 
-def table_of(rows: list[Row], format: str = "text", by_keys: bool = False) -> str:
+def table_of(rows: list[Row], format: str = "text", by_keys: bool = False, studied: Sequence[str] | None = None) -> str:
     """Rows in a format.
 
     Args:
         rows: of one comparison.
         format: see `compare`.
         by_keys: whether rows were told apart by chosen keys; their values then stand for scenario and algorithm.
+        studied: see `heading` in differences.py.
     """
-    format = FORMER.get(format, format)
+    format, above = FORMER.get(format, format), heading(rows, studied)
     if format == "json":
-        return table_text({"schema_version": 1, "rows": [row.plain() for row in rows]}, indent=2)
+        return table_text({"schema_version": 1, "heading": above, "rows": [row.plain() for row in rows]}, indent=2)
     if format == "csv":
         return comma_separated(*_csv(rows))
     if format not in FORMATS:
@@ -73,9 +77,10 @@ def table_of(rows: list[Row], format: str = "text", by_keys: bool = False) -> st
     header, cells = cells_of(rows, by_keys)
     notes = notes_of(rows)
     if format == "latex":
-        return "\n".join([latex(header, cells, left=2 if by_keys else 3), *(f"% {note}" for note in notes)])
+        table = latex(header, cells, left=2 if by_keys else 3)
+        return "\n".join([*(f"% {line}" for line in above), table, *(f"% {note}" for note in notes)])
     text = (columns if format == "text" else markdown)(header, cells, left=2 if by_keys else 3)
-    return "\n".join([text, *([""] if notes else []), *notes])
+    return "\n".join([*above, *([""] if above else []), text, *([""] if notes else []), *notes])
 
 
 def cells_of(rows: list[Row], by_keys: bool) -> tuple[list[str], list[list[str]]]:
@@ -86,6 +91,8 @@ def cells_of(rows: list[Row], by_keys: bool) -> tuple[list[str], list[list[str]]
     for metric in judged:
         texts[f"{metric.name}_all"] = f"{metric.column} all", metric.text
         named = "cluster {}" if len(judged) == 1 else metric.column + " {}"
+        if most < 2:
+            continue
         texts |= {f"{metric.name}_{c}": (named.format(c), metric.text) for c in range(most)}
         if any(row.judged_by == metric and row.has_fairness for row in rows):
             texts["fair_accuracy"] = "fair acc", percent_text
@@ -145,8 +152,8 @@ def notes_of(rows: list[Row]) -> list[str]:
         over = f" over {whose} nodes" if measure == metric and metric == "accuracy" else ""
         unit = " %" if shown.share else ""
         notes.append(f"to target: first evaluation with {measure}{over} {side} {shown.text(value)}{unit}")
-    without = sorted({row.judged_by.words for row in rows if not row.has_fairness})
-    if without and any(row.has_fairness for row in rows):
+    without = sorted({row.judged_by.words for row in rows if row.num_clusters > 1 and not row.has_fairness})
+    if without and any(row.has_fairness and row.num_clusters > 1 for row in rows):
         notes.append(f"fair acc, DP and EO are not defined for runs judged by {', '.join(without)}")
     if any(0 < row.reached < len(row.seeds) for row in rows):
         notes.append("(k/n): k of n runs reached the target; mean and deviation are over these")
@@ -154,6 +161,9 @@ def notes_of(rows: list[Row]) -> list[str]:
         run = f"{row.scenario} {row.algorithm} {row.settings}".strip()
         if row.attacked:
             notes.append(f"{row.setting or run}: of honest nodes, {row.attacked} others attack them")
+        if row.final_exchange:
+            text = f"measured after a final exchange ({row.final_exchange}), which is in no curve and no cost to target"
+            notes.append(f"{row.setting or run}: {text}")
         notes += [f"{row.setting or run}: {text}" for text in row.partial]
         if row.mixed:
             notes.append(f"{row.setting}: averaged over runs that differ in {', '.join(row.mixed)}")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.report.comparing.differences import identical
 from ddlsim.report.comparing.lines import Drawn
 from ddlsim.report.comparing.rows import Row, Target, compared
 from ddlsim.report.comparing.sections import sections
@@ -39,7 +40,7 @@ def comparison_page(
         parts,
         f"{_count(len(runs), 'run')} · {said}",
         tiles(rows),
-        [*loud, *(f"left out: {error}" for error in damaged)],
+        [*identical(rows), *loud, *(f"left out: {error}" for error in damaged)],
         "Made by ddlsim from the records of the runs; curves by uPlot (MIT license).",
     )
 

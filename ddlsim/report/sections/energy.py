@@ -19,7 +19,7 @@ def energy_sections(records: Records) -> list[Section]:
 
 def over_time(records: Records) -> Section | None:
     """Joules per node of each cluster over rounds and simulated time."""
-    evaluations = records.evaluations
+    evaluations = records.curve
     recorded = evaluations.values.get("joules")
     if recorded is None or not len(evaluations):
         return None

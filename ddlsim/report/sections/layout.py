@@ -101,7 +101,7 @@ def blocks_of(node_cluster: np.ndarray, most: int = MOST_ROWS) -> Blocks:
 
 def axes(records: Records) -> list[Axis]:
     """Rounds, simulated time, bytes and, where it was counted, energy at the evaluations."""
-    evaluations = records.evaluations
+    evaluations = records.curve
     found = [Axis("round", evaluations.round), Axis("simulated time", evaluations.time_s, "seconds")]
     sent = evaluations.bytes_sent
     if np.isfinite(sent).all():
@@ -112,5 +112,7 @@ def axes(records: Records) -> list[Axis]:
 
 
 def cluster_name(cluster: int, sizes: np.ndarray) -> str:
-    """A cluster with its number of nodes."""
+    """A cluster with its number of nodes; all nodes, where there is one cluster."""
+    if len(sizes) == 1:
+        return f"all {sizes[0]} nodes"
     return f"cluster {cluster} ({sizes[cluster]} node{'s' if sizes[cluster] > 1 else ''})"

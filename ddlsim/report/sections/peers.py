@@ -72,7 +72,7 @@ def heads(records: Records) -> list[Section]:
 def pulls(records: Records) -> list[Section]:
     """Share of pulls within a cluster, over rounds."""
     found = in_cluster_share(records)
-    if found is None:
+    if found is None or not records.has_clusters:
         return []
     rounds, share = found
     sizes = np.bincount(records.node_cluster)
@@ -101,9 +101,13 @@ def measured(records: Records) -> list[Section]:
                 np.maximum.at(high, at[chosen], value[chosen])
                 there = np.bincount(at[chosen], minlength=len(grid))
                 sums = np.bincount(at[chosen], value[chosen], len(grid))
-                own = " (its own)" if cluster == records.node_cluster[node] else ""
+                own = " (its own)" if cluster == records.node_cluster[node] and records.has_clusters else ""
                 mean, low, high = (np.where(there > 0, v, np.nan) for v in (sums / np.maximum(there, 1), low, high))
-                series.append(Series(f"cluster {cluster}{own}", mean, int(cluster), low, high, dash=int(cluster)))
+                series.append(
+                    Series(
+                        f"{records.cluster_label(int(cluster))}{own}", mean, int(cluster), low, high, dash=int(cluster)
+                    )
+                )
             figure = Lines([Axis("round", grid)], "similarity", series)
             about = "Mean over the peers of each cluster, and the range from the least to the most similar one."
             found.append(Section(f"{key}-{node}", f"{title} {node}", GROUP, about, figure=figure))
@@ -118,8 +122,10 @@ def merges(records: Records) -> list[Section]:
     rounds, quality = found
     measured, series = measured_at_merges(records), []
     for cluster in range(quality.shape[1]):
-        series.append(Series(f"cluster {cluster}, before", quality[:, cluster, 0], cluster, thin=True, dash=1))
-        series.append(Series(f"cluster {cluster}, after", quality[:, cluster, 1], cluster))
+        series.append(
+            Series(f"{records.cluster_label(cluster)}, before", quality[:, cluster, 0], cluster, thin=True, dash=1)
+        )
+        series.append(Series(f"{records.cluster_label(cluster)}, after", quality[:, cluster, 1], cluster))
     figure = Lines([Axis("round", rounds)], measured.words, series, measured.unit)
     about = f"Mean validation {measured.words} over the nodes of a cluster."
     title = f"{measured.words[0].upper()}{measured.words[1:]} before and after merging"
@@ -139,6 +145,20 @@ def graphs(records: Records) -> list[Section]:
         frames.append(Frame(str(completed), np.where(mean > 0, mean, np.nan)))
     inside = metrics.over_clusters(found.inside(records.node_cluster), records.node_cluster)
     sizes = np.bincount(records.node_cluster)
+    within = [
+        Section(
+            "graph-inside",
+            "Weight within the cluster",
+            GROUP,
+            "Mean share of a node's weights that stay in its cluster, its own included.",
+            figure=Lines(
+                [Axis("round", found.round)],
+                "share of weight",
+                [Series(cluster_name(c, sizes), values, c, dash=c) for c, values in enumerate(inside.T)],
+                "percent",
+            ),
+        )
+    ]
     return [
         Section(
             "graph",
@@ -159,18 +179,7 @@ def graphs(records: Records) -> list[Section]:
             ),
             notes=blocks.notes,
         ),
-        Section(
-            "graph-inside",
-            "Weight within the cluster",
-            GROUP,
-            "Mean share of a node's weights that stay in its cluster, its own included.",
-            figure=Lines(
-                [Axis("round", found.round)],
-                "share of weight",
-                [Series(cluster_name(c, sizes), values, c, dash=c) for c, values in enumerate(inside.T)],
-                "percent",
-            ),
-        ),
+        *(within if records.has_clusters else []),
     ]
 
 

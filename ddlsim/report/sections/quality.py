@@ -35,7 +35,7 @@ def quality_sections(records: Records, summary: dict) -> list[Section]:
 
 def over_rounds(records: Records) -> Section:
     """Each cluster's mean with the range of its nodes, and the mean over all nodes."""
-    evaluations, metric, judged_by = records.evaluations, records.metric, records.judged_by
+    evaluations, metric, judged_by = records.curve, records.metric, records.judged_by
     sizes = np.bincount(records.node_cluster)
     series = []
     for cluster, curve in enumerate(metrics.over_clusters(evaluations.quality, records.node_cluster).T):
@@ -52,12 +52,15 @@ def over_rounds(records: Records) -> Section:
             which = "all nodes" if place == "all" else f"cluster {place}"
             marks.append(Mark(f"published, {which}", value, -1 if place == "all" else int(place)))
     what = judged_by.words[:1].upper() + judged_by.words[1:]
-    bands = "; bands reach from the lowest to the highest node of a cluster" if any(sizes > 1) else ""
+    bands = "; bands reach from the lowest to the highest node" if any(sizes > 1) else ""
+    whose = records.judged_nodes
+    if records.has_clusters:
+        bands, whose = bands and f"{bands} of a cluster", f"a cluster's {whose.removeprefix('all ')}"
     return Section(
         "quality",
-        f"{what} of each cluster",
+        f"{what} of each cluster" if records.has_clusters else what,
         GROUP,
-        f"Mean over a cluster's {records.judged_nodes.removeprefix('all ')} on their own test data{bands}.",
+        f"Mean over {whose} on their own test data{bands}.",
         tables.curve(records, target),
         figure=Lines(
             axes(records),
@@ -72,7 +75,7 @@ def over_rounds(records: Records) -> Section:
 
 def fairness(records: Records) -> list[Section]:
     """Fair accuracy over rounds, and the gap between the best and the worst cluster."""
-    evaluations = records.evaluations
+    evaluations = records.curve
     if records.metric != "accuracy" or records.node_cluster.max() == 0:
         return []
     fair_lambda = records.fair_lambda
@@ -95,7 +98,7 @@ def fairness(records: Records) -> list[Section]:
 
 def nodes(records: Records) -> Section:
     """Every node at every evaluation as a heat map."""
-    evaluations, blocks = records.evaluations, blocks_of(records.node_cluster)
+    evaluations, blocks = records.curve, blocks_of(records.node_cluster)
     frames = []
     judged = [records.judged_by, *records.also_measured]
     shown = {metric.name: (metric.words, metric.unit) for metric in judged} | FRAMES

@@ -21,12 +21,12 @@ def curve(records: Records, target: float | None) -> Table:
 
     The first and the last evaluation are always there, and so is the first one that reaches the target, marked `*`.
     """
-    evaluations, clusters, metric = records.evaluations, records.node_cluster, records.judged_by
+    evaluations, clusters, metric = records.curve, records.node_cluster, records.judged_by
     everyone = metrics.over_nodes(evaluations.quality)
     per_cluster = metrics.over_clusters(evaluations.quality, clusters)
     reached = None if target is None else metrics.first_reaching(everyone, target, metric.falling)
     fair = None
-    if metric == ACCURACY:
+    if metric == ACCURACY and records.has_clusters:
         fair = metrics.fair_accuracy(per_cluster[:, records.judged_clusters], records.fair_lambda)
     rows = []
     for index in thinned(len(evaluations), reached):
@@ -37,7 +37,7 @@ def curve(records: Records, target: float | None) -> Table:
                 bytes_text(evaluations.bytes_sent[index]),
                 *([] if evaluations.joules is None else [joules_text(evaluations.joules[index])]),
                 metric.text(everyone[index]),
-                *(metric.text(value) for value in per_cluster[index]),
+                *(metric.text(value) for value in per_cluster[index] if records.has_clusters),
                 *([] if fair is None else [percent_text(fair[index])]),
             ]
         )
@@ -48,16 +48,16 @@ def curve(records: Records, target: float | None) -> Table:
         "bytes",
         *energy,
         records.judged_nodes.removesuffix(" nodes"),
-        *(f"cluster {c}" for c in range(per_cluster.shape[1])),
+        *(f"cluster {c}" for c in range(per_cluster.shape[1]) if records.has_clusters),
     ]
     side, unit = "below" if metric.falling else "above", " %" if metric.share else ""
     note = f"* first evaluation at or {side} the target {metric.text(target)}{unit}"
-    what = metric.head[:1].upper() + metric.head[1:]
+    what = metric.head[:1].upper() + metric.head[1:] + (" per cluster" if records.has_clusters else "")
     return Table(
         header + ([] if fair is None else ["fair"]),
         rows,
         left=0,
-        title=f"{what} per cluster over rounds, simulated time and bytes of all nodes",
+        title=f"{what} over rounds, simulated time and bytes of all nodes",
         note="" if reached is None else note,
     )
 
@@ -91,8 +91,9 @@ def heads(records: Records) -> Table | None:
         counts = metrics.head_counts(chosen[index], clusters)
         padded = np.pad(counts, ((0, 0), (0, num_heads - counts.shape[1])))
         rows.append([str(rounds[index]), *(" ".join(map(str, row)) for row in padded)])
-    header = ["round", *(f"cluster {cluster}" for cluster in range(clusters.max() + 1))]
-    title, note = "Nodes per head, by cluster, at the evaluations", f"(numbers of nodes on head 0 to {num_heads - 1})"
+    names = [f"cluster {cluster}" for cluster in range(clusters.max() + 1)] if records.has_clusters else ["all nodes"]
+    header, by_cluster = ["round", *names], ", by cluster" if records.has_clusters else ""
+    title, note = f"Nodes per head{by_cluster}, at the evaluations", f"(numbers of nodes on head 0 to {num_heads - 1})"
     return Table(header, rows, left=0, title=title, note=note)
 
 

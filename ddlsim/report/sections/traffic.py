@@ -32,7 +32,7 @@ def traffic_sections(records: Records) -> list[Section]:
     found = [pairs_by_round(records), pairs(records), bytes_by_cause(records)]
     if records.communication is not None:
         found.append(Section("totals", "Messages and bytes", GROUP, table=tables.totals(records)))
-        if records.communication.by_pair:
+        if records.communication.by_pair and len(records.group_of) > 1:
             table = tables.between_clusters(records)
             found.append(Section("clusters", "Bytes from cluster to cluster", GROUP, table=table))
     found += contents(records)
@@ -135,14 +135,14 @@ def bytes_by_cause(records: Records) -> Section | None:
     if links is None and found is None:
         return None
     clusters = records.node_cluster
-    names = [f"cluster {cluster}" for cluster in range(clusters.max() + 1)]
+    names = [records.cluster_label(cluster) for cluster in range(clusters.max() + 1)]
     if links is not None and len(links.values["sent_bytes"]) >= len(clusters):
         group = np.append(clusters, np.full(len(links.values["sent_bytes"]) - len(clusters), clusters.max() + 1))
         labels = names + ["server"] * int(group.max() > clusters.max())
         parts = (*KINDS, *CAUSES, "in_flight")
         values = np.stack([np.bincount(group, links.values[f"{part}_bytes"]) for part in parts], 1)
-        values = np.vstack([values.sum(0), values]) if len(labels) > 1 else values
-        labels = ["all nodes", *labels] if len(labels) > 1 else labels
+        if records.has_clusters:
+            labels, values = ["all nodes", *labels], np.vstack([values.sum(0), values])
         about = (
             "Bytes by the cluster of their sender; of use by kind of message, headers included, and wasted by cause."
         )
