@@ -30,7 +30,7 @@ def scenario():
             f"rounds={ROUNDS}",
             "algorithm={name: el, final_all_reduce: false}",
             "model={name: sizes}",
-            f"topology={{name: random_regular, degree: {DEGREE}}}",
+            f"topology={{name: random_regular, degree: {DEGREE}, dynamic: true}}",
             "training.local_steps=10",
         ),
     )

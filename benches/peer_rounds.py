@@ -68,7 +68,7 @@ def ddlsim(algorithm: str, rounds: int, path: str) -> float:
         "mode": "async" if algorithm == "gossip" else "sync",
         "nodes": {"clusters": [NODES]},
         "algorithm": {"name": algorithm},
-        "topology": {"name": "random_regular", "degree": 4},
+        "topology": {"name": "random_regular", "degree": 4, "dynamic": True},
         "model": {"name": "gn_lenet"},
         "partition": {"name": "iid"},
         "training": {"optimizer": "sgd", "learning_rate": RATE, "batch_size": BATCH, "local_steps": IMAGES // BATCH},

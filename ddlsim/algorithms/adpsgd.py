@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ddlsim.algorithms.base import Algorithm
+from ddlsim.algorithms.base import Algorithm, GraphKind
 from ddlsim.evaluation.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
@@ -46,17 +46,13 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class ADPSGD(Algorithm):
-    """Asynchronous decentralized parallel SGD: average with one random neighbor, without rounds that wait.
+    """Asynchronous decentralized parallel SGD: average with one random neighbor, without rounds that wait."""
 
-    Args:
-        shared_init: whether all nodes start from the same model, as in the paper.
-    """
-
+    expects_graph: ClassVar[GraphKind] = "static"
     waits: ClassVar[bool] = False
-    shared_init: bool = True
 
     def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
+        ((model,),) = node.init_models(whole=True)
         return State(model)  # it may have to join first
 
     def join(self, node: "Node", state: State, round_num: int) -> "Steps":

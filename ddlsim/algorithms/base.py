@@ -7,6 +7,7 @@ take simulated time (`losses = yield node.losses(...)`), and calls the others.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ddlsim.part import Part
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ddlsim.node.node import Node, Steps
     from ddlsim.node.ports import Compute
     from ddlsim.similarity.measures import Similarity
+
+GraphKind = Literal["any", "static", "dynamic"]
 
 
 class Algorithm(Part, ABC):
@@ -56,6 +59,12 @@ class Algorithm(Part, ABC):
 
     joins_anew: ClassVar[bool] = False
     """Whether a node does `join` after every absence, and not only where it begins afresh."""
+
+    one_start: ClassVar[bool] = False
+    """Whether all nodes start from one model by definition (a server's), whatever the scenario's `init` is."""
+
+    expects_graph: ClassVar[GraphKind] = "any"
+    """The graph that the method is defined for: one in all rounds, or a new one in each; `check` warns about others."""
 
     may_change: ClassVar[frozenset[str]] = frozenset()
     """Keys that `ddlsim resume --set` may change in a run under way: `round` reads them anew, and neither what a node
@@ -177,3 +186,34 @@ class Algorithm(Part, ABC):
         Only called where `similarity_measure` gives a measure.
         """
         raise NotImplementedError(f"{type(self).__name__} compares no models")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithFinalAllReduce(Algorithm):
+    """What algorithms have in common that the FACADE paper's code ends with an exchange of all nodes with all others.
+
+    In `mode: async` it waits for no node, and merges the final models that have arrived.
+
+    Args:
+        final_all_reduce: whether all nodes exchange models with all others after the last round, as the FACADE paper's
+            code does; its bytes are in no curve and no cost of a target.
+    """
+
+    final_all_reduce: bool = False
+
+    @property
+    def has_final_exchange(self) -> bool:
+        return self.final_all_reduce
+
+    def final_contents(self, state: Any) -> dict[str, Any]:
+        """What a node sends to all others. Default: its model."""
+        return {"model": state.model}
+
+    def merge_final(self, node: "Node", state: Any, inbox: "Sequence[Message]") -> None:
+        """Take over what the others have sent. Default: the average of all models."""
+        state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox if "model" in m.payload})
+
+    def finish(self, node: "Node", state: Any, round_num: int) -> "Steps":
+        node.send(node.others(), round_num, **self.final_contents(state))
+        inbox = yield node.receive(round_num, node.others())
+        self.merge_final(node, state, inbox)

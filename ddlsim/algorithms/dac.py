@@ -11,7 +11,6 @@ null is as the variant has it:
                     listo_zec_2022   hagander_2024      text               facade
     schedule        immediate        merge-then-train   merge-then-train   train-then-merge
     order           turns            turns              at_once            at_once
-    init            own              shared             shared             own
     two_hop         max, chained     min                max                none
     unknown_peers   zero_similarity  floor              zero_similarity    zero_similarity
     merge           fedavg           fedavg             fedavg             uniform
@@ -53,7 +52,6 @@ from ddlsim.aggregation import weights as merges
 from ddlsim.aggregation.weights import MergeName
 from ddlsim.algorithms.gossip_pull import (
     GossipPull,
-    Init,
     LossBatches,
     Order,
     Schedule,
@@ -82,7 +80,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "listo_zec_2022": {
         "schedule": "immediate",
         "order": "turns",
-        "init": "own",
         "two_hop": "max",
         "chained_estimates": True,
         "unknown_peers": "zero_similarity",
@@ -98,7 +95,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "hagander_2024": {
         "schedule": "merge-then-train",
         "order": "turns",
-        "init": "shared",
         "two_hop": "min",
         "chained_estimates": False,
         "unknown_peers": "floor",
@@ -114,7 +110,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "text": {
         "schedule": "merge-then-train",
         "order": "at_once",
-        "init": "shared",
         "two_hop": "max",
         "chained_estimates": False,
         "unknown_peers": "zero_similarity",
@@ -130,7 +125,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "facade": {
         "schedule": "train-then-merge",
         "order": "at_once",
-        "init": "own",
         "two_hop": "none",
         "chained_estimates": False,
         "unknown_peers": "zero_similarity",
@@ -201,7 +195,6 @@ class DAC(GossipPull):
     merge: MergeName | None = None  # type: ignore[assignment]
     schedule: Schedule | None = None  # type: ignore[assignment]
     order: Order | None = None  # type: ignore[assignment]
-    init: Init | None = None  # type: ignore[assignment]
     tau_schedule: Literal["constant", "sigmoid"] | None = None
     two_hop: TwoHop | None = None
     chained_estimates: bool | None = None
@@ -219,7 +212,7 @@ class DAC(GossipPull):
         for key, value in preset.items():
             if getattr(self, key) is None:
                 object.__setattr__(self, key, value)
-        self.similarity_measure(None).check(_given(self.init))
+        self.similarity_measure(None).check()
         if self.remote_scoring and self.similarity != "inverse_loss":
             raise ScenarioError(
                 f"remote_scoring: peers can score a model on their data by inverse_loss only, not by {self.similarity}."

@@ -7,20 +7,19 @@ published CIFAR-10 setting, with batches of 100). The whole model travels, only 
 Metropolis-Hastings weights, which on a regular graph are the plain mean. The DePRL paper's topology is static; FACADE's
 code uses a new graph each round: that is the scenario's choice of topology. Weights of peers that are away, or whose
 message is lost or too late, fall to one's own core.
-
-The final all-reduce is FACADE's, see el.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ddlsim.algorithms.base import Algorithm
+from ddlsim.algorithms.base import GraphKind, WithFinalAllReduce
 from ddlsim.evaluation.candidates import EvaluationCandidates
 from ddlsim.units import StepCount
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
+    from ddlsim.messages.message import Message
     from ddlsim.node.node import Node, Steps
 
 
@@ -33,20 +32,19 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DePRL(Algorithm):
+class DePRL(WithFinalAllReduce):
     """Personalized heads over a core learned by consensus.
 
     Args:
         local_training: `steps` (training.local_steps for the head, core_steps for the core) or `epochs` (one each).
         core_steps: mini-batches that train the core, in `steps`.
-        final_all_reduce: whether all nodes average their cores after the last round.
     """
 
+    expects_graph: ClassVar[GraphKind] = "static"
     may_change: ClassVar[frozenset[str]] = frozenset({"core_steps", "local_training"})
     needs_core: ClassVar[bool] = True
     local_training: Literal["steps", "epochs"] = "steps"
     core_steps: StepCount = 1
-    final_all_reduce: bool = True
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
@@ -73,14 +71,10 @@ class DePRL(Algorithm):
         inbox = yield node.receive(round_num)
         state.core = node.mix(state.core, {m.src: m.payload["core"] for m in inbox}, round_num)
 
-    @property
-    def has_final_exchange(self) -> bool:
-        """See Algorithm."""
-        return self.final_all_reduce
+    def final_contents(self, state: State) -> dict[str, Any]:
+        return {"core": state.core, "head": state.head}
 
-    def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
-        node.send(node.others(), round_num, core=state.core, head=state.head)
-        inbox = yield node.receive(round_num, node.others())
+    def merge_final(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
         state.core = node.average(state.core, {m.src: m.payload["core"] for m in inbox})
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:

@@ -7,9 +7,9 @@ neighbors that are away, or whose message is lost or too late, fall to oneself.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from ddlsim.algorithms.base import Algorithm
+from ddlsim.algorithms.base import Algorithm, GraphKind
 from ddlsim.evaluation.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
@@ -26,13 +26,9 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class DFedAvgM(Algorithm):
-    """Decentralized federated averaging; give it training.momentum.
+    """Decentralized federated averaging; give it training.momentum."""
 
-    Args:
-        shared_init: whether all nodes start from the same model, as in the paper.
-    """
-
-    shared_init: bool = True
+    expects_graph: ClassVar[GraphKind] = "static"
 
     @property
     def sums_only(self) -> bool:
@@ -40,7 +36,7 @@ class DFedAvgM(Algorithm):
         return True
 
     def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
+        ((model,),) = node.init_models(whole=True)
         return State(model)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":

@@ -3,14 +3,14 @@
 Source: Lian, Zhang, Zhang, Hsieh, Zhang, Liu, "Can Decentralized Algorithms Outperform Centralized Algorithms?",
 NeurIPS 2017, Algorithm 1, in the order of the FACADE paper's appendix B (local steps first). The weights are symmetric
 and doubly stochastic on any graph: 1 / (1 + the larger of the two degrees), the rest for oneself. Weights of neighbors
-that are away, or whose message is lost or too late, fall to oneself. Use it with a static topology, as in the paper.
-The final all-reduce is not Lian et al.'s but FACADE's, see el.py.
+that are away, or whose message is lost or too late, fall to oneself. The paper's graph is
+the same in all rounds (topology.dynamic: false); on a regular graph the weights are EL's plain mean.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from ddlsim.algorithms.base import Algorithm
+from ddlsim.algorithms.base import GraphKind, WithFinalAllReduce
 from ddlsim.evaluation.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
@@ -26,16 +26,10 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPSGD(Algorithm):
-    """Decentralized parallel SGD with Metropolis-Hastings weights.
+class DPSGD(WithFinalAllReduce):
+    """Decentralized parallel SGD with Metropolis-Hastings weights."""
 
-    Args:
-        shared_init: whether all nodes start from the same model, as in the paper.
-        final_all_reduce: whether all nodes exchange models with all others after the last round.
-    """
-
-    shared_init: bool = True
-    final_all_reduce: bool = True
+    expects_graph: ClassVar[GraphKind] = "static"
 
     @property
     def sums_only(self) -> bool:
@@ -43,7 +37,7 @@ class DPSGD(Algorithm):
         return True
 
     def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
+        ((model,),) = node.init_models(whole=True)
         return State(model)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
@@ -51,16 +45,6 @@ class DPSGD(Algorithm):
         node.send(node.peers(round_num), round_num, model=state.model)
         inbox = yield node.receive(round_num)
         state.model = node.mix(state.model, {m.src: m.payload["model"] for m in inbox}, round_num)
-
-    @property
-    def has_final_exchange(self) -> bool:
-        """See Algorithm."""
-        return self.final_all_reduce
-
-    def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
-        node.send(node.others(), round_num, model=state.model)
-        inbox = yield node.receive(round_num, node.others())
-        state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox})
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:
         return EvaluationCandidates([(state.model,)])

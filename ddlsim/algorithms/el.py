@@ -8,15 +8,14 @@ complete; in `mode: async` nobody waits for that, and there are none. With `prot
 goes before a late model of an earlier one. Models of peers that are away, and those that are lost or too late, are left
 out of the mean.
 
-The final all-reduce is FACADE's, not this paper's. Its bytes count like all others, which the published curves leave
-out. In `mode: async` it waits for no node, and is a mean over the final models that have come so far.
+EL draws a new graph in every round: `topology.dynamic: true` with `oracle`.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ddlsim.algorithms.base import Algorithm
+from ddlsim.algorithms.base import GraphKind, WithFinalAllReduce
 from ddlsim.evaluation.candidates import EvaluationCandidates
 from ddlsim.units import Count
 
@@ -33,22 +32,19 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpidemicLearning(Algorithm):
+class EpidemicLearning(WithFinalAllReduce):
     """Epidemic Learning: average with random nodes each round.
 
     Args:
         variant: `oracle` (the topology's graph of the round) or `local` (every node draws its receivers).
         fanout: receivers per node and round of `local`.
-        shared_init: whether all nodes start from the same model.
-        final_all_reduce: whether all nodes exchange models with all others after the last round.
     """
 
+    expects_graph: ClassVar[GraphKind] = "dynamic"
     may_change: ClassVar[frozenset[str]] = frozenset({"fanout"})
 
     variant: Literal["oracle", "local"] = "oracle"
     fanout: Count = 4
-    shared_init: bool = False
-    final_all_reduce: bool = True
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
@@ -66,7 +62,7 @@ class EpidemicLearning(Algorithm):
         return self.variant == "oracle"
 
     def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
+        ((model,),) = node.init_models(whole=True)
         return State(model)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
@@ -83,16 +79,6 @@ class EpidemicLearning(Algorithm):
             ):  # else a notice would take the place of a model that its receiver has not looked at yet
                 node.send([peer for peer in node.others() if peer not in receivers], round_num)
             inbox = yield node.receive(round_num, node.others())
-        state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox if "model" in m.payload})
-
-    @property
-    def has_final_exchange(self) -> bool:
-        """See Algorithm."""
-        return self.final_all_reduce
-
-    def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
-        node.send(node.others(), round_num, model=state.model)
-        inbox = yield node.receive(round_num, node.others())
         state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox if "model" in m.payload})
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:

@@ -1,9 +1,9 @@
 """FACADE: one shared core, several heads; a node trains and shares the head that fits its data best.
 
 Source: Biswas, Kermarrec, Sharma, Trinca, de Vos, "Fair Decentralized Learning", SaTML 2025, Algorithm 2, and the
-authors' published code, which made the paper's tables. Where the two differ `variant` chooses:
+authors' published code, which made the paper's tables. The paper starts every node from the same k models (`init:
+shared`), the code from different ones on every node. Where else the two differ `variant` chooses:
 
-- initial models: the paper starts every node from the same k models, the code from different ones on every node;
 - the head is picked, in the paper, by its loss on the mini-batch about to be trained on (here: on one more, drawn like
   it); in the code, on as many fresh mini-batches as there are local steps, other ones for every head. `common_batches`
   and `selection_batches` choose apart from the variant;
@@ -25,9 +25,6 @@ listing starts with the aggregation, which is the same sequence of operations.
 At evaluation a node uses the head with the lowest loss on its own training data. The published tables use the head
 with the lowest loss on the test set; `evaluation_head: lowest_test_loss` does so and every report says it.
 
-Bytes of the final all-reduce count like all others; the published curves leave them out. In `mode: async` it waits for
-no node, and takes in the final models that have come so far.
-
 In `mode: async` nodes leave the warm-up on their own. Until the last one has, heads that nodes behind it have picked go
 into the common head of those in it, and the common head into the one that its sender has picked.
 
@@ -37,12 +34,12 @@ of those whose messages came stays as it is.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Le
 
-from ddlsim.algorithms.base import Algorithm
+from ddlsim.algorithms.base import GraphKind, WithFinalAllReduce
 from ddlsim.evaluation.candidates import Choice, EvaluationCandidates
 from ddlsim.evaluation.evaluator import SELECTION_BATCHES
 from ddlsim.units import CountOrZero, StepCount
@@ -67,15 +64,14 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facade(Algorithm):
+class Facade(WithFinalAllReduce):
     """Fair learning for clusters: a shared core, a head per cluster, nodes pick their head by loss.
 
     Args:
         heads: number of heads, k.
         warmup_rounds: rounds in which all heads are one and the same and everything is shared.
-        variant: `code` or `paper`, where they differ (see the file's head).
+        variant: `paper` or `code`, where they differ (see the file's head).
         evaluation_head: data whose loss picks the head that is evaluated; `lowest_test_loss` peeks, as published.
-        final_all_reduce: whether all nodes exchange models with all others after the last round.
         common_batches: whether all heads are compared on the same mini-batches; null: as the variant has it.
         selection_batches: how many mini-batches pick the head to train; null: as the variant has it.
         thorough_every: rounds from one choice on 100 mini-batches to the next, the first in the second round; 0: no
@@ -83,15 +79,15 @@ class Facade(Algorithm):
         thorough_takes_time: whether such a choice takes its device's time, as all other choices do.
     """
 
+    expects_graph: ClassVar[GraphKind] = "dynamic"
     may_change: ClassVar[frozenset[str]] = frozenset(
         {"warmup_rounds", "common_batches", "selection_batches", "thorough_every", "thorough_takes_time"}
     )
     needs_core: ClassVar[bool] = True
     heads: Annotated[int, Ge(1), Le(1000)] = 2
     warmup_rounds: CountOrZero = 0
-    variant: Literal["code", "paper"] = "code"
+    variant: Literal["paper", "code"] = "paper"
     evaluation_head: Choice = "train_loss"
-    final_all_reduce: bool = True
     common_batches: bool | None = None
     selection_batches: StepCount | None = None
     thorough_every: CountOrZero | None = None
@@ -123,7 +119,7 @@ class Facade(Algorithm):
         return ("evaluation_head",) if self.evaluation_head == "validation_loss" else ()
 
     def start(self, node: "Node") -> State:
-        models = node.init_models(self.heads, own=self.variant == "code")
+        models = node.init_models(self.heads)
         core, first_head = models[0]
         heads = [first_head] * self.heads if self.warmup_rounds else [head for _, head in models]
         return State(core, heads)
@@ -147,17 +143,13 @@ class Facade(Algorithm):
         self._aggregate(node, state, inbox, warming_up)
         node.record("head", chosen, round_num)
 
-    @property
-    def has_final_exchange(self) -> bool:
-        """See Algorithm."""
-        return self.final_all_reduce
-
-    def finish(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """All-reduce: the last trained head and core of all nodes, merged by the same rules."""
+    def final_contents(self, state: State) -> dict[str, Any]:
+        """The core, and the head that the node trained last."""
         chosen = state.head_index
-        head = {chosen: state.heads[chosen]}
-        node.send(node.others(), round_num, core=state.core, heads=head, head_index=chosen)
-        inbox = yield node.receive(round_num, node.others())
+        return {"core": state.core, "heads": {chosen: state.heads[chosen]}, "head_index": chosen}
+
+    def merge_final(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+        """By the rules of a round after the warm-up."""
         self._aggregate(node, state, inbox, warming_up=False)
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:

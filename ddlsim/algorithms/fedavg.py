@@ -42,6 +42,7 @@ class FedAvg(Algorithm):
 
     may_change: ClassVar[frozenset[str]] = frozenset({"weights"})
     has_server: ClassVar[bool] = True
+    one_start: ClassVar[bool] = True
     joins_anew: ClassVar[bool] = True
     weights: Literal["samples", "uniform"] = "samples"
 
@@ -53,7 +54,7 @@ class FedAvg(Algorithm):
     def start(self, node: "Node") -> State:
         if node.is_server:
             return State()
-        (model,) = node.init_models(whole=True, own=False)
+        (model,) = node.init_models(whole=True)
         return State(model)
 
     def join(self, node: "Node", state: State, round_num: int) -> "Steps":

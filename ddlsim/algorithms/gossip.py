@@ -39,16 +39,14 @@ class GossipLearning(Algorithm):
 
     Args:
         merge: `mean` (all alike) or `age` (a model weighs the local steps it has been trained).
-        shared_init: whether all nodes start from the same model, as in the paper.
     """
 
     may_change: ClassVar[frozenset[str]] = frozenset({"merge"})
     waits: ClassVar[bool] = False
     merge: Literal["mean", "age"] = "mean"
-    shared_init: bool = True
 
     def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
+        ((model,),) = node.init_models(whole=True)
         return State(model)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":

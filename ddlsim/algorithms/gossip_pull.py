@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 Schedule = Literal["immediate", "merge-then-train", "train-then-merge"]
 Order = Literal["turns", "at_once", "newest"]
-Init = Literal["own", "shared"]
 LossBatches = Literal["all", "local_steps"]
 StoppedServes = Literal["best", "last"]
 MonitoredSimilarity = Literal["inverse_loss", "cosine_weights", "inverse_l2"]
@@ -90,7 +89,6 @@ class GossipPull(Algorithm):
             `merge-then-train` (all exchange, then all train, likewise after a first training) or `train-then-merge`.
         order: what a peer answers with: `turns` (what it had before or after its turn, whichever a loop over the nodes
             in the round's random order would see), `at_once` (what it had when the exchange began) or `newest`.
-        init: whether nodes start from the same model (`shared`) or each from its own.
         stopped_serves: what a node hands out that early stopping has ended: its `best` model by validation loss or its
             `last` one. Where last updates are compared (alpha above 0), peers get the last model as well.
         record_merges: whether each merge's validation accuracy before and after is recorded; of a node that has
@@ -103,7 +101,6 @@ class GossipPull(Algorithm):
     merge: MergeName = "fedavg"
     schedule: Schedule = "merge-then-train"
     order: Order = "turns"
-    init: Init = "shared"
     stopped_serves: StoppedServes = "last"
     record_merges: bool = False
     record_similarities: tuple[CountOrZero, ...] = ()
@@ -163,7 +160,7 @@ class GossipPull(Algorithm):
     # -- the round -------------------------------------------------------------------------------------------------
 
     def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True, own=self.init == "own")
+        ((model,),) = node.init_models(whole=True)
         similarity = self.similarity_measure(node)
         state = State(model)
         if similarity is not None and similarity.needs_common_start:

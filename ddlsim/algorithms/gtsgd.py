@@ -62,14 +62,9 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class GTSGD(Algorithm):
-    """Gradient tracking (DIGing, GT-SGD; K-GT with more than one local step).
-
-    Args:
-        shared_init: whether all nodes start from the same model.
-    """
+    """Gradient tracking (DIGing, GT-SGD; K-GT with more than one local step)."""
 
     steps_apart: ClassVar[bool] = True
-    shared_init: bool = True
 
     @property
     def sums_only(self) -> bool:
@@ -77,7 +72,7 @@ class GTSGD(Algorithm):
         return True
 
     def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
+        ((model,),) = node.init_models(whole=True)
         return State(model)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":

@@ -30,14 +30,12 @@ class Local(Algorithm):
     """No communication at all.
 
     Args:
-        init: whether nodes start from the same model (`shared`) or each from its own.
         monitored_similarity: how records.true_similarities compares models; the nodes themselves compare none.
     """
 
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "nothing"
     averages: ClassVar[bool] = False
 
-    init: Literal["own", "shared"] = "shared"
     monitored_similarity: MonitoredSimilarity = "inverse_loss"
 
     @property
@@ -46,7 +44,7 @@ class Local(Algorithm):
         return False
 
     def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True, own=self.init == "own")
+        ((model,),) = node.init_models(whole=True)
         return State(model)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":

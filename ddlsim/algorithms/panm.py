@@ -66,7 +66,7 @@ class PANM(GossipPull):
     def __post_init__(self) -> None:
         if self.merge == "fedsim" and self.variant != "thesis":
             raise ScenarioError("merge: fedsim weighs by measured similarities, which only thesis has.")
-        self.similarity_measure(None).check(self.init)
+        self.similarity_measure(None).check()
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge, Le
 
 from ddlsim.aggregation import weights as merges
-from ddlsim.algorithms.gossip_pull import GossipPull, Init, LossBatches, Schedule, State, Weights, batches_scored
+from ddlsim.algorithms.gossip_pull import GossipPull, LossBatches, Schedule, State, Weights, batches_scored
 from ddlsim.errors import ScenarioError
 from ddlsim.similarity.measures import Similarity, SimilarityName
 from ddlsim.similarity.sampling import draw
@@ -55,14 +55,13 @@ class PENS(GossipPull):
     alpha: Annotated[float, Ge(0), Le(1)] = 0.0
     loss_batches: LossBatches = "all"
     schedule: Schedule = "immediate"
-    init: Init = "own"
 
     def __post_init__(self) -> None:
         if self.top_m > self.sampled_peers:
             raise ScenarioError(
                 f"top_m: of {self.sampled_peers} sampled_peers at most so many can be kept, got {self.top_m}."
             )
-        self.similarity_measure(None).check(self.init)
+        self.similarity_measure(None).check()
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""

@@ -71,6 +71,7 @@ class Scaffold(Algorithm):
     """
 
     has_server: ClassVar[bool] = True
+    one_start: ClassVar[bool] = True
     joins_anew: ClassVar[bool] = True
     global_rate: Annotated[float, Gt(0), Le(1000)] = 1.0
     sends: Literal["variates", "changes"] = "variates"
@@ -81,7 +82,7 @@ class Scaffold(Algorithm):
         return self.sends == "changes"
 
     def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True, own=False)
+        ((model,),) = node.init_models(whole=True)
         return State(model)
 
     def join(self, node: "Node", state: State, round_num: int) -> "Steps":

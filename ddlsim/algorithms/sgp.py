@@ -58,11 +58,9 @@ class SGP(Algorithm):
         graph: out-neighbors in each round: `topology` (all peers in the topology's graph of the round) or
             `exponential` (one node, 2^k places further in the order of ids, k from 0 and round after round; the
             topology is not used).
-        shared_init: whether all nodes start from the same model.
     """
 
     graph: Literal["topology", "exponential"] = "topology"
-    shared_init: bool = True
 
     @property
     def heeds_topology(self) -> bool:
@@ -75,7 +73,7 @@ class SGP(Algorithm):
         return self.graph == "topology"
 
     def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True, own=not self.shared_init)
+        ((model,),) = node.init_models(whole=True)
         return State(model)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":

@@ -76,7 +76,7 @@ def schedule_of(scenario: "Scenario") -> "Schedule":
     """Which rounds are evaluated."""
     from ddlsim.evaluation.evaluator import Schedule
 
-    return Schedule(scenario.evaluation.every, scenario.rounds, scenario.algorithm.has_final_exchange)
+    return Schedule(scenario.evaluation.every, scenario.rounds)
 
 
 def bursts_of(scenario: "Scenario") -> "Bursts | None":
@@ -144,6 +144,7 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run"
         has_server=has_server,
         heeds_topology=scenario.algorithm.heeds_topology,
         has_final_exchange=scenario.algorithm.has_final_exchange,
+        own_starts=scenario.init == "own" and not scenario.algorithm.one_start,
         waits=scenario.algorithm.waits,
     )
 

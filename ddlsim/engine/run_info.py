@@ -29,6 +29,7 @@ class Run:
         waits: whether a round of a synchronous run waits for messages, see Algorithm.waits.
         heeds_topology: whether nodes exchange with their neighbors in the graph, see Algorithm.
         has_final_exchange: whether models are exchanged once more after the last round.
+        own_starts: whether every node starts from another model.
 
     Attributes:
         completed_by_all: rounds that somebody has completed, and no node that takes part now has yet to; the engine
@@ -47,6 +48,7 @@ class Run:
     waits: bool = True
     heeds_topology: bool = True
     has_final_exchange: bool = False
+    own_starts: bool = False
     completed_by_all: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:

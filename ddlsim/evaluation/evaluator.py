@@ -70,18 +70,14 @@ class Schedule:
     Args:
         every: rounds between evaluations.
         rounds: of the run.
-        final_exchange: whether the algorithm has one after the last round, which is evaluated in its place.
     """
 
     every: int
     rounds: int
-    final_exchange: bool
 
     def due(self, completed: int) -> bool:
-        """Whether the run is evaluated when this many rounds are completed."""
-        if completed == self.rounds and not self.final_exchange:
-            return True
-        return completed > self.rounds or completed % self.every == 0
+        """Whether the run is evaluated when this many rounds are completed; a final exchange counts as one more."""
+        return completed >= self.rounds or completed % self.every == 0
 
 
 class Evaluator:

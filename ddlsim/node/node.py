@@ -460,18 +460,20 @@ class Node:
 
     # -- models, at no simulated time ------------------------------------------------------------------------------
 
-    def init_models(self, count: int = 1, *, whole: bool = False, own: bool = True) -> "list[Model]":
+    def init_models(self, count: int = 1, *, whole: bool = False, own: bool | None = None) -> "list[Model]":
         """Fresh models of this node's architecture.
 
         Args:
             count: how many.
             whole: (model,) instead of (core, head, ...).
-            own: another start on every node; otherwise all that have the same architecture start alike.
+            own: whether every node starts from other values, or all of one architecture from the same; None: as the
+                scenario's `init` says.
 
         A node that has lost its state draws its own start anew; the start that all share stays the same.
         """
         if not self._compute.draws_numbers:
             return self._compute.init_models(0, count, whole, self.id)
+        own = self._run.own_starts if own is None else own
         anew = own and self._times_lost
         seed = self.stream_seed(f"init after loss {self._times_lost}" if anew else "init", own=own)
         models = self._compute.init_models(seed, count, whole, self.id)

@@ -309,6 +309,8 @@ class RunInfo(Protocol):
     in_step: bool
     """Whether nodes do their rounds together, see Run in engine/run_info.py."""
     has_final_exchange: bool
+    own_starts: bool
+    """Whether every node starts from another model."""
     node_cluster: "np.ndarray"
     completed_by_all: int
     """Rounds that no node which takes part now has yet to complete; the engine counts them."""

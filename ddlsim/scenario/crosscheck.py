@@ -239,12 +239,17 @@ def _secure(scenario: Scenario) -> Iterator[tuple[Place, str]]:
 
 
 def _compared(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """Nodes whose true similarities are asked for, of an algorithm that has some."""
+    """A similarity that needs equal initial models, and nodes whose true similarities are asked for."""
     chosen, algorithm = scenario.records.true_similarities, scenario.algorithm
     place = ("records", "true_similarities")
     for i, node in enumerate(chosen):
         if node >= scenario.nodes.count:
             yield (*place, i), f"node ids are 0 to {scenario.nodes.count - 1} in this scenario, got {node}"
+    measure = algorithm.similarity_measure(None)
+    if measure is not None and measure.needs_common_start and scenario.init == "own":
+        text = f"{measure.name} with alpha {measure.alpha:g} compares updates since one start, and init is own. "
+        text += "Set init: shared, or algorithm.alpha: 1 (the last update alone), or another similarity"
+        yield ("init",), text
     if chosen and not algorithm.compares_models:
         text = (
             f"{scenario.algorithm_name} compares no models. Choose dac, pens, panm, random, oracle or local, or leave"

@@ -19,11 +19,29 @@ Place = tuple[str | int, ...]
 
 
 def idle_notes(scenario: Scenario) -> list[str]:
-    """A line for every key that is not as it is by default and does nothing, or was dropped from the fallback."""
+    """A line for every key that was set and does nothing or was dropped, and for a graph that does not fit."""
     found = [*_of_parts(scenario), *_of_sections(scenario)]
     given = [(".".join(map(str, place)), why) for place, why in found if _is_given(scenario, place)]
-    notes = [f"NOTE: {key} has no effect: {why}." for key, why in given]
+    notes = [f"NOTE: {key} has no effect: {why}." for key, why in given] + _of_graph(scenario)
     return [*scenario._notes, *notes] + [f"NOTE: {key}: {why}." for key, why in _futile_attacks(scenario)]
+
+
+def _of_graph(scenario: Scenario) -> list[str]:
+    """A line if the algorithm is defined for another kind of graph than the scenario's."""
+    algorithm, dynamic = scenario.algorithm, scenario.topology.dynamic
+    expected, name = algorithm.expects_graph, scenario.algorithm_name
+    if not algorithm.heeds_topology or expected == "any" or (expected == "dynamic") == dynamic:
+        return []
+    if expected == "static":
+        same = " On a regular graph it then computes the same as el." if name == "dpsgd" else ""
+        return [
+            f"NOTE: {name} is defined for one graph in all rounds, and this topology changes every round.{same} "
+            "Set topology.dynamic to false."
+        ]
+    return [
+        f"NOTE: {name} is defined for a new graph in every round, and this topology never changes. "
+        "Set topology.dynamic to true, or choose a topology that has this key (random_regular, ...)."
+    ]
 
 
 def _of_parts(scenario: Scenario) -> Iterator[tuple[Place, str]]:
@@ -43,6 +61,8 @@ def _of_sections(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     yield from _of_network(scenario)
     yield from _of_training(scenario)
     yield from _of_algorithm(scenario)
+    if scenario.algorithm.one_start:
+        yield ("init",), f"all nodes of {scenario.algorithm_name} start from the server's model"
     energy = scenario.energy
     if energy is not None:
         if not scenario.algorithm.has_server:

@@ -224,6 +224,7 @@ class Scenario(Section):
             server rounds wait in either mode; those of gossip and adpsgd in neither.
         protocol: how long a node waits, and what it does with late messages.
         learning: real: nodes train; none: only the network runs: models are sizes, no data is needed, none stops early.
+        init: models that nodes start from: shared: all of one architecture from the same; own: each from another.
         compute_device: where training is computed: auto, cpu or cuda.
         nodes: how many nodes, in which clusters.
         algorithm: the learning algorithm.
@@ -258,6 +259,7 @@ class Scenario(Section):
     mode: Literal["sync", "async"] = "sync"
     protocol: Protocol
     learning: Literal["real", "none"] = "real"
+    init: Literal["shared", "own"] = "shared"
     compute_device: Literal["auto", "cpu", "cuda"] = "auto"
     nodes: Nodes
     algorithm: Annotated[Any, NamedPart("algorithm")]

@@ -75,18 +75,8 @@ class Similarity:
         """
         return 0.0 if math.isnan(loss) else 1 / max(loss + self.offset, SMALLEST_LOSS)
 
-    def check(self, init: str) -> None:
-        """Whether the measure makes sense.
-
-        Raises:
-            ScenarioError: updates since the start are compared, and every node starts elsewhere; or an alpha that
-                nothing uses.
-        """
-        if self.needs_common_start and init != "shared":
-            raise ScenarioError(
-                f"similarity: cosine_gradients with alpha {self.alpha:g} compares updates since one start, but init "
-                "is own. Set init: shared, or alpha: 1 (the last update alone), or another similarity."
-            )
+    def check(self) -> None:
+        """Raise ScenarioError for an alpha that nothing uses."""
         if self.alpha and self.name != "cosine_gradients":
             raise ScenarioError(f"alpha is for similarity cosine_gradients; {self.name} expects 0, got {self.alpha:g}.")
 

@@ -1,4 +1,4 @@
-"""Random graphs, by default a new one in each round.
+"""Random graphs, by default one for all rounds.
 
 Sources: random regular graphs per round as in the FACADE paper (Biswas et al., SaTML 2025) and Epidemic Learning (De
 Vos et al., NeurIPS 2023). Where we differ: a disconnected draw is drawn again instead of being patched with ring edges,
@@ -38,12 +38,12 @@ class RandomTopology(Topology):
     A disconnected draw is drawn again from the next stream of the same round, up to 100 times, then it is an error.
 
     Args:
-        dynamic: a new graph in each round; false: one graph for all rounds.
+        dynamic: whether each round has a new graph, or one graph serves all rounds.
         seed: fixes the graphs whatever the scenario's seed; null: they follow the scenario's seed.
         connected: redraw until the graph is connected; false: take the first draw.
     """
 
-    dynamic: bool = True
+    dynamic: bool = False
     seed: Annotated[int, Ge(0)] | None = None
     connected: bool = True
 
@@ -82,7 +82,7 @@ class RandomTopology(Topology):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomRegular(RandomTopology):
-    """Every node has the same number of neighbors, drawn at random, by default anew in each round.
+    """Every node has the same number of neighbors, drawn at random.
 
     Up to 2,000 nodes networkx draws (20,000 if degree^2 is more than the number of nodes); larger graphs come from a
     pairing of our own, so from other random numbers. Where more than 32 nodes have more than half of all edges, those
@@ -143,7 +143,7 @@ class RandomRegular(RandomTopology):
 
 @dataclass(frozen=True, kw_only=True)
 class ErdosRenyi(RandomTopology):
-    """Every pair of nodes is linked with the same probability, by default anew in each round.
+    """Every pair of nodes is linked with the same probability.
 
     Args:
         edge_probability: chance of each edge, above 0 up to 1; connected graphs need about ln(nodes) / nodes.

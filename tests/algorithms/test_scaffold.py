@@ -164,7 +164,7 @@ def test_on_the_complete_graph_gradient_tracking_with_local_steps_is_scaffold():
     _, _, start = nodes_and_start()
     graph = tuple(tuple(j for j in range(NODES) if j != i) for i in range(NODES))
     nodes = [QuadraticNode(i, graph, curvatures[i], centers[i], start, RATE, STEPS) for i in range(NODES)]
-    with_gossip = play(GTSGD(shared_init=True), nodes, 8)
+    with_gossip = play(GTSGD(), nodes, 8)
     with_server = play_with_server(Scaffold(), 8)
     for gossip, server in zip(with_gossip, with_server, strict=True):
         for state in gossip:

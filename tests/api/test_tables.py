@@ -22,9 +22,9 @@ def test_evaluations_have_a_row_per_evaluation_node_and_metric(finished):
     found = frames.evaluations(finished.records)
     assert list(found) == EVALUATIONS and len({len(column) for column in found.values()}) == 1
     accuracy = found["metric"] == "accuracy"
-    assert accuracy.sum() == 3 * 3  # after rounds 1 and 2, and after the last exchange
-    assert found["node"][accuracy].tolist() == [0, 1, 2] * 3 and found["cluster"][accuracy].tolist() == [0, 0, 1] * 3
-    last = accuracy & (found["round"] == 3)
+    assert accuracy.sum() == 2 * 3  # after rounds 1 and 2
+    assert found["node"][accuracy].tolist() == [0, 1, 2] * 2 and found["cluster"][accuracy].tolist() == [0, 0, 1] * 2
+    last = accuracy & (found["round"] == 2)
     assert found["value"][last].mean() == pytest.approx(finished.summary["accuracy"]["all"])
     assert set(found["bytes"][last]) == {finished.summary["bytes"]["total"]}
 
@@ -174,12 +174,12 @@ def test_values_of_a_sweep_with_paths_and_classes_have_directories_of_their_own(
     monkeypatch.chdir(tmp_path / "one")
     (tmp_path / "parts.py").write_text("from torch import nn\n\n\nclass Net(nn.Linear):\n    pass\n")
     models = [{"name": "../parts.py:Net", "in_features": 784, "out_features": number} for number in (10, 11)]
-    algorithms = [{"name": EpidemicLearning, "shared_init": True}, "local"]
+    algorithms = [{"name": EpidemicLearning, "fanout": 2}, "local"]
     grid = {"training.learning_rate": [0.05, 0.1], "model": models, "algorithm": algorithms}
     found = ddlsim.sweep(scenario(learning="none"), grid, out="out")
     names = [run.dir.relative_to("out").as_posix() for run in found.runs]
     first = "training.learning_rate=0.05,model=..-parts.py-Net-in_features=784-out_features=10"
-    assert names[:2] == [f"{first},algorithm=EpidemicLearning-shared_init=true/run", f"{first},algorithm=local/run"]
+    assert names[:2] == [f"{first},algorithm=EpidemicLearning-fanout=2/run", f"{first},algorithm=local/run"]
     assert len(set(names)) == 8 and [path.name for path in tmp_path.glob("one/*")] == ["out"]
 
 

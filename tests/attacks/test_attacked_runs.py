@@ -347,7 +347,7 @@ def test_what_every_receiver_is_sent_apart_it_decodes_apart(tmp_path, monkeypatc
         return made
 
     monkeypatch.setattr(AttackedTransport, "_messages", noted)
-    sets = ("algorithm={name: dpsgd, shared_init: false}", "attacks=[{name: dissensus, nodes: [1]}]", "rounds=3")
+    sets = ("algorithm={name: dpsgd}", "attacks=[{name: dissensus, nodes: [1]}]", "rounds=3")
     compression = f"network.compression={{name: {name}, fraction: 0.1}}"
     runs.run(load(SMOKE, (*SMALL[1:], *sets, compression)), out=tmp_path / "run")
     first = {}
@@ -363,8 +363,8 @@ def test_what_every_receiver_is_sent_apart_it_decodes_apart(tmp_path, monkeypatc
 def test_dissensus_counts_everybody_in_the_last_exchange(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(Dissensus, "forge", lambda self, given: seen.append(len(given.known)) or given.own)
-    sets = ("algorithm={name: dpsgd}", "topology={name: ring}", "rounds=2", "attacks=[{name: dissensus, nodes: [5]}]")
-    runs.run(load(SMOKE, sets), out=tmp_path / "run")
+    sets = ("algorithm={name: dpsgd, final_all_reduce: true}", "topology={name: ring}", "rounds=2")
+    runs.run(load(SMOKE, (*sets, "attacks=[{name: dissensus, nodes: [5]}]")), out=tmp_path / "run")
     assert seen[-7:] == [7] * 7 and set(seen[:-7]) <= {1, 2}
 
 

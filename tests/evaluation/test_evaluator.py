@@ -76,7 +76,7 @@ def test_a_backdoors_success_is_a_share_of_samples_whatever_nodes_are_judged_by(
     compute = SimpleNamespace(test=lambda *_: None, resolve=lambda jobs: [found for _ in jobs])
     recorder = SimpleNamespace(row=lambda *row: rows.append(row))
     section = load(SMOKE).evaluation
-    evaluator = Evaluator(compute, recorder, section, Schedule(1, 1, False), np.zeros(1), task, None, nothing, nothing)
+    evaluator = Evaluator(compute, recorder, section, Schedule(1, 1), np.zeros(1), task, None, nothing, nothing)
     evaluator._write_backdoor(2, {0: SimpleNamespace(time_s=5.0)}, {0: (None, None)})
     assert rows == [(5.0, 0, 2, "backdoor_success", 0.75)]
 
@@ -87,7 +87,7 @@ def test_a_branch_stops_at_the_target_of_its_metric():
         load(SMOKE, [f"evaluation={{every: 1, target_accuracy: {target}, stop_at_target: true}}"]).evaluation
         for target in (0.9, 0.3)
     )
-    schedule = Schedule(1, 10, False)
+    schedule = Schedule(1, 10)
     evaluator = Evaluator(None, None, before, schedule, np.zeros(1), task, None, nothing, nothing)
     assert evaluator._stop_at == 0.9
     evaluator.use(after, schedule, 5, nothing)
@@ -95,7 +95,7 @@ def test_a_branch_stops_at_the_target_of_its_metric():
 
 
 @pytest.mark.parametrize(
-    "algorithm", ["{name: dpsgd}", "{name: adpsgd}", "{name: gossip}", "{name: dpsgd, final_all_reduce: false}"]
+    "algorithm", ["{name: dpsgd}", "{name: adpsgd}", "{name: gossip}", "{name: dpsgd, final_all_reduce: true}"]
 )
 @pytest.mark.parametrize("learning", ["real", "none"])
 def test_a_node_that_comes_back_behind_the_others_opens_no_round_again(tmp_path, algorithm, learning):

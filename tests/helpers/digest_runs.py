@@ -39,21 +39,22 @@ evaluation: {every: 2, target_accuracy: 0.15, samples: 100, evaluated_model: las
 records: {models: none}
 """
 
-COMMON_START = "shared_init: true"
-OWN_START = "shared_init: false"
+OWN_START = ("facade", "el", "deprl", "dac", "pens", "mapl", "fedsim", "fedclassavg", "fedproto")
+"""Algorithms whose nodes start from different models here; those of all others start from equal ones."""
+
 ALGORITHMS = {
-    "facade": "heads: 2, warmup_rounds: 1, final_all_reduce: true",
-    "el": f"variant: local, fanout: 3, {OWN_START}, final_all_reduce: true",
-    "dpsgd": f"{COMMON_START}, final_all_reduce: true",
+    "facade": "heads: 2, warmup_rounds: 1, variant: code, final_all_reduce: true",
+    "el": "variant: local, fanout: 3, final_all_reduce: true",
+    "dpsgd": "final_all_reduce: true",
     "deprl": "core_steps: 1, final_all_reduce: true",
-    "dac": "variant: facade, loss_batches: local_steps, sampled_peers: 3, init: own",
-    "random": "sampled_peers: 3, init: shared",
-    "oracle": "sampled_peers: 3, init: shared",
-    "local": "init: shared",
-    "pens": "loss_batches: local_steps, sampled_peers: 3, stage1_rounds: 2, init: own",
-    "panm": "loss_batches: local_steps, sampled_peers: 2, stage1_rounds: 2, init: shared",
-    "gossip": f"merge: age, {COMMON_START}",
-    "adpsgd": COMMON_START,
+    "dac": "variant: facade, loss_batches: local_steps, sampled_peers: 3",
+    "random": "sampled_peers: 3",
+    "oracle": "sampled_peers: 3",
+    "local": "",
+    "pens": "loss_batches: local_steps, sampled_peers: 3, stage1_rounds: 2",
+    "panm": "loss_batches: local_steps, sampled_peers: 2, stage1_rounds: 2",
+    "gossip": "merge: age",
+    "adpsgd": "",
     "mapl": "warmup_rounds: 1, projection_units: 16, temperature: 0.5",
     "fedavg": "weights: samples",
     "fedprox": "mu: 0.01",
@@ -61,9 +62,9 @@ ALGORITHMS = {
     "fedsim": "",
     "fedclassavg": "temperature: 100",
     "fedproto": "proto_weight: 0.1",
-    "dfedavgm": COMMON_START,
-    "gtsgd": COMMON_START,
-    "sgp": f"graph: exponential, {COMMON_START}",
+    "dfedavgm": "",
+    "gtsgd": "",
+    "sgp": "graph: exponential",
 }
 """Settings of the algorithms."""
 
@@ -85,6 +86,12 @@ def algorithm(name: str, **changes: str) -> str:
 
 EL, DPSGD, FACADE, FEDAVG = (algorithm(name) for name in ("el", "dpsgd", "facade", "fedavg"))
 DPSGD_WITHOUT_FINISH = algorithm("dpsgd", final_all_reduce="false")
+
+
+def init_of(overrides: tuple[str, ...]) -> str:
+    """The initial models of a run whose overrides name no others."""
+    name = overrides[0].removeprefix("algorithm={name: ").partition(",")[0].rstrip("}")
+    return "own" if name in OWN_START else "shared"
 
 
 def compressed(name: str) -> str:
@@ -182,7 +189,8 @@ RUNS: dict[str, tuple[str, ...]] = {
         "training.schedule={name: cosine, warmup: 2, per: step}",
     ),
     "dac, early stopping": (
-        algorithm("dac", variant="hagander_2024", init="shared"),
+        algorithm("dac", variant="hagander_2024"),
+        "init=shared",
         VALIDATION,
         "training.early_stopping={patience: 1}",
         "evaluation.evaluated_model=best",
@@ -198,7 +206,8 @@ RUNS: dict[str, tuple[str, ...]] = {
         "training.batch_size=64",
     ),
     "dac, regression": (
-        algorithm("dac", variant="text", init="shared"),
+        algorithm("dac", variant="text"),
+        "init=shared",
         *REGRESSION,
         "evaluation.samples=null",
         "evaluation.target_accuracy=null",
@@ -245,7 +254,8 @@ def compute(name: str, folder: Path) -> dict[str, str]:
         options = {"threads": 1, "callbacks": [_interrupting()]}
     elif name in BRANCHED:
         options = {"threads": 1, "checkpoint_every": Every(rounds=1, keep=ALL)}
-    summary = runs.run(load(folder / "digests.yaml", RUNS[parent]), out=folder / "run", **options)
+    scenario = load(folder / "digests.yaml", (f"init={init_of(RUNS[parent])}", *RUNS[parent]))
+    summary = runs.run(scenario, out=folder / "run", **options)
     assert summary["status"] == ("interrupted" if name in RESUMED else "done"), (name, summary["status"])
     if name in RESUMED:
         runs.resume(folder / "run", threads=1)

@@ -127,7 +127,7 @@ def assemble(
     monitor = NoMonitor()
     if evaluated:
         similarities = OracleSimilarities((), None, records, run.rng_after)
-        schedule = Schedule(100, rounds, algorithm.has_final_exchange)
+        schedule = Schedule(100, rounds)
         section, tested = Evaluation(), np.zeros(num_nodes, int)
         monitor = Evaluator(
             compute, records, section, schedule, tested, task, run.rng_after, measurements, similarities

@@ -181,7 +181,7 @@ def test_dpsgd_runs_on_any_module_and_facade_needs_one_that_can_be_cut(tmp_path,
         scenario = {**small, **training, "algorithm": {"name": algorithm}, "model": model}
         return ddlsim.run(scenario, out=tmp_path / algorithm)
 
-    assert run("dpsgd").summary["bytes"]["payload"] == 12 * 4 * 7850  # neighbors, and the last exchange
+    assert run("dpsgd").summary["bytes"]["payload"] == 6 * 4 * 7850  # three nodes, two neighbors each
     if learning == "real":
         assert set(ddlsim.load(tmp_path / "dpsgd").state_dict(0)) == {"1.weight", "1.bias"}
         with pytest.raises(ScenarioError, match="cannot be cut before '1'"):

@@ -47,8 +47,8 @@ def test_every_message_of_a_node_is_one_release_whoever_gets_it(tmp_path):
     pytest.importorskip("opacus")
     runs.run(private(), out=tmp_path / "run")
     records = read(tmp_path / "run")
-    # Two rounds and the last exchange, a model each, to both neighbors; noise of 2 clip over a sensitivity of 2 clip.
-    assert records.evaluations.epsilon[-1] == pytest.approx(epsilon([Releases(1.0, 1.0, 3)], 1e-5))
+    # Two rounds, a model each, to both neighbors; noise of 2 clip over a sensitivity of 2 clip.
+    assert records.evaluations.epsilon[-1] == pytest.approx(epsilon([Releases(1.0, 1.0, 2)], 1e-5))
     assert rounds(records)["epsilon"][0] == pytest.approx(epsilon([Releases(1.0, 1.0, 1)], 1e-5))
     summary = summary_of(records)
     assert summary["privacy"]["kind"] == "message"

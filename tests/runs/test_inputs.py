@@ -144,4 +144,4 @@ def test_runs_of_one_process_read_a_topology_that_has_changed(given, tmp_path):
         edges.write_text(text)
         scenario = from_mapping(to_plain(given[0]) | keys | {"nodes": {"clusters": [3]}})
         sent.append(runs.run(scenario, out=tmp_path / "net", force=True)["bytes"]["total"])
-    assert 18 * sent[0] == 14 * sent[1]  # two rounds of 4 or 6 messages, and 6 at the end
+    assert 6 * sent[0] == 4 * sent[1]  # 4 or 6 messages a round

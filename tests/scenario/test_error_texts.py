@@ -27,14 +27,15 @@ bad.yaml:1:9: rounds: expected a number of at least 1, got 0
 bad.yaml:2:24: nodes.clusters[1]: expected a whole number, got 'two'
      2 | nodes: {clusters: [30, two]}
        |                        ^
-bad.yaml:5:3: algorithm.headz: unknown key 'headz'. Did you mean 'heads'? Allowed here: name, heads, warmup_rounds, \
-variant, evaluation_head, final_all_reduce, common_batches, selection_batches, thorough_every, thorough_takes_time
+bad.yaml:5:3: algorithm.headz: unknown key 'headz'. Did you mean 'heads'? Allowed here: name, \
+final_all_reduce, heads, warmup_rounds, variant, evaluation_head, common_batches, selection_batches, thorough_every, \
+thorough_takes_time
      5 |   headz: 2                # typo
        |   ^
 bad.yaml:6:10: algorithm.heads: expected a whole number, got '10'. Write it without quotes.
      6 |   heads: "10"
        |          ^
-bad.yaml:7:12: algorithm.variant: expected one of code, paper, got 'cod'. Did you mean 'code'?
+bad.yaml:7:12: algorithm.variant: expected one of paper, code, got 'cod'. Did you mean 'code'?
      7 |   variant: cod
        |            ^
 """

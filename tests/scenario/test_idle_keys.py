@@ -54,7 +54,8 @@ NOTES = [
 
 @pytest.mark.parametrize(("change", "told"), NOTES)
 def test_a_key_that_does_nothing_is_told(change, told):
-    (note,) = idle_notes(load("smoke", [change] if isinstance(change, str) else change))
+    changes = ["topology.dynamic=false", *([change] if isinstance(change, str) else change)]
+    (note,) = [note for note in idle_notes(load("smoke", changes)) if " is defined for " not in note]
     assert note.startswith(f"NOTE: {told}") and note.endswith(".")
 
 

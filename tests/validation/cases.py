@@ -123,7 +123,7 @@ def rounds_of(algorithm: str, nodes: int, rounds: int, seconds: float, seed: int
         "training": {"local_steps": 1, "learning_rate": 0.1},
         "devices": {"name": "constant", "step_time_s": seconds},
         "network": {"fidelity": "ideal"},
-        "topology": {"name": "random_regular", "degree": 4},
+        "topology": {"name": "random_regular", "degree": 4, "dynamic": True},
     }
     Network.send = listen
     try:
