@@ -31,7 +31,7 @@ def test_evaluations_have_a_row_per_evaluation_node_and_metric(finished):
 
 def test_rounds_have_means_over_nodes_and_clusters(finished):
     found, summary = frames.rounds(finished.records), finished.summary
-    assert found["round"].tolist() == [1, 2, 3]
+    assert found["round"].tolist() == [1, 2]
     assert found["accuracy"][-1] == summary["accuracy"]["all"]
     assert found["accuracy_std"][-1] == pytest.approx(summary["accuracy"]["std"])
     assert [found["accuracy_0"][-1], found["accuracy_1"][-1]] == summary["accuracy"]["clusters"]
@@ -97,7 +97,7 @@ def test_a_figure_shows_itself(finished):
     figure = finished.plot(x="bytes", y="worst_cluster")
     assert figure._repr_png_().startswith(b"\x89PNG")
     (line,) = figure.axes[0].lines
-    assert len(line.get_xdata()) == 3 and line.get_marker() == "o"
+    assert len(line.get_xdata()) == 2 and line.get_marker() == "o"
 
 
 def test_a_comparison_takes_runs_directories_and_folders(finished):

@@ -1,35 +1,16 @@
 """What a comparison compares: the keys in which its rows differ, and rows whose runs computed the same."""
 
-import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from ddlsim.report.comparing.groups import APART, Settings, part_of, settings_of_run
-from ddlsim.report.records import Records
+from ddlsim.report.comparing.groups import Settings, part_of
+from ddlsim.report.comparing.rows import Row
 from ddlsim.report.text import json_text
 
-if TYPE_CHECKING:
-    from ddlsim.report.comparing.rows import Row
-
-RECORDS = ("metrics.jsonl", "communication.jsonl")
 REGULAR = ("random_regular", "ring", "complete")
 MOST_VALUES, MOST_CHARACTERS = 3, 30
 
 
-def settings(records: Records) -> Settings:
-    """Every setting of a run, without what does not change its meaning."""
-    return {key: value for key, value in settings_of_run(records).items() if key.partition(".")[0] not in APART}
-
-
-def records_digest(records: Records) -> str:
-    """A digest of the metrics and the communication of a finished run; empty if it has not finished or has no files."""
-    paths = [records.directory / name for name in RECORDS if (records.directory / name).is_file()]
-    if records.status != "done" or not paths:
-        return ""
-    return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in paths)).hexdigest()
-
-
-def heading(rows: "Sequence[Row]", studied: Sequence[str] | None = None) -> list[str]:
+def heading(rows: Sequence[Row], studied: Sequence[str] | None = None) -> list[str]:
     """The lines above a table of rows.
 
     Args:
@@ -41,7 +22,7 @@ def heading(rows: "Sequence[Row]", studied: Sequence[str] | None = None) -> list
     return [differences(rows, studied), *(f"!! {text}" for text in identical(rows))]
 
 
-def differences(rows: "Sequence[Row]", studied: Sequence[str] | None = None) -> str:
+def differences(rows: Sequence[Row], studied: Sequence[str] | None = None) -> str:
     """A sentence on the keys in which rows differ, those that the comparison is not about with their values."""
     found = _differing([row.values for row in rows])
     if len({tuple(sorted(row.seeds)) for row in rows}) > 1:
@@ -60,7 +41,7 @@ def differences(rows: "Sequence[Row]", studied: Sequence[str] | None = None) -> 
     return f"{text}the settings also differ in {', '.join(f'{key} ({_shown(found[key])})' for key in others)}"
 
 
-def identical(rows: "Sequence[Row]") -> list[str]:
+def identical(rows: Sequence[Row]) -> list[str]:
     """A sentence for each set of rows whose runs of equal seeds wrote the same bytes."""
     sets: list[list[Row]] = []
     for row in rows:
@@ -72,19 +53,19 @@ def identical(rows: "Sequence[Row]") -> list[str]:
     return [f"{_names(own, rows)} computed the same: {_reason(own)}" for own in sets if len(own) > 1]
 
 
-def _same(one: "Row", other: "Row") -> bool:
+def _same(one: Row, other: Row) -> bool:
     common = one.digests.keys() & other.digests.keys()
     return bool(common) and all(one.digests[seed] and one.digests[seed] == other.digests[seed] for seed in common)
 
 
-def _names(own: "Sequence[Row]", rows: "Sequence[Row]") -> str:
+def _names(own: Sequence[Row], rows: Sequence[Row]) -> str:
     names = [row.setting or f"{row.algorithm} {row.settings}".strip() for row in own]
     several_scenarios = len({row.scenario for row in rows}) > 1
     names = [f"{row.scenario} {name}" for row, name in zip(own, names, strict=True)] if several_scenarios else names
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _reason(own: "Sequence[Row]") -> str:
+def _reason(own: Sequence[Row]) -> str:
     """Why, where it is known."""
     algorithms = {row.values.get("algorithm.name") for row in own}
     regular = all(row.values.get("topology.name") in REGULAR for row in own)

@@ -13,6 +13,7 @@ from ddlsim.report.records import Records
 
 APART = ("name", "description", "paper", "seed", "fallback")
 """Keys of a scenario in which runs of one setting may differ."""
+RECORDS = ("metrics.jsonl", "communication.jsonl")
 MOST_KEYS = 3
 """So many keys may tell settings apart where scenarios have different names; else the names do as well."""
 MOST_CHARACTERS, MOST_WHOLE = 40, 200
@@ -72,6 +73,19 @@ def settings_of_run(records: Records) -> Settings:
     }
     code = {f"code.{name}": digest[:12] for name, digest in digests.items() if digest}
     return settings_of(records.scenario) | ({"branch": "; ".join(changes)} if changes else {}) | code
+
+
+def compared_settings(records: Records) -> Settings:
+    """Every setting of a run, without what does not change its meaning."""
+    return {key: value for key, value in settings_of_run(records).items() if key.partition(".")[0] not in APART}
+
+
+def records_digest(records: Records) -> str:
+    """A digest of the metrics and the communication of a finished run; empty if it has not finished or has no files."""
+    paths = [records.directory / name for name in RECORDS if (records.directory / name).is_file()]
+    if records.status != "done" or not paths:
+        return ""
+    return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in paths)).hexdigest()
 
 
 def untold(records: Records) -> list[str]:

@@ -9,8 +9,7 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.errors import ScenarioError
 from ddlsim.report.comparing.curves import measure_of, metric_of_measure
-from ddlsim.report.comparing.differences import records_digest, settings
-from ddlsim.report.comparing.groups import Settings, group, untold
+from ddlsim.report.comparing.groups import Settings, compared_settings, group, records_digest, untold
 from ddlsim.report.energy_table import emitted
 from ddlsim.report.published import published
 from ddlsim.report.records import Records
@@ -142,7 +141,7 @@ def _row(
 ) -> Row:
     summary, records = members[0]
     siblings = [
-        settings(other[0][1])
+        compared_settings(other[0][1])
         for other in groups
         if all(other[0][0][name] == summary[name] for name in ("scenario", "algorithm"))
     ]
@@ -153,7 +152,7 @@ def _row(
     return Row(
         scenario=_common(own["scenario"] for own, _ in members),
         algorithm=_common(own["algorithm"] for own, _ in members),
-        settings=_what_differs(settings(records), siblings),
+        settings=_what_differs(compared_settings(records), siblings),
         data=f"{data['name']}{FALLBACK if data['fallback'] else ''}",
         status=summary["status"],
         evaluated_round=rounds[0] if len(rounds) == 1 else None,
@@ -170,7 +169,7 @@ def _row(
         mixed=mixed,
         attacked=max(int(own.attacked.sum()) for _, own in members),
         target_metric=metric_of_measure(measure, records),
-        values=settings(records),
+        values=compared_settings(records),
         digests={} if mixed else {own["seed"]: records_digest(each) for own, each in members},
         final_exchange=exchange_text(summary) if "final_exchange" in summary else "",
         ended=" to ".join(map(str, dict.fromkeys((rounds[0], rounds[-1])))) if rounds else "",
