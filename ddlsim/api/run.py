@@ -145,6 +145,31 @@ class Run:
 
         return read_model(self._dir, node)
 
+    def preprocess(self, samples: Any) -> Any:
+        """Samples as the run's models take them, a torch.Tensor; clusters' shifts are not applied.
+
+        Args:
+            samples: one or several, as `ddlsim.data.Arrays` takes them; also columns of a table by name.
+        """
+        from ddlsim.runs.preprocessing import inputs_of, preprocess
+
+        return preprocess(inputs_of(self._dir), samples)
+
+    def evaluate(self, dataset: Any, node: int = 0) -> dict[str, float]:
+        """What the run measures (accuracy, 0 to 1; test_loss; ...) of a node's trained model on other samples.
+
+        Args:
+            dataset: samples and labels (x, y), or a torch Dataset, as `ddlsim.data.Arrays` takes a split.
+            node: which one.
+        """
+        from ddlsim import own_code
+        from ddlsim.runs.models import scenario_of_models
+        from ddlsim.runs.preprocessing import evaluate, inputs_of
+
+        model = self.model(node)
+        with own_code.foreign_code(self._trust):
+            return evaluate(inputs_of(self._dir), scenario_of_models(self._dir), model, dataset)
+
     def plot(self, x: "Axis" = "rounds", y: str | None = None) -> "Figure":
         """A figure with one line, a mark at every evaluation; it shows itself in a notebook, `figure.savefig(path)`
         saves.

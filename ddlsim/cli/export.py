@@ -34,7 +34,8 @@ def export(
 ) -> None:
     """Write a node's model to a file, or the records of a run to another tool.
 
-    A model is a file that `module.load_state_dict(safetensors.torch.load_file(FILE))` takes.
+    A model is a file that `module.load_state_dict(safetensors.torch.load_file(FILE))` takes. Its metadata say how
+    inputs are prepared: layout, dtype, mean, std and classes.
     """
     if (node is None) == (to is None):
         raise ScenarioError("export: expected --node NUMBER -o FILE for a model, or --to TOOL for the records.")
@@ -46,8 +47,8 @@ def export(
     assert node is not None
     from ddlsim.runs.models import export_model
 
-    count = export_model(run, node, out, all_parts)
-    typer.echo(f"{out}: {count} tensors of node {node}")
+    count, inputs = export_model(run, node, out, all_parts)
+    typer.echo(f"{out}: {count} tensors of node {node}\n{out}: {inputs}")
 
 
 def _records(run: Path, to: str, out: Path | None) -> None:

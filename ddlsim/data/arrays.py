@@ -96,7 +96,9 @@ class Arrays(DataSettings):
                 f"{WHERE}: expected train=(x, y) and test=(x, y), {lacking} is missing. Split your samples in two."
             )
         named = {"train": train, "test": test, "validation": validation}
-        splits = {name: _pair(name, given, self.task, layout) for name, given in named.items() if given is not None}
+        splits = {
+            name: read_split(name, given, self.task, layout) for name, given in named.items() if given is not None
+        }
         task = self.task
         if task == "classification" and any(y.dtype == np.float32 for _, y in splits.values()):
             task = "regression"  # the scenario's task may be; `load` knows
@@ -150,7 +152,7 @@ class Arrays(DataSettings):
         return made
 
 
-def _pair(split: str, given: Any, task: str, layout: str | None) -> Pair:
+def read_split(split: str, given: Any, task: str, layout: str | None) -> Pair:
     """Samples and labels of one split, checked; numbers in the place of classes are held as those of a regression.
 
     Raises:

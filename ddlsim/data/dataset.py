@@ -54,6 +54,7 @@ class Dataset:
         num_tokens: how many different tokens samples consist of; None: they are no tokens, or ids up to the largest
             there is, see `known_tokens`.
         class_names: of the classes, in their order, where they have names.
+        features: of a table, what each is: the column, with `mean` and `std` of a number, or `is`, a word.
         notes: what every report on a run must tell about the data.
     Raises:
         DataDamaged: if the arrays do not fit each other.
@@ -75,6 +76,7 @@ class Dataset:
     columns: Mapping[str, Mapping[str, np.ndarray]] | None = None
     num_tokens: int | None = None
     class_names: tuple[str, ...] = ()
+    features: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self):
@@ -130,6 +132,18 @@ class Dataset:
         """Of samples as models get them: float32 for images and features, otherwise the integers' own type."""
         floating = self.holds_images or np.issubdtype(self.train_images.dtype, np.floating)
         return "float32" if floating else self.train_images.dtype.name
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """How samples are prepared for models, as plain data: (x / divided_by - mean) / std of images and features."""
+        axes = {1: "[N, T]", 2: "[N, C, T]", 3: "[N, C, H, W]"}.get(len(self.sample_shape), "[N, ...]")
+        found: dict[str, Any] = {"layout": axes, "shape": list(self.sample_shape), "dtype": self.sample_dtype}
+        if self.holds_images:
+            found["divided_by"] = 255 if self.train_images.dtype == np.uint8 else 1
+            found |= {"mean": np.asarray(self.mean).tolist(), "std": np.asarray(self.std).tolist()}
+        if self.features:
+            found["features"] = [dict(each) for each in self.features]
+        return {**found, "classes": list(self.class_names) or int(self.num_classes)}
 
     @property
     def known_tokens(self) -> int | None:

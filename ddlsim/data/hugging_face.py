@@ -101,7 +101,8 @@ class HuggingFace(DataSettings):
         found = own_dataset(
             "hf", f"hf:{self.path}", splits, self.task, self.num_classes, self.mean, self.std, columns or None
         )
-        return dataclasses.replace(found, name=self.path)
+        names = self._names(read) if self.num_classes is None else ()
+        return dataclasses.replace(found, name=self.path, class_names=names)
 
     def _split(self, name: str, search: DataSearch) -> Any:
         """One split, a datasets.Dataset."""
@@ -217,10 +218,15 @@ class HuggingFace(DataSettings):
                     f"{self.path} ({split})", self.label, cells, "Name all classes by words, or by numbers."
                 )
         values = {split: as_array(self.path, key, rows[self.label][:]) for split, rows in read.items()}
-        if self.task != "regression" and values["train"].dtype.kind in "US":
-            names = np.unique(np.concatenate(list(values.values())))
-            values = {split: np.searchsorted(names, own) for split, own in values.items()}
+        if names := self._names(read):
+            values = {split: np.searchsorted(np.array(names), own) for split, own in values.items()}
         return {split: as_labels(self.path, f"{key} ({split})", own, self.task) for split, own in values.items()}
+
+    def _names(self, read: Mapping[str, Any]) -> tuple[str, ...]:
+        """The names of the classes, in alphabetical order over all splits; none where labels are numbers."""
+        if self.task == "regression" or not isinstance(read["train"][self.label][0], str):
+            return ()
+        return tuple(sorted({label for rows in read.values() for label in rows[self.label][:]}))
 
 
 def _saved(datasets: Any, place: Path, name: str) -> Any:

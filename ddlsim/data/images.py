@@ -151,7 +151,8 @@ class ImageFolder(DataSettings):
             arrays = _read_splits(*splits, self.size)
         mean = per_channel(self.mean, 3, "data.mean", str(root))
         std = per_channel(self.std, 3, "data.std", str(root))
-        return Dataset("image-folder", *arrays, len(classes), mean, std, str(root))
+        names = tuple(classes)
+        return Dataset("image-folder", *arrays, len(classes), mean, std, str(root), class_names=names)
 
     def _split(self, root: Path, samples: list[Sample], num_classes: int) -> tuple[list[Sample], list[Sample]]:
         """Per class, a random `test_fraction` of its images (or folders), at least one, goes to the test set."""

@@ -52,8 +52,8 @@ class PreparedData:
         mean: per channel what was subtracted, float32 [C], on the scale of the values before.
         std: per channel what was divided by.
         about: for the manifest: name, origin, sha256 of the samples, `dealt`: that of what is dealt to whom, number of
-            samples; `notes` that every report must tell; `tested`: of test sets that are not used whole the pairs
-            [samples taken, samples there].
+            samples; `inputs`: how they are prepared; `notes` that every report must tell; `tested`: of test sets that
+            are not used whole the pairs [samples taken, samples there].
         task: what is learned, or the name of an entry of TASKS.
         test_set: int64 [nodes], position in `cluster_test` of what each node is tested on.
         dtype: numpy's name of the samples' type.
@@ -150,6 +150,7 @@ def prepare(
         "validation": len(held_out),
         "per_node": {"min": min(sizes), "max": max(sizes), "total": sum(sizes)},
     }
+    about["inputs"] = dataset.inputs
     if dataset.notes:
         about["notes"] = list(dataset.notes)
     if test_samples is not None:

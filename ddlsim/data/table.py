@@ -13,7 +13,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Gt, Lt
@@ -102,7 +102,7 @@ class Table(DataSettings):
                     f"({len(unknown)} such rows). Fill it in, or take these rows out."
                 )
         cells = {column: [own[row] for row in kept] for column, own in cells.items()}
-        labels, classes = self._labels(origin, cells[self.target])
+        labels, names = self._labels(origin, cells[self.target])
         domains = np.zeros(len(labels), np.int64)
         if self.domain is not None:
             numbers = numbers_of(cells[self.domain])  # 2 before 10
@@ -118,7 +118,7 @@ class Table(DataSettings):
         test = _test_rows(domains, self.test_share, self.split_seed)
         apart = {self.target, self.domain, *self.leave_out}
         inputs = {column: own for column, own in cells.items() if column not in apart}
-        features = _features(origin, inputs, ~test, self.categorical)
+        features, about = _features(origin, inputs, ~test, self.categorical)
         texts = {column: np.array(own) for column, own in cells.items() if column in apart or numbers_of(own) is None}
         return Dataset(
             name,
@@ -126,13 +126,15 @@ class Table(DataSettings):
             labels[~test],
             features[test],
             labels[test],
-            classes,
+            len(names) or 1,
             np.zeros(1, np.float32),
             np.ones(1, np.float32),
             origin,
             self.task,
             domains=None if self.domain is None else {"train": domains[~test], "test": domains[test]},
             columns={column: {"train": own[~test], "test": own[test]} for column, own in texts.items()},
+            class_names=names,
+            features=about,
             notes=notes,
         )
 
@@ -155,8 +157,8 @@ class Table(DataSettings):
                 found.append(f"{note}; {others}")
         return tuple(sorted(found))
 
-    def _labels(self, origin: str, cells: Sequence[str]) -> tuple[np.ndarray, int]:
-        """Labels, and how many classes there are (of a regression 1)."""
+    def _labels(self, origin: str, cells: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Labels, and the names of the classes (of a regression none)."""
         numbers = None if self.target in self.categorical else numbers_of(cells)
         if self.task == "regression":
             if numbers is None:
@@ -168,14 +170,14 @@ class Table(DataSettings):
                     f"data.target: column {self.target} of {origin} holds words ({word!r}), a regression needs "
                     f"numbers (row {row} of those with a target). Choose another column, or task: classification."
                 )
-            return finite(origin, f"column {self.target}", numbers.astype(np.float32)), 1
+            return finite(origin, f"column {self.target}", numbers.astype(np.float32)), ()
         values, labels = np.unique(cells if numbers is None else numbers, return_inverse=True)
         if len(values) > MOST_CLASSES:
             raise ScenarioError(
                 f"data.target: column {self.target} of {origin} has {len(values)} different values, as classes at most "
                 f"{MOST_CLASSES}. Choose another column, or task: regression."
             )
-        return labels.astype(np.int64), len(values)
+        return labels.astype(np.int64), tuple(str(each) if numbers is None else f"{each:g}" for each in values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,23 +248,29 @@ def _test_rows(domains: np.ndarray, share: float, seed: int) -> np.ndarray:
     return found
 
 
-def _features(origin: str, cells: Columns, train: np.ndarray, categorical: Sequence[str]) -> np.ndarray:
-    """Features float32 [N, 1, F, 1], numbers normalized by the training rows.
+def _features(
+    origin: str, cells: Columns, train: np.ndarray, categorical: Sequence[str]
+) -> tuple[np.ndarray, tuple[dict[str, Any], ...]]:
+    """Features float32 [N, 1, F, 1], numbers normalized by the training rows; and what each is.
 
     Raises:
         DataDamaged: if a number is infinite. ScenarioError: if no column is left.
     """
     found: list[np.ndarray] = []
+    about: list[dict[str, Any]] = []
     for name, column in cells.items():
         numbers = None if name in categorical else numbers_of(column, NO_NUMBER)
         if numbers is None:
             words = np.array(column)
-            found += [words == word for word in np.unique(words[train]) if word]
+            chosen = [str(word) for word in np.unique(words[train]) if word]
+            found += [words == word for word in chosen]
+            about += [{"column": name, "is": word} for word in chosen]
             continue
         finite(origin, f"column {name}", np.where(np.isnan(numbers), 0, numbers))
         known = numbers[train & np.isfinite(numbers)]
         if len(known) and known.min() < known.max():  # the deviation of equal numbers is not always 0
             found.append(np.nan_to_num((numbers - known.mean()) / known.std()))
+            about.append({"column": name, "mean": float(known.mean()), "std": float(known.std())})
     if not found:
         raise ScenarioError("data: no column is left that is a feature. Leave fewer out.")
-    return np.stack(found, axis=1).astype(np.float32)[:, None, :, None]
+    return np.stack(found, axis=1).astype(np.float32)[:, None, :, None], tuple(about)

@@ -18,6 +18,7 @@ from ddlsim.errors import DdlsimError, RecordsDamaged, ScenarioError
 from ddlsim.report.reading import check_run
 from ddlsim.runs.earlier import read_manifest
 from ddlsim.runs.manifest import MODEL_SEES
+from ddlsim.runs.preprocessing import inputs_of, metadata, sentence
 from ddlsim.strict_json import table_text
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def model_of(directory: Path, node: int, data_dir: Path | None = None, download:
     from ddlsim.learning.architecture import UNTRAINED, draw
     from ddlsim.rng import stream_seed
 
-    values, scenario = read_model(directory, node), _scenario_of_models(directory)
+    values, scenario = read_model(directory, node), scenario_of_models(directory)
     _warn_of_other_code(directory, scenario)
     image_shape, num_classes, num_tokens, label_shape = _seen(directory, scenario, data_dir, download)
     builders = scenario.model.fitted(num_tokens, label_shape).builders(image_shape, num_classes)
@@ -169,7 +170,7 @@ def model_of(directory: Path, node: int, data_dir: Path | None = None, download:
     return module.eval()
 
 
-def _scenario_of_models(directory: Path) -> "Scenario":
+def scenario_of_models(directory: Path) -> "Scenario":
     """The scenario of a run; where parts that no model goes by name files that are not there any more (relative to
     where it was started), without these.
     """
@@ -219,25 +220,26 @@ def _seen(directory: Path, scenario: "Scenario", data_dir: Path | None, download
     return tuple(getattr(seen, key) for key in MODEL_SEES)
 
 
-def export_model(directory: Path, node: int, out: Path, with_extra_parts: bool = False) -> int:
-    """Writes a node's model to a file of its own, for `module.load_state_dict(safetensors.torch.load_file(out))`.
+def export_model(directory: Path, node: int, out: Path, with_extra_parts: bool = False) -> tuple[int, str]:
+    """Writes a node's model to a file of its own, for `module.load_state_dict(safetensors.torch.load_file(out))`; its
+    metadata say how inputs are prepared.
 
     Returns:
-        How many tensors it has.
+        How many tensors it has, and how inputs are prepared, in words.
     Raises:
         DdlsimError: see `read_model`; or if the file cannot be written.
     """
     from safetensors.torch import save
 
-    tensors = read_model(directory, node, with_extra_parts)
+    tensors, inputs = read_model(directory, node, with_extra_parts), inputs_of(directory)
     draft = out.with_name(f"{out.name}.draft")
     try:
-        draft.write_bytes(save(tensors))
+        draft.write_bytes(save(tensors, metadata(inputs)))
         os.replace(draft, out)
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise DdlsimError(f"--out {out}: cannot be written: {error.strerror or error}. Name another path.") from error
-    return len(tensors)
+    return len(tensors), sentence(inputs)
 
 
 def _state(learner: "Learner", node: int, model: "Model", beside: Any) -> "dict[str, torch.Tensor]":

@@ -90,7 +90,7 @@ def test_token_ids_stay_integers(tmp_path):
         ({"label": "class"}, DataDamaged, r"data.label: .* has no column class in its train split"),
         ({"columns": ("age",)}, DataDamaged, r"data.columns: .* has no column age"),
         ({"inputs": ("text",)}, DataDamaged, r"data.inputs: text \(train\): expected images or numbers, got text"),
-        ({"inputs": ("a", "text")}, DataDamaged, r"several columns must be of one number each"),
+        ({"inputs": ("a", "text")}, DataDamaged, r"column text, row 1: expected a number, .* got 'hi'"),
         ({"label": "b"}, DataDamaged, r"data.label: b \(train\): labels must be whole numbers.*task: regression"),
         ({"test": "test"}, ScenarioError, r"has no split test: .*data.test: null"),
         ({"test_fraction": 0.01}, DataDamaged, r"data.test_fraction: 0.01 of 10 samples in 2 classes leaves one"),
@@ -110,3 +110,15 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     (tmp_path / "d.xls").write_text("?")
     with pytest.raises(ScenarioError, match=r"expected a file that ends in .csv"):
         load(tmp_path / "d.xls")
+
+
+def test_an_odd_cell_is_an_error_with_its_column_and_row(tmp_path):
+    rows = [{**row, "a": str(row["a"]), "kind": str(row["a"] % 2)} for row in ROWS]
+    for keys in ({}, {"inputs": ("a",)}):
+        path = lines(tmp_path / f"d{len(keys)}.jsonl", [*rows[:3], {**rows[3], "a": "-"}, *rows[4:]])
+        with pytest.raises(DataDamaged, match=r"column a, row 4: expected a number, as in 9 of 10 cells, got '-'"):
+            load(path, **keys)
+    with pytest.raises(DataDamaged, match=r"column kind, row 4: expected a number, as in 9 of 10 cells, got 'x'"):
+        load(lines(tmp_path / "e.jsonl", [*rows[:3], {**rows[3], "kind": "x"}, *rows[4:]]))
+    with pytest.raises(DataDamaged, match="column b, row 2: expected a number, got nothing"):
+        load(lines(tmp_path / "f.jsonl", [rows[0], {**rows[1], "b": None}, *rows[2:]]))
