@@ -6,7 +6,8 @@ attacker knows is part of the attack:
 
 - own: what it has made itself, and what the other nodes under the same attack have (they collude);
 - neighbors: beside that, the newest parameters that it has received from each honest node;
-- all: the newest parameters that every honest node has sent or published by that moment.
+- all: the newest parameters that every honest node has sent or published, those of the current round included: where
+  rounds wait for each other such an attacker sends last, elsewhere at the end of the instant.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

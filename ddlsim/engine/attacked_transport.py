@@ -6,11 +6,14 @@ noises, and of honest nodes it knows what they have released. An attack begins w
 nodes in other ones that ask it. See attacks/base.py for what an attacker knows.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import simpy
+
 from ddlsim.attacks.no_work import Sybil
+from ddlsim.engine.held_sendings import Held, HeldSendings
 from ddlsim.engine.transport import NetworkTransport
 from ddlsim.messages.message import EXCHANGE, PUSH, RESPONSE, SCORE_REQUEST, SECURE, Message
 from ddlsim.messages.payload import Path, is_parameters, walk
@@ -61,7 +64,9 @@ class AttackedTransport(NetworkTransport):
         # Parameters -> what is sent in their place; several nodes may have the same ones.
         self._forged: WeakKeyDictionary[Params, dict[Forgery, Params]] = WeakKeyDictionary()
         self._in_clear: set[int] = set()  # nodes under `privacy` that have sent what they forged without noise
+        self._answering: set[int] = set()  # attackers whose held answers are being sent
         super().__init__(*args)
+        self._holding = HeldSendings(self._may_send, self.waiting_for) if "all" in self._knowing else None
 
     # -- the port --------------------------------------------------------------------------------------------------
 
@@ -69,7 +74,10 @@ class AttackedTransport(NetworkTransport):
         """Answers pulls with what the attacks make of this payload from now on."""
         if not self._senders:  # else it is noised first
             self._learn(node, payload)
+        if self._holding is not None:
+            self._holding.count(node, round_num)
         super().publish(node, round_num, stage, payload)
+        self._has_sent(node, round_num)
 
     def fail(self, message: Message) -> None:
         """As in NetworkTransport; nobody waits for junk."""
@@ -79,8 +87,32 @@ class AttackedTransport(NetworkTransport):
     def _push(self, sender: int, receivers: tuple[int, ...], round_num: int, payload: Mapping[str, Any]) -> None:
         if receivers or not self._senders:
             self._learn(sender, payload)
-        for group, changed in self._outgoing(sender, receivers, round_num, PUSH, payload):
-            super()._push(sender, group, round_num, changed)
+        own_round, parent = self._round_of(sender, round_num), super()
+
+        def send() -> None:
+            for group, changed in self._outgoing(sender, receivers, round_num, PUSH, payload, own_round):
+                parent._push(sender, group, round_num, changed)
+
+        if self._holding is not None:
+            self._holding.count(sender, round_num)
+        if not receivers or not self._held_back(sender, receivers, round_num, send):
+            send()
+        self._has_sent(sender, round_num)
+
+    def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> simpy.Event:
+        """As in NetworkTransport; an attacker goes on once what it sends has been sent."""
+        event = super().wait(node, kind, round_num, senders)
+        if self._holding is None:
+            return event
+        self._holding.waits(node)
+        held = [one.released for one in self._holding.of(node)] if self._run.in_step else []
+        return simpy.AllOf(event.env, [event, *held]) if held else event
+
+    def take(self, node: int, kind: str, round_num: int) -> list[Message]:
+        """As in NetworkTransport."""
+        if self._holding is not None:
+            self._holding.takes(node)
+        return super().take(node, kind, round_num)
 
     def sent_in_clear(self, node: int) -> bool:
         """As in NetworkTransport: what forges clips and noises nothing."""
@@ -143,6 +175,93 @@ class AttackedTransport(NetworkTransport):
         conduct = self._attackers.of(sender)
         return receivers[0] if conduct is not None and conduct.per_receiver else None
 
+    # -- attackers that know all send last -------------------------------------------------------------------------
+
+    def _held_back(
+        self, sender: int, receivers: tuple[int, ...], round_num: int, send: Callable[[], None], answers: bool = False
+    ) -> bool:
+        """Whether what a node would send is held back; it is sent later then."""
+        conduct, holding = self._attackers.of(sender), self._holding
+        if conduct is None or holding is None:
+            return False
+        forging = [each for each, _ in conduct.forging(self._round_of(sender, round_num)) if each.knows == "all"]
+        if not forging:
+            return False
+        pending: set[int] | None = None
+        if self._run.in_step and self._deadline_s is None:
+            view: set[int] = set()
+            for attack in forging:
+                around = [{one, *self._around(one, round_num)} for one in receivers] if attack.per_receiver else []
+                view.update(*around) if attack.per_receiver else view.update(range(self._run.num_nodes))
+            pending = holding.yet_to_send(sender, round_num, filter(self._is_honest, view))
+            if not pending:
+                return False
+        held = Held(sender, round_num, pending, send, self._clock.event(), answers)
+        holding.hold(held)
+        if pending is None:
+            self._clock.at_end_of_instant(lambda: holding.release(held))
+        return True
+
+    def _answer(self, request: Message) -> None:
+        """As in NetworkTransport; requests that an attacker holds back wait as if it had not published yet."""
+        node, holding = request.receiver, self._holding
+        if holding is not None and node not in self._answering and self._store(node).answer_to(request) is not None:
+
+            def answer() -> None:
+                self._answering.add(node)
+                self._answer_waiting(node)
+                self._answering.discard(node)
+
+            held_already = any(one.answers and one.round_num == request.round_num for one in holding.of(node))
+            if held_already or self._held_back(node, (request.src,), request.round_num, answer, answers=True):
+                self._store(node).wait(request, self._members[request.src].stay)
+                return
+        super()._answer(request)
+
+    def _may_send(self, node: int, round_num: int) -> bool:
+        member = self._members[node]
+        at_work = member.online and not member.finished and not member.stopped
+        return at_work and max(member.round_num, member.first_round) <= round_num
+
+    def _has_sent(self, node: int, round_num: int) -> None:
+        if self._holding is not None and self._attackers.of(node) is None:
+            self._holding.has_sent(node, round_num)
+
+    def _release(self, node: int) -> None:
+        """An attacker ends its round or the run: what it holds back is sent now."""
+        for held in self._holding.of(node) if self._holding is not None else ():
+            self._holding.release(held)
+
+    def round_closed(self, node: int, next_round: int | None) -> None:
+        """As in NetworkTransport."""
+        if self._run.in_step:
+            self._release(node)
+        super().round_closed(node, next_round)
+        if self._holding is not None:
+            self._holding.has_moved(node)
+
+    def stopped(self, node: int) -> None:
+        """As in NetworkTransport."""
+        super().stopped(node)
+        if self._holding is not None:
+            self._holding.has_moved(node)
+
+    def finished(self, node: int) -> None:
+        """As in NetworkTransport."""
+        self._release(node)
+        super().finished(node)
+        if self._holding is not None:
+            self._holding.has_moved(node)
+
+    def leaves(self, node: int) -> int:
+        """As in NetworkTransport."""
+        if self._holding is not None:
+            self._holding.drop(node)
+        aborted = super().leaves(node)
+        if self._holding is not None:
+            self._holding.has_moved(node)
+        return aborted
+
     # -- what attacked nodes send ----------------------------------------------------------------------------------
 
     def _round_of(self, sender: int, round_num: int) -> int:
@@ -154,15 +273,21 @@ class AttackedTransport(NetworkTransport):
         return max(own, round_num) if self._run.in_step else own
 
     def _outgoing(
-        self, sender: int, receivers: tuple[int, ...], round_num: int, kind: str, payload: Mapping[str, Any]
+        self,
+        sender: int,
+        receivers: tuple[int, ...],
+        round_num: int,
+        kind: str,
+        payload: Mapping[str, Any],
+        own_round: int | None = None,
     ) -> Iterator[tuple[tuple[int, ...], Mapping[str, Any]]]:
-        """Receivers, and what they are sent."""
+        """Receivers, and what they are sent; `own_round` is the round by which the node attacks, by default its own."""
         conduct = self._attackers.of(sender)
         if conduct is None:
             yield receivers, payload
             return
         receivers = self._not_withheld(conduct, receivers, round_num, kind)
-        forging = conduct.forging(self._round_of(sender, round_num))
+        forging = conduct.forging(self._round_of(sender, round_num) if own_round is None else own_round)
         if not forging and conduct.leads_sybils:
             self._note(self._forged_last, sender, payload)
         forged_apart = any(attack.per_receiver for attack, _ in forging)
@@ -219,9 +344,7 @@ class AttackedTransport(NetworkTransport):
         """
         sent = self._sent.get(place, {})
         if attack.per_receiver and receiver is not None:
-            all_with_all = not self._run.heeds_topology or round_num >= self._run.rounds
-            anybody = receiver == self._run.server or all_with_all
-            around = range(self._run.num_nodes) if anybody else self._run.neighbors(round_num)[receiver]
+            around = self._around(receiver, round_num)
             rows = [sent[node] for node in sorted(around) if node in sent and self._is_honest(node)]
             accomplices = max(1, sum(node in nodes for node in around))
             center = sent.get(receiver)
@@ -233,6 +356,12 @@ class AttackedTransport(NetworkTransport):
         else:
             known = {node: row for node, row in sent.items() if self._is_honest(node)}
         return [known[node] for node in sorted(known)] or [sent[sender]], 1, None
+
+    def _around(self, receiver: int, round_num: int) -> Sequence[int]:
+        """Nodes that send to a receiver in a round."""
+        all_with_all = not self._run.heeds_topology or round_num >= self._run.rounds
+        anybody = receiver == self._run.server or all_with_all
+        return range(self._run.num_nodes) if anybody else self._run.neighbors(round_num)[receiver]
 
     def _is_honest(self, node: int) -> bool:
         """Whether it is a node, no server, that is not under attack."""

@@ -1,16 +1,16 @@
 """The Clock port: SimPy's time, and how long devices take."""
 
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ddlsim.devices.base import FORWARD_SHARE, StepTimeTrace
 from ddlsim.errors import DdlsimError
+from ddlsim.network.late_calls import LATE, LateCall
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import simpy
 
     from ddlsim.engine.energy_meter import EnergyMeter
@@ -62,6 +62,14 @@ class SimulatedClock:
     def now_s(self) -> float:
         """Simulated seconds since the start."""
         return self._env.now
+
+    def at_end_of_instant(self, call: Callable[[], None]) -> "simpy.Event":
+        """Calls once all other events of this instant have happened, but for messages that arrive at it."""
+        return LateCall(self._env, lambda _: call(), 0.0, LATE)
+
+    def event(self) -> "simpy.Event":
+        """An event that has not happened yet."""
+        return self._env.event()
 
     def after(self, seconds: float) -> "simpy.Event":
         """An event that happens so many seconds from now.
