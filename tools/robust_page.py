@@ -27,10 +27,10 @@ evaluation, in percent. Between the two seeds a cell without attackers differs b
 majority, {minority:.1f} for the minority. FACADE's two clusters end on one head with the plain average (seed 0, looked
 at), so in these cells it is Epidemic Learning with a second, idle head; a section below has cells where its heads part.
 
-**Before two corrections.** The figures of `alie` were measured when an attacker with `knowledge: all` knew the models that
-nodes had sent last, some of which were of the round before; it sees the current round now. Those of `clipped_gossip` used
-the radius of the paper's analysis, with stand-ins for the attackers, in place of the second largest distance, as now. Neither
-has been measured again.
+**Before two corrections.** The figures of `alie` were measured when an attacker with `knowledge: all` knew the models
+that nodes had sent last, some of which were of the round before; it sees the current round now. Those of
+`clipped_gossip` used the radius of the paper's analysis, with stand-ins for the attackers; the radius is the second
+largest distance now. Neither has been measured again.
 
 Joules (`tools/robust_joules.py`) are those of 20 small boards with Wi-Fi: 10 W while computing, 1.25 W while waiting,
 and the published slopes of a radio per byte (presets `jetson_nano_10w`, `wifi_2012`; sources: `ddlsim list energy`).

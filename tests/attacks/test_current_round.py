@@ -1,10 +1,9 @@
-"""Attackers that know all see the honest models of the current round: numbers of quadratic losses, computed in numpy."""
+"""Attackers that know all see the current round's honest models: quadratic losses, computed in numpy."""
 
 import json
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 import ddlsim
