@@ -17,6 +17,9 @@ from ddlsim.scenario.shorthand import long_path
 from ddlsim.scenario.tree import Tree, from_plain, parse_file, parse_value
 from ddlsim.scenario.validate import validate
 
+OF_PUBLISHED = (("data",), ("nodes",), ("model",), ("task",), ("partition",), ("shift",), ("algorithm", "name"))
+"""What published numbers (`paper`) are of; a scenario that changes one of these does not keep them."""
+
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     """Reads, merges and checks a scenario.
@@ -62,7 +65,8 @@ def from_python(given: "str | Path | Mapping[str, Any] | Scenario", changes: Map
         tree = with_present_names(_tree_of(found, "scenario"))
         if base is not None:
             file = find(base)
-            tree, name = merge(read_tree(file), tree), file.stem
+            below = read_tree(file)
+            tree, name = without_others_numbers(below, merge(below, tree)), file.stem
     elif isinstance(given, str | Path):
         file = find(given)
         tree, name = read_tree(file), file.stem
@@ -263,7 +267,7 @@ def extended(tree: Tree, file: Path, above: tuple[Path, ...] = ()) -> Tree:
         raise ScenarioProblems([Problem(extends.mark, "extends", text)])
     below = _read(parent, _shown_path(parent), above)
     below.value.pop("name", None)  # a run under its parent's name would be taken for the parent
-    return merge(below, tree)
+    return without_others_numbers(below, merge(below, tree))
 
 
 def _parent(file: Path, extends: str) -> Path:
@@ -305,6 +309,7 @@ def changed(tree: Tree, changes: Sequence[tuple[tuple[str, ...], Tree]]) -> Tree
     """A tree with values put at paths, as `--set` does: a key goes before the whole that it stands in, whatever their
     order.
     """
+    before = tree
     # Of keys side by side names first: a new name drops the old part's keys, and must not drop what is given beside it.
     for path, value in sorted(changes, key=lambda change: (len(change[0]), change[0][-1] != "name")):
         tree = put(tree, path, value)
@@ -312,7 +317,26 @@ def changed(tree: Tree, changes: Sequence[tuple[tuple[str, ...], Tree]]) -> Tree
         own = path[0] in ("fallback", "data", "extends") or tree.child("fallback") is None
         if not own and changes_alike(merge(from_plain(DEFAULTS, tree.mark), tree), path):
             tree = put(tree, ("fallback", *path), at_place(value, value.mark))
-    return tree
+    return without_others_numbers(before, tree)
+
+
+def without_others_numbers(before: Tree, after: Tree) -> Tree:
+    """A changed scenario without the published numbers that it had, if they are of other data, nodes or models.
+
+    Args:
+        before: as it was.
+        after: as it is now; numbers that the change itself gives stay.
+    """
+    numbers = before.child("paper")
+    if numbers is None or after.child("paper") is not numbers:
+        return after
+    kept = all(_plain_at(before, path) == _plain_at(after, path) for path in OF_PUBLISHED)
+    return after if kept else Tree({k: v for k, v in after.value.items() if k != "paper"}, after.mark, after.key)
+
+
+def _plain_at(tree: Tree, path: tuple[str, ...]) -> Any:
+    found = value_at(merge(from_plain(DEFAULTS, tree.mark), tree), path)
+    return None if found is None else found.plain()
 
 
 def parse_override(text: str) -> tuple[tuple[str, ...], Tree]:

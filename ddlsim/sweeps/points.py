@@ -241,7 +241,7 @@ def refuse_same_scenarios(found: Iterable[tuple[str, "Scenario"]]) -> None:
 
 def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Point:
     """The run of one combination."""
-    from ddlsim.scenario.load import apply_overrides, finish
+    from ddlsim.scenario.load import apply_overrides, finish, without_others_numbers
     from ddlsim.scenario.merge import merge
 
     label = ",".join(value.label for value in combination)
@@ -257,7 +257,7 @@ def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Poin
         _refuse_hidden(options, [value.option for value in combination if value.option])
         tree = base.tree
         for value in combination:
-            tree = tree if value.part is None else merge(tree, value.part)
+            tree = tree if value.part is None else without_others_numbers(tree, merge(tree, value.part))
         scenario = finish(apply_overrides(tree, options), base.name)
     except ScenarioError as error:
         return Point(title, directory, None, str(error).splitlines()[0], words)

@@ -46,7 +46,9 @@ def over_rounds(records: Records) -> Section:
         series.append(Series(records.judged_nodes, metrics.over_nodes(evaluations.quality), -1, thin=True))
     target = records.target
     marks = [] if target is None else [Mark("target", target)]
-    for name, value in published(records.scenario, len(sizes)).items():
+    fallback = (records.manifest.get("data") or {}).get("fallback")
+    numbers = {} if fallback else published(records.scenario, len(sizes))
+    for name, value in numbers.items():
         place = name.removeprefix(f"{metric}_")
         if name.startswith(f"{metric}_") and (place == "all" or place.isdigit()):
             which = "all nodes" if place == "all" else f"cluster {place}"
