@@ -69,7 +69,10 @@ def own_dataset(
         *splits.get("validation", (None, None)),
         columns=columns,
         num_tokens=max(int(x.max()) for x, _ in splits.values()) + 1 if is_token else None,
-        notes=_absent(origin, labels, classes) if task == "classification" and num_classes is None else (),
+        notes=(
+            *(_absent(origin, labels, classes) if task == "classification" and num_classes is None else ()),
+            *(_whole_levels(origin, x_train) if mean is None and std is None else ()),
+        ),
     )
 
 
@@ -150,6 +153,19 @@ def as_labels(where: str, key: str, array: np.ndarray, task: str) -> np.ndarray:
             todo = " Number the classes: numpy.unique(labels, return_inverse=True)[1]."
         raise DataDamaged(f"{where}: {key}: labels must be whole numbers [N] or [N, T], {found}.{todo}")
     return array.astype(np.int64, copy=False)
+
+
+def _whole_levels(where: str, x: np.ndarray) -> tuple[str, ...]:
+    """A note on floating-point images whose values are those of bytes."""
+    if x.ndim != 4 or x.shape[1] == 1 or x.dtype == np.uint8:
+        return ()
+    some = x[:64]
+    if some.min() < 0 or not 1 < some.max() <= 255 or (some != np.rint(some)).any():
+        return ()
+    return (
+        f"images of {where} are whole numbers up to {some.max():g} in {x.dtype}, which are not scaled: "
+        "convert them by .astype('uint8'), or give mean and std",
+    )
 
 
 def _absent(where: str, labels: Sequence[np.ndarray], classes: int) -> tuple[str, ...]:

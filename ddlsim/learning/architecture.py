@@ -262,6 +262,8 @@ def cannot_take(name: str, shape: Sequence[int], dtype: torch.dtype, error: Exce
             "Integers other than uint8 are token ids: give a model of texts, or convert images by .astype('uint8') and "
             "features by .astype('float32')."
         )
+    if "Expected 2D" in text and len(shape) == 3 and shape[0] == 1:
+        cure = "Give signals [N, C, T] by ddlsim.data.Arrays(..., layout='signals'), or use x.squeeze(1) in forward."
     if "device" in text:
         cure = "What forward makes has to be where its inputs are: torch.zeros(..., device=x.device)."
     return ScenarioError(

@@ -99,6 +99,36 @@ def test_classes_without_samples_are_noted(labels, note):
     assert not Arrays(train=(ZEROS, labels), test=(ZEROS, labels), num_classes=3).load(NOWHERE).notes
 
 
+def test_bytes_in_floats_are_noted():
+    levels = np.arange(4 * 6 * 6).reshape(4, 6, 6) % 256
+    for images, noted in ((levels, True), (levels / 255, False)):
+        pair = images.astype(np.float32), [0, 1, 0, 1]
+        notes = Arrays(train=pair, test=pair).load(NOWHERE).notes
+        assert any("whole numbers up to 143 in float32, which are not scaled" in note for note in notes) == noted
+    assert not Arrays(train=pair, test=pair, mean=(0.5,)).load(NOWHERE).notes
+
+
+def test_signals_that_came_as_pictures_name_the_layout(tmp_path):
+    pair = np.zeros((4, 9, 16), np.float32), np.array([0, 1, 0, 1])
+    mapping = {
+        "rounds": 1,
+        "nodes": {"clusters": [1]},
+        "algorithm": "local",
+        "topology": {"name": "complete"},
+        "partition": {"name": "random"},
+        "training": {"learning_rate": 0.1, "local_steps": 1, "batch_size": 2},
+    }
+
+    def net():
+        return torch.nn.Sequential(torch.nn.Conv1d(9, 2, 3), torch.nn.Flatten(), torch.nn.Linear(28, 2))
+
+    with pytest.raises(ScenarioError, match="layout='signals'"):
+        ddlsim.run(mapping, model=net, data=(pair, pair), out=tmp_path / "o")
+    signals = ddlsim.data.Arrays(train=pair, test=pair, layout="signals")
+    run = ddlsim.run(mapping, model=net, data=signals, out=tmp_path / "o")
+    assert run.evaluate(pair)["accuracy"] == run.summary["accuracy"]["all"]
+
+
 def test_the_notes_on_data_are_in_the_summary_of_a_run(tmp_path):
     pair = np.eye(4, 2, dtype=np.float32), np.array([1, 2, 2, 1])
     run = ddlsim.run(
